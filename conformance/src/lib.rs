@@ -1,0 +1,1 @@
+//! One test body per rule; the backend is its argument.

@@ -1,0 +1,1 @@
+//! A drop-in for the LogitsProcessor of candle-transformers.

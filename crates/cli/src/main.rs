@@ -1,0 +1,2 @@
+//! The gumball command.
+fn main() {}

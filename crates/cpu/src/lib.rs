@@ -1,0 +1,1 @@
+//! The stages over SIMD lanes, chosen at run time, rows over threads.

@@ -1,0 +1,1 @@
+//! Samplers, request pools and routes: the crate that inference engines add.

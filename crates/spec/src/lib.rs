@@ -1,0 +1,1 @@
+//! The definition: parameters, errors, numbers and the oracle of every stage.
