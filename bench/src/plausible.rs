@@ -7,7 +7,7 @@ use gumball_bench_protocol::{Parameters, Row};
 
 /// Says what is wrong with a token as the answer for a row, if anything is.
 ///
-/// Parameters with penalties, bias or mask only have their ids checked.
+/// Parameters with penalties or a mask only have the id and its bit checked.
 pub fn objection(row: Row<'_>, parameters: &Parameters, token: i64) -> Option<String> {
     let logits: Vec<f32> = match row {
         Row::F32(logits) => logits.to_vec(),
@@ -16,6 +16,10 @@ pub fn objection(row: Row<'_>, parameters: &Parameters, token: i64) -> Option<St
     let Some(&logit) = usize::try_from(token).ok().and_then(|id| logits.get(id)) else {
         return Some(format!("token {token} is none of 0..{}", logits.len()));
     };
+    let word = parameters.mask.get(token as usize / 32).copied();
+    if word.is_some_and(|word| word >> (token % 32) & 1 == 0) {
+        return Some(format!("token {token} is masked"));
+    }
     if !parameters.history.is_empty() || !parameters.mask.is_empty() {
         return None;
     }
@@ -26,15 +30,15 @@ pub fn objection(row: Row<'_>, parameters: &Parameters, token: i64) -> Option<St
     if parameters.top_k > 0 && above >= parameters.top_k {
         return Some(format!("{above} tokens are more likely than {token} of the top {}", parameters.top_k));
     }
-    // Some apply min-p before the temperature, some after: the looser of the two.
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let loosest = largest + parameters.min_p.ln() * parameters.temperature.max(1.0) - 1e-3;
+    // Some filter before the temperature, some after: the looser of the two.
+    let temperature = parameters.temperature.max(1.0);
+    let loosest = largest + parameters.min_p.ln() * temperature - 1e-3;
     if parameters.min_p > 0.0 && logit < loosest {
         return Some(format!("token {token} is less likely than min-p {} allows", parameters.min_p));
     }
     if parameters.top_p < 1.0 && parameters.top_k == 0 {
-        let temperature = f64::from(parameters.temperature);
-        let weight = |z: f32| ((f64::from(z) - f64::from(largest)) / temperature).exp();
+        let weight = |z: f32| ((f64::from(z) - f64::from(largest)) / f64::from(temperature)).exp();
         let (before, all) = logits.iter().fold((0.0, 0.0), |(before, all), &z| {
             (before + if z > logit { weight(z) } else { 0.0 }, all + weight(z))
         });
@@ -83,5 +87,15 @@ mod tests {
         assert!(!objects(Task::TopP, &logits, 50));
         assert!(objects(Task::TopP, &logits, 99));
         assert!(!objects(Task::Plain, &logits, 99));
+    }
+
+    #[test]
+    fn everything_refuses_what_is_masked() {
+        let logits = vec![0.0; 256];
+        let mask = Parameters::of(Task::Everything, 256).mask;
+        for token in 0..256 {
+            let masked = mask[token / 32] >> (token % 32) & 1 == 0;
+            assert_eq!(objects(Task::Everything, &logits, token as i64), masked, "{token}");
+        }
     }
 }

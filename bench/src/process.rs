@@ -36,7 +36,7 @@ pub struct Running {
 /// One sample of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The mean time of a call, in nanoseconds.
+    /// The time of a call, in nanoseconds.
     pub ns_per_row: f64,
     /// The row of the last call.
     pub row: usize,

@@ -46,6 +46,8 @@ pub struct Measurement {
     pub does: String,
     /// How many samples the rest is of.
     pub samples: usize,
+    /// The smallest time of a call, in nanoseconds.
+    pub ns_min: f64,
     /// The median time of a call, in nanoseconds.
     pub ns_median: f64,
     /// The 95th percentile of the time of a call, in nanoseconds.
@@ -138,6 +140,7 @@ pub(crate) mod tests {
             engine: engine.into(),
             does: String::new(),
             samples: 12,
+            ns_min: ns,
             ns_median: ns,
             ns_p95: ns,
             ratio_to_floor: None,

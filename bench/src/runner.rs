@@ -67,14 +67,14 @@ pub fn run(
             match part {
                 Part::Measured { does, ns } => {
                     let result = round.measurement(&name, does, &ns);
-                    tell(&format!("    {name:<16} {:>14.1} ns", result.ns_median));
+                    let (median, min) = (result.ns_median, result.ns_min);
+                    tell(&format!("    {name:<16} {median:>12.0} ns, {min:.0} at least"));
                     found.results.push(result);
                     left.push(engine);
                 }
                 Part::Skipped { reason, gone } => {
-                    if gone {
-                        tell(&format!("    {name:<16} is gone: {reason}"));
-                    } else {
+                    tell(&format!("    {name:<16} skipped: {reason}"));
+                    if !gone {
                         left.push(engine);
                     }
                     let definition = definition.to_string();
@@ -153,6 +153,7 @@ impl<'a> Round<'a> {
             engine: engine.into(),
             does,
             samples: ns.len(),
+            ns_min: round(summary.min, 10.0),
             ns_median: round(summary.median, 10.0),
             ns_p95: round(summary.p95, 10.0),
             ratio_to_floor: None,

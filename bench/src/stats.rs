@@ -1,8 +1,10 @@
-//! What becomes of samples: their median, and how far the slow ones are.
+//! What becomes of samples: their median, and how far the fast and the slow ones are from it.
 
 /// The order statistics of a handful of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
+    /// The smallest sample: what the machine gives when nothing disturbs it.
+    pub min: f64,
     /// The middle sample, or the mean of the middle two.
     pub median: f64,
     /// The smallest sample that at least 95 % of them do not exceed.
@@ -16,7 +18,7 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     let n = sorted.len();
     let median = (sorted.get(n / 2)? + sorted[(n - 1) / 2]) / 2.0;
     let p95 = sorted[(n * 95).div_ceil(100) - 1];
-    Some(Summary { median, p95 })
+    Some(Summary { min: sorted[0], median, p95 })
 }
 
 #[cfg(test)]
@@ -25,8 +27,8 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_count_is_the_mean_of_the_middle() {
-        assert_eq!(summary(&[4.0, 1.0, 3.0, 2.0]), Some(Summary { median: 2.5, p95: 4.0 }));
-        assert_eq!(summary(&[3.0, 1.0, 2.0]), Some(Summary { median: 2.0, p95: 3.0 }));
+        assert_eq!(summary(&[4.0, 1.0, 3.0, 2.0]), Some(Summary { min: 1.0, median: 2.5, p95: 4.0 }));
+        assert_eq!(summary(&[3.0, 1.0, 2.0]), Some(Summary { min: 1.0, median: 2.0, p95: 3.0 }));
     }
 
     #[test]
@@ -38,7 +40,7 @@ mod tests {
 
     #[test]
     fn one_sample_is_its_own_summary_and_none_has_none() {
-        assert_eq!(summary(&[7.0]), Some(Summary { median: 7.0, p95: 7.0 }));
+        assert_eq!(summary(&[7.0]), Some(Summary { min: 7.0, median: 7.0, p95: 7.0 }));
         assert_eq!(summary(&[]), None);
     }
 }

@@ -65,9 +65,9 @@ pub enum Reply {
     },
     /// One sample.
     Sample {
-        /// The mean time of a call, in nanoseconds.
+        /// The time of a call, in nanoseconds: the median of the means of batches of calls.
         ns_per_row: f64,
-        /// How many calls it is the mean of.
+        /// How many calls were timed.
         calls: u64,
         /// The row of the last call.
         row: usize,

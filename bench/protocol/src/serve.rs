@@ -1,8 +1,9 @@
 //! The engine's side: answer the runner's lines, and time the calls it asks for.
 //!
-//! A sample is the mean of as many calls as fill the time asked for. Calls that are not counted come
-//! first: they bring row, code and tables into cache after another engine has had the processor,
-//! and tell how many calls the sample needs.
+//! A sample fills the time asked for with batches of calls, each half a millisecond long or a single
+//! call, and is the median of their means: a batch that the system interrupts does not count. Calls
+//! that are not timed come first: they bring row, code and tables into cache after another engine
+//! has had the processor, and tell how many calls make a batch.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, Write};
@@ -11,6 +12,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::{Definition, Identity, Parameters, Reply, Request, Residence, Rows};
+
+/// How long a batch of calls lasts: long against the clock's cost, short against a time slice.
+const BATCH: Duration = Duration::from_micros(500);
 
 /// From the number of a row to its token: the call that is timed.
 pub type Draw = Box<dyn FnMut(usize) -> i64>;
@@ -107,13 +111,17 @@ impl Measured {
             warm_calls += 1;
         }
         let estimate = warm_start.elapsed().as_secs_f64() / f64::from(warm_calls);
-        let calls = (min.as_secs_f64() / estimate.max(1e-9)).ceil().max(1.0) as u64;
-        let (mut last, start) = ((0, 0), Instant::now());
-        for _ in 0..calls {
-            last = self.call();
+        let batch_calls = (BATCH.as_secs_f64() / estimate.max(1e-9)).ceil().max(1.0) as u64;
+        let (mut last, mut means, start) = ((0, 0), Vec::new(), Instant::now());
+        while means.is_empty() || start.elapsed() < min {
+            let batch_start = Instant::now();
+            for _ in 0..batch_calls {
+                last = self.call();
+            }
+            means.push(batch_start.elapsed().as_nanos() as f64 / batch_calls as f64);
         }
-        let ns_per_row = start.elapsed().as_nanos() as f64 / calls as f64;
-        Reply::Sample { ns_per_row, calls, row: last.0, token: last.1 }
+        let calls = batch_calls * means.len() as u64;
+        Reply::Sample { ns_per_row: median(means), calls, row: last.0, token: last.1 }
     }
 
     fn call(&mut self) -> (usize, i64) {
@@ -124,6 +132,11 @@ impl Measured {
         }
         (row, token)
     }
+}
+
+fn median(mut means: Vec<f64>) -> f64 {
+    means.sort_unstable_by(f64::total_cmp);
+    (means[means.len() / 2] + means[(means.len() - 1) / 2]) / 2.0
 }
 
 #[cfg(test)]

@@ -6,10 +6,15 @@ array [row, vocab]: float32, or uint16 that hold the bits of bfloat16.
 """
 
 import json
+import math
+import statistics
 import sys
 import time
 
 import numpy
+
+# How long a batch of calls lasts, as in bench/protocol.
+BATCH_NS = 500_000
 
 
 class Skip(Exception):
@@ -28,7 +33,7 @@ def read_rows(path, definition, row_count):
 
 
 def sample(draw, row, row_count, streams, min_ns):
-    """The mean time of enough calls to last `min_ns`, after uncounted ones that tell how many."""
+    """The median of batches of calls that fill `min_ns`, after untimed calls that say how long they are."""
     now = time.perf_counter_ns
 
     def following(row):
@@ -40,17 +45,19 @@ def sample(draw, row, row_count, streams, min_ns):
         row = following(row)
         warm_calls += 1
     estimate = max((now() - start) / warm_calls, 1)
-    calls = max(int(-(-min_ns // estimate)), 1)
-    order = [row]
-    for _ in range(calls - 1):
-        order.append(following(order[-1]))
-    token = -1
-    start = now()
-    for row in order:
-        token = draw(row)
-    took = now() - start
-    reply = {"ns_per_row": took / calls, "calls": calls, "row": row, "token": int(token)}
-    return reply, following(row)
+    batch_calls = math.ceil(BATCH_NS / estimate)
+    means, first = [], now()
+    while not means or now() - first < min_ns:
+        order = [row]
+        for _ in range(batch_calls - 1):
+            order.append(following(order[-1]))
+        start = now()
+        for row in order:
+            token = draw(row)
+        means.append((now() - start) / batch_calls)
+        last, row = row, following(row)
+    median, calls = statistics.median(means), batch_calls * len(means)
+    return {"ns_per_row": median, "calls": calls, "row": last, "token": int(token)}, row
 
 
 def say(reply):
