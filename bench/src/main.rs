@@ -149,8 +149,13 @@ fn real_rows() -> PathBuf {
 fn run(quick: bool, only: Option<&Regex>, wanted: &[String], out: &Path) -> io::Result<()> {
     let mut definitions = if quick { definitions::quick() } else { definitions::full() };
     definitions.retain(|definition| only.is_none_or(|only| only.is_match(&definition.to_string())));
+    let real = definitions.iter().filter(|definition| definition.rows == RowKind::Real).count();
+    if real > 0 && !real_rows().is_file() {
+        eprintln!("{real} definitions skipped: conformance/rows/smollm2.bf16 is not there");
+        definitions.retain(|definition| definition.rows != RowKind::Real);
+    }
     if definitions.is_empty() {
-        return Err(io::Error::other("no definition matches; see `gumball-bench list`"));
+        return Err(io::Error::other("no definition is left; see `gumball-bench list`"));
     }
     let stream_bytes = (4 * machine::last_level_cache_bytes()).max(64 << 20);
     let (samples, min_ns) = if quick { (10, 4_000_000) } else { (12, 20_000_000) };

@@ -39,7 +39,7 @@ pub struct Found {
 /// Measures all definitions with all engines; `tell` hears about progress.
 ///
 /// # Errors
-/// None of an engine's: only what writing rows gives, apart from a missing recording.
+/// None of an engine's: only what reading or writing rows gives.
 pub fn run(
     definitions: &[Definition],
     mut engines: Vec<Running>,
@@ -49,14 +49,7 @@ pub fn run(
 ) -> io::Result<Found> {
     let mut found = Found::default();
     for definition in definitions {
-        let rows = match staging.rows(definition, settings.samples, settings.stream_bytes) {
-            Ok(rows) => rows,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tell(&format!("{definition}: skipped, {error}"));
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
+        let rows = staging.rows(definition, settings.samples, settings.stream_bytes)?;
         let round = Round::new(*definition, &rows, settings)?;
         tell(&definition.to_string());
         let mut parts = round.prepare(&mut engines);

@@ -2,6 +2,7 @@
 //!
 //! The logits are tensors before the clock starts, as they are in a model; a call is one
 //! `LogitsProcessor::sample`. A bf16 row is a bf16 tensor, which the processor itself widens.
+//! `Sampling::GumbelSoftmax`, its other plain draw, takes longer than `All` and stays out.
 
 use std::rc::Rc;
 
