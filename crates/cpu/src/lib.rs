@@ -1,1 +1,16 @@
 //! The stages over SIMD lanes, chosen at run time, rows over threads.
+//!
+//! A [`Prepared`] request and its [`History`] meet a row in a [`Workspace`], which carries the row through
+//! the stages: edit, survey, filter, draw, logprobs. What comes out equals the oracle of `gumball-spec`
+//! bit for bit at every [`Level`].
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod history;
+mod level;
+mod prepared;
+mod workspace;
+
+pub use history::{Entry, History};
+pub use level::Level;
+pub use prepared::Prepared;
+pub use workspace::{Chosen, Task, Workspace};

@@ -1,1 +1,35 @@
-//! The definition: parameters, errors, numbers and the oracle of every stage.
+//! The definition of Gumball: what the next token is, as plain data and naive code.
+//!
+//! Everything else in the workspace is judged by this crate. It holds the parameters and their
+//! ranges, the numbers every place computes alike (`num`), and for each stage an **oracle**: the
+//! stage's rules written the obvious way, over a whole row, with sorts and copies wherever they make
+//! the rule plainer. Speed is not a goal here; agreement with `docs/semantics.md` is. Rule names such
+//! as `M4` or `F7` refer to that document.
+//!
+//! It does no I/O, draws no entropy and contains no `unsafe`.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod num;
+pub mod params;
+pub mod request;
+pub mod row;
+
+pub mod edit;
+pub mod survey;
+
+pub mod filter;
+
+pub mod draw;
+
+pub mod logprobs;
+
+pub mod oracle;
+
+pub use error::{Error, Result};
+pub use params::{
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
+    Scope,
+};
+pub use request::Request;
+pub use row::{MAX_VOCAB, NONE, Row, Status, TILE};

@@ -1,0 +1,101 @@
+//! A request's history: its ids in order, and how often each occurs, kept up to date token by token.
+
+/// How often an id occurs in a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The id; it may lie outside the vocabulary.
+    pub id: u32,
+    /// Occurrences in the prompt.
+    pub prompt: u32,
+    /// Occurrences in the output.
+    pub output: u32,
+}
+
+/// The ids of a prompt and of the output after it.
+///
+/// Counting happens when an id arrives, so a step costs as many operations as there are distinct ids and
+/// not as the history is long.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    ids: Vec<u32>,
+    prompt_len: usize,
+    entries: Vec<Entry>,
+}
+
+impl History {
+    /// Starts a history with the ids of a prompt.
+    #[must_use]
+    pub fn new(prompt: &[u32]) -> Self {
+        let mut sorted = prompt.to_vec();
+        sorted.sort_unstable();
+        let entries = sorted
+            .chunk_by(|a, b| a == b)
+            .map(|run| Entry { id: run[0], prompt: run.len() as u32, output: 0 })
+            .collect();
+        Self { ids: prompt.to_vec(), prompt_len: prompt.len(), entries }
+    }
+
+    /// Appends an output id.
+    pub fn push(&mut self, id: u32) {
+        self.ids.push(id);
+        match self.entries.binary_search_by_key(&id, |entry| entry.id) {
+            Ok(place) => self.entries[place].output += 1,
+            Err(place) => self.entries.insert(place, Entry { id, prompt: 0, output: 1 }),
+        }
+    }
+
+    /// Removes output ids from the end until `output_len` are left; none if there are no more.
+    pub fn truncate(&mut self, output_len: usize) {
+        while self.output().len() > output_len {
+            let id = self.ids.pop().expect("output is not empty");
+            let place =
+                self.entries.binary_search_by_key(&id, |entry| entry.id).expect("counted when pushed");
+            self.entries[place].output -= 1;
+            if self.entries[place].prompt + self.entries[place].output == 0 {
+                self.entries.remove(place);
+            }
+        }
+    }
+
+    /// Returns all ids, prompt first.
+    #[must_use]
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Returns the ids of the prompt.
+    #[must_use]
+    pub fn prompt(&self) -> &[u32] {
+        &self.ids[..self.prompt_len]
+    }
+
+    /// Returns the ids of the output.
+    #[must_use]
+    pub fn output(&self) -> &[u32] {
+        &self.ids[self.prompt_len..]
+    }
+
+    /// Returns the distinct ids with their counts, by id.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_follow_pushes_and_truncations() {
+        let mut history = History::new(&[5, 3, 5]);
+        for id in [9, 3, 9] {
+            history.push(id);
+        }
+        let entry = |id, prompt, output| Entry { id, prompt, output };
+        assert_eq!(history.entries(), [entry(3, 1, 1), entry(5, 2, 0), entry(9, 0, 2)]);
+        history.truncate(1);
+        assert_eq!(history.entries(), [entry(3, 1, 0), entry(5, 2, 0), entry(9, 0, 1)]);
+        assert_eq!((history.prompt(), history.output()), (&[5, 3, 5][..], &[9][..]));
+    }
+}

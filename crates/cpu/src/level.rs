@@ -1,0 +1,110 @@
+//! SIMD levels: which instructions carry the sixteen lanes, chosen once at run time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use gumball_spec::{Error, Result};
+
+/// A way to carry the lanes. All levels give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Plain Rust over arrays, for every machine.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+}
+
+/// Forces a level by its name; read once.
+const VARIABLE: &str = "GUMBALL_LEVEL";
+
+impl Level {
+    /// All levels, slowest first.
+    pub const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
+
+    /// Returns the level's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// Returns whether this machine has the level.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        match self {
+            Level::Scalar => true,
+            Level::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            Level::Avx512 => {
+                Level::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Level::Scalar
+        }
+    }
+
+    /// Returns the levels of this machine, slowest first.
+    pub fn available() -> impl Iterator<Item = Level> {
+        Self::ALL.into_iter().filter(|level| level.is_available())
+    }
+
+    /// Returns the level to use: the one `GUMBALL_LEVEL` names, or the best of this machine.
+    ///
+    /// # Errors
+    /// - [`Error::Unknown`] if the variable names no level.
+    /// - [`Error::OutOfRange`] if this machine lacks the level it names.
+    pub fn detect() -> Result<Level> {
+        static DETECTED: OnceLock<Result<Level>> = OnceLock::new();
+        let detect = || match std::env::var(VARIABLE) {
+            Ok(name) => name.parse::<Level>()?.check(),
+            Err(_) => Ok(Self::available().last().expect("scalar is always there")),
+        };
+        DETECTED.get_or_init(detect).clone()
+    }
+
+    /// Returns the level if this machine has it.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it has not.
+    pub fn check(self) -> Result<Level> {
+        if self.is_available() {
+            return Ok(self);
+        }
+        let names: Vec<_> = Self::available().map(Self::name).collect();
+        Err(Error::out_of_range("level", self, format!("one of this machine's: {}", names.join(", "))))
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name).ok_or_else(|| Error::Unknown {
+            parameter: "level",
+            name: name.to_owned(),
+            known: Self::ALL.map(Self::name).join(", "),
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! The draw: an exponential race, so that one seed gives one token everywhere (section 3 of the
+//! contract, rules N8, N9, D1, D2).
+//!
+//! Token i arrives at a time `e_i ~ Exp(1)`, and the kept token with the largest `y_i - log2(e_i)` wins,
+//! which is token i with probability proportional to `2^y_i`. Arrivals are defined top-down: a tile
+//! draws when the first of its 256 tokens arrives and which one that is; every other token of the tile
+//! arrives an independent `Exp(1)` later. Because the exponential law has no memory, all arrivals are
+//! independent and `Exp(1)`, and `y_max - log2(first arrival)` bounds every score in the tile.
+
+use crate::num::{Tag, exp_of_u32, exp_of_u64, log2, philox4x32_10};
+use crate::request::Request;
+use crate::row::TILE;
+use crate::survey::Given;
+
+/// A tile's first arrival and the place in the tile of the token that makes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TileArrival {
+    /// When it arrives.
+    pub e: f32,
+    /// Which token of the tile it is, in 0..256; it may lie beyond the vocabulary.
+    pub place: u32,
+}
+
+/// Returns a tile's first arrival.
+#[must_use]
+pub fn tile_arrival(request: &Request<'_>, tile: u32) -> TileArrival {
+    let counter = [tile, request.position, Tag::Tile as u32, request.draw];
+    let [w0, w1, w2, _] = philox4x32_10(request.seed, counter);
+    let u = (u64::from(w0) << 32) | u64::from(w1);
+    TileArrival { e: exp_of_u64(u) * (1.0 / TILE as f32), place: w2 >> 24 }
+}
+
+/// Returns a token's arrival.
+#[must_use]
+pub fn arrival(request: &Request<'_>, id: u32) -> f32 {
+    let first = tile_arrival(request, id / TILE as u32);
+    if id % TILE as u32 == first.place {
+        return first.e;
+    }
+    let words = philox4x32_10(request.seed, [id / 4, request.position, Tag::Token as u32, request.draw]);
+    first.e + exp_of_u32(words[id as usize % 4])
+}
+
+/// Returns a kept token's score.
+#[must_use]
+pub fn score(request: &Request<'_>, kept: &Given<'_>, id: u32) -> f32 {
+    kept.y(id) - log2(arrival(request, id))
+}
+
+/// Returns the token with the largest score; of equal scores the smallest id.
+#[must_use]
+pub fn draw(request: &Request<'_>, kept: &Given<'_>) -> u32 {
+    let mut ids = kept.members.to_vec();
+    ids.sort_unstable();
+    let mut best = (f32::NEG_INFINITY, ids[0]);
+    for id in ids {
+        let score = score(request, kept, id);
+        if score > best.0 {
+            best = (score, id);
+        }
+    }
+    best.1
+}

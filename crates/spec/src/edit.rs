@@ -1,0 +1,178 @@
+//! Edits: what a request's history, biases and bans do to a row before anything is drawn.
+//!
+//! In this order, in f32, never rounded back to the row's type: repetition penalty, frequency, presence,
+//! DRY, logit bias; the caller's own edits; then the bans (allowed ids, banned ids, bad words,
+//! no-repeat-ngram, minimum length) and the grammar bitmask (rules E1 to E7).
+//!
+//! Here every rule walks the whole history or vocabulary anew; a backend keeps counts.
+
+use std::collections::HashMap;
+
+use crate::params::{Dry, Scope};
+use crate::request::Request;
+use crate::row::{Row, Status, clean};
+
+/// The caller's own edits: sees the row after the logit bias, before the bans, and may change it.
+///
+/// What it leaves is read as input is: NaN as -inf, +inf as `f32::MAX`, each with its status bit.
+pub type Hook<'h> = &'h mut dyn FnMut(&mut [f32]);
+
+/// A row before and after its edits.
+#[derive(Clone, Debug)]
+pub struct Edited {
+    /// The logits as they came, cleaned.
+    pub raw: Vec<f32>,
+    /// The logits the later stages see; -inf where banned.
+    pub z: Vec<f32>,
+    /// Whether bans and bitmask allow an id.
+    pub allowed: Vec<bool>,
+    /// `NAN` and `INF`, of allowed ids.
+    pub status: Status,
+}
+
+/// Applies all edits of a request to a row.
+#[must_use]
+pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edited {
+    let raw = row.logits();
+    let mut z = raw.clone();
+    repetition(&mut z, request);
+    frequency_and_presence(&mut z, request);
+    dry(&mut z, request);
+    for (id, bias) in &request.params.logit_bias {
+        change(&mut z, *id, |z| z + bias);
+    }
+    let mut odd: Vec<f32> = (0..z.len()).map(|id| row.logit(id)).collect();
+    if let Some(hook) = hook {
+        hook(&mut z);
+        for (z, odd) in z.iter_mut().zip(&mut odd) {
+            if z.is_nan() || *z == f32::INFINITY {
+                *odd = *z;
+            }
+            *z = clean(*z);
+        }
+    }
+
+    let allowed = allowed(request, z.len());
+    let mut status = Status::default();
+    for id in 0..z.len() {
+        if !allowed[id] {
+            z[id] = f32::NEG_INFINITY;
+        } else if odd[id].is_nan() {
+            status.insert(Status::NAN);
+        } else if odd[id] == f32::INFINITY {
+            status.insert(Status::INF);
+        }
+        z[id] += 0.0;
+    }
+    Edited { raw, z, allowed, status }
+}
+
+/// Changes one logit: -inf stays, an infinite result becomes the largest finite one, and an id outside
+/// the vocabulary edits nothing (E1, E5).
+fn change(z: &mut [f32], id: u32, edit: impl FnOnce(f32) -> f32) {
+    if let Some(z) = z.get_mut(id as usize).filter(|z| **z > f32::NEG_INFINITY) {
+        let edited = edit(*z);
+        // A bias of -inf is a ban, handled with the bans; here it must not become -f32::MAX.
+        *z = edited.clamp(-f32::MAX, f32::MAX);
+    }
+}
+
+/// Counts the ids of a scope.
+fn counts(request: &Request<'_>, scope: Scope) -> HashMap<u32, u32> {
+    let prompt = if scope == Scope::Output { &[] } else { request.prompt };
+    let output = if scope == Scope::Prompt { &[] } else { request.output };
+    let mut counts = HashMap::new();
+    for id in prompt.iter().chain(output) {
+        *counts.entry(*id).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn repetition(z: &mut [f32], request: &Request<'_>) {
+    let r = request.params.repetition_penalty;
+    if r != 1.0 {
+        for id in counts(request, request.params.repetition_scope).into_keys() {
+            change(z, id, |z| if z > 0.0 { z / r } else { z * r });
+        }
+    }
+}
+
+fn frequency_and_presence(z: &mut [f32], request: &Request<'_>) {
+    let (f, p) = (request.params.frequency_penalty, request.params.presence_penalty);
+    for (id, count) in counts(request, request.params.penalty_scope) {
+        change(z, id, |z| z - f * count as f32);
+        change(z, id, |z| z - p);
+    }
+}
+
+fn dry(z: &mut [f32], request: &Request<'_>) {
+    let Dry { multiplier, base, allowed_length, .. } = request.params.dry;
+    if multiplier == 0.0 {
+        return;
+    }
+    for (id, length) in dry_lengths(request) {
+        if length >= allowed_length {
+            let mut power = 1.0f32;
+            for _ in 0..(length - allowed_length).min(64) {
+                power *= base;
+            }
+            change(z, id, |z| z - multiplier * power);
+        }
+    }
+}
+
+/// Returns, for each id, how long a repeat it would continue (E3).
+fn dry_lengths(request: &Request<'_>) -> HashMap<u32, u32> {
+    let history = history(request);
+    let breakers = &request.params.dry.breakers;
+    let unbroken = history.iter().rev().take_while(|id| !breakers.contains(id)).count();
+    let mut lengths = HashMap::new();
+    for (j, id) in history.iter().enumerate() {
+        let same = history[..j].iter().rev().zip(history.iter().rev()).take_while(|(a, b)| a == b).count();
+        let length = lengths.entry(*id).or_insert(0);
+        *length = (*length).max(same.min(unbroken) as u32);
+    }
+    lengths
+}
+
+fn history(request: &Request<'_>) -> Vec<u32> {
+    [request.prompt, request.output].concat()
+}
+
+/// Returns which ids bans and bitmask allow (E4).
+#[must_use]
+pub fn allowed(request: &Request<'_>, vocab: usize) -> Vec<bool> {
+    let params = request.params;
+    let mut allowed = vec![params.allowed_ids.is_none(); vocab];
+    for id in params.allowed_ids.iter().flatten() {
+        allowed[*id as usize] = true;
+    }
+    let mut ban = |id: u32| {
+        if let Some(allowed) = allowed.get_mut(id as usize) {
+            *allowed = false;
+        }
+    };
+
+    params.banned_ids.iter().for_each(|id| ban(*id));
+    params.logit_bias.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY).for_each(|(id, _)| ban(*id));
+    let history = history(request);
+    for word in &params.bad_words {
+        let (last, before) = word.split_last().expect("validated: at least one id");
+        if history.ends_with(before) {
+            ban(*last);
+        }
+    }
+    let n = params.no_repeat_ngram as usize;
+    if n > 0 && n <= history.len() {
+        let tail = &history[history.len() - (n - 1)..];
+        history.windows(n).filter(|gram| gram[..n - 1] == *tail).for_each(|gram| ban(gram[n - 1]));
+    }
+    if request.output.len() < params.min_tokens as usize {
+        params.stop_ids.iter().for_each(|id| ban(*id));
+    }
+
+    for (id, allowed) in allowed.iter_mut().enumerate() {
+        *allowed &= request.mask_allows(id as u32);
+    }
+    allowed
+}

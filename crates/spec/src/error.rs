@@ -1,0 +1,62 @@
+//! What a caller can do wrong, as data: the parameter, its value, and what is allowed.
+
+/// A caller's mistake. Nothing was launched, drawn or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value lies outside the range of its parameter (NaN included).
+    #[error("{parameter} is {value}, but must be {allowed}")]
+    OutOfRange {
+        /// The parameter, under the name it has everywhere.
+        parameter: &'static str,
+        /// The value given.
+        value: String,
+        /// The allowed range, in words or as an interval.
+        allowed: String,
+    },
+    /// Two parameters exclude each other.
+    #[error("{parameter} cannot be combined with {other}: {reason}")]
+    Conflict {
+        /// The parameter that was set.
+        parameter: &'static str,
+        /// The one it conflicts with.
+        other: &'static str,
+        /// Why, and what to do instead.
+        reason: &'static str,
+    },
+    /// A buffer or list has the wrong length.
+    #[error("{parameter} has length {length}, but must have {allowed}")]
+    Length {
+        /// The parameter, under the name it has everywhere.
+        parameter: &'static str,
+        /// The length given, in elements.
+        length: usize,
+        /// The allowed length.
+        allowed: String,
+    },
+    /// A name is not known.
+    #[error("{parameter} {name:?} is not known; known are: {known}")]
+    Unknown {
+        /// The kind of thing that was named.
+        parameter: &'static str,
+        /// The name given.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+}
+
+/// A result whose error is a caller's mistake.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Makes an [`Error::OutOfRange`].
+    pub fn out_of_range(parameter: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
+        Self::OutOfRange { parameter, value: value.to_string(), allowed: allowed.into() }
+    }
+
+    /// Makes an [`Error::Length`].
+    pub fn length(parameter: &'static str, length: usize, allowed: impl Into<String>) -> Self {
+        Self::Length { parameter, length, allowed: allowed.into() }
+    }
+}

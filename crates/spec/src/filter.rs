@@ -1,0 +1,153 @@
+//! Filters: which tokens may be drawn (rules F1 to F10).
+//!
+//! A filter is a cut: it keeps an interval of the order, and never nothing. Here the order is a sorted
+//! list, so a cut is a range of places in it.
+
+use std::ops::Range;
+
+use crate::num::{Tag, exp2, log2, philox4x32_10};
+use crate::params::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
+use crate::request::Request;
+use crate::survey::{Given, scale};
+
+/// Returns the mass that top-p and typical-p aim at: `p` of `total`, rounded up (F1).
+#[must_use]
+pub fn target_mass(p: f32, total: u64) -> u64 {
+    let p = fraction_to_u32(p);
+    let low = u64::from(u32::MAX);
+    p * (total >> 32) + ((p * (total & low) + low) >> 32)
+}
+
+/// Returns a fraction in 0..=1 in units of 2^-32, rounded up.
+#[must_use]
+pub fn fraction_to_u32(p: f32) -> u64 {
+    (f64::from(p) * 4_294_967_296.0).ceil() as u64
+}
+
+/// Returns the temperature of a row: dynamic temperature applied, 0 where it is greedy (F7, N6).
+///
+/// `members` is the order of the edited row, not empty.
+#[must_use]
+pub fn temperature(params: &SamplingParams, z: &[f32], members: &[u32]) -> f32 {
+    let t = match params.dynamic_temperature {
+        Some(dynamic) if params.temperature != 0.0 => {
+            dynamic_temperature(dynamic, Given::new(z, members, scale(1.0)).entropy(), members.len())
+        }
+        _ => params.temperature,
+    };
+    if SamplingParams::is_greedy(t) { 0.0 } else { t }
+}
+
+/// Returns the temperature of a row of the given entropy and number of tokens above -inf (F7).
+#[must_use]
+pub fn dynamic_temperature(dynamic: DynamicTemperature, entropy: f32, tokens: usize) -> f32 {
+    let power = if entropy <= 0.0 || tokens == 1 {
+        0.0
+    } else {
+        let ratio = (entropy / log2(tokens as f32)).min(1.0);
+        exp2(dynamic.exponent * log2(ratio))
+    };
+    dynamic.min + (dynamic.max - dynamic.min) * power
+}
+
+/// Returns what the filters of a request keep of the order of an edited row, at a temperature above 0.
+///
+/// `members` is the order, not empty; the result is a range of places in it, not empty.
+#[must_use]
+pub fn filter(request: &Request<'_>, z: &[f32], members: &[u32], temperature: f32) -> Range<usize> {
+    let params = request.params;
+    if params.mirostat.is_some() {
+        return mirostat(&Given::new(z, members, scale(temperature)), request.mu);
+    }
+    let s = scale(if params.temperature_last { 1.0 } else { temperature });
+    let mut kept = 0..members.len();
+    for filter in params.filters(z.len()) {
+        if params.order == FilterOrder::Joint {
+            let cut = cut(filter, request, &Given::new(z, members, s));
+            kept = kept.start.max(cut.start)..kept.end.min(cut.end);
+        } else {
+            let cut = cut(filter, request, &Given::new(z, &members[kept.clone()], s));
+            kept = kept.start + cut.start..kept.start + cut.end;
+        }
+    }
+    if kept.is_empty() { 0..1 } else { kept }
+}
+
+/// Returns what one filter keeps of a given set, as places in its members.
+#[must_use]
+pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<usize> {
+    let params = request.params;
+    match filter {
+        Filter::TopNSigma => 0..top_n_sigma(given, params.top_n_sigma),
+        Filter::TopK => 0..given.members.len().min(params.top_k as usize),
+        Filter::TypicalP => typical_p(given, params.typical_p),
+        Filter::TopP => 0..given.prefix_reaching(given.members, target_mass(params.top_p, given.total())),
+        Filter::MinP => at_least(given, log2(params.min_p)),
+        Filter::EpsilonCutoff => at_least(given, log2(params.epsilon_cutoff) + given.lz()),
+        Filter::EtaCutoff => {
+            let l = log2(params.eta_cutoff);
+            at_least(given, l.min(l / 2.0 - given.entropy()) + given.lz())
+        }
+        Filter::Xtc => xtc(given, request),
+    }
+}
+
+/// Keeps the tokens whose `y` reaches a threshold, the first in any case (F2).
+fn at_least(given: &Given<'_>, threshold: f32) -> Range<usize> {
+    0..given.members.partition_point(|id| given.y(*id) >= threshold).max(1)
+}
+
+/// Keeps the tokens whose surprise is nearest to the entropy, up to a mass of `p` (F3).
+fn typical_p(given: &Given<'_>, p: f32) -> Range<usize> {
+    let (lz, entropy) = (given.lz(), given.entropy());
+    let distance = |id: u32| ((lz - given.y(id)) - entropy).abs();
+    let mut nearest = given.members.to_vec();
+    nearest.sort_by(|a, b| distance(*a).total_cmp(&distance(*b)));
+    let reached = given.prefix_reaching(&nearest, target_mass(p, given.total()));
+    let delta = distance(nearest[reached - 1]);
+    let kept = |id: &u32| distance(*id) <= delta;
+    let start = given.members.iter().position(kept).expect("the nearest token is kept");
+    start..given.members.iter().rposition(kept).expect("the nearest token is kept") + 1
+}
+
+/// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
+fn xtc(given: &Given<'_>, request: &Request<'_>) -> Range<usize> {
+    let [word, ..] = philox4x32_10(request.seed, [0, request.position, Tag::Xtc as u32, request.draw]);
+    let acts = u64::from(word) < fraction_to_u32(request.params.xtc_probability);
+    let threshold = log2(request.params.xtc_threshold) + given.lz();
+    let top = given.members.partition_point(|id| given.y(*id) >= threshold);
+    if acts && top > 1 { top - 1..given.members.len() } else { 0..given.members.len() }
+}
+
+/// Returns how many tokens lie within `n` standard deviations of the first logit (F5).
+fn top_n_sigma(given: &Given<'_>, n: f32) -> usize {
+    let deviation = |id: &u32| {
+        let x = (given.first() - given.logit(*id)) * 4096.0;
+        x.round_ties_even().min(4_194_303.0) as u64
+    };
+    let count = given.members.len() as u128;
+    let s1: u64 = given.members.iter().map(deviation).sum();
+    let s2: u64 = given.members.iter().map(|id| deviation(id).pow(2)).sum();
+    let d = count * u128::from(s2) - u128::from(s1).pow(2);
+    let limit = f64::from(n) * ((d as f64).sqrt() / count as f64);
+    given.members.partition_point(|id| deviation(id) as f64 <= limit).max(1)
+}
+
+/// Keeps the tokens whose surprise is at most `mu` bits, the first in any case (F6).
+fn mirostat(given: &Given<'_>, mu: f32) -> Range<usize> {
+    let lz = given.lz();
+    0..given.members.partition_point(|id| lz - given.y(*id) <= mu).max(1)
+}
+
+/// Returns mirostat's limit after a token was drawn from a kept set (F6).
+#[must_use]
+pub fn next_mu(params: &SamplingParams, mu: f32, kept: &Given<'_>, token: u32) -> f32 {
+    let Some(mirostat) = params.mirostat else { return mu };
+    updated_mu(mirostat.tau, mirostat.eta, mu, kept.lz() - kept.y(token))
+}
+
+/// Returns mirostat's limit after a token of the given surprise, in bits (F6).
+#[must_use]
+pub fn updated_mu(tau: f32, eta: f32, mu: f32, surprise: f32) -> f32 {
+    mu - eta * (surprise - tau)
+}

@@ -1,0 +1,106 @@
+//! The oracle: all stages in turn, naive and obvious. What it says is right by definition.
+
+use std::ops::Range;
+
+use crate::draw::draw;
+use crate::edit::{Edited, Hook, edit};
+use crate::error::Result;
+use crate::filter::{filter, next_mu, temperature};
+use crate::logprobs::{Distribution, Logprobs, logprobs};
+use crate::params::LogprobMode;
+use crate::request::Request;
+use crate::row::{NONE, Row, Status};
+use crate::survey::{Given, order, scale};
+
+/// Everything the stages found out about one row.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The token to emit: the drawn or the forced one, or [`NONE`].
+    pub token: i32,
+    /// What the row's data had to say.
+    pub status: Status,
+    /// The temperature in use; 0 if greedy.
+    pub temperature: f32,
+    /// The ids above -inf after the edits, in order.
+    pub order: Vec<u32>,
+    /// The kept set, as places in `order`.
+    pub kept: Range<usize>,
+    /// The logprobs, if asked for.
+    pub logprobs: Option<Logprobs>,
+    /// Mirostat's limit after this row.
+    pub mu: f32,
+}
+
+impl Outcome {
+    /// Returns the kept ids, in order.
+    #[must_use]
+    pub fn kept_ids(&self) -> &[u32] {
+        &self.order[self.kept.clone()]
+    }
+}
+
+/// Chooses the next token of one row.
+///
+/// # Errors
+/// Those of [`SamplingParams::validate`](crate::SamplingParams::validate) and [`Request::validate`].
+pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
+    request.params.validate(row.vocab())?;
+    request.validate(row.vocab())?;
+    let edited = edit(row, request, hook);
+    let order = order(&edited.z);
+    let mut outcome = Outcome {
+        token: request.forced.map_or(NONE, |id| id as i32),
+        status: edited.status,
+        temperature: request.params.temperature,
+        order,
+        kept: 0..0,
+        logprobs: None,
+        mu: request.mu,
+    };
+    if outcome.order.is_empty() {
+        outcome.status.insert(Status::EMPTY);
+    } else {
+        choose(&mut outcome, request, &edited);
+    }
+    if let Some(params) = &request.params.logprobs {
+        let raw_order = crate::survey::order(&edited.raw);
+        let distribution = distribution(params.mode, &outcome, &edited, &raw_order);
+        outcome.logprobs = Some(logprobs(params, &distribution, outcome.token));
+    }
+    Ok(outcome)
+}
+
+fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
+    outcome.temperature = temperature(request.params, &edited.z, &outcome.order);
+    if outcome.temperature == 0.0 {
+        outcome.kept = 0..1;
+        outcome.token = request.forced.unwrap_or(outcome.order[0]) as i32;
+        return;
+    }
+    outcome.kept = filter(request, &edited.z, &outcome.order, outcome.temperature);
+    let kept = Given::new(&edited.z, &outcome.order[outcome.kept.clone()], scale(outcome.temperature));
+    // A forced token was not drawn: it says nothing about the surprise that mirostat steers.
+    if request.forced.is_none() {
+        let token = draw(request, &kept);
+        outcome.mu = next_mu(request.params, request.mu, &kept, token);
+        outcome.token = token as i32;
+    }
+}
+
+/// Returns the distribution that a mode speaks of (L1).
+fn distribution<'a>(
+    mode: LogprobMode,
+    outcome: &'a Outcome,
+    edited: &'a Edited,
+    raw_order: &'a [u32],
+) -> Distribution<'a> {
+    let (z, members, temperature) = match mode {
+        LogprobMode::Raw => (&edited.raw, raw_order, 1.0),
+        LogprobMode::Edited => (&edited.z, &outcome.order[..], 1.0),
+        LogprobMode::Tempered => (&edited.z, &outcome.order[..], outcome.temperature),
+        LogprobMode::Processed => (&edited.z, outcome.kept_ids(), outcome.temperature),
+    };
+    let certain = members.is_empty() || temperature == 0.0;
+    let mass = if certain { 0 } else { Given::new(z, members, scale(temperature)).total() };
+    Distribution { z, members, temperature, mass }
+}

@@ -1,0 +1,279 @@
+//! Every knob of a request, as plain data under the field's names.
+//!
+//! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. What each
+//! value means stands at its field; ranges are checked by [`SamplingParams::validate`], and peers'
+//! spellings of "off" (top_k 0, -1 or above the vocabulary; top_p 1) are accepted as such.
+
+mod names;
+mod validate;
+
+/// Which part of the history a penalty counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum Scope {
+    /// The prompt alone.
+    Prompt,
+    /// What was generated, with the draft path.
+    Output,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// A filter, under its parameter's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum Filter {
+    /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
+    TopNSigma,
+    /// Keeps the first k tokens.
+    TopK,
+    /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
+    TypicalP,
+    /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
+    TopP,
+    /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
+    MinP,
+    /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
+    EpsilonCutoff,
+    /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
+    EtaCutoff,
+    /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
+    Xtc,
+}
+
+/// In which order the filters act, and on what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum FilterOrder {
+    /// top-n-sigma, top-k, typical-p, top-p, min-p, epsilon, eta, XTC, each on what the former left.
+    #[default]
+    Default,
+    /// Each on the unfiltered row; the kept sets are intersected.
+    Joint,
+    /// The filters named, in this order, each on what the former left.
+    List(Vec<Filter>),
+}
+
+/// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DynamicTemperature {
+    /// The temperature of a row of entropy 0; in 0..=2^100.
+    pub min: f32,
+    /// The temperature of a flat row; in `min`..=2^100.
+    pub max: f32,
+    /// The power the normalised entropy is raised to; in (0, 2^16].
+    pub exponent: f32,
+}
+
+/// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Mirostat {
+    /// The surprise aimed at, in bits; in (0, 2^16].
+    pub tau: f32,
+    /// How fast the limit follows; in 0..=2^16.
+    pub eta: f32,
+    /// The limit to start from, in bits; twice `tau` if absent.
+    pub mu: Option<f32>,
+}
+
+/// The DRY repetition penalty: the longer the repeat a token would continue, the larger (E3).
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct Dry {
+    /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
+    pub multiplier: f32,
+    /// By how much each further token multiplies it; in 1..=2^16.
+    pub base: f32,
+    /// The shortest repeat that is penalised; at least 1.
+    pub allowed_length: u32,
+    /// Ids that no repeat reaches across.
+    pub breakers: Vec<u32>,
+}
+
+impl Default for Dry {
+    fn default() -> Self {
+        Self { multiplier: 0.0, base: 1.75, allowed_length: 2, breakers: Vec::new() }
+    }
+}
+
+/// The distribution a logprob speaks of (L1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum LogprobMode {
+    /// The row as it came, at temperature 1.
+    #[default]
+    Raw,
+    /// After the edits, at temperature 1.
+    Edited,
+    /// After the edits and the temperature.
+    Tempered,
+    /// After the filters: the distribution the token was drawn from.
+    Processed,
+}
+
+/// Which logprobs to report with the token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct LogprobsParams {
+    /// The distribution they speak of.
+    pub mode: LogprobMode,
+    /// How many of the most likely tokens to list; at most 2^20.
+    pub top_n: u32,
+    /// Ids to report besides; each in the vocabulary.
+    pub ids: Vec<u32>,
+}
+
+/// Everything a request can ask of the way its tokens are chosen.
+///
+/// Plain data: build it with struct update syntax from `default()`, then hand it over; it is validated
+/// where it is admitted.
+///
+/// ```
+/// use gumball_spec::SamplingParams;
+/// let params = SamplingParams { temperature: 0.8, top_k: 50, top_p: 0.9, ..Default::default() };
+/// assert!(params.validate(32_000).is_ok());
+/// let error = SamplingParams { min_p: 1.5, ..Default::default() }.validate(32_000).unwrap_err();
+/// assert_eq!(error.to_string(), "min_p is 1.5, but must be in 0..=1 (0: off)");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct SamplingParams {
+    /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
+    pub temperature: f32,
+    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy.
+    pub dynamic_temperature: Option<DynamicTemperature>,
+    /// How many tokens to keep; off if below 1 or at least the vocabulary.
+    pub top_k: i64,
+    /// The mass to keep; off from 1 up.
+    pub top_p: f32,
+    /// The mass to keep around the entropy; off from 1 up.
+    pub typical_p: f32,
+    /// The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
+    pub min_p: f32,
+    /// How many standard deviations below the best logit are kept; finite, off from 0 down.
+    pub top_n_sigma: f32,
+    /// The least probability that is kept; in 0..=1, 0 is off.
+    pub epsilon_cutoff: f32,
+    /// The entropy-dependent form of it; in 0..=1, 0 is off.
+    pub eta_cutoff: f32,
+    /// How often XTC acts; in 0..=1, 0 is off.
+    pub xtc_probability: f32,
+    /// The probability from which a token counts as a top choice; in (0, 1].
+    pub xtc_threshold: f32,
+    /// Mirostat v2, which stands alone: no filter beside it.
+    pub mirostat: Option<Mirostat>,
+    /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
+    pub repetition_penalty: f32,
+    /// What the repetition penalty counts as seen.
+    pub repetition_scope: Scope,
+    /// Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
+    pub frequency_penalty: f32,
+    /// Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
+    pub presence_penalty: f32,
+    /// What frequency and presence penalty count.
+    pub penalty_scope: Scope,
+    /// The DRY repetition penalty.
+    pub dry: Dry,
+    /// Bans every token that would complete an n-gram of this size a second time; 0 is off.
+    pub no_repeat_ngram: u32,
+    /// Added to logits; distinct ids in the vocabulary, finite or -inf (a ban).
+    pub logit_bias: Vec<(u32, f32)>,
+    /// If present, all other ids are banned; ids in the vocabulary.
+    pub allowed_ids: Option<Vec<u32>>,
+    /// Ids that are never drawn; in the vocabulary.
+    pub banned_ids: Vec<u32>,
+    /// Sequences that are never completed, each of at least one id.
+    pub bad_words: Vec<Vec<u32>>,
+    /// How many output tokens must exist before a stop id may be drawn.
+    pub min_tokens: u32,
+    /// The ids that end the output.
+    pub stop_ids: Vec<u32>,
+    /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
+    pub seed: Option<u64>,
+    /// Which logprobs to report; absent: none.
+    pub logprobs: Option<LogprobsParams>,
+    /// In which order the filters act.
+    pub order: FilterOrder,
+    /// Whether the filters see the row at temperature 1, and only the draw is tempered (F8).
+    pub temperature_last: bool,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            dynamic_temperature: None,
+            top_k: 0,
+            top_p: 1.0,
+            typical_p: 1.0,
+            min_p: 0.0,
+            top_n_sigma: 0.0,
+            epsilon_cutoff: 0.0,
+            eta_cutoff: 0.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            mirostat: None,
+            repetition_penalty: 1.0,
+            repetition_scope: Scope::Both,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            penalty_scope: Scope::Output,
+            dry: Dry::default(),
+            no_repeat_ngram: 0,
+            logit_bias: Vec::new(),
+            allowed_ids: None,
+            banned_ids: Vec::new(),
+            bad_words: Vec::new(),
+            min_tokens: 0,
+            stop_ids: Vec::new(),
+            seed: None,
+            logprobs: None,
+            order: FilterOrder::Default,
+            temperature_last: false,
+        }
+    }
+}
+
+/// Temperatures below this are greedy (N6).
+pub const MIN_TEMPERATURE: f32 = f32::from_bits((127 - 100) << 23);
+
+impl SamplingParams {
+    /// Returns whether a temperature means greedy: 0, or so small that nothing else could be drawn.
+    #[must_use]
+    pub fn is_greedy(temperature: f32) -> bool {
+        temperature < MIN_TEMPERATURE
+    }
+
+    /// Returns whether a filter would remove anything from some row of this vocabulary.
+    #[must_use]
+    pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
+        match filter {
+            Filter::TopNSigma => self.top_n_sigma > 0.0,
+            Filter::TopK => self.top_k > 0 && (self.top_k as u64) < vocab as u64,
+            Filter::TypicalP => self.typical_p < 1.0,
+            Filter::TopP => self.top_p < 1.0,
+            Filter::MinP => self.min_p > 0.0,
+            Filter::EpsilonCutoff => self.epsilon_cutoff > 0.0,
+            Filter::EtaCutoff => self.eta_cutoff > 0.0,
+            Filter::Xtc => self.xtc_probability > 0.0,
+        }
+    }
+
+    /// Returns the filters that are on, in the order they act.
+    pub fn filters(&self, vocab: usize) -> impl Iterator<Item = Filter> + '_ {
+        let listed: &[Filter] = match &self.order {
+            FilterOrder::Default | FilterOrder::Joint => &Filter::ALL,
+            FilterOrder::List(list) => list,
+        };
+        listed.iter().copied().filter(move |filter| self.is_on(*filter, vocab))
+    }
+
+    /// Returns mirostat's limit before the first token.
+    #[must_use]
+    pub fn initial_mu(&self) -> f32 {
+        self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
+    }
+}

@@ -1,0 +1,194 @@
+//! The range of every parameter, checked before anything is drawn or changed.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+
+use super::{Filter, FilterOrder, SamplingParams};
+use crate::error::{Error, Result};
+use crate::row::MAX_VOCAB;
+
+const TWO_POW_16: f32 = 65_536.0;
+const TWO_POW_100: f32 = f32::from_bits((127 + 100) << 23);
+
+fn check(ok: bool, parameter: &'static str, value: impl Display, allowed: &str) -> Result<()> {
+    if ok { Ok(()) } else { Err(Error::out_of_range(parameter, value, allowed)) }
+}
+
+fn ids_in_vocab(parameter: &'static str, ids: impl IntoIterator<Item = u32>, vocab: usize) -> Result<()> {
+    for id in ids {
+        check((id as usize) < vocab, parameter, id, &format!("an id in 0..{vocab}"))?;
+    }
+    Ok(())
+}
+
+impl SamplingParams {
+    /// Checks every parameter against its range for a vocabulary of `vocab` ids.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for the first value outside its range, NaN included, an id outside the
+    ///   vocabulary, or a repeated id or filter.
+    /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat.
+    /// - [`Error::Length`] for an empty bad word.
+    pub fn validate(&self, vocab: usize) -> Result<()> {
+        check((1..=MAX_VOCAB).contains(&vocab), "vocab", vocab, "in 1..=2^20")?;
+        self.validate_temperatures()?;
+        self.validate_filters(vocab)?;
+        self.validate_penalties()?;
+        self.validate_ids(vocab)
+    }
+
+    fn validate_temperatures(&self) -> Result<()> {
+        let t = self.temperature;
+        check((0.0..=TWO_POW_100).contains(&t), "temperature", t, "0 (greedy) or in (0, 2^100]")?;
+        if let Some(d) = self.dynamic_temperature {
+            check((0.0..=TWO_POW_100).contains(&d.min), "dynamic_temperature.min", d.min, "in 0..=2^100")?;
+            let max_ok = d.max >= d.min && d.max <= TWO_POW_100;
+            check(max_ok, "dynamic_temperature.max", d.max, "in dynamic_temperature.min..=2^100")?;
+            let exponent_ok = d.exponent > 0.0 && d.exponent <= TWO_POW_16;
+            check(exponent_ok, "dynamic_temperature.exponent", d.exponent, "in (0, 2^16]")?;
+        }
+        Ok(())
+    }
+
+    fn validate_filters(&self, vocab: usize) -> Result<()> {
+        check(self.top_p >= 0.0, "top_p", self.top_p, "at least 0 (1 and more: off)")?;
+        check(self.typical_p >= 0.0, "typical_p", self.typical_p, "at least 0 (1 and more: off)")?;
+        let fractions = [
+            ("min_p", self.min_p),
+            ("epsilon_cutoff", self.epsilon_cutoff),
+            ("eta_cutoff", self.eta_cutoff),
+            ("xtc_probability", self.xtc_probability),
+        ];
+        for (name, value) in fractions {
+            check((0.0..=1.0).contains(&value), name, value, "in 0..=1 (0: off)")?;
+        }
+        let threshold_ok = self.xtc_threshold > 0.0 && self.xtc_threshold <= 1.0;
+        check(threshold_ok, "xtc_threshold", self.xtc_threshold, "in (0, 1]")?;
+        check(self.top_n_sigma.is_finite(), "top_n_sigma", self.top_n_sigma, "finite (0 and less: off)")?;
+        if let Some(m) = self.mirostat {
+            check(m.tau > 0.0 && m.tau <= TWO_POW_16, "mirostat.tau", m.tau, "in (0, 2^16]")?;
+            check((0.0..=TWO_POW_16).contains(&m.eta), "mirostat.eta", m.eta, "in 0..=2^16")?;
+            let mu = m.mu.unwrap_or(0.0);
+            check(mu.is_finite(), "mirostat.mu", mu, "finite")?;
+        }
+        self.validate_order(vocab)
+    }
+
+    fn validate_order(&self, vocab: usize) -> Result<()> {
+        if let FilterOrder::List(list) = &self.order {
+            let mut seen = HashSet::new();
+            for filter in list {
+                check(seen.insert(filter), "order", filter, "a list of distinct filters")?;
+            }
+        }
+        for filter in Filter::ALL.into_iter().filter(|filter| self.is_on(*filter, vocab)) {
+            let conflict = |other, reason| Err(Error::Conflict { parameter: filter.name(), other, reason });
+            if self.mirostat.is_some() {
+                return conflict("mirostat", "mirostat stands alone; switch one of them off");
+            }
+            if matches!(&self.order, FilterOrder::List(list) if !list.contains(&filter)) {
+                return conflict(
+                    "order",
+                    "the filter is set but absent from the list; name it or switch it off",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_penalties(&self) -> Result<()> {
+        let r = self.repetition_penalty;
+        check(r > 0.0 && r <= TWO_POW_16, "repetition_penalty", r, "in (0, 2^16] (1: off)")?;
+        for (name, value) in
+            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
+        {
+            check(value.abs() <= TWO_POW_16, name, value, "in -2^16..=2^16 (0: off)")?;
+        }
+        let dry = &self.dry;
+        let multiplier_ok = (0.0..=TWO_POW_16).contains(&dry.multiplier);
+        check(multiplier_ok, "dry.multiplier", dry.multiplier, "in 0..=2^16 (0: off)")?;
+        check((1.0..=TWO_POW_16).contains(&dry.base), "dry.base", dry.base, "in 1..=2^16")?;
+        check(dry.allowed_length >= 1, "dry.allowed_length", dry.allowed_length, "at least 1")
+    }
+
+    fn validate_ids(&self, vocab: usize) -> Result<()> {
+        let mut seen = HashSet::new();
+        for (id, bias) in &self.logit_bias {
+            check((*id as usize) < vocab, "logit_bias", id, &format!("an id in 0..{vocab}"))?;
+            check(seen.insert(id), "logit_bias", id, "an id that stands in the list once")?;
+            check(*bias < f32::INFINITY, "logit_bias", bias, "finite, or -inf for a ban")?;
+        }
+        ids_in_vocab("allowed_ids", self.allowed_ids.iter().flatten().copied(), vocab)?;
+        ids_in_vocab("banned_ids", self.banned_ids.iter().copied(), vocab)?;
+        if self.bad_words.iter().any(Vec::is_empty) {
+            return Err(Error::length("bad_words", 0, "sequences of at least one id"));
+        }
+        if let Some(logprobs) = &self.logprobs {
+            let top_n = logprobs.top_n;
+            check(top_n as usize <= MAX_VOCAB, "logprobs.top_n", top_n, "in 0..=2^20")?;
+            ids_in_vocab("logprobs.ids", logprobs.ids.iter().copied(), vocab)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DynamicTemperature, Mirostat};
+    use super::*;
+
+    fn refused(params: SamplingParams) -> String {
+        params.validate(1000).expect_err("must be refused").to_string()
+    }
+
+    macro_rules! refuses {
+        ($($field:ident: $value:expr => $message:literal),* $(,)?) => {
+            $(assert_eq!(refused(SamplingParams { $field: $value, ..Default::default() }), $message);)*
+        };
+    }
+
+    #[test]
+    fn each_error_names_parameter_value_and_range() {
+        refuses! {
+            temperature: -1.0 => "temperature is -1, but must be 0 (greedy) or in (0, 2^100]",
+            temperature: f32::NAN => "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]",
+            top_p: -0.5 => "top_p is -0.5, but must be at least 0 (1 and more: off)",
+            typical_p: f32::NAN => "typical_p is NaN, but must be at least 0 (1 and more: off)",
+            epsilon_cutoff: 2.0 => "epsilon_cutoff is 2, but must be in 0..=1 (0: off)",
+            xtc_threshold: 0.0 => "xtc_threshold is 0, but must be in (0, 1]",
+            top_n_sigma: f32::INFINITY => "top_n_sigma is inf, but must be finite (0 and less: off)",
+            repetition_penalty: 0.0 => "repetition_penalty is 0, but must be in (0, 2^16] (1: off)",
+            presence_penalty: 1e6 => "presence_penalty is 1000000, but must be in -2^16..=2^16 (0: off)",
+            logit_bias: vec![(1000, 1.0)] => "logit_bias is 1000, but must be an id in 0..1000",
+            logit_bias: vec![(1, 1.0), (1, 2.0)] => "logit_bias is 1, but must be an id that stands in the list once",
+            logit_bias: vec![(1, f32::INFINITY)] => "logit_bias is inf, but must be finite, or -inf for a ban",
+            banned_ids: vec![1000] => "banned_ids is 1000, but must be an id in 0..1000",
+            allowed_ids: Some(vec![7, 4000]) => "allowed_ids is 4000, but must be an id in 0..1000",
+            bad_words: vec![vec![]] => "bad_words has length 0, but must have sequences of at least one id",
+            order: FilterOrder::List(vec![Filter::TopK, Filter::TopK]) => "order is top_k, but must be a list of distinct filters",
+            mirostat: Some(Mirostat { tau: 0.0, eta: 0.1, mu: None }) => "mirostat.tau is 0, but must be in (0, 2^16]",
+            dynamic_temperature: Some(DynamicTemperature { min: 1.0, max: 0.5, exponent: 1.0 })
+                => "dynamic_temperature.max is 0.5, but must be in dynamic_temperature.min..=2^100",
+        }
+    }
+
+    #[test]
+    fn a_filter_that_would_be_silently_ignored_is_refused() {
+        let order = FilterOrder::List(vec![Filter::TopK]);
+        let message = refused(SamplingParams { top_p: 0.9, order, ..Default::default() });
+        assert!(message.starts_with("top_p cannot be combined with order"), "{message}");
+        let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+        let message = refused(SamplingParams { min_p: 0.1, mirostat, ..Default::default() });
+        assert!(message.starts_with("min_p cannot be combined with mirostat"), "{message}");
+    }
+
+    #[test]
+    fn peers_spellings_of_off_are_off() {
+        for top_k in [0, -1, 1000, i64::MAX] {
+            let params =
+                SamplingParams { top_k, top_p: f32::INFINITY, top_n_sigma: -1.0, ..Default::default() };
+            params.validate(1000).unwrap();
+            assert_eq!(params.filters(1000).count(), 0);
+        }
+    }
+}

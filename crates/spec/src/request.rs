@@ -1,0 +1,65 @@
+//! What a draw depends on besides the row's bits.
+
+use crate::error::{Error, Result};
+use crate::params::SamplingParams;
+
+/// The state of a request at one row: together with the row's bits, it determines the token.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The parameters.
+    pub params: &'a SamplingParams,
+    /// The ids of the prompt.
+    pub prompt: &'a [u32],
+    /// The ids generated so far, then the draft path to this row.
+    pub output: &'a [u32],
+    /// The seed in use.
+    pub seed: u64,
+    /// The number of tokens before the drawn one, prompt and output, modulo 2^32 (N9).
+    pub position: u32,
+    /// The index of the sample, for several draws from one row; constant along a sequence.
+    pub draw: u32,
+    /// Mirostat's limit, in bits.
+    pub mu: f32,
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
+    pub mask: Option<&'a [u32]>,
+    /// The token to emit whatever is drawn: replay, or a thinking budget.
+    pub forced: Option<u32>,
+}
+
+impl<'a> Request<'a> {
+    /// Returns the state before the first output token.
+    #[must_use]
+    pub fn new(params: &'a SamplingParams, prompt: &'a [u32], seed: u64) -> Self {
+        Self {
+            params,
+            prompt,
+            output: &[],
+            seed,
+            position: prompt.len() as u32,
+            draw: 0,
+            mu: params.initial_mu(),
+            mask: None,
+            forced: None,
+        }
+    }
+
+    /// Returns whether the bitmask allows an id; it does where there is none.
+    #[must_use]
+    pub fn mask_allows(&self, id: u32) -> bool {
+        let Some(mask) = self.mask else { return true };
+        mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+    }
+
+    /// Checks what comes with the step rather than with the request.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary.
+    pub fn validate(&self, vocab: usize) -> Result<()> {
+        match self.forced {
+            Some(id) if id as usize >= vocab => {
+                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A row of logits, its types and its status.
+
+use half::{bf16, f16};
+
+/// Ids per tile; tiles are consecutive and start at id 0.
+pub const TILE: usize = 256;
+
+/// The largest vocabulary.
+pub const MAX_VOCAB: usize = 1 << 20;
+
+/// The token of a row that has none.
+pub const NONE: i32 = -1;
+
+/// One vocabulary of logits, in the type the model left them in.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Truncated single precision.
+    Bf16(&'a [bf16]),
+    /// Half precision.
+    F16(&'a [f16]),
+}
+
+impl Row<'_> {
+    /// Returns the number of ids.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        match self {
+            Row::F32(row) => row.len(),
+            Row::Bf16(row) => row.len(),
+            Row::F16(row) => row.len(),
+        }
+    }
+
+    /// Returns the logit of an id, converted exactly, NaN and infinities as they are.
+    #[must_use]
+    pub fn logit(&self, id: usize) -> f32 {
+        match self {
+            Row::F32(row) => row[id],
+            Row::Bf16(row) => row[id].to_f32(),
+            Row::F16(row) => row[id].to_f32(),
+        }
+    }
+
+    /// Returns all logits as they count: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7).
+    #[must_use]
+    pub fn logits(&self) -> Vec<f32> {
+        (0..self.vocab()).map(|id| clean(self.logit(id))).collect()
+    }
+}
+
+/// Returns a logit as it counts: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7).
+#[must_use]
+pub fn clean(z: f32) -> f32 {
+    if z.is_nan() { f32::NEG_INFINITY } else { z.min(f32::MAX) + 0.0 }
+}
+
+/// What a row's data had to say; it concerns that row alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Status(pub u32);
+
+impl Status {
+    /// A logit that bans and bitmask allow was NaN; it counted as -inf.
+    pub const NAN: Status = Status(1);
+    /// A logit that bans and bitmask allow was +inf; it counted as `f32::MAX`.
+    pub const INF: Status = Status(2);
+    /// No token was above -inf; the token is [`NONE`].
+    pub const EMPTY: Status = Status(4);
+
+    /// Returns whether all bits of `other` are set.
+    #[must_use]
+    pub fn contains(self, other: Status) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets the bits of `other`.
+    pub fn insert(&mut self, other: Status) {
+        self.0 |= other.0;
+    }
+}

@@ -1,0 +1,175 @@
+//! The survey: tile maxima, and where a rule needs sums, masses (rules M1 to M5).
+//!
+//! A mass is a sum of integers, so no order of adding can change it: that is what makes a cut the same on
+//! every machine. Weights are relative to their tile's maximum and tiles relative to the given set's
+//! first token, so that neither extreme logits nor a million equal ones lose precision.
+
+use crate::num::{LOG2_E, exp2, key, log2};
+use crate::row::TILE;
+
+/// Returns the ids above -inf, sorted by the order.
+#[must_use]
+pub fn order(z: &[f32]) -> Vec<u32> {
+    let mut ids: Vec<u32> = (0..z.len() as u32).filter(|id| z[*id as usize] > f32::NEG_INFINITY).collect();
+    ids.sort_by_key(|id| std::cmp::Reverse(key(z[*id as usize], *id)));
+    ids
+}
+
+/// Returns the scale `log2(e) / T` that turns logit differences into exponents of two (N6).
+#[must_use]
+pub fn scale(temperature: f32) -> f32 {
+    LOG2_E / temperature
+}
+
+/// A tile's factor, `G 2^(-23 - k)`, split for integer sums (M3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factor {
+    /// The 24-bit mantissa; 0 for a factor of 0.
+    pub mantissa: u64,
+    /// The negated exponent.
+    pub k: u32,
+}
+
+impl Factor {
+    /// Splits a factor in 0..=1.
+    #[must_use]
+    pub fn new(factor: f32) -> Self {
+        if factor == 0.0 {
+            return Self { mantissa: 0, k: 0 };
+        }
+        let bits = factor.to_bits();
+        Self { mantissa: u64::from(bits & 0x007F_FFFF | 0x0080_0000), k: 127 - (bits >> 23) }
+    }
+
+    /// Returns the mass of a tile whose weights sum to `q`.
+    #[must_use]
+    pub fn mass(self, q: u64) -> u64 {
+        (q * self.mantissa).checked_shr(8 + self.k).unwrap_or(0)
+    }
+}
+
+/// An interval of the order in which masses are taken: the whole row, or what a filter left.
+#[derive(Clone, Debug)]
+pub struct Given<'a> {
+    z: &'a [f32],
+    s: f32,
+    /// The members, sorted by the order; never empty.
+    pub members: &'a [u32],
+    maxima: Vec<f32>,
+}
+
+impl<'a> Given<'a> {
+    /// Takes an interval of the order of `z`, not empty, at the scale `s`.
+    #[must_use]
+    pub fn new(z: &'a [f32], members: &'a [u32], s: f32) -> Self {
+        let mut maxima = vec![f32::NEG_INFINITY; z.len().div_ceil(TILE)];
+        for id in members {
+            let maximum = &mut maxima[*id as usize / TILE];
+            *maximum = maximum.max(z[*id as usize]);
+        }
+        Self { z, s, members, maxima }
+    }
+
+    /// Returns the logit of the first token.
+    #[must_use]
+    pub fn first(&self) -> f32 {
+        self.z[self.members[0] as usize]
+    }
+
+    /// Returns a token's logit.
+    #[must_use]
+    pub fn logit(&self, id: u32) -> f32 {
+        self.z[id as usize]
+    }
+
+    /// Returns `y`: a token's exponent of two relative to the first token.
+    #[must_use]
+    pub fn y(&self, id: u32) -> f32 {
+        (self.z[id as usize] - self.first()) * self.s
+    }
+
+    /// Returns a token's exponent relative to its tile's maximum.
+    fn d(&self, id: u32) -> f32 {
+        (self.z[id as usize] - self.maxima[id as usize / TILE]) * self.s
+    }
+
+    /// Returns a token's weight relative to its tile's maximum, in units of 2^-28.
+    #[must_use]
+    pub fn q(&self, id: u32) -> u64 {
+        (exp2(self.d(id)) * 268_435_456.0).round_ties_even() as u64
+    }
+
+    /// Returns a tile's factor.
+    #[must_use]
+    pub fn factor(&self, tile: usize) -> Factor {
+        Factor::new(exp2((self.maxima[tile] - self.first()) * self.s))
+    }
+
+    /// Returns the mass of some members (M3), in units of 2^-43 of the first token's weight.
+    #[must_use]
+    pub fn mass(&self, ids: &[u32]) -> u64 {
+        let mut q = vec![0u64; self.maxima.len()];
+        for id in ids {
+            q[*id as usize / TILE] += self.q(*id);
+        }
+        (0..q.len()).filter(|tile| q[*tile] > 0).map(|tile| self.factor(tile).mass(q[tile])).sum()
+    }
+
+    /// Returns the mass of all members.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.mass(self.members)
+    }
+
+    /// Returns how many of `ids`, taken in turn, first reach a mass of `target`; at least one.
+    ///
+    /// One mass function is meant, floored per tile, so a running prefix keeps its sum per tile (M4).
+    #[must_use]
+    pub fn prefix_reaching(&self, ids: &[u32], target: u64) -> usize {
+        let mut q = vec![0u64; self.maxima.len()];
+        let mut mass = 0;
+        for (i, id) in ids.iter().enumerate() {
+            let tile = *id as usize / TILE;
+            let factor = self.factor(tile);
+            let before = factor.mass(q[tile]);
+            q[tile] += self.q(*id);
+            mass += factor.mass(q[tile]) - before;
+            if mass >= target {
+                return i + 1;
+            }
+        }
+        ids.len()
+    }
+
+    /// Returns `log2` of the mass in units of the first token's weight (M5).
+    #[must_use]
+    pub fn lz(&self) -> f32 {
+        log_mass(self.total())
+    }
+
+    /// Returns the entropy in bits (M5).
+    #[must_use]
+    pub fn entropy(&self) -> f32 {
+        let fixed = |x: f32| (1_048_576.0 * x.min(32.0)).round_ties_even() as u64;
+        let tiles = self.maxima.len();
+        let (mut q, mut r) = (vec![0u64; tiles], vec![0u64; tiles]);
+        for id in self.members {
+            let tile = *id as usize / TILE;
+            q[tile] += self.q(*id);
+            r[tile] += self.q(*id) * fixed((self.maxima[tile] - self.z[*id as usize]) * self.s);
+        }
+        let mut sum = 0u64;
+        for tile in (0..tiles).filter(|tile| q[*tile] > 0) {
+            let d = fixed((self.first() - self.maxima[tile]) * self.s);
+            sum += self.factor(tile).mass((r[tile] + q[tile] * d) >> 24);
+        }
+        let total = self.total();
+        log_mass(total) + 16.0 * (sum as f32 / total as f32)
+    }
+}
+
+/// Returns `log2` of a mass in units of the first token's weight (M5).
+#[must_use]
+pub fn log_mass(mass: u64) -> f32 {
+    log2(mass as f32 * f32::from_bits((127 - 43) << 23))
+}
