@@ -77,7 +77,9 @@ fn each_sampling_keeps_what_candle_keeps() {
     for (sampling, k, p) in cases {
         let mut processor = LogitsProcessor::from_sampling(1, sampling.clone());
         processor.sample(&tensor()).unwrap();
-        let kept = processor.sampler_mut().unwrap().kept();
+        processor.sampler_mut().unwrap().keep_ids(true);
+        processor.sample(&tensor()).unwrap();
+        let kept = processor.sampler().unwrap().kept();
         assert_eq!(kept, kept_by_candle(temperature, k, p), "{sampling:?}");
     }
 }

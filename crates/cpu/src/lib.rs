@@ -5,9 +5,20 @@
 //! bit for bit at every [`Level`].
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod cut;
+mod draw;
+mod edit;
+mod filter;
+mod float_env;
 mod history;
+mod lanes;
 mod level;
+mod logprobs;
+mod mass;
+mod num;
 mod prepared;
+mod survey;
+mod tiles;
 mod workspace;
 
 pub use history::{Entry, History};

@@ -1,12 +1,16 @@
 //! A request's parameters, validated once and made ready for many rows.
 
-use gumball_spec::{Result, SamplingParams};
+use gumball_spec::{Filter, Result, SamplingParams, TILE};
+
+use crate::tiles::MASK_WORDS;
 
 /// Parameters that were validated for a vocabulary.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: SamplingParams,
     vocab: usize,
+    filters: Vec<Filter>,
+    allowed: Option<Vec<u32>>,
 }
 
 impl Prepared {
@@ -16,7 +20,15 @@ impl Prepared {
     /// Those of [`SamplingParams::validate`].
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
-        Ok(Self { params, vocab })
+        let allowed = params.allowed_ids.as_ref().map(|ids| {
+            let mut words = vec![0; vocab.div_ceil(TILE) * MASK_WORDS];
+            for id in ids {
+                words[*id as usize / 32] |= 1 << (id % 32);
+            }
+            words
+        });
+        let filters = params.filters(vocab).collect();
+        Ok(Self { params, vocab, filters, allowed })
     }
 
     /// Returns the parameters as they were given.
@@ -29,5 +41,16 @@ impl Prepared {
     #[must_use]
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// Returns the filters that are on, in the order they act.
+    #[must_use]
+    pub fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
+    /// Returns the allowed ids as a bitmask over whole tiles.
+    pub(crate) fn allowed(&self) -> Option<&[u32]> {
+        self.allowed.as_deref()
     }
 }

@@ -1,9 +1,18 @@
 //! The workspace: one row at a time through all stages, in buffers that are kept between rows.
 
 use gumball_spec::edit::Hook;
-use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Error, Request, Result, Row, Status, oracle};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::num::key_id;
+use gumball_spec::survey::scale;
+use gumball_spec::{Error, LogprobMode, NONE, Result, Row, Status};
 
+use crate::draw::{Stream, draw};
+use crate::edit::Edits;
+use crate::filter::{Given, Reader, filter, next_mu, temperature};
+use crate::float_env::FloatEnv;
+use crate::logprobs::{Distribution, logprobs};
+use crate::survey::survey;
+use crate::tiles::View;
 use crate::{History, Level, Prepared};
 
 /// What a row is drawn for: a request's state at that row.
@@ -27,6 +36,26 @@ pub struct Task<'a> {
     pub forced: Option<u32>,
 }
 
+impl Task<'_> {
+    fn stream(&self) -> Stream {
+        Stream { seed: self.seed, position: self.position, draw: self.draw }
+    }
+
+    /// Checks what comes with the row.
+    fn validate(&self, row: Row<'_>) -> Result<()> {
+        let vocab = self.prepared.vocab();
+        if row.vocab() != vocab {
+            return Err(Error::length("logits", row.vocab(), format!("{vocab} ids")));
+        }
+        match self.forced {
+            Some(id) if id as usize >= vocab => {
+                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What came out of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chosen {
@@ -44,8 +73,20 @@ pub struct Chosen {
 #[derive(Debug)]
 pub struct Workspace {
     level: Level,
-    outcome: Option<oracle::Outcome>,
+    list_limit: usize,
+    edits: Edits,
+    maxima: Vec<f32>,
+    raw_maxima: Vec<f32>,
+    filter: crate::filter::Buffers,
+    draw: crate::draw::Buffers,
+    kept: Vec<u32>,
+    keep_ids: bool,
+    logprobs: Logprobs,
+    has_logprobs: bool,
 }
+
+/// Sets of at most this many tokens are gathered and sorted rather than searched.
+const LIST_LIMIT: usize = 1024;
 
 impl Workspace {
     /// Makes an empty workspace for a level of this machine.
@@ -53,7 +94,29 @@ impl Workspace {
     /// # Errors
     /// Those of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
-        Ok(Self { level: level.check()?, outcome: None })
+        Self::with_list_limit(level, LIST_LIMIT)
+    }
+
+    /// Makes a workspace that lists sets of at most `list_limit` tokens and searches longer ones. The limit
+    /// changes speed and nothing else; tests set it low so that small rows are searched too.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    pub fn with_list_limit(level: Level, list_limit: usize) -> Result<Self> {
+        let none = TokenLogprob { id: NONE, logprob: f32::NEG_INFINITY, rank: 0 };
+        Ok(Self {
+            level: level.check()?,
+            list_limit,
+            edits: Edits::default(),
+            maxima: Vec::new(),
+            raw_maxima: Vec::new(),
+            filter: crate::filter::Buffers::default(),
+            draw: crate::draw::Buffers::default(),
+            kept: Vec::new(),
+            keep_ids: false,
+            logprobs: Logprobs { token: none, top: Vec::new(), ids: Vec::new() },
+            has_logprobs: false,
+        })
     }
 
     /// Returns the level in use.
@@ -62,46 +125,97 @@ impl Workspace {
         self.level
     }
 
+    /// Asks for the kept set of every row from now on, or for none.
+    pub fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+    }
+
     /// Chooses the next token of a row.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary of the parameters.
     /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        if row.vocab() != task.prepared.vocab() {
-            return Err(Error::length("logits", row.vocab(), format!("{} ids", task.prepared.vocab())));
+        task.validate(row)?;
+        let _env = FloatEnv::enter();
+        let params = task.prepared.params();
+        self.kept.clear();
+        self.has_logprobs = params.logprobs.is_some();
+
+        self.edits.edit(self.level, row, task, hook);
+        let mut view = View { row, odd: false, patches: self.edits.patches(), mask: self.edits.mask() };
+        view.odd = survey(self.level, &view, &mut self.maxima);
+        let mut status = self.edits.status(row, view.odd);
+        let first = self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let reader =
+            Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
+
+        let forced = task.forced.map(|id| id as i32);
+        let mut chosen =
+            Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
+        let mut kept = None;
+        if first == f32::NEG_INFINITY {
+            status.insert(Status::EMPTY);
+            chosen.status = status;
+        } else {
+            chosen.temperature = temperature(&reader, &mut self.filter, params);
+            if chosen.temperature == 0.0 {
+                let only = Given::only_first(&reader);
+                chosen.token = forced.unwrap_or(key_id(only.cut.first) as i32);
+                kept = Some(only);
+            } else {
+                let set = filter(&reader, &mut self.filter, task, chosen.temperature);
+                let s = scale(chosen.temperature);
+                if forced.is_none() {
+                    let keys = &self.filter.list.keys;
+                    let id = draw(&reader, &mut self.draw, keys, &set, s, task.stream());
+                    let logit = reader.view.logit(id as usize);
+                    chosen.mu = next_mu(&reader, &mut self.filter, task, &set, s, logit);
+                    chosen.token = id as i32;
+                }
+                kept = Some(set);
+            }
+            if self.keep_ids {
+                let set = kept.as_ref().expect("the row is not empty");
+                self.kept.extend(set.keys(&reader, &mut self.filter).iter().map(|key| key_id(*key)));
+                if let Some(set) = kept.as_mut().filter(|set| set.listed.is_none()) {
+                    set.listed = Some(0..self.kept.len());
+                }
+            }
         }
-        let request = Request {
-            params: task.prepared.params(),
-            prompt: task.history.prompt(),
-            output: task.history.output(),
-            seed: task.seed,
-            position: task.position,
-            draw: task.draw,
-            mu: task.mu,
-            mask: task.mask,
-            forced: task.forced,
-        };
-        let outcome = oracle::sample(row, &request, hook)?;
-        let chosen = Chosen {
-            token: outcome.token,
-            status: outcome.status,
-            mu: outcome.mu,
-            temperature: outcome.temperature,
-        };
-        self.outcome = Some(outcome);
+
+        if let Some(params) = &params.logprobs {
+            let whole = (first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
+            let (reader, members, temperature) = match params.mode {
+                LogprobMode::Raw if self.edits.is_none() => (reader, whole, 1.0),
+                LogprobMode::Raw => {
+                    let mut view = View::raw(row);
+                    view.odd = survey(self.level, &view, &mut self.raw_maxima);
+                    let first = self.raw_maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let reader = Reader { view, maxima: &self.raw_maxima, first, ..reader };
+                    let whole = (first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
+                    (reader, whole, 1.0)
+                }
+                LogprobMode::Edited => (reader, whole, 1.0),
+                LogprobMode::Tempered => (reader, whole, chosen.temperature),
+                LogprobMode::Processed => (reader, kept, chosen.temperature),
+            };
+            let distribution = Distribution { reader, members, temperature };
+            logprobs(params, &distribution, &mut self.filter, chosen.token, &mut self.logprobs);
+        }
         Ok(chosen)
     }
 
     /// Returns the logprobs of the last row, if its request asked for them.
     #[must_use]
     pub fn logprobs(&self) -> Option<&Logprobs> {
-        self.outcome.as_ref()?.logprobs.as_ref()
+        self.has_logprobs.then_some(&self.logprobs)
     }
 
-    /// Writes the kept set of the last row, in the order of tokens; empty if the row was.
-    pub fn kept(&mut self, ids: &mut Vec<u32>) {
-        ids.clear();
-        ids.extend(self.outcome.iter().flat_map(|outcome| outcome.kept_ids()));
+    /// Returns the kept set of the last row, in the order of tokens, if [`Workspace::keep_ids`] asked for it;
+    /// empty if the row was.
+    #[must_use]
+    pub fn kept(&self) -> &[u32] {
+        &self.kept
     }
 }

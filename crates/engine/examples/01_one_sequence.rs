@@ -21,6 +21,7 @@ fn main() -> Result<()> {
         ..Default::default()
     };
     let mut sampler = Sampler::new(params, VOCAB as usize)?.with_prompt(&[7]);
+    sampler.keep_ids(true);
     println!("seed {}", sampler.seed());
 
     let mut last = 7;

@@ -46,8 +46,12 @@ pub trait Stages: fmt::Debug + Send {
     /// Returns the logprobs of the last row, if its parameters asked for them.
     fn logprobs(&self) -> Option<&Logprobs>;
 
-    /// Writes the kept set of the last row, in the order of tokens; empty if the row was.
-    fn kept(&mut self, ids: &mut Vec<u32>);
+    /// Asks for the kept set of every row from now on, or for none.
+    fn keep_ids(&mut self, on: bool);
+
+    /// Returns the kept set of the last row, in the order of tokens, if it was asked for before that row;
+    /// empty if the row was.
+    fn kept(&self) -> &[u32];
 }
 
 /// The route [`RACE`].
@@ -77,8 +81,12 @@ impl Stages for Workspace {
         Workspace::logprobs(self)
     }
 
-    fn kept(&mut self, ids: &mut Vec<u32>) {
-        Workspace::kept(self, ids);
+    fn keep_ids(&mut self, on: bool) {
+        Workspace::keep_ids(self, on);
+    }
+
+    fn kept(&self) -> &[u32] {
+        Workspace::kept(self)
     }
 }
 
@@ -96,12 +104,15 @@ impl Route for Oracle {
     }
 
     fn open(&self, _level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(OracleStages(None)))
+        Ok(Box::new(OracleStages::default()))
     }
 }
 
-#[derive(Debug)]
-struct OracleStages(Option<oracle::Outcome>);
+#[derive(Debug, Default)]
+struct OracleStages {
+    outcome: Option<oracle::Outcome>,
+    keep_ids: bool,
+}
 
 impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
@@ -116,7 +127,7 @@ impl Stages for OracleStages {
             mask: task.mask,
             forced: task.forced,
         };
-        let outcome = self.0.insert(oracle::sample(row, &request, hook)?);
+        let outcome = self.outcome.insert(oracle::sample(row, &request, hook)?);
         Ok(Chosen {
             token: outcome.token,
             status: outcome.status,
@@ -126,11 +137,15 @@ impl Stages for OracleStages {
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {
-        self.0.as_ref()?.logprobs.as_ref()
+        self.outcome.as_ref()?.logprobs.as_ref()
     }
 
-    fn kept(&mut self, ids: &mut Vec<u32>) {
-        ids.clear();
-        ids.extend(self.0.iter().flat_map(|outcome| outcome.kept_ids()));
+    fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+    }
+
+    fn kept(&self) -> &[u32] {
+        let outcome = self.outcome.as_ref().filter(|_| self.keep_ids);
+        outcome.map_or(&[], |outcome| outcome.kept_ids())
     }
 }

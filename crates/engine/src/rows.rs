@@ -97,13 +97,14 @@ impl RowsMut<'_> {
         options: &BatchOptions<'_>,
         stages: &mut dyn Stages,
     ) -> Result<()> {
+        stages.keep_ids(!self.kept.is_empty());
         let chosen = match options.hook(row) {
             Some(hook) => stages.sample(logits.row(row), task, Some(&mut |z: &mut [f32]| hook(z))),
             None => stages.sample(logits.row(row), task, None),
         }?;
         self.write(row, &chosen, stages.logprobs());
         if let Some(kept) = self.kept.get_mut(row - self.first) {
-            stages.kept(kept);
+            kept.extend_from_slice(stages.kept());
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub struct Sampler {
     route: Arc<dyn Route>,
     level: Level,
     stages: Box<dyn Stages>,
-    kept: Vec<u32>,
+    keep_ids: bool,
 }
 
 impl Sampler {
@@ -48,7 +48,7 @@ impl Sampler {
         let sequence = Sequence::new(params, vocab, &[])?;
         let (route, level) = (routes().get(RACE)?, Level::detect()?);
         let stages = route.open(level)?;
-        Ok(Self { sequence, route, level, stages, kept: Vec::new() })
+        Ok(Self { sequence, route, level, stages, keep_ids: false })
     }
 
     /// Puts a prompt before the output, which starts empty.
@@ -71,8 +71,7 @@ impl Sampler {
     /// - [`Error::Unknown`] if there is none of that name.
     pub fn with_route(mut self, name: &str) -> Result<Self> {
         self.route = routes().get(name)?;
-        self.stages = self.route.open(self.level)?;
-        Ok(self)
+        self.reopen()
     }
 
     /// Takes a SIMD level; the tokens stay the same.
@@ -81,8 +80,7 @@ impl Sampler {
     /// - [`Error::OutOfRange`] if this machine lacks it.
     pub fn with_level(mut self, level: Level) -> Result<Self> {
         self.level = level.check()?;
-        self.stages = self.route.open(level)?;
-        Ok(self)
+        self.reopen()
     }
 
     /// Returns a sampler with the same state and another draw index.
@@ -90,13 +88,10 @@ impl Sampler {
     /// # Errors
     /// Those of opening the route once more.
     pub fn fork(&self, draw: u32) -> Result<Self> {
-        Ok(Self {
-            sequence: self.sequence.fork(draw),
-            route: Arc::clone(&self.route),
-            level: self.level,
-            stages: self.route.open(self.level)?,
-            kept: Vec::new(),
-        })
+        let mut stages = self.route.open(self.level)?;
+        stages.keep_ids(self.keep_ids);
+        let (sequence, route) = (self.sequence.fork(draw), Arc::clone(&self.route));
+        Ok(Self { sequence, route, level: self.level, stages, keep_ids: self.keep_ids })
     }
 
     /// Draws the next token from a row, f32, bf16 or f16, and appends it.
@@ -213,12 +208,25 @@ impl Sampler {
         self.stages.logprobs()
     }
 
-    /// Returns the ids that the filters kept of the last row, in the order of tokens.
+    /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
+    pub fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+        self.stages.keep_ids(on);
+    }
+
+    /// Returns the ids that the filters kept of the last row, in the order of tokens, if
+    /// [`keep_ids`](Sampler::keep_ids) asked for them before it; their number is the slice's length.
     ///
-    /// One id if greedy; none if the row was empty or there was none yet.
-    pub fn kept(&mut self) -> &[u32] {
-        self.stages.kept(&mut self.kept);
-        &self.kept
+    /// One id if greedy; none if the row was empty.
+    #[must_use]
+    pub fn kept(&self) -> &[u32] {
+        self.stages.kept()
+    }
+
+    fn reopen(mut self) -> Result<Self> {
+        self.stages = self.route.open(self.level)?;
+        self.stages.keep_ids(self.keep_ids);
+        Ok(self)
     }
 
     fn check<'r>(&self, row: Row<'r>, forced: Option<u32>) -> Result<Row<'r>> {

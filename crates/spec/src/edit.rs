@@ -41,28 +41,24 @@ pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edit
     for (id, bias) in &request.params.logit_bias {
         change(&mut z, *id, |z| z + bias);
     }
-    let mut odd: Vec<f32> = (0..z.len()).map(|id| row.logit(id)).collect();
+    let input: Vec<f32> = (0..z.len()).map(|id| row.logit(id)).collect();
     if let Some(hook) = hook {
         hook(&mut z);
-        for (z, odd) in z.iter_mut().zip(&mut odd) {
-            if z.is_nan() || *z == f32::INFINITY {
-                *odd = *z;
-            }
-            *z = clean(*z);
-        }
     }
 
     let allowed = allowed(request, z.len());
     let mut status = Status::default();
-    for id in 0..z.len() {
-        if !allowed[id] {
-            z[id] = f32::NEG_INFINITY;
-        } else if odd[id].is_nan() {
-            status.insert(Status::NAN);
-        } else if odd[id] == f32::INFINITY {
-            status.insert(Status::INF);
+    for id in (0..z.len()).filter(|id| allowed[*id]) {
+        for seen in [input[id], z[id]] {
+            if seen.is_nan() {
+                status.insert(Status::NAN);
+            } else if seen == f32::INFINITY {
+                status.insert(Status::INF);
+            }
         }
-        z[id] += 0.0;
+    }
+    for (z, allowed) in z.iter_mut().zip(&allowed) {
+        *z = if *allowed { clean(*z) } else { f32::NEG_INFINITY };
     }
     Edited { raw, z, allowed, status }
 }

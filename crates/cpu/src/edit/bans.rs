@@ -1,0 +1,26 @@
+//! Bans: ids that must not come next, found in the history (rule E4).
+
+use crate::workspace::Task;
+
+/// Calls `ban` for every id that a list, a bad word, an n-gram or the minimum length bans; ids may repeat
+/// and may lie outside the vocabulary. Allowed ids are a mask and not handled here.
+pub fn bans(task: &Task<'_>, mut ban: impl FnMut(u32)) {
+    let params = task.prepared.params();
+    let history = task.history.ids();
+    params.banned_ids.iter().for_each(|id| ban(*id));
+    params.logit_bias.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY).for_each(|(id, _)| ban(*id));
+    for word in &params.bad_words {
+        let (last, before) = word.split_last().expect("validated: at least one id");
+        if history.ends_with(before) {
+            ban(*last);
+        }
+    }
+    let n = params.no_repeat_ngram as usize;
+    if n > 0 && n <= history.len() {
+        let tail = &history[history.len() - (n - 1)..];
+        history.windows(n).filter(|gram| gram[..n - 1] == *tail).for_each(|gram| ban(gram[n - 1]));
+    }
+    if task.history.output().len() < params.min_tokens as usize {
+        params.stop_ids.iter().for_each(|id| ban(*id));
+    }
+}

@@ -1,0 +1,246 @@
+//! A given set: an interval of the order of one row, listed if it is short.
+
+use std::ops::Range;
+
+use gumball_spec::TILE;
+use gumball_spec::num::{from_ordered_bits, key, key_logit, ordered_bits};
+
+use super::{Buffers, List};
+use crate::Level;
+use crate::cut::{Cut, CutLanes};
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::tiles::{EMPTY_TILE, View};
+
+/// A row that was surveyed.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// The instructions in use.
+    pub level: Level,
+    /// The row with its edits.
+    pub view: View<'a>,
+    /// Its tile maxima.
+    pub maxima: &'a [f32],
+    /// Its largest logit, above -inf.
+    pub first: f32,
+    /// A set of at most this many tokens is gathered and sorted rather than searched.
+    pub list_limit: usize,
+}
+
+impl Reader<'_> {
+    /// Returns the key of the row's first token.
+    pub fn first_key(&self) -> u64 {
+        let tile = self.maxima.iter().position(|m| *m == self.first).expect("the first logit is a maximum");
+        let id = (tile * TILE..).find(|id| self.view.logit(*id) == self.first).expect("it is in its tile");
+        key(self.first, id as u32)
+    }
+
+    /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
+    pub fn gather(&self, cut: Cut, limit: usize, list: &mut List) -> bool {
+        dispatch(self.level, Gather { reader: self, cut, limit, keys: &mut list.keys })
+    }
+}
+
+/// Collects the keys of a cut's tokens by id.
+struct Gather<'a> {
+    reader: &'a Reader<'a>,
+    cut: Cut,
+    limit: usize,
+    keys: &'a mut Vec<u64>,
+}
+
+impl Kernel for Gather<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> bool {
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let mut scratch = EMPTY_TILE;
+        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            if self.keys.len() > self.limit {
+                return false;
+            }
+            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
+                let start = (tile * TILE + i * WIDTH) as u32;
+                let mut members = cut.members(l, l.load(chunk), l.add_u(l.iota(), l.splat_u(start)));
+                while members != 0 {
+                    let lane = members.trailing_zeros();
+                    members &= members - 1;
+                    self.keys.push(key(chunk[lane as usize] + 0.0, start + lane));
+                }
+            }
+        }
+        self.keys.len() <= self.limit
+    }
+}
+
+/// A given set of a row: a cut with at least one token.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Its ends.
+    pub cut: Cut,
+    /// The logit of its first token.
+    pub first: f32,
+    /// Whether its first token is the row's.
+    pub prefix: bool,
+    /// Its tokens in the list of the buffers, if it was listed.
+    pub listed: Option<Range<usize>>,
+}
+
+impl Given {
+    /// Returns the set of all tokens above -inf.
+    pub fn whole(reader: &Reader<'_>) -> Self {
+        Self { cut: Cut::ALL, first: reader.first, prefix: true, listed: None }
+    }
+
+    /// Returns `y` of a logit relative to the first token.
+    pub fn y(&self, z: f32, s: f32) -> f32 {
+        (z - self.first) * s
+    }
+
+    /// Returns the key of the first token.
+    pub fn first_key(&self, reader: &Reader<'_>, buffers: &mut Buffers) -> u64 {
+        if let Some(range) = &self.listed {
+            return buffers.list.keys[range.start];
+        }
+        if self.prefix {
+            return reader.first_key();
+        }
+        let ties = Cut { last: key(self.first, u32::MAX), ..self.cut };
+        buffers.between.clear();
+        reader.gather(ties, usize::MAX, &mut buffers.between);
+        buffers.between.keys.iter().copied().max().expect("the set has a first token")
+    }
+
+    /// Returns the key of the last token at or above `last`, which is at most the first token's key.
+    pub fn last_key(&self, reader: &Reader<'_>, buffers: &mut Buffers, last: u64) -> u64 {
+        if let Some(range) = &self.listed {
+            let keys = &buffers.list.keys[range.clone()];
+            return keys[keys.partition_point(|key| *key >= last) - 1];
+        }
+        buffers.between.clear();
+        reader.gather(Cut { last, ..self.cut }, usize::MAX, &mut buffers.between);
+        buffers.between.keys.iter().copied().min().expect("the set has a first token")
+    }
+
+    /// Returns the prefix of the set down to `last`, which is at most the first token's key.
+    pub fn keep(&self, buffers: &Buffers, last: u64) -> Given {
+        let mut kept = self.clone();
+        kept.cut.last = kept.cut.last.max(last);
+        if let Some(range) = &mut kept.listed {
+            let keys = &buffers.list.keys[range.clone()];
+            range.end = range.start + keys.partition_point(|key| *key >= last);
+        }
+        kept
+    }
+
+    /// Returns the prefix of the set whose `y` satisfies a predicate that is monotone in it; the first token
+    /// in any case (F2).
+    pub fn while_y(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        s: f32,
+        passes: impl Fn(f32) -> bool,
+    ) -> Given {
+        self.while_logit(reader, buffers, |z| passes(self.y(z, s)))
+    }
+
+    /// The same for a predicate on logits.
+    pub fn while_logit(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        passes: impl Fn(f32) -> bool,
+    ) -> Given {
+        if !passes(self.first) {
+            let first = self.first_key(reader, buffers);
+            return self.keep(buffers, first);
+        }
+        self.keep(buffers, key(least_logit(self.first, passes), u32::MAX))
+    }
+
+    /// Returns the part of the set inside a cut, or `None` if there is none.
+    pub fn interval(&self, reader: &Reader<'_>, buffers: &Buffers, cut: Cut) -> Option<Given> {
+        let cut = self.cut.and(cut);
+        if let Some(range) = &self.listed {
+            let keys = &buffers.list.keys[range.clone()];
+            let start = range.start + keys.partition_point(|key| *key > cut.first);
+            let end = range.start + keys.partition_point(|key| *key >= cut.last);
+            let first = key_logit(*buffers.list.keys[..end].get(start)?);
+            return Some(Given {
+                cut,
+                first,
+                prefix: self.prefix && start == range.start,
+                listed: Some(start..end),
+            });
+        }
+        let first = dispatch(reader.level, Largest { reader, cut });
+        let prefix = self.prefix && cut.first == u64::MAX;
+        (first > f32::NEG_INFINITY).then_some(Given { cut, first, prefix, listed: None })
+    }
+
+    /// Returns the set of the row's first token.
+    pub fn only_first(reader: &Reader<'_>) -> Given {
+        let key = reader.first_key();
+        Given { cut: Cut { first: key, last: key }, first: reader.first, prefix: true, listed: None }
+    }
+
+    /// Lists the set if it is short.
+    pub fn list(&mut self, reader: &Reader<'_>, buffers: &mut Buffers) {
+        let whole = self.cut == Cut::ALL && reader.view.row.vocab() > reader.list_limit;
+        if self.listed.is_none() && !whole {
+            buffers.list.clear();
+            if reader.gather(self.cut, reader.list_limit, &mut buffers.list) {
+                buffers.list.sort();
+                self.listed = Some(0..buffers.list.keys.len());
+            }
+        }
+    }
+}
+
+/// Returns the least logit that passes, given that `first` does and the predicate is monotone.
+pub fn least_logit(first: f32, passes: impl Fn(f32) -> bool) -> f32 {
+    let (mut fails, mut high) = (ordered_bits(f32::NEG_INFINITY), ordered_bits(first));
+    while high - fails > 1 {
+        let middle = fails + (high - fails) / 2;
+        if passes(from_ordered_bits(middle)) { high = middle } else { fails = middle }
+    }
+    from_ordered_bits(high)
+}
+
+/// The largest logit of a cut; -inf if it has no token.
+struct Largest<'a> {
+    reader: &'a Reader<'a>,
+    cut: Cut,
+}
+
+impl Kernel for Largest<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f32 {
+        if self.cut.is_empty() {
+            return f32::NEG_INFINITY;
+        }
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let lowest = l.splat(f32::NEG_INFINITY);
+        let mut max = lowest;
+        let mut scratch = EMPTY_TILE;
+        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
+                let z = l.load(chunk);
+                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
+                max = l.max(l.select(cut.members(l, z, id), z, lowest), max);
+            }
+        }
+        l.reduce_max(max) + 0.0
+    }
+}

@@ -1,0 +1,198 @@
+//! Filters: from a survey to a cut (rules F1 to F10).
+//!
+//! Every filter is a cut, so a chain of them only moves the ends of one interval. Three tools do it all:
+//!
+//! - A threshold on `y` is monotone in the logit, so the least logit that passes is found by bisection over
+//!   floats, without looking at a token (`given.rs`).
+//! - A short set is gathered and sorted once, and everything after works on the list (`list.rs`,
+//!   `select.rs`).
+//! - A mass or a count in a long set is searched by weighing its upper part at a few pivots (`search.rs`).
+//!
+//! No row is ever sorted whole.
+
+mod given;
+mod list;
+mod search;
+mod select;
+mod sigma;
+mod typical;
+
+use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
+use gumball_spec::num::{Tag, log2, philox4x32_10};
+use gumball_spec::survey::{log_mass, scale};
+use gumball_spec::{Filter, FilterOrder, SamplingParams};
+
+pub use given::{Given, Reader};
+pub use list::List;
+
+use self::search::{Goal, Search};
+use crate::cut::Cut;
+use crate::mass::Mass;
+use crate::workspace::Task;
+
+/// How many tokens a nucleus is first looked for among.
+const NUCLEUS: [usize; 2] = [16, 128];
+
+/// Buffers of the filter stage.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    pub mass: Mass,
+    /// The listed tokens of a short set, in order.
+    pub list: List,
+    /// Tokens between two ends of a search.
+    between: List,
+    search: Search,
+}
+
+/// Returns the temperature of a row: dynamic temperature applied, 0 where it is greedy (F7, N6).
+pub fn temperature(reader: &Reader<'_>, buffers: &mut Buffers, params: &SamplingParams) -> f32 {
+    let t = match params.dynamic_temperature {
+        Some(dynamic) if params.temperature != 0.0 => {
+            buffers.mass.give(reader.level, &reader.view, reader.maxima, Cut::ALL, true, scale(1.0));
+            let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, Cut::ALL);
+            dynamic_temperature(dynamic, entropy, total.count)
+        }
+        _ => params.temperature,
+    };
+    if SamplingParams::is_greedy(t) { 0.0 } else { t }
+}
+
+/// Returns what the filters of a task keep of a row that is not empty, at a temperature above 0.
+pub fn filter(reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, temperature: f32) -> Given {
+    let params = task.prepared.params();
+    let mut kept = Given::whole(reader);
+    if params.mirostat.is_some() {
+        let s = scale(temperature);
+        let lz = log_mass(kept.total(reader, buffers, s));
+        return kept.while_y(reader, buffers, s, |y| lz - y <= task.mu);
+    }
+    let s = scale(if params.temperature_last { 1.0 } else { temperature });
+    let filters = task.prepared.filters();
+    if params.order == FilterOrder::Joint && filters.len() > 1 {
+        let whole = kept;
+        let mut cut = Cut::ALL;
+        for filter in filters {
+            cut = cut.and(apply(*filter, reader, buffers, &mut whole.clone(), task, s).cut);
+        }
+        return whole.interval(reader, buffers, cut).unwrap_or_else(|| Given::only_first(reader));
+    }
+    for filter in filters {
+        kept = apply(*filter, reader, buffers, &mut kept, task, s);
+    }
+    kept
+}
+
+/// Returns what one filter keeps of a given set, which it may list.
+fn apply(
+    filter: Filter,
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    given: &mut Given,
+    task: &Task<'_>,
+    s: f32,
+) -> Given {
+    let params = task.prepared.params();
+    if !matches!(filter, Filter::TopK | Filter::MinP) {
+        given.list(reader, buffers);
+    }
+    match filter {
+        Filter::TopNSigma => given.top_n_sigma(reader, buffers, params.top_n_sigma),
+        Filter::TopK => given.take(reader, buffers, params.top_k as usize),
+        Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, s),
+        Filter::TopP => given.top_p(reader, buffers, params.top_p, s),
+        Filter::MinP => {
+            let threshold = log2(params.min_p);
+            given.while_y(reader, buffers, s, |y| y >= threshold)
+        }
+        Filter::EpsilonCutoff => {
+            let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, s));
+            given.while_y(reader, buffers, s, |y| y >= threshold)
+        }
+        Filter::EtaCutoff => {
+            let (total, entropy) = given.total_and_entropy(reader, buffers, s);
+            let l = log2(params.eta_cutoff);
+            let threshold = l.min(l / 2.0 - entropy) + log_mass(total);
+            given.while_y(reader, buffers, s, |y| y >= threshold)
+        }
+        Filter::Xtc => given.xtc(reader, buffers, task, s),
+    }
+}
+
+impl Given {
+    /// Weighs the set; returns its mass.
+    pub fn total(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) -> u64 {
+        match &self.listed {
+            Some(range) => buffers.list.give(reader.level, range.clone(), s),
+            None => {
+                buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+                buffers.mass.weigh(reader.level, &reader.view, self.cut).mass
+            }
+        }
+    }
+
+    /// Weighs the set; returns its mass and its entropy in bits.
+    fn total_and_entropy(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) -> (u64, f32) {
+        match &self.listed {
+            Some(range) => {
+                let total = buffers.list.give(reader.level, range.clone(), s);
+                (total, buffers.list.entropy(total, s))
+            }
+            None => {
+                buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+                let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, self.cut);
+                (total.mass, entropy)
+            }
+        }
+    }
+
+    /// The shortest prefix of mass `p` (F1).
+    fn top_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, s: f32) -> Given {
+        let target = target_mass(p, self.total(reader, buffers, s));
+        if let Some(range) = &self.listed {
+            let kept = buffers.list.reach_in(0..range.len(), target);
+            let last = buffers.list.keys[range.start + kept - 1];
+            return self.keep(buffers, last);
+        }
+        for tokens in NUCLEUS {
+            if self.list_top(reader, buffers, tokens)
+                && let Some(last) = self.reach_in_list(reader, buffers, target)
+            {
+                return Given { listed: Some(0..buffers.list.keys.len()), ..self.clone() }
+                    .keep(buffers, last);
+            }
+        }
+        let last = self.search(reader, buffers, Goal::Mass(target));
+        self.keep(buffers, last)
+    }
+
+    /// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
+    fn xtc(&self, reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, s: f32) -> Given {
+        let params = task.prepared.params();
+        let [word, ..] = philox4x32_10(task.seed, [0, task.position, Tag::Xtc as u32, task.draw]);
+        if u64::from(word) >= fraction_to_u32(params.xtc_probability) {
+            return self.clone();
+        }
+        let threshold = log2(params.xtc_threshold) + log_mass(self.total(reader, buffers, s));
+        if self.y(self.first, s) < threshold {
+            return self.clone();
+        }
+        let top = self.while_y(reader, buffers, s, |y| y >= threshold);
+        let first = self.last_key(reader, buffers, top.cut.last);
+        let kept = self.interval(reader, buffers, Cut { first, ..self.cut });
+        kept.expect("the last top choice is kept")
+    }
+}
+
+/// Returns mirostat's limit after a token was drawn from a kept set (F6).
+pub fn next_mu(
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    task: &Task<'_>,
+    kept: &Given,
+    s: f32,
+    logit: f32,
+) -> f32 {
+    let Some(mirostat) = task.prepared.params().mirostat else { return task.mu };
+    let lz = log_mass(kept.total(reader, buffers, s));
+    updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(logit, s))
+}

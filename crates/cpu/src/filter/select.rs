@@ -1,0 +1,100 @@
+//! top-k, and the upper part of a set that is likely to hold a nucleus.
+//!
+//! Tile maxima are tokens too: if `k` of them reach a logit, so do at least `k` tokens. So a logit
+//! that the maxima of a few more than `k` tiles reach bounds the k-th token from below, and the tokens at
+//! or above it are few.
+
+use gumball_spec::num::{from_ordered_bits, ordered_bits};
+
+use super::search::Goal;
+use super::{Buffers, Given, Reader};
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+
+impl Given {
+    /// Returns the first `k` tokens of the set; all of it if there are no more (top-k).
+    pub fn take(&self, reader: &Reader<'_>, buffers: &mut Buffers, k: usize) -> Given {
+        if let Some(range) = &self.listed {
+            let last = buffers.list.keys[range.start + k.min(range.len()) - 1];
+            return self.keep(buffers, last);
+        }
+        if self.list_top(reader, buffers, k) {
+            let last = buffers.list.keys[k - 1];
+            return Given { listed: Some(0..buffers.list.keys.len()), ..self.clone() }.keep(buffers, last);
+        }
+        let mut given = self.clone();
+        given.list(reader, buffers);
+        if given.listed.is_some() {
+            return given.take(reader, buffers, k);
+        }
+        // Only the counts matter here, at whatever scale.
+        buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, 1.0);
+        let total = buffers.mass.weigh(reader.level, &reader.view, self.cut);
+        if total.count <= k {
+            return self.clone();
+        }
+        let last = self.search(reader, buffers, Goal::Count(k));
+        self.keep(buffers, last)
+    }
+
+    /// Lists at least the first `k` tokens of a prefix, in order, if few more than those do; they need not be
+    /// all of the set.
+    pub fn list_top(&self, reader: &Reader<'_>, buffers: &mut Buffers, k: usize) -> bool {
+        if !self.prefix || k > reader.maxima.len() || k > reader.list_limit {
+            return false;
+        }
+        let Some(logit) = reached_by(reader, self.cut.low(), k) else { return false };
+        buffers.list.clear();
+        // The row's ties at its end may cut off some of the k.
+        let listed = reader.gather(self.cut.at_least(logit), reader.list_limit, &mut buffers.list)
+            && buffers.list.keys.len() >= k;
+        if listed {
+            buffers.list.sort();
+        }
+        listed
+    }
+}
+
+/// Returns a logit of at least `low` that the maxima of at least `k` tiles reach, and of not many more.
+fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
+    let count = |z: f32| dispatch(reader.level, CountAtLeast { maxima: reader.maxima, z });
+    if count(low) < k {
+        return None;
+    }
+    let (mut reached, mut above) = (ordered_bits(low), ordered_bits(reader.first) + 1);
+    let mut by_value = true;
+    for _ in 0..48 {
+        if above - reached <= 1 {
+            break;
+        }
+        let pivot = super::search::pivot(reached, above, by_value);
+        by_value = !by_value;
+        let tiles = count(from_ordered_bits(pivot));
+        if tiles >= k {
+            reached = pivot;
+            if tiles <= k + k / 8 {
+                break;
+            }
+        } else {
+            above = pivot;
+        }
+    }
+    Some(from_ordered_bits(reached))
+}
+
+/// How many maxima reach a logit.
+struct CountAtLeast<'a> {
+    maxima: &'a [f32],
+    z: f32,
+}
+
+impl Kernel for CountAtLeast<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> usize {
+        let z = l.splat(self.z);
+        let (chunks, rest) = self.maxima.as_chunks::<WIDTH>();
+        let whole: u32 = chunks.iter().map(|chunk| l.ge(l.load(chunk), z).count_ones()).sum();
+        whole as usize + rest.iter().filter(|m| **m >= self.z).count()
+    }
+}

@@ -1,0 +1,110 @@
+//! The floating-point environment: round to nearest, subnormals kept, whatever the host program set (N5).
+
+/// Restores the caller's environment when dropped.
+#[derive(Debug)]
+pub struct FloatEnv {
+    caller: Option<Control>,
+}
+
+#[cfg(target_arch = "x86_64")]
+type Control = u32;
+#[cfg(target_arch = "aarch64")]
+type Control = u64;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+type Control = ();
+
+impl FloatEnv {
+    /// Enters the environment all of our arithmetic is defined in.
+    #[must_use]
+    #[inline]
+    pub fn enter() -> Self {
+        let caller = read();
+        if is_ours(caller) {
+            return Self { caller: None };
+        }
+        write(ours(caller));
+        Self { caller: Some(caller) }
+    }
+}
+
+impl Drop for FloatEnv {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(caller) = self.caller {
+            write(caller);
+        }
+    }
+}
+
+/// Flush-to-zero, rounding mode and denormals-are-zero in MXCSR.
+#[cfg(target_arch = "x86_64")]
+const MODES: Control = 0x8000 | 0x6000 | 0x0040;
+/// Flush-to-zero and rounding mode in FPCR.
+#[cfg(target_arch = "aarch64")]
+const MODES: Control = 1 << 24 | 0b11 << 22;
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn is_ours(control: Control) -> bool {
+    control & MODES == 0
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn ours(control: Control) -> Control {
+    control & !MODES
+}
+
+#[cfg(target_arch = "x86_64")]
+fn read() -> Control {
+    let mut control: Control = 0;
+    // SAFETY: stores the register into `control`, which outlives the instruction, and touches nothing else.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack, preserves_flags)) };
+    control
+}
+
+#[cfg(target_arch = "x86_64")]
+fn write(control: Control) {
+    // SAFETY: loads a value the register held before, but for its mode bits; no reserved bit gets set.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags)) };
+}
+
+#[cfg(target_arch = "aarch64")]
+fn read() -> Control {
+    let control: Control;
+    // SAFETY: reads a register and touches nothing else.
+    unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack, preserves_flags)) };
+    control
+}
+
+#[cfg(target_arch = "aarch64")]
+fn write(control: Control) {
+    // SAFETY: writes a value the register held before, but for its mode bits.
+    unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags)) };
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn is_ours((): Control) -> bool {
+    true
+}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn ours((): Control) {}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn read() {}
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn write((): Control) {}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_modes_are_set_aside_and_restored() {
+        let before = read();
+        write(before | MODES);
+        {
+            let _env = FloatEnv::enter();
+            assert_eq!(read() & MODES, 0);
+        }
+        assert_eq!(read() & MODES, MODES);
+        write(before);
+    }
+}

@@ -1,0 +1,229 @@
+//! Lanes in one 512-bit register.
+
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "nested intrinsics share one obligation")]
+
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::{Kernel, Lanes, Mask, WIDTH};
+
+/// Runs a kernel with AVX-512 F, BW, DQ and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,popcnt")]
+pub fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+/// The proof that the machine has AVX-512 F, BW, DQ and VL: only [`run`] makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
+/// Calls one intrinsic.
+macro_rules! have {
+    ($call:expr) => {
+        // SAFETY: `self` proves that the machine has the instruction. Where a pointer goes in, it comes from
+        // a reference to an array of sixteen, and the access is unaligned.
+        unsafe { $call }
+    };
+}
+
+impl Lanes for Avx512 {
+    type F = __m512;
+    type U = __m512i;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        have!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn splat_u(self, x: u32) -> __m512i {
+        have!(_mm512_set1_epi32(x as i32))
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDTH]) -> __m512 {
+        have!(_mm512_loadu_ps(from.as_ptr()))
+    }
+    #[inline(always)]
+    fn load_u(self, from: &[u32; WIDTH]) -> __m512i {
+        have!(_mm512_loadu_si512(from.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn load_bf16(self, from: &[bf16; WIDTH]) -> __m512 {
+        let half = have!(_mm256_loadu_si256(from.as_ptr().cast()));
+        let wide = have!(_mm512_cvtepu16_epi32(half));
+        self.float_of_bits(self.shl::<16>(wide))
+    }
+    #[inline(always)]
+    fn load_f16(self, from: &[f16; WIDTH]) -> __m512 {
+        let half = have!(_mm256_loadu_si256(from.as_ptr().cast()));
+        have!(_mm512_cvtph_ps(half))
+    }
+    #[inline(always)]
+    fn store(self, v: __m512, to: &mut [f32; WIDTH]) {
+        have!(_mm512_storeu_ps(to.as_mut_ptr(), v));
+    }
+    #[inline(always)]
+    fn store_u(self, v: __m512i, to: &mut [u32; WIDTH]) {
+        have!(_mm512_storeu_si512(to.as_mut_ptr().cast(), v));
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        have!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        have!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        have!(_mm512_scalef_ps(a, n))
+    }
+    #[inline(always)]
+    fn ge(self, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn gt(self, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn equal(self, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn unordered(self, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
+    }
+    #[inline(always)]
+    fn select(self, mask: Mask, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_mask_blend_ps(mask, b, a))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        have!(_mm512_reduce_max_ps(a))
+    }
+    #[inline(always)]
+    fn reduce_max_16(self, rows: &[__m512; WIDTH]) -> __m512 {
+        // Four rounds halve the number of vectors: each joins two so that a lane's rivals move beside it.
+        // After the rounds over 32-bit and 64-bit neighbours, lane i of a 128-bit block stands for row
+        // 4j + i; the rounds over blocks then keep that order.
+        let mut four = [self.splat(0.0); 4];
+        for (j, out) in four.iter_mut().enumerate() {
+            let [a, b, c, d] = [rows[4 * j], rows[4 * j + 1], rows[4 * j + 2], rows[4 * j + 3]];
+            let ab = self.max(have!(_mm512_unpacklo_ps(a, b)), have!(_mm512_unpackhi_ps(a, b)));
+            let cd = self.max(have!(_mm512_unpacklo_ps(c, d)), have!(_mm512_unpackhi_ps(c, d)));
+            let low = have!(_mm512_shuffle_ps::<0b01_00_01_00>(ab, cd));
+            let high = have!(_mm512_shuffle_ps::<0b11_10_11_10>(ab, cd));
+            *out = self.max(low, high);
+        }
+        let [a, b, c, d] = four;
+        let ab_low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b));
+        let ab_high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
+        let cd_low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(c, d));
+        let cd_high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(c, d));
+        let (ab, cd) = (self.max(ab_low, ab_high), self.max(cd_low, cd_high));
+        let low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd));
+        let high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));
+        self.max(low, high)
+    }
+    #[inline(always)]
+    fn bits(self, a: __m512) -> __m512i {
+        have!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn float_of_bits(self, a: __m512i) -> __m512 {
+        have!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn float_of_int(self, a: __m512i) -> __m512 {
+        have!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn to_int(self, a: __m512) -> __m512i {
+        have!(_mm512_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn float_of_u64(self, hi: __m512i, lo: __m512i) -> __m512 {
+        // Interleaving works within 128-bit blocks; the permutation undoes it in pairs of lanes.
+        let even = have!(_mm512_cvtepu64_ps(_mm512_unpacklo_epi32(lo, hi)));
+        let odd = have!(_mm512_cvtepu64_ps(_mm512_unpackhi_epi32(lo, hi)));
+        let pairs: [u64; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+        let order = have!(_mm512_loadu_si512(pairs.as_ptr().cast::<__m512i>()));
+        let both = have!(_mm512_insertf32x8::<1>(_mm512_castps256_ps512(even), odd));
+        have!(_mm512_castpd_ps(_mm512_permutexvar_pd(order, _mm512_castps_pd(both))))
+    }
+    #[inline(always)]
+    fn add_u(self, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_u(self, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
+    fn shl<const N: u32>(self, a: __m512i) -> __m512i {
+        have!(_mm512_slli_epi32::<N>(a))
+    }
+    #[inline(always)]
+    fn shr<const N: u32>(self, a: __m512i) -> __m512i {
+        have!(_mm512_srli_epi32::<N>(a))
+    }
+    #[inline(always)]
+    fn mul_wide(self, a: __m512i, b: __m512i) -> (__m512i, __m512i) {
+        let even = have!(_mm512_mul_epu32(a, b));
+        let odd = have!(_mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b)));
+        let high = have!(_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64::<32>(even), odd));
+        let low = have!(_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64::<32>(odd)));
+        (high, low)
+    }
+    #[inline(always)]
+    fn equal_u(self, a: __m512i, b: __m512i) -> Mask {
+        have!(_mm512_cmpeq_epu32_mask(a, b))
+    }
+    #[inline(always)]
+    fn less_u(self, a: __m512i, b: __m512i) -> Mask {
+        have!(_mm512_cmplt_epu32_mask(a, b))
+    }
+    #[inline(always)]
+    fn select_u(self, mask: Mask, a: __m512i, b: __m512i) -> __m512i {
+        have!(_mm512_mask_blend_epi32(mask, b, a))
+    }
+    #[inline(always)]
+    fn sum_u(self, a: __m512i) -> u64 {
+        let low = have!(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)));
+        let high = have!(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(a)));
+        have!(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high))) as u64
+    }
+}

@@ -1,0 +1,178 @@
+//! Sixteen lanes, whatever carries them: the one vector trait that all stages are written over.
+//!
+//! A stage is a [`Kernel`]: generic code over some `L: Lanes`, inlined into one function per [`Level`] that
+//! is compiled with that level's instructions. The width is sixteen at every level, so that masks are
+//! `u16` and the algorithms read alike; AVX2 carries two registers, scalar code an array.
+//!
+//! A value of a lanes type is the proof that the machine has its instructions: it is made only by
+//! [`dispatch`], after the level was checked.
+
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use half::{bf16, f16};
+
+use crate::Level;
+
+/// Lanes per vector.
+pub const WIDTH: usize = 16;
+
+/// One bit per lane, lane 0 lowest.
+pub type Mask = u16;
+
+/// Sixteen f32 or u32 lanes. Every f32 operation rounds once, to nearest even, and keeps subnormals.
+pub trait Lanes: Copy {
+    /// Sixteen f32.
+    type F: Copy;
+    /// Sixteen u32.
+    type U: Copy;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn splat_u(self, x: u32) -> Self::U;
+    fn load(self, from: &[f32; WIDTH]) -> Self::F;
+    fn load_u(self, from: &[u32; WIDTH]) -> Self::U;
+    fn load_bf16(self, from: &[bf16; WIDTH]) -> Self::F;
+    fn load_f16(self, from: &[f16; WIDTH]) -> Self::F;
+    fn store(self, v: Self::F, to: &mut [f32; WIDTH]);
+    fn store_u(self, v: Self::U, to: &mut [u32; WIDTH]);
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c` with one rounding.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a > b ? a : b`: `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b`: `b` where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// To the nearest whole number, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// `a 2^n` for whole `n`, where the result is normal or zero.
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F;
+    fn ge(self, a: Self::F, b: Self::F) -> Mask;
+    fn gt(self, a: Self::F, b: Self::F) -> Mask;
+    fn equal(self, a: Self::F, b: Self::F) -> Mask;
+    /// Where `a` or `b` is NaN.
+    fn unordered(self, a: Self::F, b: Self::F) -> Mask;
+    /// `a` where the mask is set, else `b`.
+    fn select(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F;
+    /// The largest lane; no lane may be NaN.
+    fn reduce_max(self, a: Self::F) -> f32;
+    /// The largest lane of each of sixteen vectors; no lane may be NaN.
+    #[inline(always)]
+    fn reduce_max_16(self, rows: &[Self::F; WIDTH]) -> Self::F {
+        let mut out = [0.0; WIDTH];
+        for (out, row) in out.iter_mut().zip(rows) {
+            *out = self.reduce_max(*row);
+        }
+        self.load(&out)
+    }
+
+    fn bits(self, a: Self::F) -> Self::U;
+    fn float_of_bits(self, a: Self::U) -> Self::F;
+    /// From i32 lanes.
+    fn float_of_int(self, a: Self::U) -> Self::F;
+    /// To i32 lanes, to nearest even.
+    fn to_int(self, a: Self::F) -> Self::U;
+    /// The 64-bit integers `hi << 32 | lo` with one rounding.
+    fn float_of_u64(self, hi: Self::U, lo: Self::U) -> Self::F;
+
+    fn add_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn sub_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn and(self, a: Self::U, b: Self::U) -> Self::U;
+    fn or(self, a: Self::U, b: Self::U) -> Self::U;
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U;
+    fn shl<const N: u32>(self, a: Self::U) -> Self::U;
+    fn shr<const N: u32>(self, a: Self::U) -> Self::U;
+    /// High and low words of the 64-bit products.
+    fn mul_wide(self, a: Self::U, b: Self::U) -> (Self::U, Self::U);
+    fn equal_u(self, a: Self::U, b: Self::U) -> Mask;
+    /// Unsigned `a < b`.
+    fn less_u(self, a: Self::U, b: Self::U) -> Mask;
+    /// `a` where the mask is set, else `b`.
+    fn select_u(self, mask: Mask, a: Self::U, b: Self::U) -> Self::U;
+    /// The sum of all lanes.
+    fn sum_u(self, a: Self::U) -> u64;
+
+    /// 0, 1, 2, ... 15.
+    #[inline(always)]
+    fn iota(self) -> Self::U {
+        self.load_u(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])
+    }
+}
+
+/// Code over lanes. `run` must be `#[inline(always)]`, as must be everything generic that it calls.
+pub trait Kernel {
+    type Output;
+    fn run<L: Lanes>(self, l: L) -> Self::Output;
+}
+
+/// Runs a kernel with the instructions of a level that [`Level::check`] passed.
+#[inline]
+pub fn dispatch<K: Kernel>(level: Level, kernel: K) -> K::Output {
+    match level {
+        Level::Scalar => scalar::run(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => {
+            assert!(level.is_available());
+            // SAFETY: the level is available, which is what the function's target features ask for.
+            unsafe { avx2::run(kernel) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            assert!(level.is_available());
+            // SAFETY: the level is available, which is what the function's target features ask for.
+            unsafe { avx512::run(kernel) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level}"),
+    }
+}
+
+/// A type that logits come in.
+pub trait Element: Copy {
+    /// Loads sixteen logits, converted exactly; NaN and infinities as they are.
+    fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;
+    /// One logit, converted exactly.
+    fn to_f32(self) -> f32;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
+        l.load(from)
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+}
+
+impl Element for bf16 {
+    #[inline(always)]
+    fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
+        l.load_bf16(from)
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+impl Element for f16 {
+    #[inline(always)]
+    fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
+        l.load_f16(from)
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+#[cfg(test)]
+mod tests;

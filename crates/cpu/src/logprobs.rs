@@ -1,0 +1,132 @@
+//! Logprobs: the drawn token's, the most likely tokens' and given ids', in the mode asked for (L1 to L3).
+//!
+//! A logprob needs the mass of its distribution, which is one visit to the tiles; a rank counts the tokens of
+//! the few tiles whose maximum is above the token; the top n are found as top-k is.
+
+use gumball_spec::logprobs::{Logprobs, TokenLogprob, logprob};
+use gumball_spec::num::{key, key_id, key_logit};
+use gumball_spec::survey::scale;
+use gumball_spec::{LogprobsParams, NONE, TILE};
+
+use crate::cut::{Cut, CutLanes};
+use crate::filter::{Buffers, Given, Reader};
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::tiles::EMPTY_TILE;
+
+/// The members of a mode at its temperature.
+#[derive(Debug)]
+pub struct Distribution<'a> {
+    /// The row the mode speaks of.
+    pub reader: Reader<'a>,
+    /// Its members; `None` if there are none.
+    pub members: Option<Given>,
+    /// The temperature; 0 if the first member is certain.
+    pub temperature: f32,
+}
+
+/// Writes what was asked for about the emitted token.
+pub fn logprobs(
+    params: &LogprobsParams,
+    distribution: &Distribution<'_>,
+    buffers: &mut Buffers,
+    token: i32,
+    out: &mut Logprobs,
+) {
+    let Distribution { reader, members, temperature } = distribution;
+    out.top.clear();
+    out.ids.clear();
+    let absent = |id: i32| TokenLogprob { id, logprob: f32::NEG_INFINITY, rank: 0 };
+    let top_n = params.top_n as usize;
+    let Some(members) = members else {
+        out.token = absent(token);
+        out.top.resize(top_n, absent(NONE));
+        out.ids.extend(params.ids.iter().map(|id| absent(*id as i32)));
+        return;
+    };
+
+    if *temperature == 0.0 {
+        let winner = key_id(members.first_key(reader, buffers)) as i32;
+        let of = |id: i32| {
+            if id == winner { TokenLogprob { id, logprob: 0.0, rank: 1 } } else { absent(id) }
+        };
+        out.token = of(token);
+        out.top.extend((top_n > 0).then(|| of(winner)));
+        out.top.resize(top_n, absent(NONE));
+        out.ids.extend(params.ids.iter().map(|id| of(*id as i32)));
+        return;
+    }
+
+    let mass = members.total(reader, buffers, scale(*temperature));
+    let of = |id: i32, buffers: &Buffers| {
+        let Some(z) = usize::try_from(id).ok().map(|id| reader.view.logit(id) + 0.0) else {
+            return absent(id);
+        };
+        let key = key(z, id as u32);
+        if z == f32::NEG_INFINITY || !members.cut.contains(key) {
+            return absent(id);
+        }
+        let rank = members.rank(reader, buffers, key);
+        TokenLogprob { id, logprob: logprob(z, members.first, *temperature, mass), rank }
+    };
+    out.token = of(token, buffers);
+    out.ids.extend(params.ids.iter().map(|id| of(*id as i32, buffers)));
+    if top_n > 0 {
+        let top = members.take(reader, buffers, top_n);
+        let keys = top.keys(reader, buffers);
+        for (place, key) in keys.iter().take(top_n).enumerate() {
+            let logprob = logprob(key_logit(*key), members.first, *temperature, mass);
+            out.top.push(TokenLogprob { id: key_id(*key) as i32, logprob, rank: place as u32 + 1 });
+        }
+        out.top.resize(top_n, absent(NONE));
+    }
+}
+
+impl Given {
+    /// Returns the place of a token of the set in its order, from 1.
+    fn rank(&self, reader: &Reader<'_>, buffers: &Buffers, key: u64) -> u32 {
+        if let Some(range) = &self.listed {
+            return buffers.list.keys[range.clone()].partition_point(|other| *other > key) as u32 + 1;
+        }
+        let earlier = Cut { first: self.cut.first, last: key + 1 };
+        1 + if earlier.is_empty() { 0 } else { dispatch(reader.level, Count { reader, cut: earlier }) }
+    }
+
+    /// Returns the keys of the set, in order.
+    pub fn keys<'b>(&self, reader: &Reader<'_>, buffers: &'b mut Buffers) -> &'b [u64] {
+        let range = self.listed.clone().unwrap_or_else(|| {
+            buffers.list.clear();
+            reader.gather(self.cut, usize::MAX, &mut buffers.list);
+            buffers.list.sort();
+            0..buffers.list.keys.len()
+        });
+        &buffers.list.keys[range]
+    }
+}
+
+/// How many tokens a cut has.
+struct Count<'a> {
+    reader: &'a Reader<'a>,
+    cut: Cut,
+}
+
+impl Kernel for Count<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> u32 {
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let mut count = 0;
+        let mut scratch = EMPTY_TILE;
+        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
+                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
+                count += cut.members(l, l.load(chunk), id).count_ones();
+            }
+        }
+        count
+    }
+}

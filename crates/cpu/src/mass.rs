@@ -1,0 +1,234 @@
+//! Mass: the integer sums that filters and logprobs are made of (rules M1 to M5).
+//!
+//! A [`Mass`] fixes a given set: the maxima of its tokens in each tile, its first logit and a scale. Then
+//! any part of the set can be weighed: one visit to the tiles that hold some of it, weights summed per tile,
+//! each sum times the tile's factor.
+
+use gumball_spec::TILE;
+use gumball_spec::survey::{Factor, log_mass};
+
+use crate::Level;
+use crate::cut::{Cut, CutLanes};
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::num;
+use crate::tiles::{EMPTY_TILE, View};
+
+/// A tile's sums over some part of a given set.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TileSum {
+    /// The sum of the weights.
+    pub q: u64,
+    /// The sum of the weights times their distance below the tile's maximum; 0 unless entropy was asked for.
+    pub r: u64,
+    /// How many tokens there are.
+    pub count: u32,
+}
+
+/// Buffers that weigh parts of one given set.
+#[derive(Debug, Default)]
+pub struct Mass {
+    /// The maximum of the given set's tokens in each tile.
+    maxima: Vec<f32>,
+    /// Each tile's factor.
+    factors: Vec<f32>,
+    /// Each tile's sums of the part weighed last.
+    pub sums: Vec<TileSum>,
+    first: f32,
+    s: f32,
+}
+
+/// What a part of a given set comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Total {
+    /// Its mass, in units of 2^-43 of the weight of the given set's first token.
+    pub mass: u64,
+    /// How many tokens it has.
+    pub count: usize,
+}
+
+impl Mass {
+    /// Fixes the given set: a cut of a view whose tile maxima are known.
+    ///
+    /// `prefix` says that the cut starts with the row's first token, so that the row's maxima are its own.
+    pub fn give(&mut self, level: Level, view: &View<'_>, maxima: &[f32], cut: Cut, prefix: bool, s: f32) {
+        self.s = s;
+        self.maxima.clear();
+        self.maxima.extend_from_slice(maxima);
+        if prefix {
+            let low = cut.low();
+            self.maxima.iter_mut().filter(|m| **m < low).for_each(|m| *m = f32::NEG_INFINITY);
+        } else {
+            dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
+        }
+        self.first = self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        self.factors.clear();
+        self.factors.resize(maxima.len().next_multiple_of(WIDTH), 0.0);
+        dispatch(level, Factors { mass: self });
+        self.sums.clear();
+        self.sums.resize(maxima.len(), TileSum::default());
+    }
+
+    /// Returns the scale.
+    pub fn s(&self) -> f32 {
+        self.s
+    }
+
+    /// Returns a tile's maximum within the given set.
+    pub fn maximum(&self, tile: usize) -> f32 {
+        self.maxima[tile]
+    }
+
+    /// Returns a tile's factor.
+    pub fn factor(&self, tile: usize) -> Factor {
+        Factor::new(self.factors[tile])
+    }
+
+    /// Weighs the part of the given set inside a cut, which must lie inside the given set.
+    pub fn weigh(&mut self, level: Level, view: &View<'_>, cut: Cut) -> Total {
+        dispatch(level, Weigh::<false> { view, cut, mass: self });
+        self.total()
+    }
+
+    /// Does the same, and sums what the entropy needs.
+    pub fn weigh_with_entropy(&mut self, level: Level, view: &View<'_>, cut: Cut) -> (Total, f32) {
+        dispatch(level, Weigh::<true> { view, cut, mass: self });
+        let total = self.total();
+        (total, self.entropy(total.mass))
+    }
+
+    fn total(&self) -> Total {
+        let mut total = Total::default();
+        for (sum, factor) in self.sums.iter().zip(&self.factors) {
+            total.mass += Factor::new(*factor).mass(sum.q);
+            total.count += sum.count as usize;
+        }
+        total
+    }
+
+    /// Returns the entropy in bits of the part weighed last, which was the given set (M5).
+    fn entropy(&self, mass: u64) -> f32 {
+        let mut sum = 0;
+        for (tile, part) in self.sums.iter().enumerate().filter(|(_, part)| part.q > 0) {
+            let d = fixed_distance((self.first - self.maxima[tile]) * self.s);
+            sum += self.factor(tile).mass((part.r + part.q * d) >> 24);
+        }
+        entropy_of(mass, sum)
+    }
+}
+
+/// Returns a distance in units of 2^-20, capped at 32 (M5).
+pub fn fixed_distance(d: f32) -> u64 {
+    (1_048_576.0 * d.min(32.0)).round_ties_even() as u64
+}
+
+/// Returns the entropy of a set of the given mass whose weighted distances sum to `sum` (M5).
+pub fn entropy_of(mass: u64, sum: u64) -> f32 {
+    log_mass(mass) + 16.0 * (sum as f32 / mass as f32)
+}
+
+/// The tiles' factors (M3).
+struct Factors<'a> {
+    mass: &'a mut Mass,
+}
+
+impl Kernel for Factors<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (first, s) = (l.splat(self.mass.first), l.splat(self.mass.s));
+        let (factors, _) = self.mass.factors.as_chunks_mut::<WIDTH>();
+        for (to, maxima) in factors.iter_mut().zip(self.mass.maxima.chunks(WIDTH)) {
+            let mut m = [f32::NEG_INFINITY; WIDTH];
+            m[..maxima.len()].copy_from_slice(maxima);
+            l.store(num::exp2(l, l.mul(l.sub(l.load(&m), first), s)), to);
+        }
+    }
+}
+
+/// The maxima of the tokens of a cut in each tile.
+struct GivenMaxima<'a> {
+    view: &'a View<'a>,
+    cut: Cut,
+    maxima: &'a mut [f32],
+}
+
+impl Kernel for GivenMaxima<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let lowest = l.splat(f32::NEG_INFINITY);
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let mut scratch = EMPTY_TILE;
+        for (tile, maximum) in self.maxima.iter_mut().enumerate() {
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                *maximum = f32::NEG_INFINITY;
+                continue;
+            }
+            let mut max = lowest;
+            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
+            for (i, chunk) in chunks.iter().enumerate() {
+                let z = l.load(chunk);
+                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
+                max = l.max(l.select(cut.members(l, z, id), z, lowest), max);
+            }
+            *maximum = l.reduce_max(max) + 0.0;
+        }
+    }
+}
+
+/// The sums of a part of the given set, tile by tile.
+struct Weigh<'a, const ENTROPY: bool> {
+    view: &'a View<'a>,
+    cut: Cut,
+    mass: &'a mut Mass,
+}
+
+impl<const ENTROPY: bool> Kernel for Weigh<'_, ENTROPY> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Mass { maxima, sums, s, .. } = self.mass;
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let s = l.splat(*s);
+        let mut scratch = EMPTY_TILE;
+        for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
+            *sum = TileSum::default();
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            let m = l.splat(*maximum);
+            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
+            let zero = l.splat_u(0);
+            // Eight weights of at most 2^28 fit a u32.
+            for (half, chunks) in chunks.chunks_exact(8).enumerate() {
+                let mut q_sum = zero;
+                let mut r_sums = [zero; 3];
+                for (i, chunk) in chunks.iter().enumerate() {
+                    let z = l.load(chunk);
+                    let place = (tile * TILE + (half * 8 + i) * WIDTH) as u32;
+                    let members = cut.members(l, z, l.add_u(l.iota(), l.splat_u(place)));
+                    sum.count += members.count_ones();
+                    let d = l.mul(l.sub(z, m), s);
+                    let q = l.select_u(members, num::weight(l, d), zero);
+                    q_sum = l.add_u(q_sum, q);
+                    if ENTROPY {
+                        let below = l.min(l.sub(l.splat(0.0), d), l.splat(32.0));
+                        let fixed = l.to_int(l.mul(below, l.splat(1_048_576.0)));
+                        let (high, low) = l.mul_wide(q, fixed);
+                        r_sums[0] = l.add_u(r_sums[0], l.and(low, l.splat_u(0xFFFF)));
+                        r_sums[1] = l.add_u(r_sums[1], l.shr::<16>(low));
+                        r_sums[2] = l.add_u(r_sums[2], high);
+                    }
+                }
+                sum.q += l.sum_u(q_sum);
+                if ENTROPY {
+                    let [low, middle, high] = r_sums.map(|part| l.sum_u(part));
+                    sum.r += low + (middle << 16) + (high << 32);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `gumball_spec::num` over lanes, bit for bit.
+
+use gumball_spec::num::{
+    EXP2_COEFFICIENTS, LOG2_COEFFICIENTS, LOG2_SPLIT, PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1, SWITCH_32,
+    SWITCH_64,
+};
+
+use crate::lanes::Lanes;
+
+/// `2^28`: the unit of a weight is its inverse.
+const WEIGHT_ONE: f32 = 268_435_456.0;
+
+/// Horner's rule over `N` coefficients times `unit`, lowest power first.
+#[inline(always)]
+fn horner<L: Lanes, const N: usize>(l: L, coefficients: &[f32; N], unit: f32, x: L::F) -> L::F {
+    let mut p = l.splat(coefficients[N - 1] * unit);
+    for i in (0..N - 1).rev() {
+        p = l.fma(p, x, l.splat(coefficients[i] * unit));
+    }
+    p
+}
+
+/// `2^d` for `d <= 0`, +0 for `d < -126`.
+#[inline(always)]
+pub fn exp2<L: Lanes>(l: L, d: L::F) -> L::F {
+    let in_range = l.ge(d, l.splat(-126.0));
+    // Far below the range the fraction would be NaN.
+    let n = l.round(l.max(d, l.splat(-126.0)));
+    let f = l.sub(l.max(d, l.splat(-126.0)), n);
+    l.select(in_range, l.scale(horner(l, &EXP2_COEFFICIENTS, 1.0, f), n), l.splat(0.0))
+}
+
+/// `round(2^28 2^d)` for `d <= 0`, -inf included: a token's weight within its tile (section 4).
+///
+/// The unit is folded into the coefficients, which scales every intermediate exactly. Below -29 the weight
+/// rounds to 0 whatever its value.
+#[inline(always)]
+pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
+    let d = l.max(d, l.splat(-40.0));
+    let n = l.round(d);
+    let f = l.sub(d, n);
+    l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
+}
+
+/// `log2(x)` of positive normal `x`.
+#[inline(always)]
+pub fn log2<L: Lanes>(l: L, x: L::F) -> L::F {
+    let bits = l.bits(x);
+    let fraction = l.and(bits, l.splat_u(0x007F_FFFF));
+    let raised = l.less_u(l.splat_u(LOG2_SPLIT), fraction);
+    let one = l.splat_u(127 << 23);
+    let m = l.or(fraction, l.select_u(raised, l.splat_u(126 << 23), one));
+    let e = l.sub_u(l.shr::<23>(bits), l.select_u(raised, l.splat_u(126), l.splat_u(127)));
+    let f = l.sub(l.float_of_bits(m), l.splat(1.0));
+    l.fma(horner(l, &LOG2_COEFFICIENTS, 1.0, f), f, l.float_of_int(e))
+}
+
+/// The exponential variable of a uniform `v`, computed from `v` where `near` and else from `1 - v`, which is
+/// what `v` then holds.
+#[inline(always)]
+fn exponential<L: Lanes>(l: L, near: u16, v: L::F) -> L::F {
+    let zero = l.splat(0.0);
+    let small = l.mul(v, horner(l, &LOG2_COEFFICIENTS, 1.0, l.sub(zero, v)));
+    let large = l.sub(zero, log2(l, v));
+    l.select(near, small, large)
+}
+
+/// `Exp` of 32-bit words (N3).
+#[inline(always)]
+pub fn exp_of_u32<L: Lanes>(l: L, r: L::U) -> L::F {
+    let near = l.less_u(r, l.splat_u(SWITCH_32));
+    let word = l.select_u(near, r, l.xor(r, l.splat_u(u32::MAX)));
+    let low = l.or(l.shl::<1>(word), l.splat_u(1));
+    let v = l.mul(l.float_of_u64(l.shr::<31>(word), low), l.splat(f32::from_bits((127 - 33) << 23)));
+    exponential(l, near, v)
+}
+
+/// `Exp` of 64-bit words, high word first (N4).
+#[inline(always)]
+pub fn exp_of_u64<L: Lanes>(l: L, hi: L::U, lo: L::U) -> L::F {
+    let switch_hi = l.splat_u((SWITCH_64 >> 32) as u32);
+    let switch_lo = l.splat_u(SWITCH_64 as u32);
+    let near = l.less_u(hi, switch_hi) | l.equal_u(hi, switch_hi) & l.less_u(lo, switch_lo);
+    let ones = l.splat_u(u32::MAX);
+    let hi = l.select_u(near, hi, l.xor(hi, ones));
+    let lo = l.select_u(near, lo, l.xor(lo, ones));
+    // max(U, 1), on the float: 0 is the only integer that converts to less than 1.
+    let u = l.max(l.float_of_u64(hi, lo), l.splat(1.0));
+    exponential(l, near, l.mul(u, l.splat(f32::from_bits((127 - 64) << 23))))
+}
+
+/// The words of sixteen Philox counters `(index, position, tag, draw)` under one key.
+#[inline(always)]
+pub fn philox<L: Lanes>(l: L, key: u64, index: L::U, position: u32, tag: u32, draw: u32) -> [L::U; 4] {
+    let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
+    let (m0, m1) = (l.splat_u(PHILOX_M0), l.splat_u(PHILOX_M1));
+    let (mut c0, mut c1, mut c2, mut c3) = (index, l.splat_u(position), l.splat_u(tag), l.splat_u(draw));
+    for _ in 0..10 {
+        let (p0_high, p0_low) = l.mul_wide(c0, m0);
+        let (p1_high, p1_low) = l.mul_wide(c2, m1);
+        c0 = l.xor(l.xor(p1_high, c1), l.splat_u(k0));
+        c2 = l.xor(l.xor(p0_high, c3), l.splat_u(k1));
+        c1 = p1_low;
+        c3 = p0_low;
+        k0 = k0.wrapping_add(PHILOX_W0);
+        k1 = k1.wrapping_add(PHILOX_W1);
+    }
+    [c0, c1, c2, c3]
+}
+
+#[cfg(test)]
+mod tests {
+    use gumball_spec::num as spec;
+
+    use super::*;
+    use crate::Level;
+    use crate::lanes::{Kernel, WIDTH, dispatch};
+
+    struct Check(u32);
+
+    impl Kernel for Check {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) {
+            let f = |v: L::F| {
+                let mut out = [0.0; WIDTH];
+                l.store(v, &mut out);
+                out.map(f32::to_bits)
+            };
+            let u = |v: L::U| {
+                let mut out = [0; WIDTH];
+                l.store_u(v, &mut out);
+                out
+            };
+            let index: [u32; WIDTH] = std::array::from_fn(|i| self.0 * WIDTH as u32 + i as u32);
+            let words = philox(l, 0x1234_5678_9ABC_DEF0, l.load_u(&index), 3, 1, 5);
+            let want = index.map(|i| spec::philox4x32_10(0x1234_5678_9ABC_DEF0, [i, 3, 1, 5]));
+            for (j, word) in words.into_iter().enumerate() {
+                assert_eq!(u(word), want.map(|want| want[j]));
+            }
+
+            let r = u(words[0]);
+            assert_eq!(f(exp_of_u32(l, l.load_u(&r))), r.map(|r| spec::exp_of_u32(r).to_bits()));
+            // Small, ordinary and large 64-bit words: shifts move the leading bit everywhere.
+            let hi: [u32; WIDTH] = std::array::from_fn(|i| match i % 4 {
+                0 => r[i],
+                1 => r[i] >> (self.0 % 32),
+                2 => 0,
+                _ => !(r[i] >> (self.0 % 32)),
+            });
+            let lo = u(words[1]).map(|w| w >> (self.0 % 29));
+            let want = std::array::from_fn(|i| {
+                spec::exp_of_u64(u64::from(hi[i]) << 32 | u64::from(lo[i])).to_bits()
+            });
+            assert_eq!(f(exp_of_u64(l, l.load_u(&hi), l.load_u(&lo))), want);
+
+            let x = r.map(|r| f32::from_bits(r % 0x7F00_0000 + 0x0080_0000));
+            assert_eq!(f(log2(l, l.load(&x))), x.map(|x| spec::log2(x).to_bits()));
+            let d = r.map(|r| if r % 64 == 0 { f32::NEG_INFINITY } else { (r >> 4) as f32 * -5e-7 });
+            assert_eq!(f(exp2(l, l.load(&d))), d.map(|d| spec::exp2(d).to_bits()));
+            let weights = d.map(|d| (spec::exp2(d * 0.3) * 268_435_456.0).round_ties_even() as u32);
+            assert_eq!(u(weight(l, l.mul(l.load(&d), l.splat(0.3)))), weights);
+        }
+    }
+
+    #[test]
+    fn all_levels_agree_with_the_definition() {
+        for level in Level::available() {
+            for i in 0..20_000 {
+                dispatch(level, Check(i));
+            }
+        }
+    }
+}
