@@ -1,1 +1,68 @@
 //! Samplers, request pools and routes: the crate that inference engines add.
+//!
+//! Logits go in, the next token comes out. The token is a function of the row's bits, the parameters, the
+//! history, the seed, the position and the draw index, and of nothing else: not of the batch, the slot, the
+//! stride, the thread count or the instructions of the machine.
+//!
+//! | to do | use |
+//! | --- | --- |
+//! | decode one sequence | [`Sampler`] |
+//! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
+//! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
+//!
+//! ```
+//! use gumball_engine::{Sampler, SamplingParams};
+//!
+//! let params = SamplingParams { temperature: 0.8, top_p: 0.9, seed: Some(7), ..Default::default() };
+//! let mut sampler = Sampler::new(params, 5)?.with_prompt(&[3, 1]);
+//! let logits = [0.5f32, 2.0, -1.0, 1.5, 0.0];
+//!
+//! let token = sampler.sample(&logits)?;
+//! assert!(token.id.is_some_and(|id| id < 5));
+//! assert_eq!(sampler.position(), 3);
+//! assert_eq!(sampler.history().output(), [token.id.unwrap()]);
+//! # Ok::<(), gumball_engine::Error>(())
+//! ```
+//!
+//! Rows live in host memory and go through `gumball-cpu`. The crate loads no model and knows no framework;
+//! what ends a sequence (stop ids, stop strings, lengths) is for the caller to decide.
+#![forbid(unsafe_code)]
+
+mod entropy;
+mod registry;
+mod route;
+mod sequence;
+
+mod sampler;
+
+mod layout;
+mod logits;
+mod options;
+mod outputs;
+mod rows;
+mod workers;
+
+mod pool;
+mod score;
+mod step;
+
+pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
+pub use gumball_spec::edit::Hook;
+pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+pub use gumball_spec::{
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
+    NONE, Result, Row, SamplingParams, Scope, Status, TILE,
+};
+pub use half::{bf16, f16};
+
+pub use layout::{Layout, Widths};
+pub use logits::Logits;
+pub use options::{BatchOptions, Masks, RowHook, StepOptions};
+pub use outputs::Outputs;
+pub use pool::{PADDING, Pool, PoolConfig, Slot};
+pub use registry::{Registry, routes};
+pub use route::{ORACLE, RACE, Route, Stages};
+pub use sampler::{Sampler, Token};
+pub use score::Scored;
+pub use sequence::Sequence;

@@ -44,6 +44,14 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
+    /// The machine lacks something: no mistake of the caller's, and nothing was changed either.
+    #[error("no {resource}: {reason}")]
+    Unavailable {
+        /// What is missing.
+        resource: &'static str,
+        /// What the machine said, and what to do instead.
+        reason: String,
+    },
 }
 
 /// A result whose error is a caller's mistake.

@@ -50,6 +50,30 @@ impl Row<'_> {
     }
 }
 
+macro_rules! row_from {
+    ($($type:ty => $variant:ident),*) => {$(
+        impl<'a> From<&'a [$type]> for Row<'a> {
+            fn from(row: &'a [$type]) -> Self {
+                Row::$variant(row)
+            }
+        }
+
+        impl<'a> From<&'a Vec<$type>> for Row<'a> {
+            fn from(row: &'a Vec<$type>) -> Self {
+                Row::$variant(row)
+            }
+        }
+
+        impl<'a, const N: usize> From<&'a [$type; N]> for Row<'a> {
+            fn from(row: &'a [$type; N]) -> Self {
+                Row::$variant(row)
+            }
+        }
+    )*};
+}
+
+row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
+
 /// Returns a logit as it counts: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7).
 #[must_use]
 pub fn clean(z: f32) -> f32 {

@@ -1,0 +1,118 @@
+//! The layout of outputs: where each section lies in the one buffer of 32-bit words.
+//!
+//! Sections follow each other without gaps; each is a pure function of the number of rows and the [`Widths`].
+
+use std::ops::Range;
+
+/// How many logprobs there is room for in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Widths {
+    /// The most likely tokens.
+    pub top_n: usize,
+    /// The ids a request names.
+    pub ids: usize,
+}
+
+/// Where each section lies, in words, for R rows, T = `top_n` and I = `ids`.
+///
+/// | section | first word | words | type | without a value |
+/// | --- | --- | --- | --- | --- |
+/// | `tokens` | 0 | R | i32 | -1 |
+/// | `statuses` | R | R | u32, bits of [`Status`](crate::Status) | 0 |
+/// | `logprobs` | 2R | R | f32, of the token | -inf |
+/// | `ranks` | 3R | R | u32, of the token, from 1 | 0 |
+/// | `temperatures` | 4R | R | f32, in use; 0 if greedy | 0 |
+/// | `mus` | 5R | R | f32, mirostat's limit after the row, bits | 0 |
+/// | `top_ids` | 6R | R T | i32, row by row | -1 |
+/// | `top_logprobs` | 6R + RT | R T | f32, row by row | -inf |
+/// | `id_logprobs` | 6R + 2RT | R I | f32, row by row, in the order of the request's ids | -inf |
+/// | `id_ranks` | 6R + 2RT + RI | R I | u32, row by row | 0 |
+///
+/// "Without a value" are padding rows, logprobs that a request did not ask for, and places beyond the number
+/// it asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The number of rows.
+    pub rows: usize,
+    /// The room for logprobs.
+    pub widths: Widths,
+}
+
+/// The sections with one word a row.
+const SINGLES: usize = 6;
+
+impl Layout {
+    /// Returns the number of words.
+    #[must_use]
+    pub fn words(self) -> usize {
+        self.rows * (SINGLES + 2 * self.widths.top_n + 2 * self.widths.ids)
+    }
+
+    /// Returns the words of the section `tokens`.
+    #[must_use]
+    pub fn tokens(self) -> Range<usize> {
+        self.single(0)
+    }
+
+    /// Returns the words of the section `statuses`.
+    #[must_use]
+    pub fn statuses(self) -> Range<usize> {
+        self.single(1)
+    }
+
+    /// Returns the words of the section `logprobs`.
+    #[must_use]
+    pub fn logprobs(self) -> Range<usize> {
+        self.single(2)
+    }
+
+    /// Returns the words of the section `ranks`.
+    #[must_use]
+    pub fn ranks(self) -> Range<usize> {
+        self.single(3)
+    }
+
+    /// Returns the words of the section `temperatures`.
+    #[must_use]
+    pub fn temperatures(self) -> Range<usize> {
+        self.single(4)
+    }
+
+    /// Returns the words of the section `mus`.
+    #[must_use]
+    pub fn mus(self) -> Range<usize> {
+        self.single(5)
+    }
+
+    /// Returns the words of the section `top_ids`.
+    #[must_use]
+    pub fn top_ids(self) -> Range<usize> {
+        section(SINGLES * self.rows, self.rows * self.widths.top_n)
+    }
+
+    /// Returns the words of the section `top_logprobs`.
+    #[must_use]
+    pub fn top_logprobs(self) -> Range<usize> {
+        section(self.top_ids().end, self.rows * self.widths.top_n)
+    }
+
+    /// Returns the words of the section `id_logprobs`.
+    #[must_use]
+    pub fn id_logprobs(self) -> Range<usize> {
+        section(self.top_logprobs().end, self.rows * self.widths.ids)
+    }
+
+    /// Returns the words of the section `id_ranks`.
+    #[must_use]
+    pub fn id_ranks(self) -> Range<usize> {
+        section(self.id_logprobs().end, self.rows * self.widths.ids)
+    }
+
+    fn single(self, index: usize) -> Range<usize> {
+        section(index * self.rows, self.rows)
+    }
+}
+
+pub(crate) fn section(start: usize, words: usize) -> Range<usize> {
+    start..start + words
+}

@@ -1,0 +1,134 @@
+//! Logits: a batch of rows in one buffer, strided, in the type the model left them in.
+
+use gumball_spec::{Error, MAX_VOCAB, Result, Row};
+
+/// A batch of rows of logits.
+///
+/// Output row i reads line i of a matrix, or, after [`Logits::select`], the line that a list names: several
+/// sequences can draw from the same logits.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    data: Row<'a>,
+    lines: usize,
+    vocab: usize,
+    stride: usize,
+    select: Option<&'a [u32]>,
+}
+
+impl<'a> Logits<'a> {
+    /// Takes `rows` rows of `vocab` logits that follow each other: a slice of f32, bf16 or f16.
+    ///
+    /// # Errors
+    /// Those of [`Logits::strided`].
+    pub fn new(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
+        Self::strided(data, rows, vocab, vocab)
+    }
+
+    /// Takes `rows` rows of `vocab` logits, the next one `stride` elements on; what lies between is not read.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
+    /// - [`Error::Length`] if the data end before the last row does.
+    pub fn strided(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        let data = data.into();
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        check_matrix("logits", data.vocab(), rows, vocab, stride)?;
+        Ok(Self { data, lines: rows, vocab, stride, select: None })
+    }
+
+    /// Names the line that each output row reads; a line may be named any number of times.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such line.
+    pub fn select(self, lines: &'a [u32]) -> Result<Self> {
+        if let Some(line) = lines.iter().find(|line| **line as usize >= self.lines) {
+            return Err(Error::out_of_range("select", line, format!("a row in 0..{}", self.lines)));
+        }
+        Ok(Self { select: Some(lines), ..self })
+    }
+
+    /// Returns the number of output rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.select.map_or(self.lines, <[u32]>::len)
+    }
+
+    /// Returns the number of logits in a row.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Returns the logits of an output row.
+    ///
+    /// # Panics
+    /// If `row` is not below [`Logits::rows`].
+    #[must_use]
+    pub fn row(&self, row: usize) -> Row<'a> {
+        assert!(row < self.rows(), "row {row} of {}", self.rows());
+        let line = self.select.map_or(row, |select| select[row] as usize);
+        let place = line * self.stride..line * self.stride + self.vocab;
+        match self.data {
+            Row::F32(data) => Row::F32(&data[place]),
+            Row::Bf16(data) => Row::Bf16(&data[place]),
+            Row::F16(data) => Row::F16(&data[place]),
+        }
+    }
+}
+
+/// Checks that `rows` lines of `width` elements, `stride` apart, lie inside `length` elements.
+pub(crate) fn check_matrix(
+    parameter: &'static str,
+    length: usize,
+    rows: usize,
+    width: usize,
+    stride: usize,
+) -> Result<()> {
+    if rows == 0 {
+        return Ok(());
+    }
+    if rows > 1 && stride < width {
+        return Err(Error::out_of_range("stride", stride, format!("at least the width of a row, {width}")));
+    }
+    let end = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width));
+    if end.is_none_or(|end| end > length) {
+        let allowed = format!("at least {rows} rows of {width} elements, {stride} apart");
+        return Err(Error::length(parameter, length, allowed));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn the_last_row_needs_no_padding_after_it() {
+        let data = vec![f16::ONE; 2 * 10 + 4];
+        let logits = Logits::strided(&data, 3, 4, 10).unwrap();
+        assert_eq!((logits.rows(), logits.row(2).vocab()), (3, 4));
+        let error = Logits::strided(&data[1..], 3, 4, 10).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "logits has length 23, but must have at least 3 rows of 4 elements, 10 apart"
+        );
+    }
+
+    #[test]
+    fn a_product_beyond_the_address_space_is_refused() {
+        assert!(Logits::strided(&[0.0f32; 8], usize::MAX, 4, usize::MAX / 2).is_err());
+    }
+
+    #[test]
+    fn output_rows_read_the_lines_that_were_named() {
+        let data: Vec<f32> = (0..6).map(|z| z as f32).collect();
+        let logits = Logits::new(&data, 3, 2).unwrap().select(&[2, 0, 2, 2]).unwrap();
+        assert_eq!(logits.rows(), 4);
+        assert_eq!(logits.row(3).logits(), [4.0, 5.0]);
+        let error = Logits::new(&data, 3, 2).unwrap().select(&[3]).unwrap_err();
+        assert_eq!(error.to_string(), "select is 3, but must be a row in 0..3");
+    }
+}

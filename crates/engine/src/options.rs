@@ -1,0 +1,137 @@
+//! What comes with a step rather than with a request: grammar bitmasks, forced tokens, the caller's edits.
+
+use std::fmt;
+
+use gumball_spec::edit::Hook;
+use gumball_spec::{Error, Result};
+
+/// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
+///
+/// It sees the row after the logit bias, before the bans, and may change it. Rows run at the same time, so
+/// it is shared.
+pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
+
+/// What comes with one row of one sequence.
+#[derive(Default)]
+pub struct StepOptions<'a> {
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
+    pub mask: Option<&'a [u32]>,
+    /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
+    pub forced: Option<u32>,
+    /// The caller's own edits.
+    pub hook: Option<Hook<'a>>,
+}
+
+impl fmt::Debug for StepOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepOptions")
+            .field("mask", &self.mask)
+            .field("forced", &self.forced)
+            .field("hook", &self.hook.is_some())
+            .finish()
+    }
+}
+
+/// What comes with the rows of a batch; `default()` is nothing.
+#[derive(Clone, Copy, Default)]
+pub struct BatchOptions<'a> {
+    /// The grammar bitmasks.
+    pub masks: Masks<'a>,
+    /// For each row the token to emit whatever is drawn; empty: none for any row.
+    pub forced: &'a [Option<u32>],
+    /// For each row the caller's own edits; empty: none for any row.
+    pub hooks: &'a [Option<RowHook<'a>>],
+}
+
+impl fmt::Debug for BatchOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchOptions")
+            .field("masks", &self.masks)
+            .field("forced", &self.forced)
+            .field("hooks", &self.hooks.iter().filter(|hook| hook.is_some()).count())
+            .finish()
+    }
+}
+
+impl<'a> BatchOptions<'a> {
+    pub(crate) fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+        let one_per_row = |parameter, length| {
+            let ok = length == 0 || length == rows;
+            if ok {
+                Ok(())
+            } else {
+                Err(Error::length(parameter, length, format!("one per row, {rows}, or 0")))
+            }
+        };
+        if self.masks.rows != rows && !self.masks.is_none() {
+            return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
+        }
+        one_per_row("forced", self.forced.len())?;
+        one_per_row("hooks", self.hooks.len())?;
+        match self.forced.iter().flatten().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn forced(&self, row: usize) -> Option<u32> {
+        self.forced.get(row).copied().flatten()
+    }
+
+    pub(crate) fn hook(&self, row: usize) -> Option<RowHook<'a>> {
+        self.hooks.get(row).copied().flatten()
+    }
+}
+
+/// Grammar bitmasks of a batch: a strided matrix of words, one line a row.
+///
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden, so a mask may
+/// be made for a vocabulary without its padding.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Masks<'a> {
+    words: &'a [u32],
+    rows: usize,
+    width: usize,
+    stride: usize,
+    present: Option<&'a [bool]>,
+}
+
+impl<'a> Masks<'a> {
+    /// No row has a mask.
+    pub const NONE: Masks<'static> = Masks { words: &[], rows: 0, width: 0, stride: 0, present: None };
+
+    /// Takes `rows` lines of `width` words each, the next one `stride` words on.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `width` is 0, or `stride` is less than it and there are several rows.
+    /// - [`Error::Length`] if the words end before the last line does.
+    pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
+        if width == 0 {
+            return Err(Error::out_of_range("masks.width", width, "at least 1 word"));
+        }
+        crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
+        Ok(Self { words, rows, width, stride, present: None })
+    }
+
+    /// Says for each row whether its mask counts; a row without one is not restricted.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one per row.
+    pub fn with_present(self, present: &'a [bool]) -> Result<Self> {
+        if present.len() != self.rows {
+            return Err(Error::length("masks.present", present.len(), format!("one per row, {}", self.rows)));
+        }
+        Ok(Self { present: Some(present), ..self })
+    }
+
+    fn is_none(&self) -> bool {
+        self.width == 0
+    }
+
+    pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
+        if self.is_none() || self.present.is_some_and(|present| !present[row]) {
+            return None;
+        }
+        Some(&self.words[row * self.stride..][..self.width])
+    }
+}

@@ -1,0 +1,163 @@
+//! Outputs: all that a step says about its rows, in one buffer.
+//!
+//! One buffer is one copy to wherever it is wanted; [`Layout`] says where its sections lie.
+
+use std::ops::Range;
+
+use gumball_spec::Status;
+
+use crate::layout::Layout;
+use crate::rows::RowsMut;
+
+/// All outputs of a step, in one buffer that is reused from step to step.
+///
+/// Memory is allocated only when a step needs more than any before it.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs {
+    layout: Layout,
+    words: Vec<u32>,
+    with_kept: bool,
+    kept: Vec<Vec<u32>>,
+}
+
+impl Outputs {
+    /// Makes empty outputs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes empty outputs that collect the kept set of every row as well.
+    ///
+    /// The kept sets vary in length, so they do not lie in the buffer; see [`Outputs::kept`].
+    #[must_use]
+    pub fn with_kept() -> Self {
+        Self { with_kept: true, ..Self::default() }
+    }
+
+    /// Returns where the sections lie.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Returns the buffer, in the layout of [`Layout`].
+    #[must_use]
+    pub fn words(&self) -> &[u32] {
+        &self.words[..self.layout.words()]
+    }
+
+    /// Returns the token of each row, [`NONE`](crate::NONE) where there is none.
+    #[must_use]
+    pub fn tokens(&self) -> &[i32] {
+        bytemuck::cast_slice(&self.words[self.layout.tokens()])
+    }
+
+    /// Returns the bits of each row's [`Status`].
+    #[must_use]
+    pub fn statuses(&self) -> &[u32] {
+        &self.words[self.layout.statuses()]
+    }
+
+    /// Returns the status of a row.
+    #[must_use]
+    pub fn status(&self, row: usize) -> Status {
+        Status(self.statuses()[row])
+    }
+
+    /// Returns the logprob of each row's token; -inf if it was not asked for.
+    #[must_use]
+    pub fn logprobs(&self) -> &[f32] {
+        self.floats(self.layout.logprobs())
+    }
+
+    /// Returns the rank of each row's token, from 1; 0 if it was not asked for, or is no member.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.words[self.layout.ranks()]
+    }
+
+    /// Returns the temperature in use in each row; 0 if greedy.
+    #[must_use]
+    pub fn temperatures(&self) -> &[f32] {
+        self.floats(self.layout.temperatures())
+    }
+
+    /// Returns mirostat's limit after each row, in bits; 0 without mirostat.
+    #[must_use]
+    pub fn mus(&self) -> &[f32] {
+        self.floats(self.layout.mus())
+    }
+
+    /// Returns the most likely ids of a row, `top_n` of them, [`NONE`](crate::NONE) where there are no more.
+    #[must_use]
+    pub fn top_ids(&self, row: usize) -> &[i32] {
+        let width = self.layout.widths.top_n;
+        let ids: &[i32] = bytemuck::cast_slice(&self.words[self.layout.top_ids()]);
+        &ids[row * width..][..width]
+    }
+
+    /// Returns the logprobs of [`Outputs::top_ids`].
+    #[must_use]
+    pub fn top_logprobs(&self, row: usize) -> &[f32] {
+        let width = self.layout.widths.top_n;
+        &self.floats(self.layout.top_logprobs())[row * width..][..width]
+    }
+
+    /// Returns the logprobs of the ids that a row's request names, in its order.
+    #[must_use]
+    pub fn id_logprobs(&self, row: usize) -> &[f32] {
+        let width = self.layout.widths.ids;
+        &self.floats(self.layout.id_logprobs())[row * width..][..width]
+    }
+
+    /// Returns the ranks of the ids that a row's request names, in its order.
+    #[must_use]
+    pub fn id_ranks(&self, row: usize) -> &[u32] {
+        let width = self.layout.widths.ids;
+        &self.words[self.layout.id_ranks()][row * width..][..width]
+    }
+
+    /// Returns the ids that a row's filters kept, in the order of tokens; its length is their count.
+    ///
+    /// Empty for an empty row, for padding, and unless made by [`Outputs::with_kept`].
+    #[must_use]
+    pub fn kept(&self, row: usize) -> &[u32] {
+        self.kept.get(row).map_or(&[], Vec::as_slice)
+    }
+
+    fn floats(&self, words: Range<usize>) -> &[f32] {
+        bytemuck::cast_slice(&self.words[words])
+    }
+
+    /// Takes a shape and returns the rows to be written.
+    pub(crate) fn reshape(&mut self, layout: Layout) -> RowsMut<'_> {
+        self.layout = layout;
+        if self.words.len() < layout.words() {
+            self.words.resize(layout.words(), 0);
+        }
+        self.kept.iter_mut().for_each(Vec::clear);
+        if self.with_kept && self.kept.len() < layout.rows {
+            self.kept.resize_with(layout.rows, Vec::new);
+        }
+
+        let mut rest = &mut self.words[..layout.words()];
+        let mut next =
+            |section: Range<usize>| rest.split_off_mut(..section.len()).expect("inside the layout");
+        RowsMut {
+            first: 0,
+            widths: layout.widths,
+            tokens: bytemuck::cast_slice_mut(next(layout.tokens())),
+            statuses: next(layout.statuses()),
+            logprobs: bytemuck::cast_slice_mut(next(layout.logprobs())),
+            ranks: next(layout.ranks()),
+            temperatures: bytemuck::cast_slice_mut(next(layout.temperatures())),
+            mus: bytemuck::cast_slice_mut(next(layout.mus())),
+            top_ids: bytemuck::cast_slice_mut(next(layout.top_ids())),
+            top_logprobs: bytemuck::cast_slice_mut(next(layout.top_logprobs())),
+            id_logprobs: bytemuck::cast_slice_mut(next(layout.id_logprobs())),
+            id_ranks: next(layout.id_ranks()),
+            kept: if self.with_kept { &mut self.kept[..layout.rows] } else { &mut [] },
+        }
+    }
+}

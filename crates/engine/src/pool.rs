@@ -1,0 +1,222 @@
+//! The pool: the requests in flight, each in a slot that keeps its history and position.
+
+use gumball_cpu::Level;
+use gumball_spec::{Error, Result, SamplingParams};
+
+use crate::layout::Widths;
+use crate::registry::routes;
+use crate::route::RACE;
+use crate::sequence::Sequence;
+use crate::workers::Workers;
+
+/// A place in a [`Pool`], from 0; [`PADDING`] stands for none.
+pub type Slot = i32;
+
+/// The slot of a row that yields nothing and touches nothing.
+pub const PADDING: Slot = -1;
+
+/// What a pool is made for.
+///
+/// ```
+/// use gumball_engine::{Pool, PoolConfig};
+/// let pool = Pool::new(PoolConfig { slots: 8, threads: Some(2), ..PoolConfig::new(32_000) })?;
+/// # Ok::<(), gumball_engine::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The number of ids in the vocabulary of all requests; in 1..=2^20.
+    pub vocab: usize,
+    /// How many sequences can be in flight; at least 1.
+    pub slots: usize,
+    /// How many threads take the rows of a step: 1 is the caller's, `None` those of rayon's global pool.
+    pub threads: Option<usize>,
+    /// The SIMD level; `None`: the machine's best.
+    pub level: Option<Level>,
+    /// The room for logprobs; a request may ask for no more.
+    pub widths: Widths,
+    /// The route, by its name in [`routes`].
+    pub route: String,
+}
+
+impl PoolConfig {
+    /// Returns the default for a vocabulary: 256 slots, the machine's threads and level, the route
+    /// [`RACE`], room for the token's logprob and none besides.
+    #[must_use]
+    pub fn new(vocab: usize) -> Self {
+        Self {
+            vocab,
+            slots: 256,
+            threads: None,
+            level: None,
+            widths: Widths::default(),
+            route: RACE.to_owned(),
+        }
+    }
+}
+
+/// The requests in flight.
+///
+/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has,
+/// and what stands beside it in a batch, changes none of its tokens.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) vocab: usize,
+    pub(crate) widths: Widths,
+    pub(crate) workers: Workers,
+    pub(crate) slots: Vec<Option<Sequence>>,
+    vacant: Vec<Slot>,
+    /// The step in which each slot was last seen, to find a slot that stands in a step twice.
+    pub(crate) seen: Vec<u64>,
+    pub(crate) steps: u64,
+}
+
+impl Pool {
+    /// Makes an empty pool.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or number of threads outside its range, or
+    ///   a level that this machine lacks.
+    /// - [`Error::Unknown`] for a route that is not registered.
+    /// - [`Error::Unavailable`] if the threads cannot be started.
+    pub fn new(config: PoolConfig) -> Result<Self> {
+        SamplingParams::default().validate(config.vocab)?;
+        if !(1..=i32::MAX as usize).contains(&config.slots) {
+            return Err(Error::out_of_range("slots", config.slots, "in 1..2^31"));
+        }
+        let level = config.level.map_or_else(Level::detect, Level::check)?;
+        let workers = Workers::new(routes().get(&config.route)?, level, config.threads)?;
+        Ok(Self {
+            vocab: config.vocab,
+            widths: config.widths,
+            workers,
+            slots: vec![None; config.slots],
+            vacant: (0..config.slots as Slot).rev().collect(),
+            seen: vec![0; config.slots],
+            steps: 0,
+        })
+    }
+
+    /// Admits a request and returns its slot.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
+    ///   room for.
+    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        if let Some(logprobs) = &params.logprobs {
+            let Widths { top_n, ids } = self.widths;
+            if logprobs.top_n as usize > top_n {
+                let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
+                return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
+            }
+            if logprobs.ids.len() > ids {
+                let allowed = format!("at most {ids} ids, the pool's widths.ids");
+                return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
+            }
+        }
+        let sequence = Sequence::new(params, self.vocab, prompt)?;
+        self.place(sequence)
+    }
+
+    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    ///
+    /// Seed, history and position are the same; the draw index makes the draws independent. For n sequences
+    /// of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row in the
+    /// first step.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant, or all are taken.
+    pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        let sequence = self.sequence(slot)?.fork(draw);
+        self.place(sequence)
+    }
+
+    /// Ends a sequence; its slot is vacant then.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it is already.
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        self.sequence(slot)?;
+        self.slots[slot as usize] = None;
+        self.vacant.push(slot);
+        Ok(())
+    }
+
+    /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant or there are fewer tokens.
+    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        self.sequence_mut(slot)?.truncate(output_len)
+    }
+
+    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        let sequence = self.sequence_mut(slot)?;
+        sequence.push(id, sequence.mu());
+        Ok(())
+    }
+
+    /// Returns the state of a slot: seed, position, history, mirostat's limit.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the slot is vacant.
+    pub fn sequence(&self, slot: Slot) -> Result<&Sequence> {
+        let place = usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot));
+        place.and_then(Option::as_ref).ok_or_else(|| Error::out_of_range("slot", slot, "an admitted slot"))
+    }
+
+    fn sequence_mut(&mut self, slot: Slot) -> Result<&mut Sequence> {
+        self.sequence(slot)?;
+        Ok(self.slots[slot as usize].as_mut().expect("just seen"))
+    }
+
+    /// Returns how many sequences are in flight.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Returns whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many can be.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the number of ids in the vocabulary.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Returns the SIMD level in use.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.workers.level()
+    }
+
+    /// Returns the name of the route in use.
+    #[must_use]
+    pub fn route(&self) -> &str {
+        self.workers.route().name()
+    }
+
+    fn place(&mut self, sequence: Sequence) -> Result<Slot> {
+        let Some(slot) = self.vacant.pop() else {
+            let full = format!("at most {}, all taken; release one first", self.capacity());
+            return Err(Error::out_of_range("slots", self.capacity() + 1, full));
+        };
+        self.slots[slot as usize] = Some(sequence);
+        Ok(slot)
+    }
+}

@@ -1,0 +1,151 @@
+//! Routes: named ways from logits to a token.
+//!
+//! A route says how to open its stages; opened stages carry one row at a time and own whatever buffers that
+//! takes, so each thread opens its own. Two routes are always there: [`RACE`], the engine proper, and
+//! [`ORACLE`], the definition itself, naive and slow, to check others against.
+
+use std::fmt;
+
+use gumball_cpu::{Chosen, Level, Task, Workspace};
+use gumball_spec::edit::Hook;
+use gumball_spec::logprobs::Logprobs;
+use gumball_spec::{Request, Result, Row, oracle};
+
+/// The name of the default route: an exponential race over SIMD lanes.
+pub const RACE: &str = "race";
+
+/// The name of the route that is the definition: every stage naive, for checking others.
+pub const ORACLE: &str = "oracle";
+
+/// A named way from logits to a token.
+///
+/// A route that claims to be exact returns, for every row and task, what the route [`ORACLE`] returns.
+pub trait Route: fmt::Debug + Send + Sync {
+    /// Returns the name it is found by, in lower case.
+    fn name(&self) -> &str;
+
+    /// Returns what it does, in a sentence for a list of routes.
+    fn about(&self) -> &str;
+
+    /// Opens the stages for one thread.
+    ///
+    /// # Errors
+    /// - [`OutOfRange`](crate::Error::OutOfRange) if this machine lacks the level.
+    fn open(&self, level: Level) -> Result<Box<dyn Stages>>;
+}
+
+/// The stages of a route, with the buffers that they keep from row to row.
+pub trait Stages: fmt::Debug + Send {
+    /// Chooses the next token of a row. What a row gives depends on no row before it.
+    ///
+    /// # Errors
+    /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
+    /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
+
+    /// Returns the logprobs of the last row, if its parameters asked for them.
+    fn logprobs(&self) -> Option<&Logprobs>;
+
+    /// Asks for the kept set of every row from now on, or for none.
+    fn keep_ids(&mut self, on: bool);
+
+    /// Returns the kept set of the last row, in the order of tokens, if it was asked for before that row;
+    /// empty if the row was.
+    fn kept(&self) -> &[u32];
+}
+
+/// The route [`RACE`].
+#[derive(Debug)]
+pub(crate) struct Race;
+
+impl Route for Race {
+    fn name(&self) -> &str {
+        RACE
+    }
+
+    fn about(&self) -> &str {
+        "an exponential race over SIMD lanes: one pass over the row for most parameters"
+    }
+
+    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+        Ok(Box::new(Workspace::new(level)?))
+    }
+}
+
+impl Stages for Workspace {
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        Workspace::sample(self, row, task, hook)
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        Workspace::logprobs(self)
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        Workspace::keep_ids(self, on);
+    }
+
+    fn kept(&self) -> &[u32] {
+        Workspace::kept(self)
+    }
+}
+
+/// The route [`ORACLE`].
+#[derive(Debug)]
+pub(crate) struct Oracle;
+
+impl Route for Oracle {
+    fn name(&self) -> &str {
+        ORACLE
+    }
+
+    fn about(&self) -> &str {
+        "the definition itself, every stage naive and slow: to check others against"
+    }
+
+    fn open(&self, _level: Level) -> Result<Box<dyn Stages>> {
+        Ok(Box::new(OracleStages::default()))
+    }
+}
+
+#[derive(Debug, Default)]
+struct OracleStages {
+    outcome: Option<oracle::Outcome>,
+    keep_ids: bool,
+}
+
+impl Stages for OracleStages {
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        let request = Request {
+            params: task.prepared.params(),
+            prompt: task.history.prompt(),
+            output: task.history.output(),
+            seed: task.seed,
+            position: task.position,
+            draw: task.draw,
+            mu: task.mu,
+            mask: task.mask,
+            forced: task.forced,
+        };
+        let outcome = self.outcome.insert(oracle::sample(row, &request, hook)?);
+        Ok(Chosen {
+            token: outcome.token,
+            status: outcome.status,
+            mu: outcome.mu,
+            temperature: outcome.temperature,
+        })
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        self.outcome.as_ref()?.logprobs.as_ref()
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+    }
+
+    fn kept(&self) -> &[u32] {
+        let outcome = self.outcome.as_ref().filter(|_| self.keep_ids);
+        outcome.map_or(&[], |outcome| outcome.kept_ids())
+    }
+}

@@ -1,0 +1,253 @@
+//! The sampler: one sequence, its state and its stages in one value.
+
+use std::sync::Arc;
+
+use gumball_cpu::{Chosen, History, Level};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{Error, Result, Row, SamplingParams, Status};
+
+use crate::options::StepOptions;
+use crate::registry::routes;
+use crate::route::{RACE, Route, Stages};
+use crate::sequence::Sequence;
+
+/// What came out of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Token {
+    /// The id; `None` if no token of the row was above -inf and none was forced.
+    pub id: Option<u32>,
+    /// What the row's data had to say.
+    pub status: Status,
+    /// The temperature in use; 0 if greedy.
+    pub temperature: f32,
+    /// The id's logprob and rank, if the parameters ask for logprobs.
+    pub logprob: Option<TokenLogprob>,
+}
+
+/// Chooses the tokens of one sequence, and keeps its history.
+///
+/// Each [`sample`](Sampler::sample) appends the token to the history and advances the position; an empty row
+/// changes nothing. Neither the tokens nor their logprobs depend on the machine.
+#[derive(Debug)]
+pub struct Sampler {
+    sequence: Sequence,
+    route: Arc<dyn Route>,
+    level: Level,
+    stages: Box<dyn Stages>,
+    keep_ids: bool,
+}
+
+impl Sampler {
+    /// Makes a sampler for rows of `vocab` logits, with the default route and the machine's best level.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
+    /// - [`Error::Unknown`] or [`Error::OutOfRange`] if the environment asks for a level that is not there.
+    pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
+        let sequence = Sequence::new(params, vocab, &[])?;
+        let (route, level) = (routes().get(RACE)?, Level::detect()?);
+        let stages = route.open(level)?;
+        Ok(Self { sequence, route, level, stages, keep_ids: false })
+    }
+
+    /// Puts a prompt before the output, which starts empty.
+    #[must_use]
+    pub fn with_prompt(mut self, prompt: &[u32]) -> Self {
+        self.reset(prompt);
+        self
+    }
+
+    /// Sets the draw index, which tells sequences of the same seed and history apart; 0 if not set.
+    #[must_use]
+    pub fn with_draw(mut self, draw: u32) -> Self {
+        self.sequence.set_draw(draw);
+        self
+    }
+
+    /// Takes a route by its name in [`routes`].
+    ///
+    /// # Errors
+    /// - [`Error::Unknown`] if there is none of that name.
+    pub fn with_route(mut self, name: &str) -> Result<Self> {
+        self.route = routes().get(name)?;
+        self.reopen()
+    }
+
+    /// Takes a SIMD level; the tokens stay the same.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if this machine lacks it.
+    pub fn with_level(mut self, level: Level) -> Result<Self> {
+        self.level = level.check()?;
+        self.reopen()
+    }
+
+    /// Returns a sampler with the same state and another draw index.
+    ///
+    /// # Errors
+    /// Those of opening the route once more.
+    pub fn fork(&self, draw: u32) -> Result<Self> {
+        let mut stages = self.route.open(self.level)?;
+        stages.keep_ids(self.keep_ids);
+        let (sequence, route) = (self.sequence.fork(draw), Arc::clone(&self.route));
+        Ok(Self { sequence, route, level: self.level, stages, keep_ids: self.keep_ids })
+    }
+
+    /// Draws the next token from a row, f32, bf16 or f16, and appends it.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the row is not as long as the vocabulary; nothing was changed.
+    pub fn sample<'r>(&mut self, logits: impl Into<Row<'r>>) -> Result<Token> {
+        self.sample_with(logits, StepOptions::default())
+    }
+
+    /// Draws the next token with what comes with this row alone, and appends it.
+    ///
+    /// A forced token is emitted and appended even if it is banned or the row is empty; its logprob is that
+    /// which it would have had, and mirostat's limit stays.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the row is not as long as the vocabulary.
+    /// - [`Error::OutOfRange`] if the forced token is outside it.
+    ///
+    /// Nothing was changed then.
+    pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {
+        let row = self.check(logits.into(), options.forced)?;
+        let task = self.sequence.task(options.mask, options.forced);
+        let chosen = self.stages.sample(row, &task, options.hook)?;
+        let token = self.token(chosen);
+        if let Some(id) = token.id {
+            self.sequence.push(id, chosen.mu);
+        }
+        Ok(token)
+    }
+
+    /// Draws `n` tokens from one row, under the draw indices 0..n, and appends none of them.
+    ///
+    /// They are the tokens that `n` sequences would draw: independent, repeats included. To go on with one,
+    /// [`push`](Sampler::push) it or [`fork`](Sampler::fork) under its draw index. Logprobs and kept set are
+    /// those of the last draw afterwards.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the row is not as long as the vocabulary.
+    pub fn sample_n<'r>(&mut self, logits: impl Into<Row<'r>>, n: u32) -> Result<Vec<Token>> {
+        let row = self.check(logits.into(), None)?;
+        let mut tokens = Vec::with_capacity(n as usize);
+        for draw in 0..n {
+            let task = gumball_cpu::Task { draw, ..self.sequence.task(None, None) };
+            let chosen = self.stages.sample(row, &task, None)?;
+            tokens.push(self.token(chosen));
+        }
+        Ok(tokens)
+    }
+
+    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    pub fn push(&mut self, id: u32) {
+        self.sequence.push(id, self.sequence.mu());
+    }
+
+    /// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there are fewer.
+    pub fn truncate(&mut self, output_len: usize) -> Result<()> {
+        self.sequence.truncate(output_len)
+    }
+
+    /// Starts over after a prompt, with the same parameters, seed and draw index.
+    pub fn reset(&mut self, prompt: &[u32]) {
+        self.sequence.reset(prompt);
+    }
+
+    /// Returns what the next token depends on besides its row.
+    #[must_use]
+    pub fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
+    /// Returns the parameters as they were given.
+    #[must_use]
+    pub fn params(&self) -> &SamplingParams {
+        self.sequence.params()
+    }
+
+    /// Returns the seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.sequence.seed()
+    }
+
+    /// Returns the number of tokens before the next one, prompt and output, modulo 2^32.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.sequence.position()
+    }
+
+    /// Returns the ids of prompt and output with their counts.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        self.sequence.history()
+    }
+
+    /// Returns the SIMD level in use.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Returns the name of the route in use.
+    #[must_use]
+    pub fn route(&self) -> &str {
+        self.route.name()
+    }
+
+    /// Returns the logprobs of the last row, if the parameters ask for them.
+    #[must_use]
+    pub fn logprobs(&self) -> Option<&Logprobs> {
+        self.stages.logprobs()
+    }
+
+    /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
+    pub fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+        self.stages.keep_ids(on);
+    }
+
+    /// Returns the ids that the filters kept of the last row, in the order of tokens, if
+    /// [`keep_ids`](Sampler::keep_ids) asked for them before it; their number is the slice's length.
+    ///
+    /// One id if greedy; none if the row was empty.
+    #[must_use]
+    pub fn kept(&self) -> &[u32] {
+        self.stages.kept()
+    }
+
+    fn reopen(mut self) -> Result<Self> {
+        self.stages = self.route.open(self.level)?;
+        self.stages.keep_ids(self.keep_ids);
+        Ok(self)
+    }
+
+    fn check<'r>(&self, row: Row<'r>, forced: Option<u32>) -> Result<Row<'r>> {
+        let vocab = self.sequence.vocab();
+        if row.vocab() != vocab {
+            return Err(Error::length("logits", row.vocab(), format!("{vocab} elements, the vocabulary")));
+        }
+        match forced {
+            Some(id) if id as usize >= vocab => {
+                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
+            }
+            _ => Ok(row),
+        }
+    }
+
+    fn token(&self, chosen: Chosen) -> Token {
+        Token {
+            id: u32::try_from(chosen.token).ok(),
+            status: chosen.status,
+            temperature: chosen.temperature,
+            logprob: self.stages.logprobs().map(|logprobs| logprobs.token),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Scores: the logprobs of tokens that are known already, as of a prompt.
+//!
+//! A known token is a forced token: each row is carried through the stages as in a step, with the known token
+//! forced, so its logprob is, bit for bit, the one a step would report. Nothing is drawn and no sequence is
+//! involved.
+
+use gumball_cpu::{History, Prepared, Task};
+use gumball_spec::{Error, Filter, LogprobMode, LogprobsParams, Result, SamplingParams};
+
+use crate::layout::{Layout, Widths};
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::Pool;
+use crate::route::Stages;
+use crate::rows::RowsMut;
+
+/// How many rows a thread takes at a time, so that a history is built once for them.
+const GRAIN: usize = 16;
+
+/// A known sequence, some of whose tokens are to be scored.
+///
+/// Row i scores `ids[start + i]`, after all ids before it. To score a prompt: `prompt_len` its length,
+/// `start` 1, and the logits of the prompt's ids but the last. To score an answer: `start` at `prompt_len`.
+/// Long sequences can be handed in piecewise, `start` moving on. The draw index is 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Scored<'a> {
+    /// The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
+    pub params: &'a SamplingParams,
+    /// Prompt and output.
+    pub ids: &'a [u32],
+    /// How many of them are prompt, for the penalties that tell it from output.
+    pub prompt_len: usize,
+    /// The place in `ids` of the token that row 0 predicts.
+    pub start: usize,
+}
+
+impl Pool {
+    /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
+    ///
+    /// `out` holds per row what a step in which the token is forced would: `tokens` are the known ones.
+    /// Its widths are those of the request, not the pool's. No slot is touched. Rows are taken in chunks,
+    /// over the pool's threads. A row inside the prompt costs the counting of its history anew where the
+    /// parameters have edits that read it.
+    ///
+    /// # Shapes and units
+    /// `logits`: R rows of the pool's vocabulary; `scored.start + R` ids are there at least.
+    /// `options`: masks and hooks, R of each kind that is given.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, or `prompt_len` beyond the ids.
+    /// - [`Error::Conflict`] if a token is forced in `options`; in mode `processed` also with mirostat, whose
+    ///   limit depends on draws, and with XTC without a seed.
+    pub fn score(
+        &self,
+        logits: Logits<'_>,
+        scored: Scored<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        self.check_vocab(logits)?;
+        options.check(logits.rows(), self.vocab)?;
+        if !options.forced.is_empty() {
+            return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
+        }
+        let prepared = prepare(scored.params, self.vocab)?;
+        let targets = targets(scored, logits.rows(), self.vocab)?;
+
+        let params = prepared.params();
+        let logprobs = params.logprobs.as_ref().expect("set by prepare");
+        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let reads_history = reads_history(params);
+        let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
+            let mut history = None;
+            for row in rows.range() {
+                let place = scored.start + row;
+                let before = if reads_history { &scored.ids[..place] } else { &[] };
+                let task = Task {
+                    prepared: &prepared,
+                    history: advance(&mut history, before, scored.prompt_len),
+                    // Read by XTC alone, which mode `processed` refuses without one.
+                    seed: params.seed.unwrap_or(0),
+                    position: place as u32,
+                    draw: 0,
+                    mu: params.initial_mu(),
+                    mask: options.masks.row(row),
+                    forced: Some(targets[row]),
+                };
+                rows.carry(row, logits, &task, options, stages)?;
+            }
+            Ok(())
+        };
+        let rows = out.reshape(Layout { rows: logits.rows(), widths });
+        self.workers.over(rows, GRAIN, &work)
+    }
+}
+
+fn conflict(parameter: &'static str, other: &'static str, reason: &'static str) -> Error {
+    Error::Conflict { parameter, other, reason }
+}
+
+fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared> {
+    let mut params = params.clone();
+    let mode = params.logprobs.get_or_insert_with(LogprobsParams::default).mode;
+    if mode == LogprobMode::Processed {
+        if params.mirostat.is_some() {
+            return Err(conflict(
+                "mirostat",
+                "score",
+                "its limit depends on draws; use another logprob mode",
+            ));
+        }
+        if params.is_on(Filter::Xtc, vocab) && params.seed.is_none() {
+            return Err(conflict("xtc", "score", "whether it acts depends on the seed; give the request's"));
+        }
+    }
+    Prepared::new(params, vocab)
+}
+
+fn targets<'a>(scored: Scored<'a>, rows: usize, vocab: usize) -> Result<&'a [u32]> {
+    let len = scored.ids.len();
+    if scored.prompt_len > len {
+        return Err(Error::out_of_range("prompt_len", scored.prompt_len, format!("in 0..={len}")));
+    }
+    let targets = scored.start.checked_add(rows).and_then(|end| scored.ids.get(scored.start..end));
+    let targets = targets.ok_or_else(|| {
+        Error::length("ids", len, format!("an id for each of {rows} rows from {} on", scored.start))
+    })?;
+    match targets.iter().find(|id| **id as usize >= vocab) {
+        Some(id) => Err(Error::out_of_range("ids", id, format!("an id in 0..{vocab}"))),
+        None => Ok(targets),
+    }
+}
+
+/// Returns whether any edit of the parameters depends on the history.
+fn reads_history(params: &SamplingParams) -> bool {
+    params.repetition_penalty != 1.0
+        || params.frequency_penalty != 0.0
+        || params.presence_penalty != 0.0
+        || params.dry.multiplier != 0.0
+        || params.no_repeat_ngram != 0
+        || params.min_tokens != 0
+        || params.bad_words.iter().any(|word| word.len() > 1)
+}
+
+/// Brings a history forward to `before`, of which `prompt_len` ids are prompt.
+fn advance<'a>(history: &'a mut Option<History>, before: &[u32], prompt_len: usize) -> &'a History {
+    let prompt_len = prompt_len.min(before.len());
+    let stale = |history: &History| history.prompt().len() != prompt_len;
+    if history.as_ref().is_none_or(stale) {
+        *history = Some(History::new(&before[..prompt_len]));
+    }
+    let history = history.as_mut().expect("just set");
+    for id in &before[history.ids().len()..] {
+        history.push(*id);
+    }
+    history
+}

@@ -1,0 +1,156 @@
+//! A sequence: what a draw depends on besides the row, kept from token to token.
+
+use std::sync::Arc;
+
+use gumball_cpu::{History, Prepared, Task};
+use gumball_spec::{Error, Result, SamplingParams};
+
+use crate::entropy;
+
+/// One sequence of a request: its parameters, seed, draw index, history and mirostat's limit.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    prepared: Arc<Prepared>,
+    history: History,
+    seed: u64,
+    draw: u32,
+    mu: f32,
+    /// The limit before each output token, so that truncation finds the way back; empty without mirostat.
+    mus: Vec<f32>,
+}
+
+impl Sequence {
+    pub(crate) fn new(params: SamplingParams, vocab: usize, prompt: &[u32]) -> Result<Self> {
+        let prepared = Prepared::new(params, vocab)?;
+        let seed = entropy::seed(prepared.params())?;
+        let mu = prepared.params().initial_mu();
+        let history = History::new(prompt);
+        Ok(Self { prepared: Arc::new(prepared), history, seed, draw: 0, mu, mus: Vec::new() })
+    }
+
+    /// Returns the same state under another draw index.
+    pub(crate) fn fork(&self, draw: u32) -> Self {
+        Self { draw, ..self.clone() }
+    }
+
+    /// Starts over after a prompt, with the same parameters, seed and draw index.
+    pub(crate) fn reset(&mut self, prompt: &[u32]) {
+        self.history = History::new(prompt);
+        self.mu = self.params().initial_mu();
+        self.mus.clear();
+    }
+
+    /// Appends an output token; `mu` is mirostat's limit after it.
+    pub(crate) fn push(&mut self, id: u32, mu: f32) {
+        if self.params().mirostat.is_some() {
+            self.mus.push(self.mu);
+            self.mu = mu;
+        }
+        self.history.push(id);
+    }
+
+    /// Goes back to the state after `output_len` output tokens.
+    pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
+        let len = self.history.output().len();
+        if output_len > len {
+            return Err(Error::out_of_range("output_len", output_len, format!("in 0..={len}")));
+        }
+        if let Some(mu) = self.mus.get(output_len) {
+            self.mu = *mu;
+            self.mus.truncate(output_len);
+        }
+        self.history.truncate(output_len);
+        Ok(())
+    }
+
+    pub(crate) fn task<'a>(&'a self, mask: Option<&'a [u32]>, forced: Option<u32>) -> Task<'a> {
+        Task {
+            prepared: &self.prepared,
+            history: &self.history,
+            seed: self.seed,
+            position: self.position(),
+            draw: self.draw,
+            mu: self.mu,
+            mask,
+            forced,
+        }
+    }
+
+    /// Returns the parameters as they were given.
+    #[must_use]
+    pub fn params(&self) -> &SamplingParams {
+        self.prepared.params()
+    }
+
+    /// Returns the number of ids in the vocabulary.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.prepared.vocab()
+    }
+
+    /// Returns the seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns the draw index, which tells sequences of the same seed and history apart.
+    #[must_use]
+    pub fn draw(&self) -> u32 {
+        self.draw
+    }
+
+    /// Returns the number of tokens before the next one, prompt and output, modulo 2^32.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.history.ids().len() as u32
+    }
+
+    /// Returns the ids of prompt and output with their counts.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Returns mirostat's limit for the next token, in bits; 0 without mirostat.
+    #[must_use]
+    pub fn mu(&self) -> f32 {
+        self.mu
+    }
+
+    pub(crate) fn set_draw(&mut self, draw: u32) {
+        self.draw = draw;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gumball_spec::Mirostat;
+
+    #[test]
+    fn truncation_restores_mirostats_limit() {
+        let mirostat = Some(Mirostat { tau: 3.0, eta: 0.1, mu: None });
+        let params = SamplingParams { mirostat, ..Default::default() };
+        let mut sequence = Sequence::new(params, 10, &[1, 2]).unwrap();
+        for (id, mu) in [(3, 5.5), (4, 5.0), (5, 4.5)] {
+            sequence.push(id, mu);
+        }
+        sequence.truncate(3).unwrap();
+        assert_eq!((sequence.mu(), sequence.position()), (4.5, 5));
+        sequence.truncate(1).unwrap();
+        assert_eq!((sequence.mu(), sequence.position()), (5.5, 3));
+        sequence.truncate(0).unwrap();
+        assert_eq!((sequence.mu(), sequence.position()), (6.0, 2));
+        let error = sequence.truncate(1).unwrap_err();
+        assert_eq!(error.to_string(), "output_len is 1, but must be in 0..=0");
+    }
+
+    #[test]
+    fn a_seed_that_was_not_given_is_fresh_and_readable() {
+        let new = || Sequence::new(SamplingParams::default(), 10, &[]).unwrap();
+        assert_ne!(new().seed(), new().seed());
+        let given = SamplingParams { seed: Some(42), ..Default::default() };
+        assert_eq!(Sequence::new(given, 10, &[]).unwrap().seed(), 42);
+    }
+}

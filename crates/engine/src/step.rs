@@ -1,0 +1,98 @@
+//! A step: one token for each row of a batch.
+//!
+//! First everything is checked, then all rows are computed from state that nobody changes, then the tokens
+//! are appended. So an error, or a panic in a hook, leaves every sequence as it was.
+
+use gumball_spec::{Error, NONE, Result};
+
+use crate::layout::Layout;
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Pool, Slot};
+use crate::route::Stages;
+use crate::rows::RowsMut;
+
+impl Pool {
+    /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
+    ///
+    /// A drawn or forced token advances its sequence by one; a row that yields
+    /// [`NONE`] leaves it as it was. Rows are independent: what is in one changes
+    /// nothing in another. Allocates nothing once `out`, the threads' stages and the histories have grown.
+    ///
+    /// # Shapes and units
+    /// `logits`: R rows of the pool's vocabulary. `slots`: R slots, [`PADDING`] for a row without a sequence,
+    /// no other twice. `options`: R of each kind that is given. `out`: R rows of the pool's widths.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, or a forced token outside
+    ///   the vocabulary.
+    ///
+    /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
+    /// caller's own, what it holds is unspecified.
+    pub fn step(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        self.check_step(logits, slots, options)?;
+
+        let rows = out.reshape(Layout { rows: slots.len(), widths: self.widths });
+        let sequences = &self.slots;
+        let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
+            for row in rows.range() {
+                if slots[row] == PADDING {
+                    rows.write_padding(row);
+                    continue;
+                }
+                let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
+                let task = sequence.task(options.masks.row(row), options.forced(row));
+                rows.carry(row, logits, &task, options, stages)?;
+            }
+            Ok(())
+        };
+        self.workers.over(rows, 1, &work)?;
+
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let (token, mu) = (out.tokens()[row], out.mus()[row]);
+            if token != NONE {
+                let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
+                sequence.push(token as u32, mu);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_step(&mut self, logits: Logits<'_>, slots: &[Slot], options: &BatchOptions<'_>) -> Result<()> {
+        self.check_vocab(logits)?;
+        if slots.len() != logits.rows() {
+            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
+        }
+        options.check(logits.rows(), self.vocab)?;
+        self.steps += 1;
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            if self.sequence(*slot).is_err() {
+                let value = format!("{slot} in row {row}");
+                return Err(Error::out_of_range("slots", value, "an admitted slot, or -1 for padding"));
+            }
+            let seen = &mut self.seen[*slot as usize];
+            if *seen == self.steps {
+                let value = format!("{slot} in row {row} again");
+                return Err(Error::out_of_range("slots", value, "a slot that stands in a step once"));
+            }
+            *seen = self.steps;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_vocab(&self, logits: Logits<'_>) -> Result<()> {
+        if logits.vocab() == self.vocab {
+            return Ok(());
+        }
+        let allowed = format!("{} elements in a row, the vocabulary", self.vocab);
+        Err(Error::length("logits", logits.vocab(), allowed))
+    }
+}

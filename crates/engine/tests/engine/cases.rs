@@ -1,0 +1,80 @@
+//! Rows and requests that the tests draw from.
+
+use gumball_engine::{
+    BatchOptions, Dry, DynamicTemperature, Filter, FilterOrder, Logits, LogprobMode, LogprobsParams,
+    Mirostat, Outputs, Pool, PoolConfig, SamplingParams, Scope, Slot, Widths,
+};
+use gumball_spec::num::philox4x32_10;
+
+/// Three tiles and a part of a fourth.
+pub const VOCAB: usize = 900;
+
+/// Returns a row that looks like a model's: a bell with some peaks, in steps that make ties common.
+pub fn row(seed: u64) -> Vec<f32> {
+    let z = |id: u32| {
+        let words = philox4x32_10(seed, [id, 0, 77, 0]);
+        let bell: f32 = words.iter().map(|word| *word as f32 / u32::MAX as f32 - 0.5).sum::<f32>() * 6.0;
+        let peak = if words[0].is_multiple_of(60) { 5.0 } else { 0.0 };
+        ((bell + peak) * 8.0).round() / 8.0
+    };
+    (0..VOCAB as u32).map(z).collect()
+}
+
+/// Returns rows one after the other.
+pub fn rows(seeds: impl IntoIterator<Item = u64>) -> Vec<f32> {
+    seeds.into_iter().flat_map(row).collect()
+}
+
+/// How many kinds of request there are.
+pub const KINDS: usize = 9;
+
+/// Returns one kind of request; all ask for logprobs of some mode.
+pub fn params(kind: usize, seed: u64) -> SamplingParams {
+    let modes = LogprobMode::ALL;
+    let logprobs = LogprobsParams { mode: modes[kind % 4], top_n: 1 + kind as u32 % 3, ids: vec![5, 890] };
+    let base = SamplingParams { seed: Some(seed), logprobs: Some(logprobs), ..Default::default() };
+    match kind {
+        0 => base,
+        1 => SamplingParams { temperature: 0.0, repetition_penalty: 1.3, ..base },
+        2 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..base },
+        3 => SamplingParams { min_p: 0.05, frequency_penalty: 0.7, presence_penalty: 0.4, ..base },
+        4 => SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.2, mu: None }), ..base },
+        5 => SamplingParams {
+            xtc_probability: 0.5,
+            xtc_threshold: 0.02,
+            typical_p: 0.8,
+            order: FilterOrder::List(vec![Filter::Xtc, Filter::TypicalP]),
+            ..base
+        },
+        6 => SamplingParams {
+            dynamic_temperature: Some(DynamicTemperature { min: 0.3, max: 1.8, exponent: 0.7 }),
+            top_n_sigma: 2.0,
+            dry: Dry { multiplier: 0.8, ..Default::default() },
+            ..base
+        },
+        7 => SamplingParams {
+            logit_bias: vec![(3, 4.0), (4, f32::NEG_INFINITY)],
+            banned_ids: vec![10, 11],
+            bad_words: vec![vec![3, 7], vec![9]],
+            no_repeat_ngram: 2,
+            repetition_scope: Scope::Output,
+            repetition_penalty: 1.1,
+            ..base
+        },
+        _ => SamplingParams { temperature: 1.5, top_p: 0.5, min_p: 0.1, order: FilterOrder::Joint, ..base },
+    }
+}
+
+/// Returns a small pool with room for what [`params`] asks.
+pub fn pool(threads: usize) -> Pool {
+    let widths = Widths { top_n: 3, ids: 2 };
+    Pool::new(PoolConfig { slots: 16, threads: Some(threads), widths, ..PoolConfig::new(VOCAB) }).unwrap()
+}
+
+/// Steps rows that follow each other.
+pub fn step(pool: &mut Pool, data: &[f32], slots: &[Slot]) -> Outputs {
+    let mut out = Outputs::new();
+    let logits = Logits::new(data, slots.len(), VOCAB).unwrap();
+    pool.step(logits, slots, &BatchOptions::default(), &mut out).unwrap();
+    out
+}

@@ -1,0 +1,99 @@
+//! Outputs lie where the layout says, and hold what a row alone says.
+
+use gumball_engine::{
+    BatchOptions, Layout, Logits, LogprobsParams, NONE, Outputs, PADDING, Sampler, SamplingParams, Widths,
+};
+
+use crate::cases::{VOCAB, params, pool, row, rows, step};
+
+#[test]
+fn sections_follow_each_other_without_gaps() {
+    for (rows, top_n, ids) in [(0, 0, 0), (1, 0, 0), (3, 0, 2), (4, 5, 0), (7, 3, 2)] {
+        let layout = Layout { rows, widths: Widths { top_n, ids } };
+        let sections = [
+            (layout.tokens(), 1),
+            (layout.statuses(), 1),
+            (layout.logprobs(), 1),
+            (layout.ranks(), 1),
+            (layout.temperatures(), 1),
+            (layout.mus(), 1),
+            (layout.top_ids(), top_n),
+            (layout.top_logprobs(), top_n),
+            (layout.id_logprobs(), ids),
+            (layout.id_ranks(), ids),
+        ];
+        let mut end = 0;
+        for (section, width) in sections {
+            assert_eq!((section.start, section.len()), (end, rows * width), "{layout:?}");
+            end = section.end;
+        }
+        assert_eq!(layout.words(), end);
+    }
+}
+
+#[test]
+fn every_section_holds_what_the_row_alone_says() {
+    let mut pool = pool(2);
+    let slots: Vec<_> = (0..6).map(|kind| pool.admit(params(kind, 3), &[4, 5]).unwrap()).collect();
+    let out = step(&mut pool, &rows(0..6), &slots);
+    for kind in 0..6 {
+        let mut sampler = Sampler::new(params(kind, 3), VOCAB).unwrap().with_prompt(&[4, 5]);
+        let token = sampler.sample(&row(kind as u64)).unwrap();
+        let logprobs = sampler.logprobs().unwrap();
+        assert_eq!(out.tokens()[kind], token.id.unwrap() as i32);
+        assert_eq!(out.status(kind), token.status);
+        assert_eq!(out.temperatures()[kind], token.temperature);
+        assert_eq!(out.mus()[kind], sampler.sequence().mu());
+        assert_eq!((out.logprobs()[kind], out.ranks()[kind]), (logprobs.token.logprob, logprobs.token.rank));
+        for place in 0..3 {
+            let expected = logprobs.top.get(place).map_or((NONE, f32::NEG_INFINITY), |m| (m.id, m.logprob));
+            assert_eq!((out.top_ids(kind)[place], out.top_logprobs(kind)[place]), expected);
+        }
+        for (place, expected) in logprobs.ids.iter().enumerate() {
+            let found = (out.id_logprobs(kind)[place], out.id_ranks(kind)[place]);
+            assert_eq!(found, (expected.logprob, expected.rank));
+        }
+    }
+}
+
+#[test]
+fn logprobs_that_were_not_asked_for_are_absent() {
+    let mut pool = pool(1);
+    let asks = pool.admit(params(2, 3), &[]).unwrap();
+    let none = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let token = SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() };
+    let token = pool.admit(token, &[]).unwrap();
+    // The second step reuses a buffer in which all places were written.
+    let mut out = Outputs::new();
+    for slots in [[asks, PADDING, PADDING], [none, token, PADDING]] {
+        let data = rows(0..3);
+        let logits = Logits::new(&data, 3, VOCAB).unwrap();
+        pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+    }
+    assert_eq!((out.logprobs()[0], out.ranks()[0]), (f32::NEG_INFINITY, 0));
+    assert!(out.logprobs()[1].is_finite() && out.ranks()[1] > 0);
+    for row in 0..2 {
+        assert_eq!((out.top_ids(row), out.top_logprobs(row)), (&[NONE; 3][..], &[f32::NEG_INFINITY; 3][..]));
+        assert_eq!((out.id_logprobs(row), out.id_ranks(row)), (&[f32::NEG_INFINITY; 2][..], &[0; 2][..]));
+    }
+}
+
+#[test]
+fn kept_sets_come_on_request() {
+    let mut pool = pool(2);
+    let slots: Vec<_> = [1, 2, 8].map(|kind| pool.admit(params(kind, 3), &[]).unwrap()).to_vec();
+    let slots = [slots[0], PADDING, slots[1], slots[2]];
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let mut out = Outputs::with_kept();
+    pool.step(logits, &slots, &BatchOptions::default(), &mut out).unwrap();
+    assert_eq!((out.kept(0).len(), out.kept(1).len()), (1, 0), "greedy keeps one, padding none");
+    for (row, kind) in [(2, 2), (3, 8)] {
+        let mut sampler = Sampler::new(params(kind, 3), VOCAB).unwrap();
+        sampler.keep_ids(true);
+        sampler.sample(&data[row * VOCAB..][..VOCAB]).unwrap();
+        assert_eq!(out.kept(row), sampler.kept());
+        assert!(out.kept(row).contains(&(out.tokens()[row] as u32)));
+    }
+    assert!(out.kept(2).len() <= 20, "top_k");
+}

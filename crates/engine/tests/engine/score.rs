@@ -1,0 +1,121 @@
+//! A score is what a step would have reported about a token that is known.
+
+use gumball_engine::{
+    BatchOptions, Error, Logits, LogprobMode, LogprobsParams, Outputs, SamplingParams, Scored,
+};
+
+use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
+
+/// Returns kinds that can be scored: all but mirostat and XTC in mode `processed`, which are not.
+fn scorable() -> impl Iterator<Item = (usize, SamplingParams)> {
+    (0..KINDS).map(|kind| (kind, params(kind, 6)))
+}
+
+#[test]
+fn scores_of_an_output_equal_the_logprobs_of_its_steps() {
+    const ROWS: usize = 40;
+    let prompt = [3, 7, 3];
+    let data = rows((0..ROWS as u64).map(|i| i % 3));
+    for (kind, params) in scorable() {
+        let mut pool = pool(3);
+        let slot = pool.admit(params.clone(), &prompt).unwrap();
+        let mut steps = Vec::new();
+        let mut out = Outputs::with_kept();
+        for line in data.chunks(VOCAB) {
+            let logits = Logits::new(line, 1, VOCAB).unwrap();
+            pool.step(logits, &[slot], &BatchOptions::default(), &mut out).unwrap();
+            steps.push(out.clone());
+        }
+
+        let ids = pool.sequence(slot).unwrap().history().ids().to_vec();
+        let scored = Scored { params: &params, ids: &ids, prompt_len: 3, start: 3 };
+        let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
+        pool.score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+        for (row, step) in steps.iter().enumerate() {
+            let context = format!("kind {kind}, row {row}");
+            assert_eq!(out.tokens()[row], step.tokens()[0], "{context}");
+            assert_eq!(out.logprobs()[row].to_bits(), step.logprobs()[0].to_bits(), "{context}");
+            assert_eq!(out.ranks()[row], step.ranks()[0], "{context}");
+            let width = out.layout().widths.top_n;
+            assert_eq!(out.top_ids(row), &step.top_ids(0)[..width], "{context}");
+            assert_eq!(out.id_logprobs(row), step.id_logprobs(0), "{context}");
+            if kind != 4 {
+                assert_eq!(out.kept(row), step.kept(0), "{context}");
+            }
+        }
+        assert_eq!(pool.sequence(slot).unwrap().history().ids(), ids, "no state is touched");
+
+        // Piecewise, the same.
+        let mut piece = Outputs::new();
+        let scored = Scored { start: 3 + 25, ..scored };
+        let logits = Logits::new(&data[25 * VOCAB..], ROWS - 25, VOCAB).unwrap();
+        pool.score(logits, scored, &BatchOptions::default(), &mut piece).unwrap();
+        assert_eq!(piece.logprobs(), &out.logprobs()[25..]);
+    }
+}
+
+#[test]
+fn ids_of_the_prompt_count_as_prompt() {
+    // Presence counts output alone: inside the prompt nothing is penalised yet.
+    let logprobs = Some(LogprobsParams { mode: LogprobMode::Edited, ..Default::default() });
+    let plain = SamplingParams { logprobs, ..Default::default() };
+    let penalised = SamplingParams { presence_penalty: 2.0, ..plain.clone() };
+    let ids = [5, 6, 5, 6, 5, 6];
+    let data = rows(0..5);
+    let pool = pool(1);
+    let score = |params, prompt_len| {
+        let mut out = Outputs::new();
+        let scored = Scored { params, ids: &ids, prompt_len, start: 1 };
+        let logits = Logits::new(&data, 5, VOCAB).unwrap();
+        pool.score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+        out.logprobs().to_vec()
+    };
+    let none = score(&plain, 6);
+    assert_eq!(score(&penalised, 6), none);
+    let late = score(&penalised, 4);
+    assert_eq!(late[..4], none[..4]);
+    assert!(late[4] != none[4], "id 5 is output from place 4 on");
+}
+
+#[test]
+fn without_logprobs_in_the_parameters_the_raw_one_is_reported() {
+    let params = SamplingParams { temperature: 0.3, ..Default::default() };
+    let data = row(0);
+    let mut out = Outputs::new();
+    let scored = Scored { params: &params, ids: &[1, 42], prompt_len: 2, start: 1 };
+    let logits = Logits::new(&data, 1, VOCAB).unwrap();
+    pool(1).score(logits, scored, &BatchOptions::default(), &mut out).unwrap();
+    let mass: f64 = data.iter().map(|z| f64::from(*z).exp()).sum();
+    let expected = f64::from(data[42]) - mass.ln();
+    assert!((f64::from(out.logprobs()[0]) - expected).abs() < 1e-5);
+    let rank =
+        1 + data.iter().enumerate().filter(|(id, z)| **z > data[42] || **z == data[42] && *id < 42).count();
+    assert_eq!(out.ranks()[0] as usize, rank);
+}
+
+#[test]
+fn what_cannot_be_scored_is_refused() {
+    let pool = pool(1);
+    let data = rows(0..2);
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let refused = |params: &SamplingParams, ids: &[u32], prompt_len, start, options: BatchOptions<'_>| {
+        let scored = Scored { params, ids, prompt_len, start };
+        pool.score(logits, scored, &options, &mut Outputs::new()).unwrap_err()
+    };
+    let plain = SamplingParams::default();
+    let none = BatchOptions::default();
+    let error = refused(&plain, &[1, 2, 3], 0, 2, none).to_string();
+    assert_eq!(error, "ids has length 3, but must have an id for each of 2 rows from 2 on");
+    let error = refused(&plain, &[1, 2, 900], 0, 1, none).to_string();
+    assert_eq!(error, "ids is 900, but must be an id in 0..900");
+    assert!(refused(&plain, &[1, 2, 3], 4, 1, none).to_string().starts_with("prompt_len is 4"));
+    assert!(matches!(refused(&plain, &[1, 2, 3], 0, usize::MAX, none), Error::Length { .. }));
+    let forced = BatchOptions { forced: &[None, Some(1)], ..none };
+    assert!(matches!(refused(&plain, &[1, 2, 3], 0, 1, forced), Error::Conflict { .. }));
+
+    let processed = Some(LogprobsParams { mode: LogprobMode::Processed, ..Default::default() });
+    for kind in [4, 5] {
+        let params = SamplingParams { logprobs: processed.clone(), seed: None, ..params(kind, 1) };
+        assert!(matches!(refused(&params, &[1, 2, 3], 0, 1, none), Error::Conflict { other: "score", .. }));
+    }
+}

@@ -1,0 +1,127 @@
+//! History, position and mirostat's limit after each step are what the definition is then asked with.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gumball_engine::{
+    BatchOptions, Logits, Masks, Outputs, RowHook, Sampler, SamplingParams, Status, StepOptions,
+};
+use gumball_spec::{Request, oracle};
+
+use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
+
+#[test]
+fn steps_equal_the_oracle_called_with_explicit_slices() {
+    let prompt = [3, 7, 3, 50_000];
+    let mut pool = pool(2);
+    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 9), &prompt).unwrap()).collect();
+    let mut output = vec![Vec::new(); KINDS];
+    let mut mu: Vec<_> = (0..KINDS).map(|kind| params(kind, 9).initial_mu()).collect();
+    for number in 0..6 {
+        // Two rows in turn, so that tokens repeat and penalties bite.
+        let out = step(&mut pool, &rows(vec![number % 2; KINDS]), &slots);
+        for kind in 0..KINDS {
+            let params = params(kind, 9);
+            let request = Request {
+                output: &output[kind],
+                position: (prompt.len() + output[kind].len()) as u32,
+                mu: mu[kind],
+                ..Request::new(&params, &prompt, 9)
+            };
+            let data = row(number % 2);
+            let expected = oracle::sample((&data).into(), &request, None).unwrap();
+            assert_eq!(out.tokens()[kind], expected.token, "kind {kind}, step {number}");
+            assert_eq!(out.mus()[kind].to_bits(), expected.mu.to_bits(), "kind {kind}, step {number}");
+            output[kind].push(expected.token as u32);
+            mu[kind] = expected.mu;
+
+            let sequence = pool.sequence(slots[kind]).unwrap();
+            assert_eq!((sequence.history().output(), sequence.mu()), (&output[kind][..], mu[kind]));
+            assert_eq!(sequence.position() as usize, prompt.len() + output[kind].len());
+        }
+    }
+}
+
+#[test]
+fn truncation_takes_a_slot_back_to_where_it_was() {
+    let mut pool = pool(1);
+    let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 4), &[8, 9]).unwrap()).collect();
+    let first: Vec<_> = (0..4).map(|i| step(&mut pool, &rows(vec![i; KINDS]), &slots)).collect();
+    for slot in &slots {
+        pool.truncate(*slot, 1).unwrap();
+    }
+    for (i, before) in first.iter().enumerate().skip(1) {
+        let again = step(&mut pool, &rows(vec![i as u64; KINDS]), &slots);
+        assert_eq!(again.words(), before.words());
+    }
+}
+
+#[test]
+fn a_sampler_that_starts_over_repeats_itself() {
+    let mut sampler = Sampler::new(params(4, 4), VOCAB).unwrap().with_prompt(&[8]);
+    let run = |sampler: &mut Sampler| [0, 1, 2].map(|i| sampler.sample(&row(i)).unwrap().id);
+    let first = run(&mut sampler);
+    sampler.reset(&[8]);
+    assert_eq!(run(&mut sampler), first);
+    sampler.truncate(0).unwrap();
+    assert_eq!(run(&mut sampler), first);
+}
+
+#[test]
+fn forced_tokens_are_emitted_and_appended_and_leave_mirostats_limit() {
+    let mut pool = pool(1);
+    let slots = [pool.admit(params(4, 4), &[]).unwrap(), pool.admit(params(7, 4), &[]).unwrap()];
+    let mut data = rows([0, 1]);
+    data[VOCAB..].fill(f32::NEG_INFINITY);
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    // 10 is banned in the second request, and its row is empty.
+    let options = BatchOptions { forced: &[Some(6), Some(10)], ..Default::default() };
+    let mut out = Outputs::new();
+    pool.step(logits, &slots, &options, &mut out).unwrap();
+    assert_eq!(out.tokens(), [6, 10]);
+    assert_eq!((out.status(0), out.status(1)), (Status(0), Status::EMPTY));
+    let [first, second] = slots.map(|slot| pool.sequence(slot).unwrap());
+    assert_eq!((first.history().output(), first.mu()), (&[6][..], 6.0));
+    assert_eq!(second.history().output(), [10]);
+}
+
+#[test]
+fn hooks_and_masks_reach_their_row_alone() {
+    let greedy = SamplingParams { temperature: 0.0, ..Default::default() };
+    let mut pool = pool(2);
+    let slots = [0; 3].map(|_| pool.admit(greedy.clone(), &[]).unwrap());
+    let data = rows([0, 0, 0]);
+    let logits = Logits::new(&data, 3, VOCAB).unwrap();
+    let calls = AtomicUsize::new(0);
+    let hook = |z: &mut [f32]| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        z[17] = 1e6;
+    };
+    let hooks: [Option<RowHook<'_>>; 3] = [None, Some(&hook), None];
+    let words = [0, 0, 1 << 5];
+    let masks = Masks::new(&words, 3, 1, 1).unwrap().with_present(&[false, false, true]).unwrap();
+    let options = BatchOptions { masks, hooks: &hooks, ..Default::default() };
+    let mut out = Outputs::new();
+    pool.step(logits, &slots, &options, &mut out).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!(out.tokens()[1..], [17, 5]);
+
+    let mut sampler = Sampler::new(greedy, VOCAB).unwrap();
+    assert_eq!(sampler.sample(&row(0)).unwrap().id, Some(out.tokens()[0] as u32));
+    let mut hook = |z: &mut [f32]| z[17] = 1e6;
+    let options = StepOptions { hook: Some(&mut hook), ..Default::default() };
+    assert_eq!(sampler.sample_with(&row(0), options).unwrap().id, Some(17));
+    let options = StepOptions { mask: Some(&[1 << 5]), ..Default::default() };
+    assert_eq!(sampler.sample_with(&row(0), options).unwrap().id, Some(5));
+}
+
+#[test]
+fn slots_are_reused_and_start_afresh() {
+    let mut pool = pool(1);
+    let slots: Vec<_> = (0..16).map(|_| pool.admit(params(0, 1), &[1, 2, 3]).unwrap()).collect();
+    assert_eq!((pool.len(), pool.capacity()), (16, 16));
+    pool.release(slots[3]).unwrap();
+    pool.push(slots[4], 12).unwrap();
+    assert_eq!(pool.sequence(slots[4]).unwrap().history().output(), [12]);
+    let again = pool.admit(params(4, 1), &[]).unwrap();
+    assert_eq!((again, pool.sequence(again).unwrap().position()), (slots[3], 0));
+}

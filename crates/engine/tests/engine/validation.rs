@@ -1,0 +1,156 @@
+//! A caller's mistake is an error that names it, and it changes nothing.
+
+use gumball_engine::{
+    BatchOptions, Error, Logits, LogprobsParams, Masks, Outputs, PADDING, Pool, PoolConfig, Row, RowHook,
+    Sampler, SamplingParams, StepOptions,
+};
+
+use crate::cases::{VOCAB, params, pool, row, rows, step};
+
+#[test]
+fn a_refused_step_leaves_everything_unchanged() {
+    let mut pool = pool(2);
+    let a = pool.admit(params(4, 1), &[1]).unwrap();
+    let b = pool.admit(params(3, 2), &[2]).unwrap();
+    let gone = pool.admit(params(3, 2), &[2]).unwrap();
+    pool.release(gone).unwrap();
+    let data = rows([0, 1]);
+    let out = step(&mut pool, &data, &[a, b]);
+    let state = |pool: &Pool| {
+        [a, b].map(|slot| {
+            let sequence = pool.sequence(slot).unwrap();
+            (sequence.history().ids().to_vec(), sequence.mu(), sequence.position())
+        })
+    };
+    let before = state(&pool);
+
+    let good = Logits::new(&data, 2, VOCAB).unwrap();
+    let short = Logits::strided(&data, 2, VOCAB - 1, VOCAB).unwrap();
+    let none = BatchOptions::default();
+    let words = [u32::MAX; 90];
+    let hook: Option<RowHook<'_>> = None;
+    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 9] = [
+        ("logits has length 899", short, &[a, b], none),
+        ("slots has length 1", good, &[a], none),
+        ("slots is 0 in row 1 again", good, &[a, a], none),
+        ("slots is 2 in row 1, but must be an admitted slot, or -1", good, &[a, gone], none),
+        ("slots is -2 in row 0", good, &[-2, b], none),
+        ("slots is 99 in row 0", good, &[99, b], none),
+        (
+            "masks has length 3",
+            good,
+            &[a, b],
+            BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
+        ),
+        (
+            "forced is 900, but must be an id in 0..900",
+            good,
+            &[a, b],
+            BatchOptions { forced: &[None, Some(900)], ..none },
+        ),
+        ("hooks has length 1", good, &[a, b], BatchOptions { hooks: &[hook], ..none }),
+    ];
+    for (message, logits, slots, options) in cases {
+        let mut touched = out.clone();
+        let error = pool.step(logits, slots, &options, &mut touched).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+        assert_eq!(touched.words(), out.words(), "{message}");
+        assert_eq!(state(&pool), before, "{message}");
+    }
+    // A refused step does not count as one in which the slots were seen.
+    step(&mut pool, &data, &[b, a]);
+    assert_eq!(state(&pool)[0].2, 3);
+}
+
+#[test]
+fn a_panic_in_a_hook_leaves_every_sequence_as_it_was() {
+    let mut pool = pool(2);
+    let slots = [0, 1, 2].map(|seed| pool.admit(params(3, seed), &[]).unwrap());
+    let data = rows(0..3);
+    let hook = |_: &mut [f32]| panic!("on purpose");
+    let hooks: [Option<RowHook<'_>>; 3] = [None, Some(&hook), None];
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let logits = Logits::new(&data, 3, VOCAB).unwrap();
+        let options = BatchOptions { hooks: &hooks, ..Default::default() };
+        pool.step(logits, &slots, &options, &mut Outputs::new())
+    }));
+    assert!(result.is_err());
+    assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().position() == 0));
+    step(&mut pool, &data, &slots);
+}
+
+#[test]
+fn a_pool_refuses_what_it_has_no_room_for() {
+    let config = PoolConfig { slots: 1, ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config.clone()).unwrap();
+    let asks = |top_n, ids: &[u32]| SamplingParams {
+        logprobs: Some(LogprobsParams { top_n, ids: ids.to_vec(), ..Default::default() }),
+        ..Default::default()
+    };
+    let error = pool.admit(asks(1, &[]), &[]).unwrap_err().to_string();
+    assert_eq!(error, "logprobs.top_n is 1, but must be in 0..=0, the pool's widths.top_n");
+    let error = pool.admit(asks(0, &[7]), &[]).unwrap_err().to_string();
+    assert_eq!(error, "logprobs.ids has length 1, but must have at most 0 ids, the pool's widths.ids");
+    let error = pool.admit(SamplingParams { top_p: -1.0, ..Default::default() }, &[]).unwrap_err();
+    assert!(error.to_string().starts_with("top_p is -1"));
+    assert!(pool.is_empty(), "nothing was admitted");
+
+    let slot = pool.admit(asks(0, &[]), &[]).unwrap();
+    for error in [pool.admit(asks(0, &[]), &[]), pool.fork(slot, 1)].map(Result::unwrap_err) {
+        assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
+    }
+    for error in [
+        pool.release(PADDING).unwrap_err(),
+        pool.fork(1, 1).unwrap_err(),
+        pool.truncate(7, 0).unwrap_err(),
+        pool.sequence(-5).map(|_| ()).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::OutOfRange { parameter: "slot", .. }), "{error}");
+    }
+    for config in [
+        PoolConfig { slots: 0, ..config.clone() },
+        PoolConfig { threads: Some(0), ..config.clone() },
+        PoolConfig::new(0),
+        PoolConfig::new((1 << 20) + 1),
+    ] {
+        assert!(matches!(Pool::new(config), Err(Error::OutOfRange { .. })));
+    }
+}
+
+#[test]
+fn a_sampler_refuses_and_stays_as_it_was() {
+    let mut sampler = Sampler::new(params(4, 1), VOCAB).unwrap().with_prompt(&[1]);
+    let error = sampler.sample(&row(0)[1..]).unwrap_err();
+    assert_eq!(error.to_string(), "logits has length 899, but must have 900 elements, the vocabulary");
+    let options = StepOptions { forced: Some(900), ..Default::default() };
+    let error = sampler.sample_with(&row(0), options).unwrap_err();
+    assert_eq!(error.to_string(), "forced is 900, but must be an id in 0..900");
+    assert!(sampler.sample_n(Row::F32(&[]), 3).is_err());
+    assert_eq!((sampler.position(), sampler.sequence().mu()), (1, 6.0));
+
+    let empty = sampler.sample(&vec![f32::NAN; VOCAB]).unwrap();
+    assert_eq!((empty.id, sampler.position(), sampler.sequence().mu()), (None, 1, 6.0));
+}
+
+#[test]
+fn matrices_are_checked_where_they_are_made() {
+    let words = [0; 10];
+    let messages = [
+        Masks::new(&words, 4, 3, 3).unwrap_err(),
+        Masks::new(&words, 2, 4, 3).unwrap_err(),
+        Masks::new(&words, 2, 0, 0).unwrap_err(),
+        Masks::new(&words, 2, 5, 5).unwrap().with_present(&[true]).unwrap_err(),
+        Logits::new(&[0.0f32; 4], 1, 0).unwrap_err(),
+    ]
+    .map(|error| error.to_string());
+    assert_eq!(
+        messages,
+        [
+            "masks has length 10, but must have at least 4 rows of 3 elements, 3 apart",
+            "stride is 3, but must be at least the width of a row, 4",
+            "masks.width is 0, but must be at least 1 word",
+            "masks.present has length 1, but must have one per row, 2",
+            "vocab is 0, but must be in 1..=2^20",
+        ]
+    );
+}
