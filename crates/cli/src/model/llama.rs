@@ -18,8 +18,9 @@ use super::gguf::Gguf;
 use super::rope::{Rope, Turn, rotate};
 use super::weights::{Linear, Rows, dot, vector};
 
-/// Tokens that go through the blocks together; more would only cost memory.
-const ROWS_AT_ONCE: usize = 256;
+/// Tokens that go through the blocks together: the weights are read once for them, and that is a small part
+/// of the work from here on, so more would only cost memory.
+const ROWS_AT_ONCE: usize = 64;
 
 /// Final-normed hidden states, one row for each token given.
 #[derive(Debug, Clone, PartialEq)]
