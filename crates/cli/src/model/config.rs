@@ -1,7 +1,7 @@
 //! The shape of a Llama-family model, as its GGUF metadata gives it.
 //!
 //! What the forward pass would get wrong in silence is refused here: experts, other architectures,
-//! heads that differ between layers, unknown ways of stretching the context.
+//! sliding windows, heads that differ between layers, unknown ways of stretching the context.
 
 use super::error::Result;
 use super::gguf::Gguf;
@@ -43,7 +43,6 @@ impl Config {
         if gguf.integer("llama.expert_count")?.unwrap_or(0) > 0 {
             return Err(gguf.unsupported("a mixture of experts", "dense Llama models are"));
         }
-
         let size = |key: &str| {
             let value = gguf.integer(key)?;
             match gguf.required(key, value)? {
@@ -68,6 +67,16 @@ impl Config {
             )));
         }
 
+        let context = size("llama.context_length")?;
+        if let Some(window) = gguf.integer("llama.attention.sliding_window")?
+            && (1..context).contains(&window)
+        {
+            return Err(gguf.unsupported(
+                format!("a sliding window of {window} tokens"),
+                "attention to the whole context is",
+            ));
+        }
+
         let key = "llama.attention.layer_norm_rms_epsilon";
         let epsilon = gguf.number(key)?;
         let config = Config {
@@ -77,7 +86,7 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
-            context: size("llama.context_length")?,
+            context,
             norm_epsilon: gguf.required(key, epsilon)? as f32,
         };
         let rope = Rope::read(gguf, head_dim)?;

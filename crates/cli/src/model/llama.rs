@@ -7,9 +7,11 @@
 //! tokens -> embedding -> blocks x [ norm, attention, +, norm, feed-forward, + ] -> norm = hidden -> logits
 //! ```
 //!
-//! **Reproducible.** The same tokens give the same bits whatever the number of threads, and whether they
-//! come in one call or one by one: every sum's order depends on its length alone. Between machines the
-//! bits may differ, because candle has other kernels for AVX2, AVX-512 and NEON.
+//! **Reproducible.** The same calls give the same bits whatever the number of threads: every sum's order
+//! depends on its length alone. Nor does it matter whether tokens come in one call or one by one, as long as
+//! the weights are Q8_0, become Q8_0 or are of full precision, as the default model's are; for Q6_K, and for
+//! Q4_K where there is AMX, candle takes another kernel for many rows than for one. Between machines the bits
+//! may differ, because candle's kernels round differently with AVX2, AVX-512 and NEON.
 
 use super::attention::{Cache, attend};
 use super::config::Config;
@@ -141,8 +143,8 @@ impl Llama {
 
     /// Runs tokens through the model after those it has seen, and returns a hidden state for each.
     ///
-    /// A prompt at once, or one token after another: the bits are the same. After an error the cache is as
-    /// it was.
+    /// A prompt at once and one token after another agree, for most weights to the bit (see the module's
+    /// head). After an error the cache is as it was.
     ///
     /// # Errors
     /// - [`Error::NoTokens`] if `tokens` is empty.

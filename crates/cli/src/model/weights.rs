@@ -5,8 +5,8 @@
 //! rounding each weight once more by at most 1/254 of the largest in its block of 32. F16, BF16 and F32
 //! matrices are kept as f32, exactly, and multiplied by [`dot`].
 //!
-//! Every output element is one dot product in an order that depends on its length alone: not on the
-//! number of rows, not on threads. (Candle's kernels do differ between instruction sets.)
+//! Every output element is one dot product in an order that never depends on threads, and depends on the
+//! number of rows only where candle has a kernel of its own for many (Q6_K; Q4_K with AMX).
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{CpuStorage, CustomOp1, Device, Layout};
