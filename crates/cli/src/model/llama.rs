@@ -7,11 +7,11 @@
 //! tokens -> embedding -> blocks x [ norm, attention, +, norm, feed-forward, + ] -> norm = hidden -> logits
 //! ```
 //!
-//! **Reproducible.** The same calls give the same bits whatever the number of threads: every sum's order
-//! depends on its length alone. Nor does it matter whether tokens come in one call or one by one, as long as
-//! the weights are Q8_0, become Q8_0 or are of full precision, as the default model's are; for Q6_K, and for
-//! Q4_K where there is AMX, candle takes another kernel for many rows than for one. Between machines the bits
-//! may differ, because candle's kernels round differently with AVX2, AVX-512 and NEON.
+//! **Reproducible.** The same tokens give the same bits whatever the number of threads, and whether they come
+//! in one call or one by one: every sum's order depends on its length alone. (The second holds unless weights
+//! are Q6_K, or Q4_K where there is AMX: there candle takes another kernel for many rows than for one.)
+//! Between machines the bits may differ: candle's kernels round differently with AVX2, without it, and with
+//! NEON, and the exponential is the C library's. AVX-512 changes nothing unless weights are K-quants.
 
 use super::attention::{Cache, attend};
 use super::config::Config;
@@ -166,7 +166,8 @@ impl Llama {
         let width = self.config.hidden;
         let mut values = Vec::with_capacity(asked * width);
         for tokens in tokens.chunks(ROWS_AT_ONCE) {
-            match self.pass(tokens) {
+            // On a rayon thread, so that products need not hop there one by one.
+            match rayon::scope(|_| self.pass(tokens)) {
                 Ok(rows) => values.extend(rows),
                 Err(error) => {
                     self.truncate(held);

@@ -1,19 +1,28 @@
 //! A weight matrix and its product with rows of activations.
 //!
-//! Quantised matrices are multiplied by candle's kernels. Those have no SIMD path for Q4_1, Q5_0, Q5_1
-//! and Q8_1, so such tensors are requantised to Q8_0 at set-up: several times faster, at the price of
-//! rounding each weight once more by at most 1/254 of the largest in its block of 32. F16, BF16 and F32
-//! matrices are kept as f32, exactly, and multiplied by [`dot`].
+//! Three kinds, by what the file holds:
 //!
-//! Every output element is one dot product in an order that never depends on threads, and depends on the
-//! number of rows only where candle has a kernel of its own for many (Q6_K; Q4_K with AMX).
+//! - Q8_0, and Q4_1, Q5_0, Q5_1, Q8_1, which become Q8_0 at set-up: candle has no SIMD kernel for those four,
+//!   so this is several times faster, at the price of rounding each weight once more by at most 1/254 of the
+//!   largest in its block of 32. Multiplied by candle's dot product.
+//! - F32, and F16 and BF16, which become f32, exactly. Multiplied by [`dot`].
+//! - The others, Q4_0 and the K-quants, by candle's matrix product as they are.
+//!
+//! Every output is one dot product in an order that never depends on threads. In the first two kinds the
+//! threads are rayon's and nothing depends on the number of rows either. Candle's matrix product has threads
+//! of its own that wait by spinning (`CANDLE_NUM_THREADS` sets their number: on a busy machine 1 is best), and
+//! for Q6_K, and for Q4_K with AMX, another kernel for many rows than for one.
 
+use candle_core::quantized::k_quants::{BlockQ8_0, GgmlType};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{CpuStorage, CustomOp1, Device, Layout};
 use rayon::prelude::*;
 
 use super::error::{Error, Result};
 use super::gguf::Gguf;
+
+/// Multiplications that one thread should have at least.
+const WORTH_A_THREAD: usize = 1 << 18;
 
 /// Rows of activations, one after another, in the form that candle's kernels take.
 #[derive(Debug)]
@@ -42,8 +51,9 @@ impl Rows {
 
 #[derive(Debug)]
 enum Weight {
-    Quantised(QTensor),
+    Eights(Vec<BlockQ8_0>),
     Full(Vec<f32>),
+    Other(QTensor),
 }
 
 /// A matrix `[outputs, inputs]` with an optional bias, as a GGUF file names them.
@@ -75,8 +85,20 @@ impl Linear {
     pub(super) fn apply(&self, rows: &Rows) -> Result<Vec<f32>> {
         assert_eq!(rows.width, self.inputs, "activations do not fit the matrix");
         let mut product = match &self.weight {
-            Weight::Full(weight) => full_product(weight, rows, self.outputs),
-            Weight::Quantised(weight) => {
+            Weight::Eights(weight) => {
+                let blocks = self.inputs / BlockQ8_0::BLCK_SIZE;
+                let mut quantised = vec![BlockQ8_0::zeros(); rows.count * blocks];
+                BlockQ8_0::from_float(rows.values(), &mut quantised);
+                self.products(rows.count, |output, row| {
+                    let weight = &weight[output * blocks..][..blocks];
+                    BlockQ8_0::vec_dot(self.inputs, weight, &quantised[row * blocks..][..blocks])
+                })
+            }
+            Weight::Full(weight) => self.products(rows.count, |output, row| {
+                let weight = &weight[output * self.inputs..][..self.inputs];
+                dot(weight, &rows.values()[row * self.inputs..][..self.inputs])
+            }),
+            Weight::Other(weight) => {
                 let layout = Layout::contiguous((rows.count, rows.width));
                 match weight.cpu_fwd(&rows.storage, &layout)?.0 {
                     CpuStorage::F32(product) => product,
@@ -95,11 +117,19 @@ impl Linear {
     /// Rows of the matrix by index, as f32, appended to one another.
     pub(super) fn gather(&self, indices: &[u32]) -> Result<Vec<f32>> {
         match &self.weight {
+            Weight::Eights(weight) => {
+                let blocks = self.inputs / BlockQ8_0::BLCK_SIZE;
+                let mut gathered = vec![0.0; indices.len() * self.inputs];
+                for (&index, row) in indices.iter().zip(gathered.chunks_exact_mut(self.inputs)) {
+                    BlockQ8_0::to_float(&weight[index as usize * blocks..][..blocks], row);
+                }
+                Ok(gathered)
+            }
             Weight::Full(weight) => {
                 let row = |&index: &u32| &weight[index as usize * self.inputs..][..self.inputs];
                 Ok(indices.iter().flat_map(row).copied().collect())
             }
-            Weight::Quantised(weight) => {
+            Weight::Other(weight) => {
                 let indices = candle_core::Tensor::new(indices, &Device::Cpu)?;
                 Ok(weight.embedding(&indices)?.flatten_all()?.to_vec1()?)
             }
@@ -109,9 +139,38 @@ impl Linear {
     /// The whole matrix as f32, `[outputs, inputs]`.
     pub(super) fn dequantise(&self) -> Result<Vec<f32>> {
         match &self.weight {
+            Weight::Eights(weight) => {
+                let mut matrix = vec![0.0; self.outputs * self.inputs];
+                BlockQ8_0::to_float(weight, &mut matrix);
+                Ok(matrix)
+            }
             Weight::Full(weight) => Ok(weight.clone()),
-            Weight::Quantised(weight) => floats(weight),
+            Weight::Other(weight) => floats(weight),
         }
+    }
+
+    /// `product(output, row)` for all outputs of all rows, `[rows, outputs]`.
+    ///
+    /// Products of one output with all rows follow each other, so that the weights, which are large, are
+    /// read once.
+    fn products(&self, rows: usize, product: impl Fn(usize, usize) -> f32 + Sync) -> Vec<f32> {
+        let column = |output: usize| (0..rows).map(move |row| (output, row));
+        let outputs_a_thread = WORTH_A_THREAD.div_ceil(self.inputs * rows);
+        let columns: Vec<f32> = if self.outputs < 2 * outputs_a_thread {
+            (0..self.outputs).flat_map(column).map(|(output, row)| product(output, row)).collect()
+        } else {
+            let mut columns = vec![0.0; self.outputs * rows];
+            let outputs = columns.par_chunks_exact_mut(rows).with_min_len(outputs_a_thread);
+            outputs.enumerate().for_each(|(output, column)| {
+                column.iter_mut().enumerate().for_each(|(row, value)| *value = product(output, row));
+            });
+            columns
+        };
+        if rows == 1 {
+            return columns;
+        }
+        let row = |row: usize| columns.iter().skip(row).step_by(rows).copied();
+        (0..rows).flat_map(row).collect()
     }
 }
 
@@ -150,28 +209,24 @@ fn weight(tensor: QTensor) -> Result<Weight> {
     use GgmlDType::{BF16, F16, F32, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1};
     Ok(match tensor.dtype() {
         F32 | F16 | BF16 => Weight::Full(floats(&tensor)?),
-        Q4_1 | Q5_0 | Q5_1 | Q8_1 => {
-            Weight::Quantised(QTensor::quantize(&tensor.dequantize(&Device::Cpu)?, Q8_0)?)
+        dtype @ (Q8_0 | Q4_1 | Q5_0 | Q5_1 | Q8_1) => {
+            let floats = floats(&tensor)?;
+            let mut eights = vec![BlockQ8_0::zeros(); floats.len() / BlockQ8_0::BLCK_SIZE];
+            let pieces = eights.par_chunks_mut(1 << 12).zip(floats.par_chunks(BlockQ8_0::BLCK_SIZE << 12));
+            pieces.for_each(|(eights, floats)| BlockQ8_0::from_float(floats, eights));
+            // Q8_0 comes back unchanged if each block's largest weight is written 127, as it should be.
+            let unchanged = || {
+                let mut again = vec![0.0; floats.len()];
+                BlockQ8_0::to_float(&eights, &mut again);
+                again == floats
+            };
+            if dtype != Q8_0 || unchanged() { Weight::Eights(eights) } else { Weight::Other(tensor) }
         }
-        _ => Weight::Quantised(tensor),
+        _ => Weight::Other(tensor),
     })
 }
 
 fn floats(tensor: &QTensor) -> Result<Vec<f32>> {
     let tensor = tensor.dequantize(&Device::Cpu)?;
     tensor.flatten_all().and_then(|tensor| tensor.to_vec1()).map_err(Error::from)
-}
-
-/// Products of the same weight row with all activation rows follow each other, so the weights, which are
-/// large, are read once.
-fn full_product(weight: &[f32], rows: &Rows, outputs: usize) -> Vec<f32> {
-    let column = |weight: &[f32]| -> Vec<f32> {
-        rows.values().chunks_exact(rows.width).map(|row| dot(weight, row)).collect()
-    };
-    let columns: Vec<Vec<f32>> = weight.par_chunks_exact(rows.width).with_min_len(64).map(column).collect();
-    let mut product = Vec::with_capacity(rows.count * outputs);
-    for row in 0..rows.count {
-        product.extend(columns.iter().map(|column| column[row]));
-    }
-    product
 }
