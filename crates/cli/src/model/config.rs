@@ -7,6 +7,12 @@ use super::error::Result;
 use super::gguf::Gguf;
 use super::rope::Rope;
 
+/// No size in a header is larger: products of two then fit in 64 bits.
+const LARGEST: usize = u32::MAX as usize;
+
+/// Heads have 64 to 256 elements; a damaged header must not make a table of billions.
+const LARGEST_HEAD: usize = 1 << 16;
+
 /// Sizes and constants of a Llama-family model.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -46,8 +52,8 @@ impl Config {
         let size = |key: &str| {
             let value = gguf.integer(key)?;
             match gguf.required(key, value)? {
-                0 => Err(gguf.malformed(format!("metadata `{key}` is 0"))),
-                value => Ok(value),
+                value @ 1..=LARGEST => Ok(value),
+                value => Err(gguf.malformed(format!("metadata `{key}` is {value}"))),
             }
         };
         let heads = size("llama.attention.head_count")?;
@@ -61,7 +67,8 @@ impl Config {
                 "keys and values of one size are",
             ));
         }
-        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) || head_dim == 0 {
+        let sound = (1..=heads).contains(&kv_heads) && heads.is_multiple_of(kv_heads);
+        if !sound || !(1..=LARGEST_HEAD).contains(&head_dim) {
             return Err(gguf.malformed(format!(
                 "{heads} heads of {head_dim} elements cannot share {kv_heads} key heads"
             )));

@@ -59,9 +59,18 @@ impl Gguf {
             }
         })?;
 
+        // Candle would make a slice of a dangling pointer of it.
+        let empty = content.tensor_infos.iter().find(|(_, info)| info.shape.dims().contains(&0));
+        if let Some((name, _)) = empty {
+            let reason = format!("tensor `{name}` has no elements");
+            return Err(Error::Malformed { path: path.into(), reason });
+        }
         let expected = content.tensor_infos.values().map(|info| {
-            let blocks = info.shape.elem_count().div_ceil(info.ggml_dtype.block_size());
-            let bytes = (blocks as u64).saturating_mul(info.ggml_dtype.type_size() as u64);
+            // Sizes from a damaged header may be anything.
+            let dims = info.shape.dims().iter();
+            let elements = dims.fold(1_u64, |elements, &size| elements.saturating_mul(size as u64));
+            let blocks = elements.div_ceil(info.ggml_dtype.block_size() as u64);
+            let bytes = blocks.saturating_mul(info.ggml_dtype.type_size() as u64);
             content.tensor_data_offset.saturating_add(info.offset).saturating_add(bytes)
         });
         let expected = expected.max().unwrap_or(0);
