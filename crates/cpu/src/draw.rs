@@ -77,14 +77,15 @@ pub fn draw(
 /// The first arrivals of sixteen tiles and their places.
 #[inline(always)]
 fn tile_arrivals<L: Lanes>(l: L, stream: Stream, tiles: L::U) -> (L::F, L::U) {
-    let [w0, w1, w2, _] = num::philox(l, stream.seed, tiles, stream.position, Tag::Tile as u32, stream.draw);
+    let [w0, w1, w2, _] = l.philox(stream.seed, tiles, [stream.position, Tag::Tile as u32, stream.draw]);
     (l.mul(num::exp_of_u64(l, w0, w1), l.splat(1.0 / TILE as f32)), l.shr::<24>(w2))
 }
 
 /// How much later than their tile's first arrival sixteen other tokens arrive.
 #[inline(always)]
 fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
-    let words = num::philox(l, stream.seed, l.shr::<2>(ids), stream.position, Tag::Token as u32, stream.draw);
+    let rest = [stream.position, Tag::Token as u32, stream.draw];
+    let words = l.philox(stream.seed, l.shr::<2>(ids), rest);
     let odd = l.equal_u(l.and(ids, l.splat_u(1)), l.splat_u(1));
     let high = l.equal_u(l.and(ids, l.splat_u(2)), l.splat_u(2));
     let low_pair = l.select_u(odd, words[1], words[0]);

@@ -1,9 +1,6 @@
 //! `gumball_spec::num` over lanes, bit for bit.
 
-use gumball_spec::num::{
-    EXP2_COEFFICIENTS, LOG2_COEFFICIENTS, LOG2_SPLIT, PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1, SWITCH_32,
-    SWITCH_64,
-};
+use gumball_spec::num::{EXP2_COEFFICIENTS, LOG2_COEFFICIENTS, LOG2_SPLIT, SWITCH_32, SWITCH_64};
 
 use crate::lanes::Lanes;
 
@@ -42,27 +39,32 @@ pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
     l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
 }
 
-/// `log2(x)` of positive normal `x`.
+/// The exponent of positive normal `x`, and its mantissa less 1 (N1).
 #[inline(always)]
-pub fn log2<L: Lanes>(l: L, x: L::F) -> L::F {
+fn log2_parts<L: Lanes>(l: L, x: L::F) -> (L::F, L::F) {
     let bits = l.bits(x);
     let fraction = l.and(bits, l.splat_u(0x007F_FFFF));
     let raised = l.less_u(l.splat_u(LOG2_SPLIT), fraction);
-    let one = l.splat_u(127 << 23);
-    let m = l.or(fraction, l.select_u(raised, l.splat_u(126 << 23), one));
+    let m = l.or(fraction, l.select_u(raised, l.splat_u(126 << 23), l.splat_u(127 << 23)));
     let e = l.sub_u(l.shr::<23>(bits), l.select_u(raised, l.splat_u(126), l.splat_u(127)));
-    let f = l.sub(l.float_of_bits(m), l.splat(1.0));
-    l.fma(horner(l, &LOG2_COEFFICIENTS, 1.0, f), f, l.float_of_int(e))
+    (l.float_of_int(e), l.sub(l.float_of_bits(m), l.splat(1.0)))
+}
+
+/// `log2(x)` of positive normal `x`.
+#[inline(always)]
+pub fn log2<L: Lanes>(l: L, x: L::F) -> L::F {
+    let (e, f) = log2_parts(l, x);
+    l.fma(horner(l, &LOG2_COEFFICIENTS, 1.0, f), f, e)
 }
 
 /// The exponential variable of a uniform `v`, computed from `v` where `near` and else from `1 - v`, which is
-/// what `v` then holds.
+/// what `v` then holds. Both branches share the polynomial.
 #[inline(always)]
 fn exponential<L: Lanes>(l: L, near: u16, v: L::F) -> L::F {
     let zero = l.splat(0.0);
-    let small = l.mul(v, horner(l, &LOG2_COEFFICIENTS, 1.0, l.sub(zero, v)));
-    let large = l.sub(zero, log2(l, v));
-    l.select(near, small, large)
+    let (e, f) = log2_parts(l, v);
+    let p = horner(l, &LOG2_COEFFICIENTS, 1.0, l.select(near, l.sub(zero, v), f));
+    l.select(near, l.mul(v, p), l.sub(zero, l.fma(p, f, e)))
 }
 
 /// `Exp` of 32-bit words (N3).
@@ -87,25 +89,6 @@ pub fn exp_of_u64<L: Lanes>(l: L, hi: L::U, lo: L::U) -> L::F {
     // max(U, 1), on the float: 0 is the only integer that converts to less than 1.
     let u = l.max(l.float_of_u64(hi, lo), l.splat(1.0));
     exponential(l, near, l.mul(u, l.splat(f32::from_bits((127 - 64) << 23))))
-}
-
-/// The words of sixteen Philox counters `(index, position, tag, draw)` under one key.
-#[inline(always)]
-pub fn philox<L: Lanes>(l: L, key: u64, index: L::U, position: u32, tag: u32, draw: u32) -> [L::U; 4] {
-    let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
-    let (m0, m1) = (l.splat_u(PHILOX_M0), l.splat_u(PHILOX_M1));
-    let (mut c0, mut c1, mut c2, mut c3) = (index, l.splat_u(position), l.splat_u(tag), l.splat_u(draw));
-    for _ in 0..10 {
-        let (p0_high, p0_low) = l.mul_wide(c0, m0);
-        let (p1_high, p1_low) = l.mul_wide(c2, m1);
-        c0 = l.xor(l.xor(p1_high, c1), l.splat_u(k0));
-        c2 = l.xor(l.xor(p0_high, c3), l.splat_u(k1));
-        c1 = p1_low;
-        c3 = p0_low;
-        k0 = k0.wrapping_add(PHILOX_W0);
-        k1 = k1.wrapping_add(PHILOX_W1);
-    }
-    [c0, c1, c2, c3]
 }
 
 #[cfg(test)]
@@ -134,7 +117,7 @@ mod tests {
                 out
             };
             let index: [u32; WIDTH] = std::array::from_fn(|i| self.0 * WIDTH as u32 + i as u32);
-            let words = philox(l, 0x1234_5678_9ABC_DEF0, l.load_u(&index), 3, 1, 5);
+            let words = l.philox(0x1234_5678_9ABC_DEF0, l.load_u(&index), [3, 1, 5]);
             let want = index.map(|i| spec::philox4x32_10(0x1234_5678_9ABC_DEF0, [i, 3, 1, 5]));
             for (j, word) in words.into_iter().enumerate() {
                 assert_eq!(u(word), want.map(|want| want[j]));

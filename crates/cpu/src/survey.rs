@@ -7,17 +7,23 @@ use gumball_spec::{Row, TILE};
 
 use crate::Level;
 use crate::lanes::{Element, Kernel, Lanes, WIDTH, dispatch};
-use crate::tiles::{MASK_WORDS, View};
+use crate::tiles::{MASK_WORDS, Patches, View};
 
-/// Fills `maxima` with the maximum of each tile of a view and returns whether the row may hold NaN or +inf.
-///
-/// The maxima are cleaned; tiles of nothing have -inf.
-pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> bool {
+/// What one pass over a row learns besides its tile maxima.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Survey {
+    /// The largest logit; -inf in a row of nothing.
+    pub first: f32,
+    /// Whether the row may hold NaN or +inf.
+    pub odd: bool,
+}
+
+/// Fills `maxima` with the maximum of each tile of a view, cleaned; tiles of nothing have -inf.
+pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     let tiles = view.tiles();
-    maxima.clear();
     maxima.resize(tiles, f32::NEG_INFINITY);
     let whole = view.row.vocab() / TILE;
-    let mut nan = match view.row {
+    let mut odd = match view.row {
         Row::F32(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
         Row::Bf16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
         Row::F16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
@@ -25,19 +31,16 @@ pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> bool {
     if whole < tiles {
         let mut maximum = f32::NEG_INFINITY;
         for id in whole * TILE..view.row.vocab() {
-            nan |= view.row.logit(id).is_nan();
-            nan |= view.row.logit(id) == f32::INFINITY;
+            let z = view.row.logit(id);
+            odd |= z.is_nan() || z == f32::INFINITY;
             maximum = maximum.max(view.logit(id));
         }
         maxima[whole] = maximum + 0.0;
     }
     if let Some(patches) = view.patches {
-        for tile in patches.touched() {
-            let patch = patches.get(*tile as usize).expect("touched");
-            maxima[*tile as usize] = dispatch(level, TileMaximum(patch)) + 0.0;
-        }
+        dispatch(level, PatchMaxima { patches, maxima });
     }
-    nan
+    Survey { first: dispatch(level, Largest(maxima)), odd }
 }
 
 /// The maxima of the whole tiles of a row, sixteen tiles at a time; patched tiles may get any value.
@@ -118,13 +121,37 @@ fn masked_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], mask: &[u32], od
     l.max(max[0], max[1])
 }
 
-struct TileMaximum<'a>(&'a [f32; TILE]);
+/// The maxima of patched tiles.
+struct PatchMaxima<'a> {
+    patches: &'a Patches,
+    maxima: &'a mut [f32],
+}
 
-impl Kernel for TileMaximum<'_> {
+impl Kernel for PatchMaxima<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        for tile in self.patches.touched() {
+            let patch = self.patches.get(*tile as usize).expect("touched");
+            self.maxima[*tile as usize] = l.reduce_max(tile_maximum(l, patch, &mut 0)) + 0.0;
+        }
+    }
+}
+
+/// The largest of some logits.
+struct Largest<'a>(&'a [f32]);
+
+impl Kernel for Largest<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> f32 {
-        l.reduce_max(tile_maximum(l, self.0, &mut 0))
+        let (chunks, rest) = self.0.as_chunks::<WIDTH>();
+        let mut max = [l.splat(f32::NEG_INFINITY); 2];
+        for (i, chunk) in chunks.iter().enumerate() {
+            max[i % 2] = l.max(l.load(chunk), max[i % 2]);
+        }
+        rest.iter().copied().fold(l.reduce_max(l.max(max[0], max[1])), f32::max)
     }
 }

@@ -11,7 +11,7 @@ use crate::edit::Edits;
 use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::logprobs::{Distribution, logprobs};
-use crate::survey::survey;
+use crate::survey::{Survey, survey};
 use crate::tiles::View;
 use crate::{History, Level, Prepared};
 
@@ -144,9 +144,9 @@ impl Workspace {
 
         self.edits.edit(self.level, row, task, hook);
         let mut view = View { row, odd: false, patches: self.edits.patches(), mask: self.edits.mask() };
-        view.odd = survey(self.level, &view, &mut self.maxima);
-        let mut status = self.edits.status(row, view.odd);
-        let first = self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let Survey { first, odd } = survey(self.level, &view, &mut self.maxima);
+        view.odd = odd;
+        let mut status = self.edits.status(row, odd);
         let reader =
             Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
 
@@ -190,8 +190,8 @@ impl Workspace {
                 LogprobMode::Raw if self.edits.is_none() => (reader, whole, 1.0),
                 LogprobMode::Raw => {
                     let mut view = View::raw(row);
-                    view.odd = survey(self.level, &view, &mut self.raw_maxima);
-                    let first = self.raw_maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let Survey { first, odd } = survey(self.level, &view, &mut self.raw_maxima);
+                    view.odd = odd;
                     let reader = Reader { view, maxima: &self.raw_maxima, first, ..reader };
                     let whole = (first > f32::NEG_INFINITY).then(|| Given::whole(&reader));
                     (reader, whole, 1.0)

@@ -1,5 +1,5 @@
-//! The draw: an exponential race, so that one seed gives one token everywhere (section 3 of the
-//! contract, rules N8, N9, D1, D2).
+//! The draw: an exponential race, so that one seed gives one token everywhere (rules N8, N9, D1,
+//! D2).
 //!
 //! Token i arrives at a time `e_i ~ Exp(1)`, and the kept token with the largest `y_i - log2(e_i)` wins,
 //! which is token i with probability proportional to `2^y_i`. Arrivals are defined top-down: a tile

@@ -29,14 +29,39 @@ pub struct Reader<'a> {
 impl Reader<'_> {
     /// Returns the key of the row's first token.
     pub fn first_key(&self) -> u64 {
-        let tile = self.maxima.iter().position(|m| *m == self.first).expect("the first logit is a maximum");
-        let id = (tile * TILE..).find(|id| self.view.logit(*id) == self.first).expect("it is in its tile");
-        key(self.first, id as u32)
+        key(self.first, dispatch(self.level, FirstId { reader: self }))
     }
 
     /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
     pub fn gather(&self, cut: Cut, limit: usize, list: &mut List) -> bool {
         dispatch(self.level, Gather { reader: self, cut, limit, keys: &mut list.keys })
+    }
+}
+
+/// The smallest id that has the row's largest logit.
+struct FirstId<'a> {
+    reader: &'a Reader<'a>,
+}
+
+impl Kernel for FirstId<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> u32 {
+        let first = l.splat(self.reader.first);
+        let place = |chunks: &[[f32; WIDTH]]| {
+            let found = chunks.iter().position(|chunk| l.equal(l.load(chunk), first) != 0)?;
+            Some(found * WIDTH + l.equal(l.load(&chunks[found]), first).trailing_zeros() as usize)
+        };
+        let (chunks, rest) = self.reader.maxima.as_chunks::<WIDTH>();
+        let tile = place(chunks).unwrap_or_else(|| {
+            let in_rest = rest.iter().position(|m| *m == self.reader.first);
+            chunks.len() * WIDTH + in_rest.expect("the first logit is a tile's maximum")
+        });
+        let mut scratch = EMPTY_TILE;
+        let logits = self.reader.view.tile(l, tile, &mut scratch);
+        let lane = place(logits.as_chunks().0).expect("a tile has its maximum");
+        (tile * TILE + lane) as u32
     }
 }
 
@@ -54,6 +79,7 @@ impl Kernel for Gather<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let least = l.splat(low);
         let mut scratch = EMPTY_TILE;
         for (tile, maximum) in self.reader.maxima.iter().enumerate() {
             if *maximum < low || *maximum == f32::NEG_INFINITY {
@@ -64,8 +90,12 @@ impl Kernel for Gather<'_> {
             }
             let logits = self.reader.view.tile(l, tile, &mut scratch);
             for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
+                let z = l.load(chunk);
+                if l.ge(z, least) == 0 {
+                    continue;
+                }
                 let start = (tile * TILE + i * WIDTH) as u32;
-                let mut members = cut.members(l, l.load(chunk), l.add_u(l.iota(), l.splat_u(start)));
+                let mut members = cut.members(l, z, l.add_u(l.iota(), l.splat_u(start)));
                 while members != 0 {
                     let lane = members.trailing_zeros();
                     members &= members - 1;

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
 
 use super::{Kernel, Lanes, Mask, WIDTH};
@@ -225,5 +226,32 @@ impl Lanes for Avx512 {
         let low = have!(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)));
         let high = have!(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(a)));
         have!(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high))) as u64
+    }
+    #[inline(always)]
+    fn philox(self, key: u64, index: __m512i, rest: [u32; 3]) -> [__m512i; 4] {
+        // One counter a 64-bit lane, in two registers: the multiplication reads only the low halves, so what
+        // it leaves in the high halves need never be cleared.
+        let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
+        let (m0, m1) = (self.splat_u(PHILOX_M0), self.splat_u(PHILOX_M1));
+        let [c1, c2, c3] = rest.map(|word| self.splat_u(word));
+        let low = have!(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(index)));
+        let high = have!(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(index)));
+        let mut states = [[low, c1, c2, c3], [high, c1, c2, c3]];
+        for _ in 0..10 {
+            let (key0, key1) = (self.splat_u(k0), self.splat_u(k1));
+            for [c0, c1, c2, c3] in &mut states {
+                let p0 = have!(_mm512_mul_epu32(*c0, m0));
+                let p1 = have!(_mm512_mul_epu32(*c2, m1));
+                *c0 = have!(_mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(p1), *c1, key0));
+                *c2 = have!(_mm512_ternarylogic_epi64::<0x96>(_mm512_srli_epi64::<32>(p0), *c3, key1));
+                *c1 = p1;
+                *c3 = p0;
+            }
+            k0 = k0.wrapping_add(PHILOX_W0);
+            k1 = k1.wrapping_add(PHILOX_W1);
+        }
+        const EVEN: [u32; WIDTH] = [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
+        let even = self.load_u(&EVEN);
+        std::array::from_fn(|word| have!(_mm512_permutex2var_epi32(states[0][word], even, states[1][word])))
     }
 }

@@ -14,6 +14,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
 
 use crate::Level;
@@ -97,6 +98,26 @@ pub trait Lanes: Copy {
     fn select_u(self, mask: Mask, a: Self::U, b: Self::U) -> Self::U;
     /// The sum of all lanes.
     fn sum_u(self, a: Self::U) -> u64;
+
+    /// The words of sixteen Philox counters `(index, position, tag, draw)` under one key (N8).
+    #[inline(always)]
+    fn philox(self, key: u64, index: Self::U, rest: [u32; 3]) -> [Self::U; 4] {
+        let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
+        let (m0, m1) = (self.splat_u(PHILOX_M0), self.splat_u(PHILOX_M1));
+        let [mut c1, mut c2, mut c3] = rest.map(|word| self.splat_u(word));
+        let mut c0 = index;
+        for _ in 0..10 {
+            let (p0_high, p0_low) = self.mul_wide(c0, m0);
+            let (p1_high, p1_low) = self.mul_wide(c2, m1);
+            c0 = self.xor(self.xor(p1_high, c1), self.splat_u(k0));
+            c2 = self.xor(self.xor(p0_high, c3), self.splat_u(k1));
+            c1 = p1_low;
+            c3 = p0_low;
+            k0 = k0.wrapping_add(PHILOX_W0);
+            k1 = k1.wrapping_add(PHILOX_W1);
+        }
+        [c0, c1, c2, c3]
+    }
 
     /// 0, 1, 2, ... 15.
     #[inline(always)]

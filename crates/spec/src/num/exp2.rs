@@ -17,7 +17,7 @@ pub const EXP2_COEFFICIENTS: [f32; 7] = [
 
 /// Returns `2^d` for `d <= 0`, and +0 for `d < -126` (`-inf` included).
 ///
-/// Relative error at most 6.6e-8. The result is never subnormal: scaling is an addition to the
+/// Relative error at most 6.8e-8. The result is never subnormal: scaling is an addition to the
 /// exponent.
 #[must_use]
 pub fn exp2(d: f32) -> f32 {

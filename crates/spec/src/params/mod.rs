@@ -63,8 +63,21 @@ pub struct DynamicTemperature {
     pub min: f32,
     /// The temperature of a flat row; in `min`..=2^100.
     pub max: f32,
-    /// The power the normalised entropy is raised to; in (0, 2^16].
+    /// The power the normalised entropy is raised to; in (0, 2^16], 1 if left out.
+    #[cfg_attr(feature = "serde", serde(default = "DynamicTemperature::default_exponent"))]
     pub exponent: f32,
+}
+
+impl DynamicTemperature {
+    /// Returns the range with an exponent of 1.
+    #[must_use]
+    pub fn new(min: f32, max: f32) -> Self {
+        Self { min, max, exponent: Self::default_exponent() }
+    }
+
+    fn default_exponent() -> f32 {
+        1.0
+    }
 }
 
 /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).

@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn the_exponent_of_dynamic_temperature_is_1_if_left_out() {
+        assert_eq!(DynamicTemperature::new(0.5, 1.5).exponent, 1.0);
+        #[cfg(feature = "serde")]
+        {
+            let read: DynamicTemperature = serde_json::from_str(r#"{"min": 0.5, "max": 1.5}"#).unwrap();
+            assert_eq!(read, DynamicTemperature::new(0.5, 1.5));
+        }
+    }
+
+    #[test]
     fn a_filter_that_would_be_silently_ignored_is_refused() {
         let order = FilterOrder::List(vec![Filter::TopK]);
         let message = refused(SamplingParams { top_p: 0.9, order, ..Default::default() });
