@@ -16,9 +16,9 @@ use crate::rows::RowsMut;
 impl Pool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
     ///
-    /// A drawn or forced token advances its sequence by one; a row that yields
-    /// [`NONE`] leaves it as it was. Rows are independent: what is in one changes
-    /// nothing in another. Allocates nothing once `out`, the threads' stages and the histories have grown.
+    /// A drawn or forced token advances its sequence by one; a row that yields [`NONE`] leaves it as it was.
+    /// Rows are independent: what is in one changes nothing in another. On the caller's thread it allocates
+    /// nothing once `out`, the stages and the histories have grown; over threads, rayon's queues may.
     ///
     /// # Shapes and units
     /// `logits`: R rows of the pool's vocabulary. `slots`: R slots, [`PADDING`] for a row without a sequence,

@@ -106,10 +106,11 @@ fn together(batch: &Batch) -> Vec<Vec<(Option<u32>, u32, u32)>> {
         batch.places.iter().map(|place| place.map_or(PADDING, |place| slots[place])).collect();
 
     let rows = batch.places.len();
-    let words = mask().repeat(rows);
+    // What lies between the lines of masks is not read.
+    let words = [mask(), vec![0; 2]].concat().repeat(rows);
     let masked: Vec<_> =
         batch.places.iter().map(|place| place.is_some_and(|place| batch.requests[place].masked)).collect();
-    let masks = Masks::new(&words, rows, 25, 25).unwrap().with_present(&masked).unwrap();
+    let masks = Masks::new(&words, rows, 25, 27).unwrap().with_present(&masked).unwrap();
     let options = BatchOptions { masks, ..Default::default() };
 
     let mut tokens = vec![Vec::new(); batch.requests.len()];
