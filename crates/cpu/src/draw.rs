@@ -1,11 +1,13 @@
 //! The draw: an exponential race that is run only where it can be won (section 3, D1, D2).
 //!
 //! ```text
-//! for every tile:   bound = y(maximum) - log2(first arrival)      one Philox counter a tile
-//! best = score of the token that arrives first in the tile of the largest bound
-//! for every tile with bound >= best, that one first:
-//!     the token that arrives first scores exactly y - log2(first arrival)
-//!     of the others, those with y - log2(first arrival) >= best are candidates
+//! best = the best score in the tile of the first token
+//! for every tile:                                                 one Philox counter a tile
+//!     if the first arrival may be early enough to reach best:     one comparison of integers
+//!         bound = y(maximum) - log2(first arrival)
+//!         the token that arrives first scores exactly y - log2(first arrival)
+//! for every tile with bound >= best:
+//!     of the other tokens, those with y - log2(first arrival) >= best are candidates
 //! candidates are scored sixteen at a time                         one Philox counter each
 //! ```
 //!
@@ -15,11 +17,11 @@
 use std::ops::Range;
 
 use gumball_spec::TILE;
-use gumball_spec::num::{Tag, key_id, key_logit};
+use gumball_spec::num::{Tag, key, key_id, key_logit};
 
 use crate::cut::CutLanes;
 use crate::filter::{Given, Reader};
-use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::lanes::{Kernel, Lanes, Mask, WIDTH, dispatch};
 use crate::num;
 use crate::tiles::EMPTY_TILE;
 
@@ -34,13 +36,21 @@ pub struct Stream {
     pub draw: u32,
 }
 
-/// Buffers of the draw stage: a tile's bound, the `log2` of its first arrival, the arrival and its place.
+/// A tile that may hold the winner.
+#[derive(Clone, Copy, Debug)]
+struct OpenTile {
+    tile: u32,
+    bound: f32,
+    arrival: f32,
+    log_arrival: f32,
+    /// The place of the token that arrives first.
+    place: u32,
+}
+
+/// Buffers of the draw stage.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    bounds: Vec<f32>,
-    log_arrivals: Vec<f32>,
-    arrivals: Vec<f32>,
-    places: Vec<u32>,
+    open: Vec<OpenTile>,
 }
 
 /// The token that leads the race; of equal scores the smallest id.
@@ -74,10 +84,15 @@ pub fn draw(
     }
 }
 
+/// The Philox words of sixteen tiles.
+#[inline(always)]
+fn tile_words<L: Lanes>(l: L, stream: Stream, tiles: L::U) -> [L::U; 4] {
+    l.philox(stream.seed, tiles, [stream.position, Tag::Tile as u32, stream.draw])
+}
+
 /// The first arrivals of sixteen tiles and their places.
 #[inline(always)]
-fn tile_arrivals<L: Lanes>(l: L, stream: Stream, tiles: L::U) -> (L::F, L::U) {
-    let [w0, w1, w2, _] = l.philox(stream.seed, tiles, [stream.position, Tag::Tile as u32, stream.draw]);
+fn tile_arrivals<L: Lanes>(l: L, [w0, w1, w2, _]: [L::U; 4]) -> (L::F, L::U) {
     (l.mul(num::exp_of_u64(l, w0, w1), l.splat(1.0 / TILE as f32)), l.shr::<24>(w2))
 }
 
@@ -91,6 +106,22 @@ fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
     let low_pair = l.select_u(odd, words[1], words[0]);
     let high_pair = l.select_u(odd, words[3], words[2]);
     num::exp_of_u32(l, l.select_u(high, high_pair, low_pair))
+}
+
+/// Which of sixteen tiles may arrive so early that their bound reaches a score, told from the high words of
+/// their uniforms alone.
+///
+/// A bound reaches the score if the first arrival is at most `2^(y - best)`. With `u` the uniform, 256 times
+/// that arrival is `-log2(1 - u)`, which is at least `u`; and `2^(y - best)` is at most the power of two
+/// above it. So `u <= 2^(8 + 1 + floor(y - best))` is necessary, with a factor of 1.44 to spare for rounding.
+#[inline(always)]
+fn early<L: Lanes>(l: L, high_words: L::U, y: L::F, best: f32) -> Mask {
+    let exponent = l.round(l.sub(y, l.splat(best)));
+    // Rounding to nearest may fall below by half: one more makes it a bound. Capped, so that it stays finite.
+    let exponent = l.min(l.max(exponent, l.splat(-100.0)), l.splat(100.0));
+    let limit = l.scale(l.splat(512.0), exponent);
+    let zero = l.splat_u(0);
+    l.ge(limit, l.mul(l.float_of_u64(zero, high_words), l.splat(f32::from_bits((127 - 32) << 23))))
 }
 
 /// A race of listed tokens.
@@ -115,7 +146,7 @@ impl Kernel for ListRace<'_> {
                 (z[i], ids[i]) = (key_logit(*key), key_id(*key));
             }
             let id = l.load_u(&ids);
-            let (first, place) = tile_arrivals(l, self.stream, l.shr::<8>(id));
+            let (first, place) = tile_arrivals(l, tile_words(l, self.stream, l.shr::<8>(id)));
             let is_first = l.equal_u(l.and(id, l.splat_u(TILE as u32 - 1)), place);
             let delay = l.select(is_first, l.splat(0.0), token_delays(l, self.stream, id));
             let y = l.mul(l.sub(l.load(&z), l.splat(self.kept.first)), l.splat(self.s));
@@ -151,31 +182,30 @@ impl Kernel for TileRace<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(mut self, l: L) -> u32 {
-        let top = self.bounds(l);
         let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
         let mut candidates =
             Candidates { count: 0, ids: [0; 2 * WIDTH], y: [0.0; 2 * WIDTH], first: [0.0; 2 * WIDTH] };
-        self.meet_first(top, &mut leader);
-        self.collect(l, top, &mut candidates, &mut leader);
-        self.score(l, &mut candidates, &mut leader);
+        self.buffers.open.clear();
 
-        // The first arrivals of all other tiles come first: they cost nothing and raise the best score.
+        // The tile of the first token is the likeliest to win; its best score closes most of the others.
+        let first_tile = self.first_tile(l);
+        self.open(l, first_tile / WIDTH, &mut leader);
+        let place = self.buffers.open.iter().position(|open| open.tile as usize == first_tile);
+        if let Some(place) = place {
+            let first = self.buffers.open.swap_remove(place);
+            self.collect(l, &first, &mut candidates, &mut leader);
+            self.score(l, &mut candidates, &mut leader);
+        }
+
         for group in 0..self.reader.maxima.len().div_ceil(WIDTH) {
-            let mut open = self.open(l, group, leader.score);
-            while open != 0 {
-                let tile = group * WIDTH + open.trailing_zeros() as usize;
-                open &= open - 1;
-                self.meet_first(tile, &mut leader);
+            if group != first_tile / WIDTH {
+                self.open(l, group, &mut leader);
             }
         }
-        for group in 0..self.reader.maxima.len().div_ceil(WIDTH) {
-            let mut open = self.open(l, group, leader.score);
-            while open != 0 {
-                let tile = group * WIDTH + open.trailing_zeros() as usize;
-                open &= open - 1;
-                if tile != top {
-                    self.collect(l, tile, &mut candidates, &mut leader);
-                }
+        for place in 0..self.buffers.open.len() {
+            let open = self.buffers.open[place];
+            if open.bound >= leader.score {
+                self.collect(l, &open, &mut candidates, &mut leader);
             }
         }
         self.score(l, &mut candidates, &mut leader);
@@ -184,94 +214,109 @@ impl Kernel for TileRace<'_> {
 }
 
 impl TileRace<'_> {
-    /// Fills the buffers; returns the tile of the largest bound.
+    /// The tile with the largest maximum, or where filters dropped the first tokens, some tile near it.
     #[inline(always)]
-    fn bounds<L: Lanes>(&mut self, l: L) -> usize {
-        let maxima = self.reader.maxima;
-        let padded = maxima.len().next_multiple_of(WIDTH);
-        let Buffers { bounds, log_arrivals, arrivals, places } = &mut *self.buffers;
-        bounds.resize(padded, 0.0);
-        log_arrivals.resize(padded, 0.0);
-        arrivals.resize(padded, 0.0);
-        places.resize(padded, 0);
-        let (first, s) = (l.splat(self.kept.first), l.splat(self.s));
-        let lowest = l.splat(f32::NEG_INFINITY);
-        let low = l.splat(self.kept.cut.low());
-        let (mut largest, mut top) = (lowest, l.splat_u(0));
-        for group in 0..padded / WIDTH {
-            let mut m = [f32::NEG_INFINITY; WIDTH];
-            let from = &maxima[group * WIDTH..maxima.len().min((group + 1) * WIDTH)];
-            m[..from.len()].copy_from_slice(from);
-            let m = l.load(&m);
-            let tiles = l.add_u(l.iota(), l.splat_u((group * WIDTH) as u32));
-            let (arrival, place) = tile_arrivals(l, self.stream, tiles);
-            let log_arrival = num::log2(l, arrival);
-            // Where filters dropped the first tokens, no kept token has y above 0.
-            let y = l.min(l.mul(l.sub(m, first), s), l.splat(0.0));
-            let bound = l.select(l.ge(m, low), l.sub(y, log_arrival), lowest);
-            let higher = l.gt(bound, largest);
-            largest = l.select(higher, bound, largest);
-            top = l.select_u(higher, tiles, top);
-            let at = group * WIDTH;
-            l.store(bound, bounds[at..].first_chunk_mut().expect("padded"));
-            l.store(log_arrival, log_arrivals[at..].first_chunk_mut().expect("padded"));
-            l.store(arrival, arrivals[at..].first_chunk_mut().expect("padded"));
-            l.store_u(place, places[at..].first_chunk_mut().expect("padded"));
+    fn first_tile<L: Lanes>(&self, l: L) -> usize {
+        let first = l.splat(self.kept.first);
+        let (chunks, rest) = self.reader.maxima.as_chunks::<WIDTH>();
+        let place = chunks.iter().position(|chunk| l.ge(l.load(chunk), first) != 0);
+        match place {
+            Some(group) => group * WIDTH + l.ge(l.load(&chunks[group]), first).trailing_zeros() as usize,
+            None => {
+                let in_rest = rest.iter().position(|m| *m >= self.kept.first);
+                chunks.len() * WIDTH + in_rest.expect("the first kept token is in some tile")
+            }
         }
-        let best = l.equal(largest, l.splat(l.reduce_max(largest)));
-        let mut tops = [0; WIDTH];
-        l.store_u(top, &mut tops);
-        tops[best.trailing_zeros() as usize] as usize
     }
 
-    /// Returns which of sixteen tiles may still hold the winner.
+    /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.
     #[inline(always)]
-    fn open<L: Lanes>(&self, l: L, group: usize, best: f32) -> u16 {
-        let bounds = l.load(self.buffers.bounds[group * WIDTH..].first_chunk().expect("padded"));
-        l.ge(bounds, l.splat(best)) & l.gt(bounds, l.splat(f32::NEG_INFINITY))
+    fn open<L: Lanes>(&mut self, l: L, group: usize, leader: &mut Leader) {
+        let maxima = &self.reader.maxima[group * WIDTH..];
+        let m = match maxima.first_chunk::<WIDTH>() {
+            Some(whole) => l.load(whole),
+            None => {
+                let mut padded = [f32::NEG_INFINITY; WIDTH];
+                padded[..maxima.len()].copy_from_slice(maxima);
+                l.load(&padded)
+            }
+        };
+        let tiles = l.add_u(l.iota(), l.splat_u((group * WIDTH) as u32));
+        let words = tile_words(l, self.stream, tiles);
+        // Where filters dropped the first tokens, no kept token has y above 0.
+        let y = l.min(l.mul(l.sub(m, l.splat(self.kept.first)), l.splat(self.s)), l.splat(0.0));
+        let mut open = l.ge(m, l.splat(self.kept.cut.low())) & early(l, words[0], y, leader.score);
+        if open == 0 {
+            return;
+        }
+        let (arrival, place) = tile_arrivals(l, words);
+        let log_arrival = num::log2(l, arrival);
+        let bound = l.sub(y, log_arrival);
+        open &= l.ge(bound, l.splat(leader.score)) & l.gt(bound, l.splat(f32::NEG_INFINITY));
+        let mut values = [[0.0; WIDTH]; 3];
+        for (value, to) in [bound, arrival, log_arrival].into_iter().zip(&mut values) {
+            l.store(value, to);
+        }
+        let [bounds, arrivals, log_arrivals] = values;
+        let mut places = [0; WIDTH];
+        l.store_u(place, &mut places);
+        while open != 0 {
+            let lane = open.trailing_zeros() as usize;
+            open &= open - 1;
+            let open_tile = OpenTile {
+                tile: (group * WIDTH + lane) as u32,
+                bound: bounds[lane],
+                arrival: arrivals[lane],
+                log_arrival: log_arrivals[lane],
+                place: places[lane],
+            };
+            self.meet_first(&open_tile, leader);
+            self.buffers.open.push(open_tile);
+        }
     }
 
     /// Lets the token that arrives first in a tile meet the leader: its score needs no further arrival.
     #[inline(always)]
-    fn meet_first(&self, tile: usize, leader: &mut Leader) {
-        let id = tile * TILE + self.buffers.places[tile] as usize;
-        if id < self.reader.view.row.vocab() {
-            let z = self.reader.view.logit(id) + 0.0;
-            if z > f32::NEG_INFINITY && self.kept.cut.contains(gumball_spec::num::key(z, id as u32)) {
-                leader.meet(self.kept.y(z, self.s) - self.buffers.log_arrivals[tile], id as u32);
+    fn meet_first(&self, open: &OpenTile, leader: &mut Leader) {
+        let id = open.tile * TILE as u32 + open.place;
+        if (id as usize) < self.reader.view.row.vocab() {
+            let z = self.reader.view.logit(id as usize) + 0.0;
+            if z > f32::NEG_INFINITY && self.kept.cut.contains(key(z, id)) {
+                leader.meet(self.kept.y(z, self.s) - open.log_arrival, id);
             }
         }
     }
 
     /// Adds the kept tokens of a tile that may still win, but for the first arrival.
     #[inline(always)]
-    fn collect<L: Lanes>(&self, l: L, tile: usize, candidates: &mut Candidates, leader: &mut Leader) {
+    fn collect<L: Lanes>(&self, l: L, open: &OpenTile, candidates: &mut Candidates, leader: &mut Leader) {
         let mut scratch = EMPTY_TILE;
+        let tile = open.tile as usize;
         let cut = CutLanes::new(l, self.kept.cut);
         let (first, s) = (l.splat(self.kept.first), l.splat(self.s));
-        let log_arrival = l.splat(self.buffers.log_arrivals[tile]);
-        let place = self.buffers.places[tile] as usize;
+        let log_arrival = l.splat(open.log_arrival);
+        let place = open.place as usize;
         let logits = self.reader.view.tile(l, tile, &mut scratch);
         for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
             let z = l.load(chunk);
             let y = l.mul(l.sub(z, first), s);
-            let mut open = l.ge(l.sub(y, log_arrival), l.splat(leader.score));
-            if open == 0 {
+            let mut early = l.ge(l.sub(y, log_arrival), l.splat(leader.score));
+            if early == 0 {
                 continue;
             }
             let start = (tile * TILE + i * WIDTH) as u32;
-            open &= cut.members(l, z, l.add_u(l.iota(), l.splat_u(start)));
+            early &= cut.members(l, z, l.add_u(l.iota(), l.splat_u(start)));
             if place / WIDTH == i {
-                open &= !(1 << (place % WIDTH));
+                early &= !(1 << (place % WIDTH));
             }
             let mut ys = [0.0; WIDTH];
             l.store(y, &mut ys);
-            while open != 0 {
-                let lane = open.trailing_zeros();
-                open &= open - 1;
+            while early != 0 {
+                let lane = early.trailing_zeros();
+                early &= early - 1;
                 candidates.ids[candidates.count] = start + lane;
                 candidates.y[candidates.count] = ys[lane as usize];
-                candidates.first[candidates.count] = self.buffers.arrivals[tile];
+                candidates.first[candidates.count] = open.arrival;
                 candidates.count += 1;
             }
             if candidates.count >= WIDTH {

@@ -6,7 +6,7 @@
 use gumball_spec::{Row, TILE};
 
 use crate::Level;
-use crate::lanes::{Element, Kernel, Lanes, WIDTH, dispatch};
+use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
 use crate::tiles::{MASK_WORDS, Patches, View};
 
 /// What one pass over a row learns besides its tile maxima.
@@ -84,24 +84,31 @@ impl<E: Element> Kernel for Maxima<'_, E> {
     }
 }
 
-/// The lane-wise maximum of a tile, NaN left out; sets `odd` where there is one.
+/// The lane-wise maximum of a tile, NaN left out; sets `odd` where there may be one.
+///
+/// A sum is NaN if any of its terms is, so one comparison serves the whole tile. It also is where +inf
+/// meets -inf, which makes the row odd as well, or where huge logits overflow both ways, which only costs
+/// a look.
 #[inline(always)]
-fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], odd: &mut u16) -> L::F {
+fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], odd: &mut Mask) -> L::F {
     let (chunks, _) = tile.as_chunks::<WIDTH>();
     let mut max = [l.splat(f32::NEG_INFINITY); 4];
+    let mut sum = [l.splat(0.0); 4];
     for four in chunks.chunks_exact(4) {
-        let z = [E::load(l, &four[0]), E::load(l, &four[1]), E::load(l, &four[2]), E::load(l, &four[3])];
-        *odd |= l.unordered(z[0], z[1]) | l.unordered(z[2], z[3]);
         for i in 0..4 {
-            max[i] = l.max(z[i], max[i]);
+            let z = E::load(l, &four[i]);
+            sum[i] = l.add(sum[i], z);
+            max[i] = l.max(z, max[i]);
         }
     }
+    let sum = l.add(l.add(sum[0], sum[1]), l.add(sum[2], sum[3]));
+    *odd |= l.unordered(sum, sum);
     l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
 }
 
 /// The same of the logits a mask allows; a tile that it forbids is not read.
 #[inline(always)]
-fn masked_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], mask: &[u32], odd: &mut u16) -> L::F {
+fn masked_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], mask: &[u32], odd: &mut Mask) -> L::F {
     let lowest = l.splat(f32::NEG_INFINITY);
     let mut max = [lowest; 2];
     let (chunks, _) = tile.as_chunks::<WIDTH>();
