@@ -219,14 +219,14 @@ impl TileRace<'_> {
     fn first_tile<L: Lanes>(&self, l: L) -> usize {
         let first = l.splat(self.kept.first);
         let (chunks, rest) = self.reader.maxima.as_chunks::<WIDTH>();
-        let place = chunks.iter().position(|chunk| l.ge(l.load(chunk), first) != 0);
-        match place {
-            Some(group) => group * WIDTH + l.ge(l.load(&chunks[group]), first).trailing_zeros() as usize,
-            None => {
-                let in_rest = rest.iter().position(|m| *m >= self.kept.first);
-                chunks.len() * WIDTH + in_rest.expect("the first kept token is in some tile")
+        for (group, chunk) in chunks.iter().enumerate() {
+            let reach = l.ge(l.load(chunk), first);
+            if reach != 0 {
+                return group * WIDTH + reach.trailing_zeros() as usize;
             }
         }
+        let in_rest = rest.iter().position(|m| *m >= self.kept.first);
+        chunks.len() * WIDTH + in_rest.expect("the first kept token is in some tile")
     }
 
     /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.

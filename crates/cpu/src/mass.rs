@@ -225,7 +225,7 @@ impl<const ENTROPY: bool> Kernel for Weigh<'_, ENTROPY> {
                 }
                 sum.q += l.sum_u(q_sum);
                 if ENTROPY {
-                    let [low, middle, high] = r_sums.map(|part| l.sum_u(part));
+                    let (low, middle, high) = (l.sum_u(r_sums[0]), l.sum_u(r_sums[1]), l.sum_u(r_sums[2]));
                     sum.r += low + (middle << 16) + (high << 32);
                 }
             }

@@ -7,7 +7,7 @@ use gumball_spec::{Row, TILE};
 
 use crate::Level;
 use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
-use crate::tiles::{MASK_WORDS, Patches, View};
+use crate::tiles::{MASK_WORDS, Patches, View, apply_mask};
 
 /// What one pass over a row learns besides its tile maxima.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,27 +23,33 @@ pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     let tiles = view.tiles();
     maxima.resize(tiles, f32::NEG_INFINITY);
     let whole = view.row.vocab() / TILE;
-    let mut odd = match view.row {
-        Row::F32(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
-        Row::Bf16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
-        Row::F16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima }),
+    let (to, rest_to) = maxima.split_at_mut(whole);
+    let mut ordered = match view.row {
+        Row::F32(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
+        Row::Bf16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
+        Row::F16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
     };
-    if whole < tiles {
-        let mut maximum = f32::NEG_INFINITY;
-        for id in whole * TILE..view.row.vocab() {
-            let z = view.row.logit(id);
-            odd |= z.is_nan() || z == f32::INFINITY;
-            maximum = maximum.max(view.logit(id));
-        }
-        maxima[whole] = maximum + 0.0;
+    if let [to] = rest_to {
+        // The rest of the row is no whole tile: padded with -inf it is one.
+        let rest_ordered;
+        (*to, rest_ordered) = match view.row {
+            Row::F32(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
+            Row::Bf16(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
+            Row::F16(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
+        };
+        ordered &= rest_ordered;
     }
-    if let Some(patches) = view.patches {
-        dispatch(level, PatchMaxima { patches, maxima });
-    }
-    Survey { first: dispatch(level, Largest(maxima)), odd }
+    let raw_first = dispatch(level, Clean(maxima));
+    let odd = !ordered || raw_first > f32::MAX;
+    let Some(patches) = view.patches else {
+        return Survey { first: raw_first.min(f32::MAX) + 0.0, odd };
+    };
+    dispatch(level, PatchMaxima { patches, maxima });
+    Survey { first: dispatch(level, Clean(maxima)), odd }
 }
 
-/// The maxima of the whole tiles of a row, sixteen tiles at a time; patched tiles may get any value.
+/// The maxima of the whole tiles of a row, not cleaned; patched tiles may get any value. Returns whether there
+/// is no NaN.
 struct Maxima<'a, E> {
     view: &'a View<'a>,
     row: &'a [E],
@@ -55,77 +61,127 @@ impl<E: Element> Kernel for Maxima<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
-        let lowest = l.splat(f32::NEG_INFINITY);
-        let largest = l.splat(f32::MAX);
-        let mut odd = 0;
         let (tiles, _) = self.row.as_chunks::<TILE>();
-        for (group, tiles) in tiles.chunks(WIDTH).enumerate() {
-            let mut rows = [lowest; WIDTH];
-            match self.view.mask {
-                None => {
-                    for (row, tile) in rows.iter_mut().zip(tiles) {
-                        *row = tile_maximum(l, tile, &mut odd);
-                    }
-                }
-                Some(mask) => {
-                    let mask = &mask[group * WIDTH * MASK_WORDS..];
-                    for (j, (row, tile)) in rows.iter_mut().zip(tiles).enumerate() {
-                        *row = masked_maximum(l, tile, &mask[j * MASK_WORDS..], &mut odd);
-                    }
+        let mut ordered = [Mask::MAX; 4];
+        // Reducing tile by tile costs nothing next to the loads; gathering sixteen tiles to reduce them
+        // together was slower.
+        match self.view.mask {
+            None => {
+                for (tile, to) in tiles.iter().zip(self.maxima) {
+                    *to = l.reduce_max(tile_maximum(l, tile, &mut ordered));
                 }
             }
-            let maxima = l.reduce_max_16(&rows);
-            odd |= l.gt(maxima, largest);
-            let mut out = [0.0; WIDTH];
-            l.store(l.add(l.min(maxima, largest), l.splat(0.0)), &mut out);
-            self.maxima[group * WIDTH..][..tiles.len()].copy_from_slice(&out[..tiles.len()]);
+            Some(mask) => {
+                let (masks, _) = mask.as_chunks::<MASK_WORDS>();
+                for ((tile, mask), to) in tiles.iter().zip(masks).zip(self.maxima) {
+                    *to = l.reduce_max(masked_maximum(l, tile, mask, &mut ordered));
+                }
+            }
         }
-        odd != 0
+        all_ordered(ordered)
     }
 }
 
-/// The lane-wise maximum of a tile, NaN left out; sets `odd` where there may be one.
-///
-/// A sum is NaN if any of its terms is, so one comparison serves the whole tile. It also is where +inf
-/// meets -inf, which makes the row odd as well, or where huge logits overflow both ways, which only costs
-/// a look.
+fn all_ordered(ordered: [Mask; 4]) -> bool {
+    ordered[0] & ordered[1] & ordered[2] & ordered[3] == Mask::MAX
+}
+
+/// The part of a row behind its last whole tile.
+struct Rest<'a, E> {
+    view: &'a View<'a>,
+    rest: &'a [E],
+}
+
+impl<E: Element> Kernel for Rest<'_, E> {
+    type Output = (f32, bool);
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> (f32, bool) {
+        let mut tile = [f32::NEG_INFINITY; TILE];
+        for (to, z) in tile.iter_mut().zip(self.rest) {
+            *to = z.to_f32();
+        }
+        if let Some(mask) = self.view.mask {
+            apply_mask(l, &mask[mask.len() - MASK_WORDS..], &mut tile);
+        }
+        let mut ordered = [Mask::MAX; 4];
+        (l.reduce_max(tile_maximum(l, &tile, &mut ordered)), all_ordered(ordered))
+    }
+}
+
+/// Cleans maxima; returns the largest as it was.
+struct Clean<'a>(&'a mut [f32]);
+
+impl Kernel for Clean<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f32 {
+        let (largest, zero) = (l.splat(f32::MAX), l.splat(0.0));
+        let mut max = l.splat(f32::NEG_INFINITY);
+        let (chunks, rest) = self.0.as_chunks_mut::<WIDTH>();
+        for chunk in chunks {
+            let m = l.load(chunk);
+            max = l.max(m, max);
+            l.store(l.add(l.min(m, largest), zero), chunk);
+        }
+        let mut first = l.reduce_max(max);
+        for m in rest {
+            first = first.max(*m);
+            *m = m.min(f32::MAX) + 0.0;
+        }
+        first
+    }
+}
+
+/// The lane-wise maximum of a tile, NaN left out; clears bits of `ordered` where there is one.
 #[inline(always)]
-fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], odd: &mut Mask) -> L::F {
+fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], ordered: &mut [Mask; 4]) -> L::F {
     let (chunks, _) = tile.as_chunks::<WIDTH>();
     let mut max = [l.splat(f32::NEG_INFINITY); 4];
-    let mut sum = [l.splat(0.0); 4];
-    for four in chunks.chunks_exact(4) {
-        for i in 0..4 {
-            let z = E::load(l, &four[i]);
-            sum[i] = l.add(sum[i], z);
-            max[i] = l.max(z, max[i]);
-        }
+    for (i, four) in chunks.chunks_exact(4).enumerate() {
+        let z = [E::load(l, &four[0]), E::load(l, &four[1]), E::load(l, &four[2]), E::load(l, &four[3])];
+        lane_maxima(l, z, &mut max, i, ordered);
     }
-    let sum = l.add(l.add(sum[0], sum[1]), l.add(sum[2], sum[3]));
-    *odd |= l.unordered(sum, sum);
     l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
 }
 
 /// The same of the logits a mask allows; a tile that it forbids is not read.
 #[inline(always)]
-fn masked_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], mask: &[u32], odd: &mut Mask) -> L::F {
+fn masked_maximum<L: Lanes, E: Element>(
+    l: L,
+    tile: &[E; TILE],
+    mask: &[u32; MASK_WORDS],
+    ordered: &mut [Mask; 4],
+) -> L::F {
     let lowest = l.splat(f32::NEG_INFINITY);
-    let mut max = [lowest; 2];
-    let (chunks, _) = tile.as_chunks::<WIDTH>();
-    if mask[..MASK_WORDS].iter().all(|word| *word == 0) {
+    let mut max = [lowest; 4];
+    if *mask == [0; MASK_WORDS] {
         return lowest;
     }
-    for (word, two) in mask.iter().zip(chunks.chunks_exact(2)) {
+    let (chunks, _) = tile.as_chunks::<WIDTH>();
+    for (i, (words, four)) in mask.chunks_exact(2).zip(chunks.chunks_exact(4)).enumerate() {
         let z = [
-            l.select(*word as u16, E::load(l, &two[0]), lowest),
-            l.select((*word >> 16) as u16, E::load(l, &two[1]), lowest),
+            l.select(words[0] as Mask, E::load(l, &four[0]), lowest),
+            l.select((words[0] >> 16) as Mask, E::load(l, &four[1]), lowest),
+            l.select(words[1] as Mask, E::load(l, &four[2]), lowest),
+            l.select((words[1] >> 16) as Mask, E::load(l, &four[3]), lowest),
         ];
-        *odd |= l.unordered(z[0], z[1]);
-        for i in 0..2 {
-            max[i] = l.max(z[i], max[i]);
-        }
+        lane_maxima(l, z, &mut max, i, ordered);
     }
-    l.max(max[0], max[1])
+    l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
+}
+
+/// Takes four vectors into running maxima and looks for NaN in pairs. Pairs alternate between four masks, so
+/// that no comparison waits for the last one.
+#[inline(always)]
+fn lane_maxima<L: Lanes>(l: L, z: [L::F; 4], max: &mut [L::F; 4], i: usize, ordered: &mut [Mask; 4]) {
+    let pair = i % 2 * 2;
+    ordered[pair] = l.ordered_and(ordered[pair], z[0], z[1]);
+    ordered[pair + 1] = l.ordered_and(ordered[pair + 1], z[2], z[3]);
+    for j in 0..4 {
+        max[j] = l.max(z[j], max[j]);
+    }
 }
 
 /// The maxima of patched tiles.
@@ -141,24 +197,7 @@ impl Kernel for PatchMaxima<'_> {
     fn run<L: Lanes>(self, l: L) {
         for tile in self.patches.touched() {
             let patch = self.patches.get(*tile as usize).expect("touched");
-            self.maxima[*tile as usize] = l.reduce_max(tile_maximum(l, patch, &mut 0)) + 0.0;
+            self.maxima[*tile as usize] = l.reduce_max(tile_maximum(l, patch, &mut [Mask::MAX; 4])) + 0.0;
         }
-    }
-}
-
-/// The largest of some logits.
-struct Largest<'a>(&'a [f32]);
-
-impl Kernel for Largest<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self, l: L) -> f32 {
-        let (chunks, rest) = self.0.as_chunks::<WIDTH>();
-        let mut max = [l.splat(f32::NEG_INFINITY); 2];
-        for (i, chunk) in chunks.iter().enumerate() {
-            max[i % 2] = l.max(l.load(chunk), max[i % 2]);
-        }
-        rest.iter().copied().fold(l.reduce_max(l.max(max[0], max[1])), f32::max)
     }
 }

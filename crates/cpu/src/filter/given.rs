@@ -49,20 +49,28 @@ impl Kernel for FirstId<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> u32 {
         let first = l.splat(self.reader.first);
-        let place = |chunks: &[[f32; WIDTH]]| {
-            let found = chunks.iter().position(|chunk| l.equal(l.load(chunk), first) != 0)?;
-            Some(found * WIDTH + l.equal(l.load(&chunks[found]), first).trailing_zeros() as usize)
-        };
         let (chunks, rest) = self.reader.maxima.as_chunks::<WIDTH>();
-        let tile = place(chunks).unwrap_or_else(|| {
+        let tile = find(l, chunks, first).unwrap_or_else(|| {
             let in_rest = rest.iter().position(|m| *m == self.reader.first);
             chunks.len() * WIDTH + in_rest.expect("the first logit is a tile's maximum")
         });
         let mut scratch = EMPTY_TILE;
         let logits = self.reader.view.tile(l, tile, &mut scratch);
-        let lane = place(logits.as_chunks().0).expect("a tile has its maximum");
+        let lane = find(l, logits.as_chunks().0, first).expect("a tile has its maximum");
         (tile * TILE + lane) as u32
     }
+}
+
+/// The first place of a logit.
+#[inline(always)]
+fn find<L: Lanes>(l: L, chunks: &[[f32; WIDTH]], z: L::F) -> Option<usize> {
+    for (i, chunk) in chunks.iter().enumerate() {
+        let found = l.equal(l.load(chunk), z);
+        if found != 0 {
+            return Some(i * WIDTH + found.trailing_zeros() as usize);
+        }
+    }
+    None
 }
 
 /// Collects the keys of a cut's tokens by id.

@@ -94,7 +94,10 @@ impl Kernel for CountAtLeast<'_> {
     fn run<L: Lanes>(self, l: L) -> usize {
         let z = l.splat(self.z);
         let (chunks, rest) = self.maxima.as_chunks::<WIDTH>();
-        let whole: u32 = chunks.iter().map(|chunk| l.ge(l.load(chunk), z).count_ones()).sum();
+        let mut whole = 0;
+        for chunk in chunks {
+            whole += l.ge(l.load(chunk), z).count_ones();
+        }
         whole as usize + rest.iter().filter(|m| **m >= self.z).count()
     }
 }

@@ -82,7 +82,7 @@ impl Kernel for Deviations<'_> {
                 squares[2] = l.add_u(squares[2], high);
             }
             moments.sum += l.sum_u(sum);
-            let [low, middle, high] = squares.map(|part| l.sum_u(part));
+            let (low, middle, high) = (l.sum_u(squares[0]), l.sum_u(squares[1]), l.sum_u(squares[2]));
             moments.squares += low + (middle << 16) + (high << 32);
         }
         moments

@@ -51,8 +51,12 @@ impl Avx2 {
     fn spread(self, mask: Mask) -> U {
         const BITS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
         let bits = have!(_mm256_loadu_si256(BITS.as_ptr().cast()));
-        let halves = [i32::from(mask & 0xFF), i32::from(mask >> 8)];
-        halves.map(|half| have!(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(half), bits), bits)))
+        let low = have!(_mm256_set1_epi32(i32::from(mask & 0xFF)));
+        let high = have!(_mm256_set1_epi32(i32::from(mask >> 8)));
+        [
+            have!(_mm256_cmpeq_epi32(_mm256_and_si256(low, bits), bits)),
+            have!(_mm256_cmpeq_epi32(_mm256_and_si256(high, bits), bits)),
+        ]
     }
 
     #[inline(always)]
@@ -211,13 +215,15 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     fn float_of_u64(self, hi: U, lo: U) -> F {
-        let low = |x: __m256i| have!(_mm256_castsi256_si128(x));
-        let high = |x: __m256i| have!(_mm256_extracti128_si256::<1>(x));
-        let join = |hi: __m256i, lo: __m256i| {
-            let parts = [self.narrow(low(hi), low(lo)), self.narrow(high(hi), high(lo))];
-            have!(_mm256_set_m128(parts[1], parts[0]))
-        };
-        [join(hi[0], lo[0]), join(hi[1], lo[1])]
+        let mut out = self.splat(0.0);
+        for i in 0..2 {
+            let (hi, lo) = (hi[i], lo[i]);
+            let low = self.narrow(have!(_mm256_castsi256_si128(hi)), have!(_mm256_castsi256_si128(lo)));
+            let high = have!(_mm256_extracti128_si256::<1>(hi));
+            let high = self.narrow(high, have!(_mm256_extracti128_si256::<1>(lo)));
+            out[i] = have!(_mm256_set_m128(high, low));
+        }
+        out
     }
     #[inline(always)]
     fn add_u(self, a: U, b: U) -> U {

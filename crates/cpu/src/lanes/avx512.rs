@@ -116,36 +116,16 @@ impl Lanes for Avx512 {
         have!(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
     }
     #[inline(always)]
+    fn ordered_and(self, mask: Mask, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_mask_cmp_ps_mask::<_CMP_ORD_Q>(mask, a, b))
+    }
+    #[inline(always)]
     fn select(self, mask: Mask, a: __m512, b: __m512) -> __m512 {
         have!(_mm512_mask_blend_ps(mask, b, a))
     }
     #[inline(always)]
     fn reduce_max(self, a: __m512) -> f32 {
         have!(_mm512_reduce_max_ps(a))
-    }
-    #[inline(always)]
-    fn reduce_max_16(self, rows: &[__m512; WIDTH]) -> __m512 {
-        // Four rounds halve the number of vectors: each joins two so that a lane's rivals move beside it.
-        // After the rounds over 32-bit and 64-bit neighbours, lane i of a 128-bit block stands for row
-        // 4j + i; the rounds over blocks then keep that order.
-        let mut four = [self.splat(0.0); 4];
-        for (j, out) in four.iter_mut().enumerate() {
-            let [a, b, c, d] = [rows[4 * j], rows[4 * j + 1], rows[4 * j + 2], rows[4 * j + 3]];
-            let ab = self.max(have!(_mm512_unpacklo_ps(a, b)), have!(_mm512_unpackhi_ps(a, b)));
-            let cd = self.max(have!(_mm512_unpacklo_ps(c, d)), have!(_mm512_unpackhi_ps(c, d)));
-            let low = have!(_mm512_shuffle_ps::<0b01_00_01_00>(ab, cd));
-            let high = have!(_mm512_shuffle_ps::<0b11_10_11_10>(ab, cd));
-            *out = self.max(low, high);
-        }
-        let [a, b, c, d] = four;
-        let ab_low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b));
-        let ab_high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
-        let cd_low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(c, d));
-        let cd_high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(c, d));
-        let (ab, cd) = (self.max(ab_low, ab_high), self.max(cd_low, cd_high));
-        let low = have!(_mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd));
-        let high = have!(_mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));
-        self.max(low, high)
     }
     #[inline(always)]
     fn bits(self, a: __m512) -> __m512i {
@@ -233,7 +213,7 @@ impl Lanes for Avx512 {
         // it leaves in the high halves need never be cleared.
         let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
         let (m0, m1) = (self.splat_u(PHILOX_M0), self.splat_u(PHILOX_M1));
-        let [c1, c2, c3] = rest.map(|word| self.splat_u(word));
+        let [c1, c2, c3] = [self.splat_u(rest[0]), self.splat_u(rest[1]), self.splat_u(rest[2])];
         let low = have!(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(index)));
         let high = have!(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(index)));
         let mut states = [[low, c1, c2, c3], [high, c1, c2, c3]];
@@ -252,6 +232,10 @@ impl Lanes for Avx512 {
         }
         const EVEN: [u32; WIDTH] = [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
         let even = self.load_u(&EVEN);
-        std::array::from_fn(|word| have!(_mm512_permutex2var_epi32(states[0][word], even, states[1][word])))
+        let mut words = states[0];
+        for i in 0..4 {
+            words[i] = have!(_mm512_permutex2var_epi32(states[0][i], even, states[1][i]));
+        }
+        words
     }
 }

@@ -59,19 +59,15 @@ pub trait Lanes: Copy {
     fn equal(self, a: Self::F, b: Self::F) -> Mask;
     /// Where `a` or `b` is NaN.
     fn unordered(self, a: Self::F, b: Self::F) -> Mask;
+    /// The lanes of the mask where neither `a` nor `b` is NaN.
+    #[inline(always)]
+    fn ordered_and(self, mask: Mask, a: Self::F, b: Self::F) -> Mask {
+        mask & !self.unordered(a, b)
+    }
     /// `a` where the mask is set, else `b`.
     fn select(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F;
     /// The largest lane; no lane may be NaN.
     fn reduce_max(self, a: Self::F) -> f32;
-    /// The largest lane of each of sixteen vectors; no lane may be NaN.
-    #[inline(always)]
-    fn reduce_max_16(self, rows: &[Self::F; WIDTH]) -> Self::F {
-        let mut out = [0.0; WIDTH];
-        for (out, row) in out.iter_mut().zip(rows) {
-            *out = self.reduce_max(*row);
-        }
-        self.load(&out)
-    }
 
     fn bits(self, a: Self::F) -> Self::U;
     fn float_of_bits(self, a: Self::U) -> Self::F;
@@ -104,7 +100,7 @@ pub trait Lanes: Copy {
     fn philox(self, key: u64, index: Self::U, rest: [u32; 3]) -> [Self::U; 4] {
         let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
         let (m0, m1) = (self.splat_u(PHILOX_M0), self.splat_u(PHILOX_M1));
-        let [mut c1, mut c2, mut c3] = rest.map(|word| self.splat_u(word));
+        let (mut c1, mut c2, mut c3) = (self.splat_u(rest[0]), self.splat_u(rest[1]), self.splat_u(rest[2]));
         let mut c0 = index;
         for _ in 0..10 {
             let (p0_high, p0_low) = self.mul_wide(c0, m0);
@@ -126,7 +122,9 @@ pub trait Lanes: Copy {
     }
 }
 
-/// Code over lanes. `run` must be `#[inline(always)]`, as must be everything generic that it calls.
+/// Code over lanes. `run` must be `#[inline(always)]`, as must be everything generic that it calls. No operation on
+/// lanes may stand in a closure: a closure is compiled without the level's instructions, and then each
+/// operation is a call.
 pub trait Kernel {
     type Output;
     fn run<L: Lanes>(self, l: L) -> Self::Output;
