@@ -11,7 +11,7 @@ use gumball_spec::{LogprobsParams, NONE, TILE};
 use crate::cut::{Cut, CutLanes};
 use crate::filter::{Buffers, Given, Reader};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
-use crate::tiles::EMPTY_TILE;
+use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 
 /// The members of a mode at its temperature.
 #[derive(Debug)]
@@ -117,16 +117,13 @@ impl Kernel for Count<'_> {
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
         let mut count = 0;
         let mut scratch = EMPTY_TILE;
-        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
-            if *maximum < low || *maximum == f32::NEG_INFINITY {
-                continue;
-            }
+        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             let logits = self.reader.view.tile(l, tile, &mut scratch);
             for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
                 let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
                 count += cut.members(l, l.load(chunk), id).count_ones();
             }
-        }
+        });
         count
     }
 }

@@ -11,6 +11,7 @@ pub struct Prepared {
     vocab: usize,
     filters: Vec<Filter>,
     allowed: Option<Vec<u32>>,
+    finite_bias: Vec<(u32, f32)>,
 }
 
 impl Prepared {
@@ -28,7 +29,10 @@ impl Prepared {
             words
         });
         let filters = params.filters(vocab).collect();
-        Ok(Self { params, vocab, filters, allowed })
+        let mut finite_bias: Vec<_> =
+            params.logit_bias.iter().copied().filter(|(_, bias)| *bias > f32::NEG_INFINITY).collect();
+        finite_bias.sort_unstable_by_key(|(id, _)| *id);
+        Ok(Self { params, vocab, filters, allowed, finite_bias })
     }
 
     /// Returns the parameters as they were given.
@@ -52,5 +56,10 @@ impl Prepared {
     /// Returns the allowed ids as a bitmask over whole tiles.
     pub(crate) fn allowed(&self) -> Option<&[u32]> {
         self.allowed.as_deref()
+    }
+
+    /// Returns the biases that are no bans, by id.
+    pub(crate) fn finite_bias(&self) -> &[(u32, f32)] {
+        &self.finite_bias
     }
 }

@@ -7,7 +7,7 @@ use gumball_spec::{Row, TILE};
 
 use crate::Level;
 use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
-use crate::tiles::{MASK_WORDS, Patches, View, apply_mask};
+use crate::tiles::{EMPTY_TILE, MASK_WORDS, Overlay, View, apply_mask};
 
 /// What one pass over a row learns besides its tile maxima.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,14 +41,14 @@ pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     }
     let raw_first = dispatch(level, Clean(maxima));
     let odd = !ordered || raw_first > f32::MAX;
-    let Some(patches) = view.patches else {
-        return Survey { first: raw_first.min(f32::MAX) + 0.0, odd };
-    };
-    dispatch(level, PatchMaxima { patches, maxima });
-    Survey { first: dispatch(level, Clean(maxima)), odd }
+    let first = raw_first.min(f32::MAX) + 0.0;
+    let Some(overlay) = view.overlay else { return Survey { first, odd } };
+    let edited = View { odd, ..*view };
+    dispatch(level, EditedMaxima { view: &edited, overlay, maxima });
+    Survey { first: dispatch(level, Clean(maxima)) + 0.0, odd }
 }
 
-/// The maxima of the whole tiles of a row, not cleaned; patched tiles may get any value. Returns whether there
+/// The maxima of the whole tiles of a row, not cleaned and without edits. Returns whether there
 /// is no NaN.
 struct Maxima<'a, E> {
     view: &'a View<'a>,
@@ -184,20 +184,40 @@ fn lane_maxima<L: Lanes>(l: L, z: [L::F; 4], max: &mut [L::F; 4], i: usize, orde
     }
 }
 
-/// The maxima of patched tiles.
-struct PatchMaxima<'a> {
-    patches: &'a Patches,
+/// Corrects the maxima of edited tiles, from those of the row without edits.
+///
+/// A tile is read again only if an edited logit was its maximum; otherwise the maximum is among what it was
+/// and the edited logits.
+struct EditedMaxima<'a> {
+    view: &'a View<'a>,
+    overlay: &'a Overlay,
     maxima: &'a mut [f32],
 }
 
-impl Kernel for PatchMaxima<'_> {
+impl Kernel for EditedMaxima<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        for tile in self.patches.touched() {
-            let patch = self.patches.get(*tile as usize).expect("touched");
-            self.maxima[*tile as usize] = l.reduce_max(tile_maximum(l, patch, &mut [Mask::MAX; 4])) + 0.0;
+        let mut scratch = EMPTY_TILE;
+        for tile in self.overlay.touched() {
+            let tile = *tile as usize;
+            let mut edited = f32::NEG_INFINITY;
+            let mut was_maximum = false;
+            let (ids, z) = self.overlay.of_tile(tile);
+            for (id, z) in ids.iter().zip(z) {
+                if self.view.allows(*id as usize) {
+                    // NaN never equals, and was no maximum.
+                    was_maximum |= self.view.row.logit(*id as usize).min(f32::MAX) >= self.maxima[tile];
+                    edited = edited.max(*z);
+                }
+            }
+            self.maxima[tile] = if was_maximum {
+                let logits = self.view.tile(l, tile, &mut scratch);
+                l.reduce_max(tile_maximum(l, logits, &mut [Mask::MAX; 4]))
+            } else {
+                self.maxima[tile].max(edited)
+            };
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A row seen tile by tile, as its later stages see it: converted, cleaned, edited and masked on the way.
 //!
-//! Nothing is copied that need not be: a whole f32 tile without edits is handed out where it lies. Edited
-//! tiles are kept as patches; everything else is converted into a scratch tile in the first-level cache.
+//! Nothing is copied that need not be: a whole f32 tile without edits is handed out where it lies. Any other
+//! tile is made in a scratch tile in the first-level cache each time it is visited, which few tiles are.
 
+use gumball_spec::row::clean;
 use gumball_spec::{Row, TILE};
 
 use crate::lanes::{Element, Lanes, WIDTH};
@@ -16,128 +17,80 @@ pub const EMPTY_TILE: Tile = [f32::NEG_INFINITY; TILE];
 /// Mask words per tile.
 pub const MASK_WORDS: usize = TILE / 32;
 
-/// Tiles that edits touched, with all edits applied.
+/// Edited logits, by id: what stands in for the row's own.
 #[derive(Debug, Default)]
-pub struct Patches {
-    /// For each tile of the row, its place in `tiles` plus one, or 0.
-    places: Vec<u32>,
-    /// The tile numbers that have a patch, in order of first touch.
+pub struct Overlay {
+    /// The ids, ascending.
+    pub ids: Vec<u32>,
+    /// Their logits; -inf where banned.
+    pub z: Vec<f32>,
+    /// Where a tile's ids lie; empty ranges but for the tiles in `touched`.
+    ranges: Vec<(u32, u32)>,
     touched: Vec<u32>,
-    tiles: Vec<Tile>,
-    banned: Vec<[u32; MASK_WORDS]>,
 }
 
-impl Patches {
-    /// Forgets all patches and makes room for a row of `tiles` tiles.
-    pub fn reset(&mut self, tiles: usize) {
-        if self.places.len() == tiles {
-            for tile in &self.touched {
-                self.places[*tile as usize] = 0;
-            }
-        } else {
-            self.places.clear();
-            self.places.resize(tiles, 0);
+impl Overlay {
+    /// Forgets all edits.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.z.clear();
+        for tile in self.touched.drain(..) {
+            self.ranges[tile as usize] = (0, 0);
         }
-        self.touched.clear();
     }
 
-    /// Returns the tiles that have a patch.
+    /// Returns whether there is no edit.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Finds each tile's edits, once the ids are complete.
+    pub fn index(&mut self, tiles: usize) {
+        if self.ranges.len() < tiles {
+            self.ranges.resize(tiles, (0, 0));
+        }
+        let mut start = 0;
+        while start < self.ids.len() {
+            let tile = self.ids[start] / TILE as u32;
+            let rest = &self.ids[start..];
+            let count = rest.iter().position(|id| id / TILE as u32 != tile).unwrap_or(rest.len());
+            self.ranges[tile as usize] = (start as u32, (start + count) as u32);
+            self.touched.push(tile);
+            start += count;
+        }
+    }
+
+    /// Returns the tiles that have edits.
     pub fn touched(&self) -> &[u32] {
         &self.touched
     }
 
-    /// Returns whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.touched.is_empty()
-    }
-
-    /// Returns the patch of a tile.
+    /// Returns the edits of a tile: ids and logits.
     #[inline(always)]
-    pub fn get(&self, tile: usize) -> Option<&Tile> {
-        let place = self.places[tile];
-        (place > 0).then(|| &self.tiles[place as usize - 1])
-    }
-
-    /// Returns the patch of a tile and its bans, made from the row at the first touch.
-    pub fn touch(&mut self, row: Row<'_>, tile: usize) -> (&mut Tile, &mut [u32; MASK_WORDS]) {
-        if self.places[tile] == 0 {
-            if self.tiles.len() == self.touched.len() {
-                self.tiles.push(EMPTY_TILE);
-                self.banned.push([0; MASK_WORDS]);
-            }
-            let place = self.touched.len();
-            self.touched.push(tile as u32);
-            self.places[tile] = place as u32 + 1;
-            self.banned[place] = [0; MASK_WORDS];
-            copy_tile(row, tile, &mut self.tiles[place]);
-        }
-        let place = self.places[tile] as usize - 1;
-        (&mut self.tiles[place], &mut self.banned[place])
-    }
-
-    /// Returns the bans of a tile.
-    pub fn banned(&self, tile: usize) -> [u32; MASK_WORDS] {
-        match self.places[tile] {
-            0 => [0; MASK_WORDS],
-            place => self.banned[place as usize - 1],
-        }
-    }
-
-    /// Patches every tile and returns all logits in one piece, tails included.
-    pub fn touch_all(&mut self, row: Row<'_>) -> &mut [f32] {
-        let tiles = self.places.len();
-        if !self.touched.iter().copied().eq(0..tiles as u32) {
-            // The pieces must lie in order; edits that came first are moved along.
-            let mut ordered = vec![EMPTY_TILE; tiles];
-            let mut banned = vec![[0; MASK_WORDS]; tiles];
-            for (tile, (to, bans)) in ordered.iter_mut().zip(&mut banned).enumerate() {
-                *bans = self.banned(tile);
-                match self.get(tile) {
-                    Some(patch) => *to = *patch,
-                    None => copy_tile(row, tile, to),
-                }
-            }
-            (self.tiles, self.banned) = (ordered, banned);
-            self.touched = (0..tiles as u32).collect();
-            self.places = (1..=tiles as u32).collect();
-        }
-        self.tiles[..tiles].as_flattened_mut()
-    }
-}
-
-/// Copies a tile as its logits count: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0.
-fn copy_tile(row: Row<'_>, tile: usize, to: &mut Tile) {
-    fn copy<E: Element>(row: &[E], tile: usize, to: &mut Tile) {
-        let from = &row[tile * TILE..row.len().min((tile + 1) * TILE)];
-        for (to, z) in to.iter_mut().zip(from) {
-            *to = gumball_spec::row::clean(z.to_f32());
-        }
-        to[from.len()..].fill(f32::NEG_INFINITY);
-    }
-    match row {
-        Row::F32(row) => copy(row, tile, to),
-        Row::Bf16(row) => copy(row, tile, to),
-        Row::F16(row) => copy(row, tile, to),
+    pub fn of_tile(&self, tile: usize) -> (&[u32], &[f32]) {
+        let (start, end) = self.ranges[tile];
+        let range = start as usize..end as usize;
+        (&self.ids[range.clone()], &self.z[range])
     }
 }
 
 /// A row with its edits and its mask.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The row as it came.
+    /// The row as it came, or as the caller's hook left it.
     pub row: Row<'a>,
     /// Whether the row may hold NaN or +inf, so that its tiles want cleaning.
     pub odd: bool,
-    /// Edited tiles; their mask is applied already.
-    pub patches: Option<&'a Patches>,
+    /// Edited logits.
+    pub overlay: Option<&'a Overlay>,
     /// Bit `id % 32` of word `id / 32` allows an id; has words for whole tiles.
     pub mask: Option<&'a [u32]>,
 }
 
 impl<'a> View<'a> {
-    /// Returns a row as it came.
+    /// Returns a row without edits.
     pub fn raw(row: Row<'a>) -> Self {
-        Self { row, odd: false, patches: None, mask: None }
+        Self { row, odd: false, overlay: None, mask: None }
     }
 
     /// Returns the number of tiles.
@@ -145,61 +98,72 @@ impl<'a> View<'a> {
         self.row.vocab().div_ceil(TILE)
     }
 
-    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be converted.
+    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
-        if let Some(patch) = self.patches.and_then(|patches| patches.get(tile)) {
-            return patch;
-        }
+        let edits = self.overlay.map(|overlay| overlay.of_tile(tile)).filter(|(ids, _)| !ids.is_empty());
         match self.row {
             Row::F32(row) => {
                 if !self.odd
                     && self.mask.is_none()
+                    && edits.is_none()
                     && let Some(whole) = row[tile * TILE..].first_chunk::<TILE>()
                 {
                     return whole;
                 }
-                self.convert(l, row, tile, scratch);
+                convert(l, row, tile, scratch);
             }
-            Row::Bf16(row) => self.convert(l, row, tile, scratch),
-            Row::F16(row) => self.convert(l, row, tile, scratch),
+            Row::Bf16(row) => convert(l, row, tile, scratch),
+            Row::F16(row) => convert(l, row, tile, scratch),
+        }
+        for (id, z) in edits.iter().flat_map(|(ids, z)| ids.iter().zip(*z)) {
+            scratch[*id as usize % TILE] = *z;
+        }
+        if let Some(mask) = self.mask {
+            apply_mask(l, &mask[tile * MASK_WORDS..], scratch);
         }
         scratch
     }
 
     /// Returns one logit as the later stages see it, but for -0.0.
     pub fn logit(&self, id: usize) -> f32 {
-        if let Some(patch) = self.patches.and_then(|patches| patches.get(id / TILE)) {
-            return patch[id % TILE];
-        }
-        if self.mask.is_some_and(|mask| mask[id / 32] >> (id % 32) & 1 == 0) {
+        if !self.allows(id) {
             return f32::NEG_INFINITY;
         }
-        gumball_spec::row::clean(self.row.logit(id))
-    }
-
-    #[inline(always)]
-    fn convert<L: Lanes, E: Element>(&self, l: L, row: &[E], tile: usize, scratch: &mut Tile) {
-        let from = &row[tile * TILE..];
-        let (lowest, largest) = (l.splat(f32::NEG_INFINITY), l.splat(f32::MAX));
-        let (to, _) = scratch.as_chunks_mut::<WIDTH>();
-        match from.first_chunk::<TILE>() {
-            Some(whole) => {
-                let (from, _) = whole.as_chunks::<WIDTH>();
-                for (i, to) in to.iter_mut().enumerate() {
-                    let z = l.min(l.max(E::load(l, &from[i]), lowest), largest);
-                    l.store(z, to);
-                }
-            }
-            None => {
-                scratch.fill(f32::NEG_INFINITY);
-                for (to, z) in scratch.iter_mut().zip(from) {
-                    *to = gumball_spec::row::clean(z.to_f32());
-                }
+        if let Some(overlay) = self.overlay {
+            let (ids, z) = overlay.of_tile(id / TILE);
+            if let Ok(place) = ids.binary_search(&(id as u32)) {
+                return z[place];
             }
         }
-        if let Some(mask) = self.mask {
-            apply_mask(l, &mask[tile * MASK_WORDS..], scratch);
+        clean(self.row.logit(id))
+    }
+
+    /// Returns whether the mask allows an id.
+    #[inline(always)]
+    pub fn allows(&self, id: usize) -> bool {
+        self.mask.is_none_or(|mask| mask[id / 32] >> (id % 32) & 1 == 1)
+    }
+}
+
+/// Fills a tile with a row's logits as they count, but for -0.0: NaN as -inf, +inf as `f32::MAX`.
+#[inline(always)]
+fn convert<L: Lanes, E: Element>(l: L, row: &[E], tile: usize, scratch: &mut Tile) {
+    let from = &row[tile * TILE..];
+    let (lowest, largest) = (l.splat(f32::NEG_INFINITY), l.splat(f32::MAX));
+    let (to, _) = scratch.as_chunks_mut::<WIDTH>();
+    match from.first_chunk::<TILE>() {
+        Some(whole) => {
+            let (from, _) = whole.as_chunks::<WIDTH>();
+            for (from, to) in from.iter().zip(to) {
+                l.store(l.min(l.max(E::load(l, from), lowest), largest), to);
+            }
+        }
+        None => {
+            scratch.fill(f32::NEG_INFINITY);
+            for (to, z) in scratch.iter_mut().zip(from) {
+                *to = clean(z.to_f32());
+            }
         }
     }
 }
@@ -207,9 +171,36 @@ impl<'a> View<'a> {
 /// Sets the logits that a mask forbids to -inf.
 #[inline(always)]
 pub fn apply_mask<L: Lanes>(l: L, mask: &[u32], tile: &mut Tile) {
-    let (chunks, _) = tile.as_chunks_mut::<WIDTH>();
-    for (i, chunk) in chunks.iter_mut().enumerate() {
-        let bits = (mask[i / 2] >> (16 * (i % 2))) as u16;
-        l.store(l.select(bits, l.load(chunk), l.splat(f32::NEG_INFINITY)), chunk);
+    let lowest = l.splat(f32::NEG_INFINITY);
+    let (pairs, _) = tile.as_chunks_mut::<{ 2 * WIDTH }>();
+    for (pair, word) in pairs.iter_mut().zip(mask) {
+        let (chunks, _) = pair.as_chunks_mut::<WIDTH>();
+        l.store(l.select(*word as u16, l.load(&chunks[0]), lowest), &mut chunks[0]);
+        l.store(l.select((*word >> 16) as u16, l.load(&chunks[1]), lowest), &mut chunks[1]);
     }
 }
+
+/// Calls for every tile whose maximum is at least `low`, above -inf; by sixteen maxima at a time, so that the
+/// many tiles below cost no branch each.
+macro_rules! for_tiles_reaching {
+    ($l:expr, $maxima:expr, $low:expr, |$tile:ident| $body:block) => {{
+        let low = $l.splat($low.max(-f32::MAX));
+        let (chunks, rest) = $maxima.as_chunks::<{ $crate::lanes::WIDTH }>();
+        for group in 0..=chunks.len() {
+            let mut reach = match chunks.get(group) {
+                Some(chunk) => $l.ge($l.load(chunk), low),
+                None => {
+                    let mut padded = [f32::NEG_INFINITY; $crate::lanes::WIDTH];
+                    padded[..rest.len()].copy_from_slice(rest);
+                    $l.ge($l.load(&padded), low)
+                }
+            };
+            while reach != 0 {
+                let $tile = group * $crate::lanes::WIDTH + reach.trailing_zeros() as usize;
+                reach &= reach - 1;
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use for_tiles_reaching;

@@ -143,7 +143,7 @@ impl Workspace {
         self.has_logprobs = params.logprobs.is_some();
 
         self.edits.edit(self.level, row, task, hook);
-        let mut view = View { row, odd: false, patches: self.edits.patches(), mask: self.edits.mask() };
+        let mut view = self.edits.view(row);
         let Survey { first, odd } = survey(self.level, &view, &mut self.maxima);
         view.odd = odd;
         let mut status = self.edits.status(row, odd);

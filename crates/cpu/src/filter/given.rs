@@ -9,7 +9,7 @@ use super::{Buffers, List};
 use crate::Level;
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
-use crate::tiles::{EMPTY_TILE, View};
+use crate::tiles::{EMPTY_TILE, View, for_tiles_reaching};
 
 /// A row that was surveyed.
 #[derive(Clone, Copy, Debug)]
@@ -86,31 +86,34 @@ impl Kernel for Gather<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let low = self.cut.low();
         let least = l.splat(low);
         let mut scratch = EMPTY_TILE;
-        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
-            if *maximum < low || *maximum == f32::NEG_INFINITY {
-                continue;
-            }
+        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             if self.keys.len() > self.limit {
                 return false;
             }
             let logits = self.reader.view.tile(l, tile, &mut scratch);
-            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
-                let z = l.load(chunk);
-                if l.ge(z, least) == 0 {
-                    continue;
-                }
-                let start = (tile * TILE + i * WIDTH) as u32;
-                let mut members = cut.members(l, z, l.add_u(l.iota(), l.splat_u(start)));
-                while members != 0 {
-                    let lane = members.trailing_zeros();
-                    members &= members - 1;
-                    self.keys.push(key(chunk[lane as usize] + 0.0, start + lane));
+            for (i, four) in logits.as_chunks::<{ 4 * WIDTH }>().0.iter().enumerate() {
+                // One branch for four vectors: most hold nothing.
+                let (z, _) = four.as_chunks::<WIDTH>();
+                let reach = [
+                    u64::from(l.ge(l.load(&z[0]), least)),
+                    u64::from(l.ge(l.load(&z[1]), least)),
+                    u64::from(l.ge(l.load(&z[2]), least)),
+                    u64::from(l.ge(l.load(&z[3]), least)),
+                ];
+                let mut reach = reach[0] | reach[1] << 16 | reach[2] << 32 | reach[3] << 48;
+                while reach != 0 {
+                    let lane = reach.trailing_zeros();
+                    reach &= reach - 1;
+                    let key = key(four[lane as usize] + 0.0, (tile * TILE + i * 4 * WIDTH) as u32 + lane);
+                    if self.cut.contains(key) {
+                        self.keys.push(key);
+                    }
                 }
             }
-        }
+        });
         self.keys.len() <= self.limit
     }
 }
@@ -268,17 +271,14 @@ impl Kernel for Largest<'_> {
         let lowest = l.splat(f32::NEG_INFINITY);
         let mut max = lowest;
         let mut scratch = EMPTY_TILE;
-        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
-            if *maximum < low || *maximum == f32::NEG_INFINITY {
-                continue;
-            }
+        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             let logits = self.reader.view.tile(l, tile, &mut scratch);
             for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
                 let z = l.load(chunk);
                 let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
                 max = l.max(l.select(cut.members(l, z, id), z, lowest), max);
             }
-        }
+        });
         l.reduce_max(max) + 0.0
     }
 }

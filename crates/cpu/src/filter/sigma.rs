@@ -6,7 +6,7 @@ use gumball_spec::num::key_logit;
 use super::{Buffers, Given, Reader};
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
-use crate::tiles::EMPTY_TILE;
+use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 
 /// The largest deviation, in units of 2^-12.
 const LARGEST: f32 = 4_194_303.0;
@@ -62,10 +62,7 @@ impl Kernel for Deviations<'_> {
         let (first, zero) = (l.splat(self.first), l.splat_u(0));
         let mut moments = Moments::default();
         let mut scratch = EMPTY_TILE;
-        for (tile, maximum) in self.reader.maxima.iter().enumerate() {
-            if *maximum < low || *maximum == f32::NEG_INFINITY {
-                continue;
-            }
+        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             let logits = self.reader.view.tile(l, tile, &mut scratch);
             let (mut sum, mut squares) = (zero, [zero; 3]);
             for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
@@ -84,7 +81,7 @@ impl Kernel for Deviations<'_> {
             moments.sum += l.sum_u(sum);
             let (low, middle, high) = (l.sum_u(squares[0]), l.sum_u(squares[1]), l.sum_u(squares[2]));
             moments.squares += low + (middle << 16) + (high << 32);
-        }
+        });
         moments
     }
 }

@@ -144,6 +144,10 @@ impl Lanes for Avx2 {
         both!(|a, b| _mm256_mul_ps(a, b))
     }
     #[inline(always)]
+    fn div(self, a: F, b: F) -> F {
+        both!(|a, b| _mm256_div_ps(a, b))
+    }
+    #[inline(always)]
     fn fma(self, a: F, b: F, c: F) -> F {
         both!(|a, b, c| _mm256_fmadd_ps(a, b, c))
     }

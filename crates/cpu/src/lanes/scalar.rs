@@ -111,6 +111,10 @@ impl Lanes for Scalar {
         zip(a, b, |a, b| a * b)
     }
     #[inline(always)]
+    fn div(self, a: F, b: F) -> F {
+        zip(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
     fn fma(self, a: F, b: F, c: F) -> F {
         let mut out = c;
         for i in 0..WIDTH {

@@ -69,6 +69,7 @@ impl Kernel for Check {
         same("add", seed, f(l.add(va, vb)), |i| a[i] + b[i]);
         same("sub", seed, f(l.sub(va, vb)), |i| a[i] - b[i]);
         same("mul", seed, f(l.mul(va, vb)), |i| a[i] * b[i]);
+        same("div", seed, f(l.div(va, vb)), |i| a[i] / b[i]);
         same("fma", seed, f(l.fma(va, vb, vc)), |i| a[i].mul_add(b[i], c[i]));
         same("max", seed, f(l.max(va, vb)), |i| if a[i] > b[i] { a[i] } else { b[i] });
         same("min", seed, f(l.min(va, vb)), |i| if a[i] < b[i] { a[i] } else { b[i] });

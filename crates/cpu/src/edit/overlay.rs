@@ -1,0 +1,71 @@
+//! Merging sorted edits into the overlay, which stays sorted.
+
+use gumball_spec::Row;
+use gumball_spec::row::clean;
+
+use crate::tiles::Overlay;
+
+/// Buffers of a merge.
+#[derive(Debug, Default)]
+pub struct Merge {
+    ids: Vec<u32>,
+    z: Vec<f32>,
+}
+
+/// Returns an edited logit: -inf stays, an infinite result becomes the largest finite one (E1).
+pub fn edited(z: f32, edit: impl FnOnce(f32) -> f32) -> f32 {
+    if z > f32::NEG_INFINITY { edit(z).clamp(-f32::MAX, f32::MAX) } else { z }
+}
+
+impl Merge {
+    /// Subtracts from the logits of ascending ids.
+    pub fn subtract(&mut self, overlay: &mut Overlay, row: Row<'_>, amounts: &[(u32, f32)]) {
+        self.change(overlay, row, amounts, |(id, _)| *id, |(_, amount), z| edited(z, |z| z - amount));
+    }
+
+    /// Adds to the logits of ascending ids.
+    pub fn add(&mut self, overlay: &mut Overlay, row: Row<'_>, amounts: &[(u32, f32)]) {
+        self.change(overlay, row, amounts, |(id, _)| *id, |(_, amount), z| edited(z, |z| z + amount));
+    }
+
+    /// Bans ascending ids.
+    pub fn ban(&mut self, overlay: &mut Overlay, row: Row<'_>, ids: &[u32]) {
+        self.change(overlay, row, ids, |id| *id, |_, _| f32::NEG_INFINITY);
+    }
+
+    /// Changes the logits of ascending ids, taking in those that were not edited yet.
+    fn change<T>(
+        &mut self,
+        overlay: &mut Overlay,
+        row: Row<'_>,
+        edits: &[T],
+        id_of: impl Fn(&T) -> u32,
+        change: impl Fn(&T, f32) -> f32,
+    ) {
+        if edits.is_empty() {
+            return;
+        }
+        self.ids.clear();
+        self.z.clear();
+        let mut from = 0;
+        for edit in edits {
+            let id = id_of(edit);
+            let before = overlay.ids[from..].partition_point(|other| *other < id);
+            self.ids.extend_from_slice(&overlay.ids[from..from + before]);
+            self.z.extend_from_slice(&overlay.z[from..from + before]);
+            from += before;
+            let z = if overlay.ids.get(from) == Some(&id) {
+                from += 1;
+                overlay.z[from - 1]
+            } else {
+                clean(row.logit(id as usize))
+            };
+            self.ids.push(id);
+            self.z.push(change(edit, z) + 0.0);
+        }
+        self.ids.extend_from_slice(&overlay.ids[from..]);
+        self.z.extend_from_slice(&overlay.z[from..]);
+        std::mem::swap(&mut self.ids, &mut overlay.ids);
+        std::mem::swap(&mut self.z, &mut overlay.z);
+    }
+}

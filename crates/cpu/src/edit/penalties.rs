@@ -1,0 +1,96 @@
+//! Repetition, frequency and presence penalty, sixteen distinct ids at a time (rule E2).
+
+use gumball_spec::{Row, Scope};
+
+use crate::Level;
+use crate::history::Entry;
+use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
+use crate::tiles::Overlay;
+use crate::workspace::Task;
+
+/// Adds the penalised ids of a task to an empty overlay.
+pub fn penalties(level: Level, row: Row<'_>, task: &Task<'_>, overlay: &mut Overlay) {
+    let params = task.prepared.params();
+    let (f, p) = (params.frequency_penalty, params.presence_penalty);
+    let repetition = (params.repetition_penalty != 1.0).then_some(params.repetition_scope);
+    let counted = (f != 0.0 || p != 0.0).then_some(params.penalty_scope);
+    if repetition.is_none() && counted.is_none() {
+        return;
+    }
+    // By id, so that those outside the vocabulary come last; they edit nothing (E5).
+    let entries = task.history.entries();
+    let entries = &entries[..entries.partition_point(|entry| (entry.id as usize) < row.vocab())];
+    let r = params.repetition_penalty;
+    match row {
+        Row::F32(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
+        Row::Bf16(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
+        Row::F16(row) => dispatch(level, Penalties { row, entries, repetition, counted, r, f, p, overlay }),
+    }
+}
+
+struct Penalties<'a, E> {
+    row: &'a [E],
+    entries: &'a [Entry],
+    /// What counts as seen, if the repetition penalty is on.
+    repetition: Option<Scope>,
+    /// What frequency and presence count, if one is on.
+    counted: Option<Scope>,
+    r: f32,
+    f: f32,
+    p: f32,
+    overlay: &'a mut Overlay,
+}
+
+impl<E: Element> Kernel for Penalties<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Self { row, entries, overlay, .. } = self;
+        let length = entries.len().next_multiple_of(WIDTH);
+        overlay.ids.resize(length, 0);
+        overlay.z.resize(length, 0.0);
+        let (ids, _) = overlay.ids.as_chunks_mut::<WIDTH>();
+        let (out, _) = overlay.z.as_chunks_mut::<WIDTH>();
+        let (r, f, p) = (l.splat(self.r), l.splat(self.f), l.splat(self.p));
+        let (lowest, zero) = (l.splat(f32::NEG_INFINITY), l.splat(0.0));
+        for ((entries, ids), out) in entries.chunks(WIDTH).zip(ids).zip(out) {
+            let (mut z, mut counts, mut seen) = ([0.0; WIDTH], [0; WIDTH], 0);
+            for (i, entry) in entries.iter().enumerate() {
+                ids[i] = entry.id;
+                z[i] = row[entry.id as usize].to_f32();
+                counts[i] = count(entry, self.counted);
+                seen |= Mask::from(count(entry, self.repetition) > 0) << i;
+            }
+            let z = l.add(l.min(l.max(l.load(&z), lowest), l.splat(f32::MAX)), zero);
+            let changeable = l.gt(z, lowest);
+            let counts = l.load_u(&counts);
+            let any = l.less_u(l.splat_u(0), counts);
+
+            let positive = l.gt(z, zero);
+            let repeated = clamp(l, l.select(positive, l.div(z, r), l.mul(z, r)));
+            let y = l.select(seen, repeated, z);
+            let fewer = clamp(l, l.sub(y, l.mul(f, l.float_of_u64(l.splat_u(0), counts))));
+            let fewer = clamp(l, l.sub(fewer, p));
+            let y = l.select(any, fewer, y);
+            l.store(l.add(l.select(changeable, y, z), zero), out);
+        }
+        overlay.ids.truncate(entries.len());
+        overlay.z.truncate(entries.len());
+    }
+}
+
+#[inline(always)]
+fn clamp<L: Lanes>(l: L, z: L::F) -> L::F {
+    l.max(l.min(z, l.splat(f32::MAX)), l.splat(-f32::MAX))
+}
+
+#[inline(always)]
+fn count(entry: &Entry, scope: Option<Scope>) -> u32 {
+    match scope {
+        None => 0,
+        Some(Scope::Prompt) => entry.prompt,
+        Some(Scope::Output) => entry.output,
+        Some(Scope::Both) => entry.prompt + entry.output,
+    }
+}
