@@ -85,13 +85,32 @@ impl Mass {
 
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
     pub fn weigh(&mut self, level: Level, view: &View<'_>, cut: Cut) -> Total {
-        dispatch(level, Weigh::<false> { view, cut, mass: self });
+        if cut.first == u64::MAX && cut.last as u32 == 0 {
+            dispatch(level, Weigh::<AT_LEAST, false> { view, cut, mass: self });
+        } else {
+            dispatch(level, Weigh::<INSIDE, false> { view, cut, mass: self });
+        }
         self.total()
+    }
+
+    /// Weighs the given set, if that is the whole row; counts every place of its tiles as a token.
+    pub fn weigh_all(&mut self, level: Level, view: &View<'_>) -> u64 {
+        dispatch(level, Weigh::<ALL, false> { view, cut: Cut::ALL, mass: self });
+        self.total().mass
+    }
+
+    /// Returns bounds of the mass of the whole row, if that is the given set, in half the time.
+    pub fn bounds(&self, level: Level, view: &View<'_>) -> (u64, u64) {
+        let rough = dispatch(level, Rough { view, mass: self }) * TWO_POW_43;
+        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest.
+        let tiles = self.maxima.len() as f64 + 1.0;
+        let error = num::ROUGH_ERROR + 1e-5;
+        (((rough * (1.0 - error) - tiles).max(0.0)) as u64, (rough * (1.0 + error) + tiles) as u64)
     }
 
     /// Does the same, and sums what the entropy needs.
     pub fn weigh_with_entropy(&mut self, level: Level, view: &View<'_>, cut: Cut) -> (Total, f32) {
-        dispatch(level, Weigh::<true> { view, cut, mass: self });
+        dispatch(level, Weigh::<INSIDE, true> { view, cut, mass: self });
         let total = self.total();
         (total, self.entropy(total.mass))
     }
@@ -178,20 +197,31 @@ impl Kernel for GivenMaxima<'_> {
     }
 }
 
+/// The unit of a mass, inverted.
+const TWO_POW_43: f64 = (1u64 << 43) as f64;
+
+/// All tokens; places below -inf have no weight.
+const ALL: u8 = 0;
+/// The tokens at or above a logit.
+const AT_LEAST: u8 = 1;
+/// The tokens of a cut.
+const INSIDE: u8 = 2;
+
 /// The sums of a part of the given set, tile by tile.
-struct Weigh<'a, const ENTROPY: bool> {
+struct Weigh<'a, const PART: u8, const ENTROPY: bool> {
     view: &'a View<'a>,
     cut: Cut,
     mass: &'a mut Mass,
 }
 
-impl<const ENTROPY: bool> Kernel for Weigh<'_, ENTROPY> {
+impl<const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, PART, ENTROPY> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let Mass { maxima, sums, s, .. } = self.mass;
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let least = l.splat(low);
         let s = l.splat(*s);
         let mut scratch = EMPTY_TILE;
         for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
@@ -202,17 +232,29 @@ impl<const ENTROPY: bool> Kernel for Weigh<'_, ENTROPY> {
             let m = l.splat(*maximum);
             let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
             let zero = l.splat_u(0);
+            if PART == ALL {
+                sum.count = TILE as u32;
+            }
             // Eight weights of at most 2^28 fit a u32.
             for (half, chunks) in chunks.chunks_exact(8).enumerate() {
                 let mut q_sum = zero;
                 let mut r_sums = [zero; 3];
                 for (i, chunk) in chunks.iter().enumerate() {
                     let z = l.load(chunk);
-                    let place = (tile * TILE + (half * 8 + i) * WIDTH) as u32;
-                    let members = cut.members(l, z, l.add_u(l.iota(), l.splat_u(place)));
-                    sum.count += members.count_ones();
+                    let members = match PART {
+                        ALL => u16::MAX,
+                        AT_LEAST => l.ge(z, least),
+                        _ => {
+                            let place = (tile * TILE + (half * 8 + i) * WIDTH) as u32;
+                            cut.members(l, z, l.add_u(l.iota(), l.splat_u(place)))
+                        }
+                    };
+                    if PART != ALL {
+                        sum.count += members.count_ones();
+                    }
                     let d = l.mul(l.sub(z, m), s);
-                    let q = l.select_u(members, num::weight(l, d), zero);
+                    let q = num::weight(l, d);
+                    let q = if PART == ALL { q } else { l.select_u(members, q, zero) };
                     q_sum = l.add_u(q_sum, q);
                     if ENTROPY {
                         let below = l.min(l.sub(l.splat(0.0), d), l.splat(32.0));
@@ -230,5 +272,37 @@ impl<const ENTROPY: bool> Kernel for Weigh<'_, ENTROPY> {
                 }
             }
         }
+    }
+}
+
+/// The mass of the whole row in units of the first token's weight, to within `num::ROUGH_ERROR`.
+struct Rough<'a> {
+    view: &'a View<'a>,
+    mass: &'a Mass,
+}
+
+impl Kernel for Rough<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f64 {
+        let Mass { maxima, factors, s, .. } = self.mass;
+        let s = l.splat(*s);
+        let mut scratch = EMPTY_TILE;
+        let mut total = 0.0;
+        for (tile, (maximum, factor)) in maxima.iter().zip(factors).enumerate() {
+            if *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            let m = l.splat(*maximum);
+            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
+            let mut sums = [l.splat(0.0); 2];
+            for (i, chunk) in chunks.iter().enumerate() {
+                let weight = num::rough_exp2(l, l.mul(l.sub(l.load(chunk), m), s));
+                sums[i % 2] = l.add(sums[i % 2], weight);
+            }
+            total += f64::from(l.reduce_add(l.add(sums[0], sums[1]))) * f64::from(*factor);
+        }
+        total
     }
 }

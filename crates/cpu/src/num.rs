@@ -33,11 +33,22 @@ pub fn exp2<L: Lanes>(l: L, d: L::F) -> L::F {
 /// rounds to 0 whatever its value.
 #[inline(always)]
 pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
-    let d = l.max(d, l.splat(-40.0));
-    let n = l.round(d);
-    let f = l.sub(d, n);
+    let (n, f) = l.split(d);
     l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
 }
+
+/// `2^d` for `d <= 0`, -inf included, to within [`ROUGH_ERROR`]: for bounds, never for results.
+#[inline(always)]
+pub fn rough_exp2<L: Lanes>(l: L, d: L::F) -> L::F {
+    let (n, f) = l.split(d);
+    l.scale(horner(l, &ROUGH_COEFFICIENTS, 1.0, f), n)
+}
+
+/// Coefficients of a polynomial near `2^f` for `f` in [-0.5, 0.5], lowest power first.
+const ROUGH_COEFFICIENTS: [f32; 4] = [0.999_928_1, 0.693_261, 0.242_611_1, 0.055_171_67];
+
+/// The relative error of [`rough_exp2`], with room for the roundings of its evaluation.
+pub const ROUGH_ERROR: f64 = 1.0e-4;
 
 /// The exponent of positive normal `x`, and its mantissa less 1 (N1).
 #[inline(always)]
@@ -142,6 +153,12 @@ mod tests {
             assert_eq!(f(log2(l, l.load(&x))), x.map(|x| spec::log2(x).to_bits()));
             let d = r.map(|r| if r % 64 == 0 { f32::NEG_INFINITY } else { (r >> 4) as f32 * -5e-7 });
             assert_eq!(f(exp2(l, l.load(&d))), d.map(|d| spec::exp2(d).to_bits()));
+            let mut rough = [0.0; WIDTH];
+            l.store(rough_exp2(l, l.load(&d)), &mut rough);
+            for (rough, d) in rough.into_iter().zip(d) {
+                let error = (f64::from(rough) - f64::from(d).exp2()).abs();
+                assert!(error <= ROUGH_ERROR * f64::from(d).exp2() + 1e-37, "{d}: {error:e}");
+            }
             let weights = d.map(|d| (spec::exp2(d * 0.3) * 268_435_456.0).round_ties_even() as u32);
             assert_eq!(u(weight(l, l.mul(l.load(&d), l.splat(0.3)))), weights);
         }

@@ -17,6 +17,8 @@ mod select;
 mod sigma;
 mod typical;
 
+use std::ops::RangeInclusive;
+
 use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
 use gumball_spec::num::{Tag, log2, philox4x32_10};
 use gumball_spec::survey::{log_mass, scale};
@@ -125,6 +127,9 @@ impl Given {
             Some(range) => buffers.list.give(reader.level, range.clone(), s),
             None => {
                 buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+                if self.cut == Cut::ALL {
+                    return buffers.mass.weigh_all(reader.level, &reader.view);
+                }
                 buffers.mass.weigh(reader.level, &reader.view, self.cut).mass
             }
         }
@@ -147,22 +152,48 @@ impl Given {
 
     /// The shortest prefix of mass `p` (F1).
     fn top_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, s: f32) -> Given {
-        let target = target_mass(p, self.total(reader, buffers, s));
         if let Some(range) = &self.listed {
+            let target = target_mass(p, self.total(reader, buffers, s));
             let kept = buffers.list.reach_in(0..range.len(), target);
             let last = buffers.list.keys[range.start + kept - 1];
             return self.keep(buffers, last);
         }
-        for tokens in NUCLEUS {
-            if self.list_top(reader, buffers, tokens)
-                && let Some(last) = self.reach_in_list(reader, buffers, target)
-            {
-                return Given { listed: Some(0..buffers.list.keys.len()), ..self.clone() }
-                    .keep(buffers, last);
+        // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
+        let whole = self.cut == Cut::ALL;
+        if whole {
+            buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+            let (least, most) = buffers.mass.bounds(reader.level, &reader.view);
+            let targets = target_mass(p, least)..=target_mass(p, most);
+            if let Some(kept) = self.small_nucleus(reader, buffers, targets) {
+                return kept;
             }
+        }
+        let target = target_mass(p, self.total(reader, buffers, s));
+        if let Some(kept) = self.small_nucleus(reader, buffers, target..=target) {
+            return kept;
         }
         let last = self.search(reader, buffers, Goal::Mass(target));
         self.keep(buffers, last)
+    }
+
+    /// Returns the shortest prefix that reaches a mass, if it has few tokens and all of the targets agree on it.
+    /// The given set must be known to the mass.
+    fn small_nucleus(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        targets: RangeInclusive<u64>,
+    ) -> Option<Given> {
+        for tokens in NUCLEUS {
+            if self.list_top(reader, buffers, tokens)
+                && let Some((last, mass)) = self.reach_in_list(reader, buffers, *targets.start())
+            {
+                let listed = Some(0..buffers.list.keys.len());
+                return (mass >= *targets.end())
+                    .then(|| Given { listed, ..self.clone() }.keep(buffers, last));
+            }
+        }
+        None
     }
 
     /// Drops the tokens at or above the threshold but the last of them, if it acts (F4).

@@ -73,15 +73,23 @@ impl Given {
         }
         match goal {
             Goal::Count(count) => between.keys[count - above.count - 1],
-            Goal::Mass(target) => search
-                .walk(reader.level, mass, &between.keys, above.mass, target)
-                .expect("the whole set reaches the goal"),
+            Goal::Mass(target) => {
+                search
+                    .walk(reader.level, mass, &between.keys, above.mass, target)
+                    .expect("the whole set reaches the goal")
+                    .0
+            }
         }
     }
 
-    /// Returns the last key of the shortest prefix of the list that reaches a mass, if it does. The list
-    /// starts with the set's first tokens, and the set must have been weighed last.
-    pub fn reach_in_list(&self, reader: &Reader<'_>, buffers: &mut Buffers, target: u64) -> Option<u64> {
+    /// Returns the last key of the shortest prefix of the list that reaches a mass, if it does, and its mass.
+    /// The list starts with the set's first tokens, and the set must be given to the mass.
+    pub fn reach_in_list(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        target: u64,
+    ) -> Option<(u64, u64)> {
         let Buffers { mass, list, search, .. } = buffers;
         search.base.clear();
         search.base.resize(mass.sums.len(), TileSum::default());
@@ -98,7 +106,7 @@ impl Search {
         keys: &[u64],
         mut reached: u64,
         target: u64,
-    ) -> Option<u64> {
+    ) -> Option<(u64, u64)> {
         self.weights.clear();
         for key in keys {
             self.weights.push(key_logit(*key), mass.maximum(key_id(*key) as usize / TILE));
@@ -111,7 +119,7 @@ impl Search {
             *sum += u64::from(*q);
             reached += factor.mass(*sum);
             if reached >= target {
-                return Some(*key);
+                return Some((*key, reached));
             }
         }
         None

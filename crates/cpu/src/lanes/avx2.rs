@@ -195,6 +195,13 @@ impl Lanes for Avx2 {
         both!(|a, b, m| _mm256_blendv_ps(b, a, m))
     }
     #[inline(always)]
+    fn reduce_add(self, [low, high]: F) -> f32 {
+        let a = have!(_mm256_add_ps(low, high));
+        let a = have!(_mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a)));
+        let a = have!(_mm_add_ps(a, _mm_movehl_ps(a, a)));
+        have!(_mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps::<0b01>(a, a))))
+    }
+    #[inline(always)]
     fn reduce_max(self, [low, high]: F) -> f32 {
         let a = have!(_mm256_max_ps(low, high));
         let a = have!(_mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a)));

@@ -100,6 +100,11 @@ impl Lanes for Avx512 {
         have!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }
     #[inline(always)]
+    fn split(self, a: __m512) -> (__m512, __m512) {
+        // The reduction of an infinity is 0.
+        (self.round(a), have!(_mm512_reduce_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)))
+    }
+    #[inline(always)]
     fn scale(self, a: __m512, n: __m512) -> __m512 {
         have!(_mm512_scalef_ps(a, n))
     }
@@ -126,6 +131,10 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn select(self, mask: Mask, a: __m512, b: __m512) -> __m512 {
         have!(_mm512_mask_blend_ps(mask, b, a))
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: __m512) -> f32 {
+        have!(_mm512_reduce_add_ps(a))
     }
     #[inline(always)]
     fn reduce_max(self, a: __m512) -> f32 {

@@ -53,6 +53,13 @@ pub trait Lanes: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// To the nearest whole number, ties to even.
     fn round(self, a: Self::F) -> Self::F;
+    /// The nearest whole number `n`, ties to even, and `a - n`; at -inf some finite fraction.
+    #[inline(always)]
+    fn split(self, a: Self::F) -> (Self::F, Self::F) {
+        let a = self.max(a, self.splat(-1024.0));
+        let n = self.round(a);
+        (n, self.sub(a, n))
+    }
     /// `a 2^n` for whole `n`, where the result is normal or zero.
     fn scale(self, a: Self::F, n: Self::F) -> Self::F;
     fn ge(self, a: Self::F, b: Self::F) -> Mask;
@@ -67,6 +74,8 @@ pub trait Lanes: Copy {
     }
     /// `a` where the mask is set, else `b`.
     fn select(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F;
+    /// The sum of all lanes, in some order: for bounds, never for results.
+    fn reduce_add(self, a: Self::F) -> f32;
     /// The largest lane; no lane may be NaN.
     fn reduce_max(self, a: Self::F) -> f32;
 

@@ -164,6 +164,10 @@ impl Lanes for Scalar {
         blend(mask, a, b)
     }
     #[inline(always)]
+    fn reduce_add(self, a: F) -> f32 {
+        a.into_iter().sum()
+    }
+    #[inline(always)]
     fn reduce_max(self, a: F) -> f32 {
         a.into_iter().fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
     }

@@ -117,6 +117,13 @@ impl Kernel for Check {
         same("scale", seed, scaled, |i| (f64::from(mantissa[i]) * f64::from(power[i]).exp2()) as f32);
         assert_eq!(f(l.scale(l.load(&mantissa), l.splat(-400.0))), [0.0; WIDTH]);
 
+        let (n, fraction) = l.split(l.load(&power));
+        assert_eq!(f(n), power);
+        assert_eq!(f(fraction), [0.0; WIDTH]);
+        assert!(f(l.split(l.splat(f32::NEG_INFINITY)).1).iter().all(|f| f.is_finite()));
+        let ones = l.reduce_add(l.float_of_int(l.iota()));
+        assert_eq!(ones, 120.0);
+
         let clean = a.map(|a| if a.is_nan() { 0.0 } else { a });
         let largest = clean.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         assert_eq!(l.reduce_max(l.load(&clean)), largest);
