@@ -108,7 +108,9 @@ impl CallerEdit {
     pub fn apply(self, z: &mut [f32]) {
         match self {
             CallerEdit::Write(id, value) => z.iter_mut().skip(id as usize).take(1).for_each(|z| *z = value),
-            CallerEdit::AddToMultiples(of, value) => z.iter_mut().step_by(of as usize).for_each(|z| *z += value),
+            CallerEdit::AddToMultiples(of, value) => {
+                z.iter_mut().step_by(of as usize).for_each(|z| *z += value)
+            }
         }
     }
 }

@@ -184,9 +184,8 @@ fn typical_p(p: &[f64], target: f64) -> Option<Range<usize>> {
         }
         if sum > target {
             let delta = distance(group[0]);
-            let close = |i: usize| {
-                (distance(i) - delta).abs() < bits_slack(p[i].log2()) && p[i] != p[group[0]]
-            };
+            let close =
+                |i: usize| (distance(i) - delta).abs() < bits_slack(p[i].log2()) && p[i] != p[group[0]];
             let kept = |i: &usize| distance(*i) <= delta;
             let undecided = (0..p.len()).any(close);
             return (!undecided)
@@ -233,9 +232,7 @@ pub fn race(z: &[f32], ids: &[usize], t: f64, seed: u64, position: u32, draw: u3
     let best = ids.iter().map(|id| f64::from(z[*id])).fold(f64::NEG_INFINITY, f64::max);
     let mut scores: Vec<(f64, usize)> = ids
         .iter()
-        .map(|id| {
-            ((f64::from(z[*id]) - best) / t - arrival(seed, position, draw, *id as u32).ln(), *id)
-        })
+        .map(|id| ((f64::from(z[*id]) - best) / t - arrival(seed, position, draw, *id as u32).ln(), *id))
         .collect();
     scores.sort_by(|a, b| b.0.total_cmp(&a.0));
     match scores[..] {

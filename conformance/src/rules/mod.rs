@@ -66,6 +66,10 @@ families! {
     prefixes prefix_rules,
     intervals interval_rules,
     chains chain_rules,
+    temperature temperature_rules,
+    race race_rules,
+    logprobs logprob_rules,
+    params params_rules,
 }
 
 /// A test body and the rule it holds.
