@@ -17,8 +17,10 @@ pub mod statistics;
 #[macro_use]
 pub mod rules;
 
-pub mod fuzz;
 pub mod generate;
+
+pub mod fuzz;
+
 pub mod golden;
 
 pub use backend::{Backend, Cpu, Observed, Oracle, by_name};

@@ -70,6 +70,8 @@ families! {
     race race_rules,
     logprobs logprob_rules,
     params params_rules,
+    neighbours neighbour_rules,
+    agreement agreement_rules,
 }
 
 /// A test body and the rule it holds.

@@ -4,9 +4,15 @@
 //! abstains (`None`) where a decision lies within the numbers' error of going the other way; bodies that
 //! use it also count how seldom it does.
 
+mod edits;
+mod race;
+
 use std::ops::Range;
 
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
+
+pub use edits::edits;
+pub use race::{arrival, philox, race, xtc_acts};
 
 /// By how much a cumulated probability may miss its target undecidedly.
 const MASS_SLACK: f64 = 4e-6;
@@ -44,6 +50,15 @@ impl Reference {
         weights.iter().map(|weight| weight / sum).collect()
     }
 
+    /// Returns the logarithms to base 2 of the probabilities of an interval of the order; finite even where a
+    /// probability is too small for f64.
+    fn bits(&self, given: Range<usize>, t: f64) -> Vec<f64> {
+        let y = |id: &usize| (self.z[*id] - self.z[self.order[given.start]]) / t;
+        let sum: f64 = self.order[given.clone()].iter().map(|id| y(id).exp()).sum();
+        let ln_sum = sum.ln();
+        self.order[given.clone()].iter().map(|id| (y(id) - ln_sum) * std::f64::consts::LOG2_E).collect()
+    }
+
     /// Returns the natural log probability of a place in an interval of the order.
     #[must_use]
     pub fn logprob(&self, given: Range<usize>, place: usize, t: f64) -> f64 {
@@ -74,8 +89,7 @@ impl Reference {
     pub fn kept(&self, params: &SamplingParams, t: f64, mu: f32, xtc_acts: bool) -> Option<Range<usize>> {
         let all = 0..self.order.len();
         if params.mirostat.is_some() {
-            let p = self.probabilities(all, t);
-            return at_least(&p.iter().map(|p| p.log2()).collect::<Vec<_>>(), -f64::from(mu)).map(|n| 0..n);
+            return at_least(&self.bits(all, t), -f64::from(mu)).map(|n| 0..n);
         }
         let t = if params.temperature_last { 1.0 } else { t };
         let mut kept = all.clone();
@@ -98,7 +112,7 @@ impl Reference {
         xtc_acts: bool,
     ) -> Option<Range<usize>> {
         let p = self.probabilities(given.clone(), t);
-        let log_p: Vec<f64> = p.iter().map(|p| p.log2()).collect();
+        let log_p = self.bits(given.clone(), t);
         let n = p.len();
         match filter {
             Filter::TopK => Some(0..n.min(params.top_k as usize)),
@@ -121,7 +135,7 @@ impl Reference {
                     .collect();
                 top_n_sigma(&x, params.top_n_sigma.into()).map(|n| 0..n)
             }
-            Filter::TypicalP => typical_p(&p, params.typical_p.into()),
+            Filter::TypicalP => typical_p(&p, &log_p, params.typical_p.into()),
             Filter::Xtc if !xtc_acts => Some(0..n),
             Filter::Xtc => {
                 let threshold = f64::from(params.xtc_threshold).log2();
@@ -170,14 +184,14 @@ fn top_n_sigma(x: &[f64], n: f64) -> Option<usize> {
     (!undecided).then(|| x.iter().filter(|x| **x <= limit).count().max(1))
 }
 
-fn typical_p(p: &[f64], target: f64) -> Option<Range<usize>> {
+fn typical_p(p: &[f64], log_p: &[f64], target: f64) -> Option<Range<usize>> {
     let h = entropy(p);
-    let distance = |i: usize| (-p[i].log2() - h).abs();
+    let distance = |i: usize| (-log_p[i] - h).abs();
     let mut nearest: Vec<usize> = (0..p.len()).collect();
     nearest.sort_by(|a, b| distance(*a).total_cmp(&distance(*b)));
     let mut sum = 0.0;
     // Tokens of one probability have one distance, so they are taken together.
-    for group in nearest.chunk_by(|a, b| p[*a] == p[*b]) {
+    for group in nearest.chunk_by(|a, b| log_p[*a] == log_p[*b]) {
         sum += group.iter().map(|i| p[*i]).sum::<f64>();
         if (sum - target).abs() < MASS_SLACK {
             return None;
@@ -185,7 +199,7 @@ fn typical_p(p: &[f64], target: f64) -> Option<Range<usize>> {
         if sum > target {
             let delta = distance(group[0]);
             let close =
-                |i: usize| (distance(i) - delta).abs() < bits_slack(p[i].log2()) && p[i] != p[group[0]];
+                |i: usize| (distance(i) - delta).abs() < bits_slack(log_p[i]) && log_p[i] != log_p[group[0]];
             let kept = |i: &usize| distance(*i) <= delta;
             let undecided = (0..p.len()).any(close);
             return (!undecided)
@@ -194,57 +208,4 @@ fn typical_p(p: &[f64], target: f64) -> Option<Range<usize>> {
         }
     }
     None
-}
-
-/// Returns the four words of a Philox4x32-10 counter.
-#[must_use]
-pub fn philox(seed: u64, counter: [u32; 4]) -> [u32; 4] {
-    let mut c = counter.map(u128::from);
-    let mut key = [u128::from(seed as u32), u128::from(seed >> 32)];
-    const WORD: u128 = 1 << 32;
-    for _ in 0..10 {
-        let (a, b) = (c[0] * 0xD251_1F53, c[2] * 0xCD9E_8D57);
-        c = [(b / WORD) ^ c[1] ^ key[0], b % WORD, (a / WORD) ^ c[3] ^ key[1], a % WORD];
-        key = [(key[0] + 0x9E37_79B9) % WORD, (key[1] + 0xBB67_AE85) % WORD];
-    }
-    c.map(|word| word as u32)
-}
-
-/// Returns the arrival of a token as an exponential variable of mean 1, in natural units.
-#[must_use]
-pub fn arrival(seed: u64, position: u32, draw: u32, id: u32) -> f64 {
-    let [w0, w1, w2, _] = philox(seed, [id / 256, position, 1, draw]);
-    let u = ((u64::from(w0) << 32) + u64::from(w1)).max(1) as f64 / 2f64.powi(64);
-    // Near 1, 1 - u is all that is left of the word: take it from the integer.
-    let rest = (u64::MAX - ((u64::from(w0) << 32) + u64::from(w1))).max(1) as f64 / 2f64.powi(64);
-    let first = if u < 0.5 { -(-u).ln_1p() } else { -rest.ln() } / 256.0;
-    if w2 >> 24 == id % 256 {
-        return first;
-    }
-    let word = philox(seed, [id / 4, position, 0, draw])[id as usize % 4];
-    let v = (2.0 * f64::from(word) + 1.0) / 2f64.powi(33);
-    first - (-v).ln_1p()
-}
-
-/// Returns the winner of the race among ids, unless the second is too close.
-#[must_use]
-pub fn race(z: &[f32], ids: &[usize], t: f64, seed: u64, position: u32, draw: u32) -> Option<usize> {
-    let best = ids.iter().map(|id| f64::from(z[*id])).fold(f64::NEG_INFINITY, f64::max);
-    let mut scores: Vec<(f64, usize)> = ids
-        .iter()
-        .map(|id| ((f64::from(z[*id]) - best) / t - arrival(seed, position, draw, *id as u32).ln(), *id))
-        .collect();
-    scores.sort_by(|a, b| b.0.total_cmp(&a.0));
-    match scores[..] {
-        [(_, only)] => Some(only),
-        [(first, id), (second, _), ..] => (first - second > 2e-5).then_some(id),
-        [] => None,
-    }
-}
-
-/// Returns XTC's coin.
-#[must_use]
-pub fn xtc_acts(probability: f32, seed: u64, position: u32, draw: u32) -> bool {
-    let word = philox(seed, [0, position, 2, draw])[0];
-    f64::from(word) < (f64::from(probability) * 2f64.powi(32)).ceil()
 }
