@@ -9,6 +9,7 @@ use gumball_spec::logprobs::Logprobs;
 use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::Case;
+use crate::compare;
 
 /// What came out of a row.
 #[derive(Clone, Debug)]
@@ -68,11 +69,14 @@ impl Backend for Oracle {
     }
 }
 
+/// Below this many tokens the CPU lists what it filters; so few that small rows are searched as well.
+const SEARCH_FROM: usize = 3;
+
 /// The CPU at one level. One workspace serves all rows, so that whatever a row leaves behind meets the next.
 #[derive(Debug)]
 pub struct Cpu {
     workspace: Mutex<Workspace>,
-    level: Level,
+    name: String,
 }
 
 impl Cpu {
@@ -81,15 +85,28 @@ impl Cpu {
     /// # Errors
     /// Those of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
-        Ok(Self { workspace: Mutex::new(Workspace::new(level)?), level })
+        Ok(Self { workspace: Mutex::new(Workspace::new(level)?), name: level.to_string() })
+    }
+
+    /// Makes a backend of a level of this machine that searches even short rows, as it does long ones.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    pub fn searching(level: Level) -> Result<Self> {
+        let workspace = Workspace::with_list_limit(level, SEARCH_FROM)?;
+        Ok(Self { workspace: Mutex::new(workspace), name: format!("{level}_searching") })
     }
 }
 
 impl Backend for Cpu {
     fn name(&self) -> String {
-        self.level.to_string()
+        self.name.clone()
     }
 
+    /// Samples twice, without the kept set and with it, which takes other paths to the same end.
+    ///
+    /// # Panics
+    /// If the two differ.
     fn sample(&self, case: &Case) -> Result<Observed> {
         let prepared = Prepared::new(case.params.clone(), case.vocab())?;
         let mut history = History::new(&case.prompt);
@@ -104,33 +121,40 @@ impl Backend for Cpu {
             mask: case.mask.as_deref(),
             forced: case.forced,
         };
-        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = workspace.sample(case.logits.row(), &task, hook)?;
-        let logprobs = workspace.logprobs().cloned();
-        let mut kept = Vec::new();
-        workspace.kept(&mut kept);
-        Ok(Observed {
-            token: chosen.token,
-            status: chosen.status,
-            temperature: chosen.temperature,
-            mu: chosen.mu,
-            kept: Some(kept),
-            logprobs,
-        })
+        let mut pass = |keep_ids| -> Result<Observed> {
+            let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+            let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+            workspace.keep_ids(keep_ids);
+            let chosen = workspace.sample(case.logits.row(), &task, hook)?;
+            Ok(Observed {
+                token: chosen.token,
+                status: chosen.status,
+                temperature: chosen.temperature,
+                mu: chosen.mu,
+                kept: keep_ids.then(|| workspace.kept().to_vec()),
+                logprobs: workspace.logprobs().cloned(),
+            })
+        };
+        let (without, with) = (pass(false)?, pass(true)?);
+        let differences = compare::differences(&without, &with);
+        assert!(
+            differences.is_empty(),
+            "asking for the kept set changes\n{differences}of the case\n{case:?}"
+        );
+        Ok(with)
     }
 }
 
 /// Returns the backends of this machine, the oracle first.
 #[must_use]
 pub fn available() -> Vec<Box<dyn Backend>> {
-    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Oracle)];
-    for level in Level::available() {
-        backends.push(Box::new(Cpu::new(level).expect("the level is available")));
-    }
-    backends
+    NAMES.iter().filter_map(|name| by_name(name).ok()).collect()
 }
+
+/// The names of all backends.
+pub const NAMES: [&str; 7] =
+    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching"];
 
 /// Returns a backend of this machine by its name.
 ///
@@ -138,13 +162,12 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 /// - [`Error::Unknown`] if no backend has the name.
 /// - [`Error::OutOfRange`] if this machine lacks it.
 pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
-    if name == "oracle" {
-        return Ok(Box::new(Oracle));
+    if !NAMES.contains(&name) {
+        return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
     }
-    let level = name.parse().map_err(|_| Error::Unknown {
-        parameter: "backend",
-        name: name.to_owned(),
-        known: format!("oracle, {}", Level::ALL.map(Level::name).join(", ")),
-    })?;
-    Ok(Box::new(Cpu::new(level)?))
+    match name.strip_suffix("_searching") {
+        Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
+        None if name == "oracle" => Ok(Box::new(Oracle)),
+        None => Ok(Box::new(Cpu::new(name.parse()?)?)),
+    }
 }

@@ -4,7 +4,6 @@
 //! (the package in `fuzz/`, apart from the workspace).
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use gumball_cpu::{Entry, History};
 use gumball_spec::edit::edit;
@@ -36,13 +35,21 @@ pub const BODIES: &[Body] = &[
 
 /// Every backend of this machine gives what the oracle gives, for any case.
 pub fn sample_matches_oracle(data: &[u8]) {
-    static BACKENDS: LazyLock<Vec<Box<dyn Backend>>> = LazyLock::new(backend::available);
-    let case = generate::case(data);
-    for backend in BACKENDS.iter().skip(1) {
-        if let Err(text) = compare::against_oracle(&**backend, &case) {
-            panic!("{text}");
-        }
+    hold_to_oracle(&generate::case(data));
+}
+
+/// Holds every backend of this machine to the oracle; a row's buffers stay for the next one.
+fn hold_to_oracle(case: &Case) {
+    thread_local! {
+        static BACKENDS: Vec<Box<dyn Backend>> = backend::available();
     }
+    BACKENDS.with(|backends| {
+        for backend in backends.iter().skip(1) {
+            if let Err(text) = compare::against_oracle(&**backend, case) {
+                panic!("{text}");
+            }
+        }
+    });
 }
 
 /// What the oracle gives makes sense in itself.
@@ -183,15 +190,7 @@ pub fn any_params_are_refused_or_drawn_from(data: &[u8]) {
             assert!(error.to_string().contains(" but must ") || error.to_string().contains(" cannot "))
         }
     }
-    sample_matches_oracle_of(&case);
-}
-
-fn sample_matches_oracle_of(case: &Case) {
-    for backend in backend::available().iter().skip(1) {
-        if let Err(text) = compare::against_oracle(&**backend, case) {
-            panic!("{text}");
-        }
-    }
+    hold_to_oracle(&case);
 }
 
 /// Parameters written as JSON and read again are the same.

@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(oracle, scalar, avx2, avx512);
+backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {
