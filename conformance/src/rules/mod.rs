@@ -72,6 +72,7 @@ families! {
     params params_rules,
     neighbours neighbour_rules,
     agreement agreement_rules,
+    laws law_rules,
 }
 
 /// A test body and the rule it holds.
