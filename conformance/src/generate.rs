@@ -8,7 +8,7 @@ use gumball_spec::{
     Scope,
 };
 
-use crate::case::{CallerEdit, Case, Dtype, Logits};
+use crate::case::{CallerEdit, Case, Dtype, Logits, UNIT};
 use crate::rows::{self, Words};
 
 /// A reader of bytes that never ends.
@@ -144,7 +144,7 @@ fn row(bytes: &mut Bytes<'_>, vocab: usize) -> Logits {
 #[must_use]
 pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     let mut params = SamplingParams {
-        temperature: bytes.of(&[1.0, 0.7, 0.0, 0.01, 2.0, 1.442_695, 1e-31, 1e30, 0.3, 1.0]),
+        temperature: bytes.of(&[1.0, 0.7, 0.0, 0.01, 2.0, UNIT, 1e-31, 1e30, 0.3, 1.0]),
         temperature_last: bytes.seldom(5),
         ..Default::default()
     };

@@ -52,13 +52,13 @@ fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
         z = finite(f64::from(z) - f64::from(params.presence_penalty));
     }
     let dry = &params.dry;
-    if dry.multiplier > 0.0 {
-        if let Some(products) = repeat(history, id, &dry.breakers).checked_sub(dry.allowed_length as usize) {
-            let grow = |power: f32, _| (f64::from(power) * f64::from(dry.base)) as f32;
-            let power = (0..products.min(64)).fold(1.0f32, grow);
-            let penalty = (f64::from(dry.multiplier) * f64::from(power)) as f32;
-            z = finite(f64::from(z) - f64::from(penalty));
-        }
+    if dry.multiplier > 0.0
+        && let Some(products) = repeat(history, id, &dry.breakers).checked_sub(dry.allowed_length as usize)
+    {
+        let grow = |power: f32, _| (f64::from(power) * f64::from(dry.base)) as f32;
+        let power = (0..products.min(64)).fold(1.0f32, grow);
+        let penalty = (f64::from(dry.multiplier) * f64::from(power)) as f32;
+        z = finite(f64::from(z) - f64::from(penalty));
     }
     for (_, bias) in params.logit_bias.iter().filter(|(biased, _)| *biased == id) {
         z = finite(f64::from(z) + f64::from(*bias));

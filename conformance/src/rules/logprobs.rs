@@ -3,10 +3,10 @@
 use gumball_spec::logprobs::TokenLogprob;
 use gumball_spec::{LogprobMode, LogprobsParams, NONE, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, UNIT};
 use crate::reference::Reference;
 use crate::rows;
+use crate::rules::Check;
 
 rules!(logprob_rules:
     L1 raw_speaks_of_the_row_as_it_came,
@@ -93,8 +93,7 @@ fn edited_speaks_of_the_row_after_its_edits(check: &Check<'_>) {
 }
 
 fn tempered_divides_by_the_temperature(check: &Check<'_>) {
-    let params =
-        SamplingParams { temperature: 0.5, top_k: 1, ..asking(LogprobMode::Tempered, 2, &[3]) };
+    let params = SamplingParams { temperature: 0.5, top_k: 1, ..asking(LogprobMode::Tempered, 2, &[3]) };
     let seen = check.sees(&Case::of(&dyadic(), params)).logprobs.expect("asked for");
     // Squares: 16, 4, 1, 1 of 22.
     holds(&seen.top, &[(0, 1, ln(16.0 / 22.0)), (1, 2, ln(4.0 / 22.0))]);
@@ -102,8 +101,7 @@ fn tempered_divides_by_the_temperature(check: &Check<'_>) {
 }
 
 fn processed_speaks_of_the_kept_set(check: &Check<'_>) {
-    let params =
-        SamplingParams { temperature: 0.5, top_k: 2, ..asking(LogprobMode::Processed, 3, &[1, 2]) };
+    let params = SamplingParams { temperature: 0.5, top_k: 2, ..asking(LogprobMode::Processed, 3, &[1, 2]) };
     let seen = check.sees(&Case::of(&dyadic(), params)).logprobs.expect("asked for");
     holds(&seen.top, &[(0, 1, ln(0.8)), (1, 2, ln(0.2)), ABSENT]);
     holds(&seen.ids, &[(1, 2, ln(0.2)), (2, 0, NO)]);

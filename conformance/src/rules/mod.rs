@@ -37,12 +37,13 @@ macro_rules! rules {
     };
 }
 
-/// Declares the families, the registry of their bodies, and the macro that makes a test of each body.
+/// Declares the registry of the families' bodies, and the macro that makes a test of each body.
 macro_rules! families {
-    ($($family:ident $tests:ident),* $(,)?) => {
-        $(pub mod $family;)*
-
-        const FAMILIES: &[&[Rule]] = &[$($family::RULES),*];
+    ($($family:path => $tests:ident),* $(,)?) => {
+        const FAMILIES: &[&[Rule]] = &[$({
+            use $family as family;
+            family::RULES
+        }),*];
 
         families!(@ ($) $($tests)*);
     };
@@ -57,22 +58,33 @@ macro_rules! families {
     };
 }
 
+pub mod edit;
+pub mod survey;
+
+pub mod filter;
+
+pub mod draw;
+
+pub mod logprobs;
+
+pub mod params;
+
 families! {
-    order order_rules,
-    edits edit_rules,
-    dry dry_rules,
-    bans ban_rules,
-    mass mass_rules,
-    prefixes prefix_rules,
-    intervals interval_rules,
-    chains chain_rules,
-    temperature temperature_rules,
-    race race_rules,
-    logprobs logprob_rules,
-    params params_rules,
-    neighbours neighbour_rules,
-    agreement agreement_rules,
-    laws law_rules,
+    edit::penalties => penalty_rules,
+    edit::dry => dry_rules,
+    edit::bans => ban_rules,
+    survey::order => order_rules,
+    survey::mass => mass_rules,
+    filter::temperature => temperature_rules,
+    filter::prefixes => prefix_rules,
+    filter::intervals => interval_rules,
+    filter::chains => chain_rules,
+    filter::agreement => agreement_rules,
+    draw::race => race_rules,
+    draw::laws => law_rules,
+    draw::neighbours => neighbour_rules,
+    logprobs => logprob_rules,
+    params => params_rules,
 }
 
 /// A test body and the rule it holds.

@@ -4,8 +4,8 @@ use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams,
 };
 
-use super::Check;
 use crate::case::Case;
+use crate::rules::Check;
 
 rules!(params_rules:
     L2 a_requested_id_outside_the_vocabulary_is_refused,

@@ -3,9 +3,9 @@
 use gumball_spec::params::MIN_TEMPERATURE;
 use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams, SamplingParams};
 
-use super::Check;
 use crate::case::Case;
 use crate::rows;
+use crate::rules::Check;
 
 rules!(temperature_rules:
     F10 greedy_takes_the_first_token_of_the_order,

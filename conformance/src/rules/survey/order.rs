@@ -3,9 +3,9 @@
 use gumball_spec::{SamplingParams, Status};
 use half::{bf16, f16};
 
-use super::Check;
 use crate::case::{Case, Dtype, Logits};
 use crate::rows;
+use crate::rules::Check;
 
 rules!(order_rules:
     N7 negative_zero_ties_with_zero,

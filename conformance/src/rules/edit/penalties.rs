@@ -5,10 +5,10 @@
 
 use gumball_spec::{SamplingParams, Scope, Status};
 
-use super::Check;
 use crate::case::{CallerEdit, Case};
+use crate::rules::Check;
 
-rules!(edit_rules:
+rules!(penalty_rules:
     E1 a_logit_at_minus_infinity_is_never_changed,
     E1 an_infinite_result_becomes_the_largest_finite_logit,
     E1 a_result_of_minus_zero_becomes_zero,
@@ -51,10 +51,7 @@ fn a_logit_at_minus_infinity_is_never_changed(check: &Check<'_>) {
         logit_bias: vec![(0, 1e30), (1, 1e30)],
         ..neutral()
     };
-    check.keeps(
-        &Case::of(&[f32::NEG_INFINITY, f32::NAN, 0.0], params.clone()).after(&[0, 1], &[0, 1]),
-        &[2],
-    );
+    check.keeps(&Case::of(&[f32::NEG_INFINITY, f32::NAN, 0.0], params.clone()).after(&[0, 1], &[0, 1]), &[2]);
     let none = Case::of(&[f32::NEG_INFINITY, f32::NAN], params).after(&[0, 1], &[0, 1]);
     assert_eq!(check.sees(&none).token, -1);
 }
@@ -96,11 +93,8 @@ fn repetition_acts_once_per_distinct_id(check: &Check<'_>) {
 }
 
 fn repetition_counts_the_scope_it_is_told(check: &Check<'_>) {
-    let halves = [
-        (Scope::Prompt, [true, false]),
-        (Scope::Output, [false, true]),
-        (Scope::Both, [true, true]),
-    ];
+    let halves =
+        [(Scope::Prompt, [true, false]), (Scope::Output, [false, true]), (Scope::Both, [true, true])];
     for (repetition_scope, [prompt, output]) in halves {
         let params = SamplingParams { repetition_penalty: 2.0, repetition_scope, ..neutral() };
         let case = |case| Case { params: params.clone(), ..case };
@@ -119,12 +113,8 @@ fn frequency_rounds_the_product_before_the_difference(check: &Check<'_>) {
 
 fn frequency_and_presence_count_the_scope_they_are_told(check: &Check<'_>) {
     for (penalty_scope, count) in [(Scope::Prompt, 2.0), (Scope::Output, 3.0), (Scope::Both, 5.0)] {
-        let params = SamplingParams {
-            frequency_penalty: 1.0,
-            presence_penalty: 0.5,
-            penalty_scope,
-            ..neutral()
-        };
+        let params =
+            SamplingParams { frequency_penalty: 1.0, presence_penalty: 0.5, penalty_scope, ..neutral() };
         let case = |case: Case| Case { params: params.clone(), ..case }.after(&[1, 1], &[1, 1, 1]);
         makes(check, 9.0, 8.5 - count, case);
     }

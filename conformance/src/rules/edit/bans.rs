@@ -2,8 +2,8 @@
 
 use gumball_spec::{NONE, SamplingParams, Status};
 
-use super::Check;
 use crate::case::Case;
+use crate::rules::Check;
 
 rules!(ban_rules:
     E4 allowed_ids_ban_all_others,
@@ -166,10 +166,10 @@ fn status_reports_only_what_is_allowed(check: &Check<'_>) {
     assert_eq!(status(Case::of(&row, ban(&[2]))), bits(&[Status::NAN]));
     assert_eq!(status(Case::of(&row, ban(&[1, 2]))), 0);
     assert_eq!(status(Case { mask: Some(vec![0b1001]), ..Case::of(&row, neutral()) }), 0);
-    assert_eq!(status(Case { mask: Some(vec![0b0010]), ..Case::of(&row, neutral()) }), bits(&[
-        Status::NAN,
-        Status::EMPTY
-    ]));
+    assert_eq!(
+        status(Case { mask: Some(vec![0b0010]), ..Case::of(&row, neutral()) }),
+        bits(&[Status::NAN, Status::EMPTY])
+    );
     let bias = SamplingParams { logit_bias: vec![(1, f32::NEG_INFINITY), (2, -5.0)], ..neutral() };
     assert_eq!(status(Case::of(&row, bias)), bits(&[Status::INF]));
     // Greedy and filtered rows report the whole row, not what was kept.
@@ -179,7 +179,8 @@ fn status_reports_only_what_is_allowed(check: &Check<'_>) {
 
 fn an_empty_row_yields_none(check: &Check<'_>) {
     for vocab in [1, 255, 256, 257, 1030] {
-        for (z, status) in [(f32::NEG_INFINITY, Status::EMPTY.0), (f32::NAN, Status::EMPTY.0 | Status::NAN.0)] {
+        for (z, status) in [(f32::NEG_INFINITY, Status::EMPTY.0), (f32::NAN, Status::EMPTY.0 | Status::NAN.0)]
+        {
             for temperature in [0.0, 1.0] {
                 let params = SamplingParams { temperature, top_p: 0.5, typical_p: 0.5, ..neutral() };
                 let seen = check.sees(&Case::of(&vec![z; vocab], params));

@@ -4,10 +4,10 @@ use gumball_spec::SamplingParams;
 use gumball_spec::draw::score;
 use gumball_spec::survey::{Given, scale};
 
-use super::Check;
 use crate::case::{Case, UNIT};
 use crate::reference;
 use crate::rows;
+use crate::rules::Check;
 
 rules!(race_rules:
     N8 the_winner_is_that_of_an_f64_race,
@@ -133,7 +133,8 @@ fn ties(check: &Check<'_>, case: &Case, low: u32, high: u32) {
 
 fn tied_scores_go_to_the_smallest_id(check: &Check<'_>) {
     // Found by search: the first arrivals of two of four tiles have the same log2.
-    let found = [(8_546_211, 298, 592), (13_126_408, 133, 704), (13_862_143, 196, 960), (19_105_269, 514, 962)];
+    let found =
+        [(8_546_211, 298, 592), (13_126_408, 133, 704), (13_862_143, 196, 960), (19_105_269, 514, 962)];
     for (position, low, high) in found {
         let case = Case::of(&[0.25; 1024], plain()).at(77, position);
         ties(check, &case, low, high);
@@ -208,7 +209,9 @@ fn rare_winners_are_not_pruned(check: &Check<'_>) {
 
 fn a_forced_token_is_emitted_whatever_is_drawn(check: &Check<'_>) {
     let row = rows::model_like(300, 2);
-    for params in [plain(), SamplingParams { temperature: 0.0, ..plain() }, SamplingParams { top_k: 1, ..plain() }] {
+    for params in
+        [plain(), SamplingParams { temperature: 0.0, ..plain() }, SamplingParams { top_k: 1, ..plain() }]
+    {
         for id in [0, 255, 299] {
             let mut case = Case::of(&row, params.clone());
             let kept = check.kept(&case);

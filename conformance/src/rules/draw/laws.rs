@@ -4,10 +4,10 @@
 
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, UNIT};
 use crate::reference::{Reference, xtc_acts};
 use crate::rows;
+use crate::rules::Check;
 use crate::statistics::{FALSE_ALARM, chi_square};
 
 rules!(law_rules:
@@ -31,7 +31,13 @@ rules!(law_rules:
 const DRAWS: u32 = 50_000;
 
 /// Holds draws at many positions to the probabilities that f64 gives, XTC's coin at each position included.
-fn follows(check: &Check<'_>, row: &[f32], params: SamplingParams, draws: u32, vary: impl Fn(&mut Case, u32)) {
+fn follows(
+    check: &Check<'_>,
+    row: &[f32],
+    params: SamplingParams,
+    draws: u32,
+    vary: impl Fn(&mut Case, u32),
+) {
     let reference = Reference::new(row);
     let t = reference.temperature(&params);
     let law = |acts| {

@@ -1,14 +1,12 @@
 //! Masses and what is taken from them (M1 to M5), seen through cuts, logprobs and temperatures.
 
 use gumball_spec::num::exp2;
-use gumball_spec::{
-    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams,
-};
+use gumball_spec::{DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, UNIT};
 use crate::reference::Reference;
 use crate::rows;
+use crate::rules::Check;
 
 rules!(mass_rules:
     M3 a_million_equal_tokens_have_a_mass_of_2_to_the_63,
@@ -99,8 +97,8 @@ fn the_floor_is_per_tile_and_not_per_token(check: &Check<'_>) {
         .map(|d| (d, (exp2(-d) * 268_435_456.0).round_ties_even() as u64))
         .find(|(_, q)| q * mantissa % 512 >= 256)
         .expect("one of them has a fraction");
-    let mass = (1u64 << 43) + (((1 << 28) + 2 * q) * mantissa >> 9);
-    let by_token = (1u64 << 43) + ((1u64 << 28) * mantissa >> 9) + 2 * (q * mantissa >> 9);
+    let mass = (1u64 << 43) + ((((1 << 28) + 2 * q) * mantissa) >> 9);
+    let by_token = (1u64 << 43) + (((1u64 << 28) * mantissa) >> 9) + 2 * ((q * mantissa) >> 9);
     assert_eq!(mass, by_token + 1);
 
     let mut row = vec![f32::NEG_INFINITY; 1024];

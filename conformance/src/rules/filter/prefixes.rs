@@ -5,8 +5,8 @@
 
 use gumball_spec::SamplingParams;
 
-use super::Check;
 use crate::case::{Case, UNIT};
+use crate::rules::Check;
 
 rules!(prefix_rules:
     F1 top_p_on_a_tie_at_the_cut_keeps_the_lower_id,

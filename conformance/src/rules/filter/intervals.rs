@@ -2,9 +2,9 @@
 
 use gumball_spec::{NONE, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, UNIT};
 use crate::reference::{philox, xtc_acts};
+use crate::rules::Check;
 
 rules!(interval_rules:
     F3 typical_p_keeps_the_tokens_nearest_to_the_entropy,

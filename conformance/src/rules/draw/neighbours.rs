@@ -2,11 +2,11 @@
 
 use gumball_spec::{FilterOrder, LogprobsParams, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, Dtype, Logits};
 use crate::compare::differences;
 use crate::generate;
 use crate::rows::{self, Words};
+use crate::rules::Check;
 
 rules!(neighbour_rules:
     E7 neighbours_of_a_bad_row_are_untouched,

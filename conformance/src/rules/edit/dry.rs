@@ -2,8 +2,8 @@
 
 use gumball_spec::{Dry, SamplingParams};
 
-use super::Check;
 use crate::case::Case;
+use crate::rules::Check;
 
 rules!(dry_rules:
     E3 a_repeat_of_the_allowed_length_costs_the_multiplier,

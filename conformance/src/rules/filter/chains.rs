@@ -1,11 +1,9 @@
 //! Filters together: their order, joint filters, temperature last, mirostat alone (F6, F8, F9, section 2).
 
-use gumball_spec::{
-    Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
-};
+use gumball_spec::{Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams};
 
-use super::Check;
 use crate::case::{Case, UNIT};
+use crate::rules::Check;
 
 rules!(chain_rules:
     M2 filters_act_in_the_order_they_are_listed,

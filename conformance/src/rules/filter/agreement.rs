@@ -5,10 +5,10 @@
 
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, Mirostat, SamplingParams};
 
-use super::Check;
 use crate::case::Case;
 use crate::reference::{Reference, xtc_acts};
 use crate::rows::{self, Words};
+use crate::rules::Check;
 
 rules!(agreement_rules:
     F1 top_p_agrees_with_f64,
