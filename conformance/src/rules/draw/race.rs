@@ -23,6 +23,7 @@ rules!(race_rules:
     D2 a_flat_row_is_drawn_like_any_other,
     D2 rare_winners_are_not_pruned,
     D2 a_forced_token_is_emitted_whatever_is_drawn,
+    N4 both_words_of_a_tiles_arrival_count,
     N4 rare_tokens_are_as_rare_as_they_should_be,
 );
 
@@ -223,6 +224,23 @@ fn a_forced_token_is_emitted_whatever_is_drawn(check: &Check<'_>) {
     // Even a banned one.
     let params = SamplingParams { banned_ids: vec![5], ..plain() };
     check.draws(&Case { forced: Some(5), ..Case::of(&row, params) }, 5);
+}
+
+fn both_words_of_a_tiles_arrival_count(check: &Check<'_>) {
+    // Found by search: the first word of tile 0 is so small, that the second moves the score by more than 2^-12.
+    let (seed, position) = (80, 1_476_073);
+    let [w0, w1, w2, _] = reference::philox(seed, [0, position, 1, 0]);
+    assert!(w0 < 1 << 11 && w1 > 1 << 31, "{w0:x} {w1:x}");
+    let place = w2 >> 24;
+    let even =
+        (reference::arrival(seed, position, 0, place) / reference::arrival(seed, position, 0, 256)).log2();
+    for (by, winner) in [(-1e-4, 256), (1e-4, place)] {
+        let mut row = vec![f32::NEG_INFINITY; 257];
+        row[256] = 0.0;
+        row[place as usize] = (even + by) as f32;
+        let params = SamplingParams { temperature: UNIT, ..plain() };
+        check.draws(&Case::of(&row, params).at(seed, position), winner as i32);
+    }
 }
 
 fn rare_tokens_are_as_rare_as_they_should_be(check: &Check<'_>) {

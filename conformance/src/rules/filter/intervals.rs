@@ -124,13 +124,16 @@ fn xtc_acts_as_its_coin_falls(check: &Check<'_>) {
 fn xtc_compares_its_word_exactly(check: &Check<'_>) {
     // A word below 2^24, so that word 2^-32 and its successor are f32 values.
     let word = |position| philox(9, [0, position, 2, 0])[0];
-    let position = (0..).find(|position| word(*position) < 1 << 23).expect("there is one");
+    let position = (0..).find(|position| word(*position) < 1 << 22).expect("there is one");
     let probability = |word: u32| word as f32 * f32::from_bits((127 - 32) << 23);
     let kept = |word, ids: &[u32]| {
         check.keeps(&Case::of(&DYADIC, xtc(probability(word), 0.2)).at(9, position), ids);
     };
     kept(word(position), &[0, 1, 2, 3]);
     kept(word(position) + 1, &[1, 2, 3]);
+    // Half a word more is rounded up, to a word more.
+    let half = (2 * word(position) + 1) as f32 * f32::from_bits((127 - 33) << 23);
+    check.keeps(&Case::of(&DYADIC, xtc(half, 0.2)).at(9, position), &[1, 2, 3]);
 }
 
 fn xtc_leaves_at_least_one_token(check: &Check<'_>) {

@@ -11,6 +11,7 @@ use crate::rules::Check;
 rules!(prefix_rules:
     F1 top_p_on_a_tie_at_the_cut_keeps_the_lower_id,
     F1 top_p_stops_where_it_reaches_its_target_exactly,
+    F1 top_p_rounds_its_target_up,
     F1 top_p_of_zero_keeps_the_first_token,
     F1 top_p_just_below_one_still_cuts,
     F1 top_p_of_one_removes_nothing,
@@ -69,6 +70,19 @@ fn top_p_stops_where_it_reaches_its_target_exactly(check: &Check<'_>) {
         check.keeps_first(&Case::of(&DYADIC, top_p(p)), count);
         check.keeps_first(&Case::of(&DYADIC, top_p(above(p))), count + 1);
     }
+}
+
+fn top_p_rounds_its_target_up(check: &Check<'_>) {
+    // Z is 2^44 and one unit: half of it is half a unit more than the first token.
+    let mut row = vec![f32::NEG_INFINITY; 512];
+    (row[0], row[1]) = (0.0, 0.0);
+    check.keeps(&Case::of(&row, top_p(0.5)), &[0]);
+    row[300] = -43.0;
+    check.keeps(&Case::of(&row, top_p(0.5)), &[0, 1]);
+    // 2^-10 and half of 2^-32: the first of 1024 tokens is not quite enough.
+    let p = 2f32.powi(-10);
+    check.keeps_first(&Case::of(&[0.0; 1024], top_p(p)), 1);
+    check.keeps_first(&Case::of(&[0.0; 1024], top_p(above(p))), 2);
 }
 
 fn top_p_of_zero_keeps_the_first_token(check: &Check<'_>) {
@@ -218,6 +232,9 @@ fn top_n_sigma_caps_far_logits(check: &Check<'_>) {
     check.keeps_first(&Case::of(&row, sigma(1.0)), 2);
     check.keeps_first(&Case::of(&row, sigma(2.1)), 2);
     check.keeps_first(&Case::of(&row, sigma(2.2)), 3);
+    // 0, 500, 1024: 418.1. Without the cap the far one would take the deviation with it.
+    check.keeps_first(&Case::of(&[0.0, -500.0, -1e30], sigma(1.19)), 1);
+    check.keeps_first(&Case::of(&[0.0, -500.0, -1e30], sigma(1.2)), 2);
     check.keeps_first(&Case::of(&[f32::MAX, -f32::MAX], sigma(1.99)), 1);
     check.keeps_first(&Case::of(&[f32::MAX, -f32::MAX], sigma(2.0)), 2);
 }
