@@ -101,6 +101,10 @@ pub enum CallerEdit {
     Write(u32, f32),
     /// Adds to every id that a number divides.
     AddToMultiples(u32, f32),
+    /// Copies one id's logit to another, if the vocabulary has both.
+    Copy(u32, u32),
+    /// Turns the row round, so that every logit is read.
+    Reverse,
 }
 
 impl CallerEdit {
@@ -108,6 +112,12 @@ impl CallerEdit {
     pub fn apply(self, z: &mut [f32]) {
         match self {
             CallerEdit::Write(id, value) => z.iter_mut().skip(id as usize).take(1).for_each(|z| *z = value),
+            CallerEdit::Copy(from, to) => {
+                if let Some(value) = z.get(from as usize).copied() {
+                    z.iter_mut().skip(to as usize).take(1).for_each(|z| *z = value);
+                }
+            }
+            CallerEdit::Reverse => z.reverse(),
             CallerEdit::AddToMultiples(of, value) => {
                 z.iter_mut().step_by(of as usize).for_each(|z| *z += value)
             }

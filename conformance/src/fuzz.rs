@@ -38,6 +38,11 @@ pub fn sample_matches_oracle(data: &[u8]) {
     hold_to_oracle(&generate::case(data));
 }
 
+/// The same for vocabularies as models have them; slow, for the oracle sorts them.
+pub fn large_sample_matches_oracle(data: &[u8]) {
+    hold_to_oracle(&generate::large_case(data));
+}
+
 /// Holds every backend of this machine to the oracle; a row's buffers stay for the next one.
 fn hold_to_oracle(case: &Case) {
     thread_local! {

@@ -70,15 +70,25 @@ impl Bytes<'_> {
 /// Makes a case; its parameters validate for its row.
 #[must_use]
 pub fn case(data: &[u8]) -> Case {
+    make(data, vocab)
+}
+
+/// Makes a case of a vocabulary as models have it, up to the largest.
+#[must_use]
+pub fn large_case(data: &[u8]) -> Case {
+    make(data, |bytes| bytes.of(&[32_000, 32_001, 49_152, 65_535, 128_256, 151_936, 1 << 20]))
+}
+
+fn make(data: &[u8], vocab: fn(&mut Bytes<'_>) -> usize) -> Case {
     let bytes = &mut Bytes(data);
-    let params_seed = bytes.word();
+    let high_seed = bytes.word();
     let vocab = vocab(bytes);
     let logits = row(bytes, vocab);
     let params = params(bytes, vocab);
     debug_assert_eq!(params.validate(vocab), Ok(()));
     let (prompt, output) = (ids(bytes, vocab), ids(bytes, vocab));
     let mut case = Case::new(logits, params).after(&prompt, &output);
-    case.seed = u64::from(params_seed) << 32 | u64::from(bytes.word());
+    case.seed = u64::from(high_seed) << 32 | u64::from(bytes.word());
     case.position = bytes.of(&[0, 1, 77, u32::MAX]).wrapping_add(u32::from(bytes.byte()));
     case.draw = bytes.of(&[0, 0, 1, u32::MAX]);
     if bytes.seldom(3) {
@@ -91,7 +101,13 @@ pub fn case(data: &[u8]) -> Case {
     if bytes.seldom(8) {
         let value = bytes.of(&[1.0, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30]);
         let id = (bytes.below(65_536) % vocab) as u32;
-        let edits = [CallerEdit::Write(id, value), CallerEdit::AddToMultiples(1 + id % 7, 0.75)];
+        let other = (bytes.below(65_536) % vocab) as u32;
+        let edits = [
+            CallerEdit::Write(id, value),
+            CallerEdit::AddToMultiples(1 + id % 7, 0.75),
+            CallerEdit::Copy(other, id),
+            CallerEdit::Reverse,
+        ];
         case.hook = Some(bytes.of(&edits));
     }
     if bytes.seldom(4) {

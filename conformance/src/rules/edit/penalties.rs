@@ -24,6 +24,7 @@ rules!(penalty_rules:
     E5 ids_outside_the_vocabulary_edit_nothing,
     E6 prompt_and_output_are_one_history,
     E7 the_hook_sees_the_row_after_the_bias_and_before_the_bans,
+    E7 the_hook_reads_what_the_edits_before_it_left,
     E7 what_the_hook_leaves_is_read_as_input_is,
     E2 edits_in_f32_are_never_rounded_back_to_the_rows_type,
 );
@@ -207,6 +208,32 @@ fn the_hook_sees_the_row_after_the_bias_and_before_the_bans(check: &Check<'_>) {
     let mut case = Case::of(&[0.0, 0.0, 0.0], SamplingParams { logit_bias: vec![(0, 1.0)], ..neutral() });
     case.hook = Some(CallerEdit::AddToMultiples(1, -134_217_728.0));
     check.keeps(&case, &[0, 1, 2]);
+}
+
+fn the_hook_reads_what_the_edits_before_it_left(check: &Check<'_>) {
+    // Token 3 gets what the hook reads; token 2 and 4 are the probes around it.
+    let reads = |from, row: [f32; 5], params: SamplingParams, kept: &[u32]| {
+        let hook = Some(CallerEdit::Copy(from, 3));
+        check.keeps(&Case { hook, ..Case::of(&row, params) }.after(&[], &[1]), kept);
+    };
+    let penalised = SamplingParams {
+        repetition_penalty: 2.0,
+        frequency_penalty: 1.0,
+        logit_bias: vec![(1, 0.5), (0, f32::NEG_INFINITY)],
+        ..neutral()
+    };
+    // 6 / 2 - 1 + 0.5.
+    reads(1, [0.0, 6.0, 2.5, 0.0, 2.5], penalised.clone(), &[1, 2, 3, 4]);
+    // A ban by bias shows as the smallest finite logit; it is a ban of that id alone.
+    reads(0, [0.0, 6.0, -f32::MAX, 0.0, -f32::MAX], penalised, &[1, 2, 3, 4]);
+    // Bans come later, and the input was cleaned before.
+    let banned = SamplingParams { banned_ids: vec![0], ..neutral() };
+    reads(0, [7.0, 8.0, 7.0, 0.0, 7.0], banned, &[1, 2, 3, 4]);
+    reads(0, [f32::INFINITY, 8.0, f32::MAX, 0.0, f32::MAX], neutral(), &[0, 2, 3, 4, 1]);
+    reads(0, [f32::NAN, 8.0, 0.0, 0.0, 0.0], neutral(), &[1, 2, 4]);
+    let mut case = Case::of(&[1.0, 2.0, 3.0, f32::NAN], neutral());
+    case.hook = Some(CallerEdit::Reverse);
+    check.keeps(&case, &[1, 2, 3]);
 }
 
 fn what_the_hook_leaves_is_read_as_input_is(check: &Check<'_>) {
