@@ -68,7 +68,7 @@ pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edit
 fn change(z: &mut [f32], id: u32, edit: impl FnOnce(f32) -> f32) {
     if let Some(z) = z.get_mut(id as usize).filter(|z| **z > f32::NEG_INFINITY) {
         let edited = edit(*z);
-        // A bias of -inf is a ban, handled with the bans; here it must not become -f32::MAX.
+        // A bias of -inf is a ban and comes with the bans; until then, to a hook, it shows as -f32::MAX.
         *z = edited.clamp(-f32::MAX, f32::MAX);
     }
 }

@@ -4,6 +4,8 @@
 //! value means stands at its field; ranges are checked by [`SamplingParams::validate`], and peers'
 //! spellings of "off" (top_k 0, -1 or above the vocabulary; top_p 1) are accepted as such.
 
+#[cfg(feature = "serde")]
+mod extended;
 mod names;
 mod validate;
 
@@ -161,8 +163,10 @@ pub struct SamplingParams {
     /// How many tokens to keep; off if below 1 or at least the vocabulary.
     pub top_k: i64,
     /// The mass to keep; off from 1 up.
+    #[cfg_attr(feature = "serde", serde(with = "extended"))]
     pub top_p: f32,
     /// The mass to keep around the entropy; off from 1 up.
+    #[cfg_attr(feature = "serde", serde(with = "extended"))]
     pub typical_p: f32,
     /// The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
     pub min_p: f32,
@@ -193,6 +197,7 @@ pub struct SamplingParams {
     /// Bans every token that would complete an n-gram of this size a second time; 0 is off.
     pub no_repeat_ngram: u32,
     /// Added to logits; distinct ids in the vocabulary, finite or -inf (a ban).
+    #[cfg_attr(feature = "serde", serde(with = "extended::biases"))]
     pub logit_bias: Vec<(u32, f32)>,
     /// If present, all other ids are banned; ids in the vocabulary.
     pub allowed_ids: Option<Vec<u32>>,

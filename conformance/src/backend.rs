@@ -1,0 +1,173 @@
+//! Backends: places where the stages run, behind one interface.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+use gumball_spec::edit::Hook;
+use gumball_spec::logprobs::Logprobs;
+use gumball_spec::{Error, Result, Status, oracle};
+
+use crate::case::Case;
+use crate::compare;
+
+/// What came out of a row.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The token, or [`gumball_spec::NONE`].
+    pub token: i32,
+    /// What the row's data had to say.
+    pub status: Status,
+    /// The temperature in use; 0 if greedy.
+    pub temperature: f32,
+    /// Mirostat's limit after the row.
+    pub mu: f32,
+    /// The kept ids, in order; absent if the backend does not report them.
+    pub kept: Option<Vec<u32>>,
+    /// The logprobs, if they were asked for.
+    pub logprobs: Option<Logprobs>,
+}
+
+/// A place where the stages run.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// Returns its name.
+    fn name(&self) -> String;
+
+    /// Passes one row through all stages.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn sample(&self, case: &Case) -> Result<Observed>;
+
+    /// Passes rows through all stages as one batch.
+    fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
+        cases.iter().map(|case| self.sample(case)).collect()
+    }
+}
+
+/// The definition itself: what every other backend is held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Oracle;
+
+impl Backend for Oracle {
+    fn name(&self) -> String {
+        "oracle".to_owned()
+    }
+
+    fn sample(&self, case: &Case) -> Result<Observed> {
+        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+        let outcome = oracle::sample(case.logits.row(), &case.request(), hook)?;
+        Ok(Observed {
+            token: outcome.token,
+            status: outcome.status,
+            temperature: outcome.temperature,
+            mu: outcome.mu,
+            kept: Some(outcome.kept_ids().to_vec()),
+            logprobs: outcome.logprobs,
+        })
+    }
+}
+
+/// Below this many tokens the CPU lists what it filters; so few that small rows are searched as well.
+const SEARCH_FROM: usize = 3;
+
+/// The CPU at one level. One workspace serves all rows, so that whatever a row leaves behind meets the next.
+#[derive(Debug)]
+pub struct Cpu {
+    workspace: Mutex<Workspace>,
+    name: String,
+}
+
+impl Cpu {
+    /// Makes a backend of a level of this machine.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    pub fn new(level: Level) -> Result<Self> {
+        Ok(Self { workspace: Mutex::new(Workspace::new(level)?), name: level.to_string() })
+    }
+
+    /// Makes a backend of a level of this machine that searches even short rows, as it does long ones.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    pub fn searching(level: Level) -> Result<Self> {
+        let workspace = Workspace::with_list_limit(level, SEARCH_FROM)?;
+        Ok(Self { workspace: Mutex::new(workspace), name: format!("{level}_searching") })
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Samples twice, without the kept set and with it, which takes other paths to the same end.
+    ///
+    /// # Panics
+    /// If the two differ.
+    fn sample(&self, case: &Case) -> Result<Observed> {
+        let prepared = Prepared::new(case.params.clone(), case.vocab())?;
+        let mut history = History::new(&case.prompt);
+        case.output.iter().for_each(|id| history.push(*id));
+        let task = Task {
+            prepared: &prepared,
+            history: &history,
+            seed: case.seed,
+            position: case.position,
+            draw: case.draw,
+            mu: case.mu,
+            mask: case.mask.as_deref(),
+            forced: case.forced,
+        };
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pass = |keep_ids| -> Result<Observed> {
+            let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+            let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
+            workspace.keep_ids(keep_ids);
+            let chosen = workspace.sample(case.logits.row(), &task, hook)?;
+            Ok(Observed {
+                token: chosen.token,
+                status: chosen.status,
+                temperature: chosen.temperature,
+                mu: chosen.mu,
+                kept: keep_ids.then(|| workspace.kept().to_vec()),
+                logprobs: workspace.logprobs().cloned(),
+            })
+        };
+        let (without, with) = (pass(false)?, pass(true)?);
+        let differences = compare::differences(&without, &with);
+        assert!(
+            differences.is_empty(),
+            "asking for the kept set changes\n{differences}of the case\n{case:?}"
+        );
+        Ok(with)
+    }
+}
+
+/// Returns the backends of this machine, the oracle first.
+#[must_use]
+pub fn available() -> Vec<Box<dyn Backend>> {
+    NAMES.iter().filter_map(|name| by_name(name).ok()).collect()
+}
+
+/// The names of all backends.
+pub const NAMES: [&str; 7] =
+    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching"];
+
+/// Returns a backend of this machine by its name.
+///
+/// # Errors
+/// - [`Error::Unknown`] if no backend has the name.
+/// - [`Error::OutOfRange`] if this machine lacks it.
+pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
+    if !NAMES.contains(&name) {
+        return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
+    }
+    match name.strip_suffix("_searching") {
+        Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
+        None if name == "oracle" => Ok(Box::new(Oracle)),
+        None => Ok(Box::new(Cpu::new(name.parse()?)?)),
+    }
+}

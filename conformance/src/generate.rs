@@ -1,0 +1,316 @@
+//! Cases from bytes: any parameters in any combination that validates, and hostile rows.
+//!
+//! Every choice eats bytes in a fixed order, and bytes that have run out read as zero, which chooses the
+//! tamest: so cutting the input short, or zeroing it, makes a case simpler.
+
+use gumball_spec::{
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
+    Scope,
+};
+
+use crate::case::{CallerEdit, Case, Dtype, Logits, UNIT};
+use crate::rows::{self, Words};
+
+/// A reader of bytes that never ends.
+#[derive(Clone, Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    /// Returns the next byte; 0 after the end.
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// Returns the next four bytes as a word.
+    pub fn word(&mut self) -> u32 {
+        u32::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// Returns a number in `0..n`, for n up to 65536; 0 for a byte of 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        let value = if n <= 256 { usize::from(self.byte()) } else { (self.word() & 0xFFFF) as usize };
+        value % n
+    }
+
+    /// Returns one of some values, the first for a byte of 0.
+    pub fn of<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())].clone()
+    }
+
+    /// Returns true for one byte in `n`.
+    pub fn seldom(&mut self, n: u8) -> bool {
+        self.byte() % n == n - 1
+    }
+
+    /// Returns a fraction in 0..=1, coarse or fine.
+    pub fn fraction(&mut self) -> f32 {
+        match self.byte() % 4 {
+            0 => f32::from(self.byte()) / 255.0,
+            1 => (self.word() >> 8) as f32 / 16_777_216.0,
+            2 => 1.0 - (self.word() >> 20) as f32 / 16_777_216.0,
+            _ => f32::from_bits(self.word() % 0x3F80_0001),
+        }
+    }
+
+    /// Returns any finite number, mostly of ordinary size.
+    pub fn number(&mut self) -> f32 {
+        let coarse = f32::from(i16::from_le_bytes([self.byte(), self.byte()]));
+        match self.byte() % 6 {
+            0 | 1 => coarse / 256.0,
+            2 => coarse / 65_536.0,
+            3 => coarse,
+            4 => coarse * 1e34,
+            _ => Some(f32::from_bits(self.word())).filter(|x| x.is_finite()).unwrap_or(0.5),
+        }
+    }
+}
+
+/// Makes a case; its parameters validate for its row.
+#[must_use]
+pub fn case(data: &[u8]) -> Case {
+    make(data, vocab)
+}
+
+/// Makes a case of a vocabulary as models have it, up to the largest.
+#[must_use]
+pub fn large_case(data: &[u8]) -> Case {
+    make(data, |bytes| bytes.of(&[32_000, 32_001, 49_152, 65_535, 128_256, 151_936, 1 << 20]))
+}
+
+fn make(data: &[u8], vocab: fn(&mut Bytes<'_>) -> usize) -> Case {
+    let bytes = &mut Bytes(data);
+    let high_seed = bytes.word();
+    let vocab = vocab(bytes);
+    let logits = row(bytes, vocab);
+    let params = params(bytes, vocab);
+    debug_assert_eq!(params.validate(vocab), Ok(()));
+    let (prompt, output) = (ids(bytes, vocab), ids(bytes, vocab));
+    let mut case = Case::new(logits, params).after(&prompt, &output);
+    case.seed = u64::from(high_seed) << 32 | u64::from(bytes.word());
+    case.position = bytes.of(&[0, 1, 77, u32::MAX]).wrapping_add(u32::from(bytes.byte()));
+    case.draw = bytes.of(&[0, 0, 1, u32::MAX]);
+    if bytes.seldom(3) {
+        case.mu = bytes.of(&[0.5, 2.0, 7.0, -1.0, 30.0, 1e30]);
+    }
+    case.mask = mask(bytes, vocab);
+    if bytes.seldom(8) {
+        case.forced = Some((bytes.below(65_536) % vocab) as u32);
+    }
+    if bytes.seldom(8) {
+        let value = bytes.of(&[1.0, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30]);
+        let id = (bytes.below(65_536) % vocab) as u32;
+        let other = (bytes.below(65_536) % vocab) as u32;
+        let edits = [
+            CallerEdit::Write(id, value),
+            CallerEdit::AddToMultiples(1 + id % 7, 0.75),
+            CallerEdit::Copy(other, id),
+            CallerEdit::Reverse,
+        ];
+        case.hook = Some(bytes.of(&edits));
+    }
+    if bytes.seldom(4) {
+        case.logits = case.logits.placed(bytes.below(40));
+    }
+    case
+}
+
+fn vocab(bytes: &mut Bytes<'_>) -> usize {
+    match bytes.byte() {
+        0..100 => bytes.of(&[1, 2, 3, 7, 16, 31, 33, 64]),
+        100..180 => bytes.of(&[255, 256, 257, 511, 512, 513, 767, 1023, 1024, 1025]),
+        180..254 => 1 + bytes.below(1030),
+        _ => 1 + bytes.below(5000),
+    }
+}
+
+fn row(bytes: &mut Bytes<'_>, vocab: usize) -> Logits {
+    let dtype = bytes.of(&Dtype::ALL);
+    let kind = bytes.byte() % 12;
+    let seed = u64::from(bytes.word());
+    let mut words = Words(seed);
+    let mut row: Vec<f32> = match kind {
+        0 => vec![bytes.number(); vocab],
+        1 | 2 => rows::model_like(vocab, seed),
+        3 => rows::bell(vocab, f32::from(bytes.byte()) / 16.0, seed),
+        4 => rows::grid(vocab, 0.25, 1 + bytes.below(40), seed),
+        5 => rows::bell(vocab, 1e-6, seed),
+        6 => rows::bell(vocab, 1e-41, seed),
+        7 => rows::bell(vocab, 1e30, seed),
+        8 => (0..vocab).map(|_| f32::from_bits(words.word() as u32)).collect(),
+        9 => (0..vocab).map(|id| -(id as f32) * 0.37).collect(),
+        10 => (0..vocab).map(|_| bytes.number()).collect(),
+        // Most of the mass in many small weights.
+        _ => (0..vocab).map(|id| if id == vocab / 2 { 0.0 } else { -10.0 - words.fraction() }).collect(),
+    };
+    for _ in 0..bytes.byte() % 8 {
+        let id = bytes.below(65_536) % vocab;
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -f32::MAX, -0.0, 1e-45, 30.0];
+        row[id] = bytes.of(&odd);
+    }
+    if bytes.seldom(16) {
+        let from = bytes.below(65_536) % vocab;
+        row[from..].fill(f32::NEG_INFINITY);
+    }
+    Logits::new(dtype, &row)
+}
+
+/// Makes parameters that validate for a vocabulary.
+#[must_use]
+pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
+    let mut params = SamplingParams {
+        temperature: bytes.of(&[1.0, 0.7, 0.0, 0.01, 2.0, UNIT, 1e-31, 1e30, 0.3, 1.0]),
+        temperature_last: bytes.seldom(5),
+        ..Default::default()
+    };
+    if bytes.seldom(6) {
+        let min = bytes.of(&[0.5, 0.0, 1.0, 1e-3]);
+        let max = min + bytes.of(&[0.0, 1.0, 0.25, 1e20]);
+        let exponent = bytes.of(&[1.0, 0.5, 2.0, 65_536.0, 1e-3]);
+        params.dynamic_temperature = Some(DynamicTemperature { min, max, exponent });
+    }
+    if bytes.seldom(8) {
+        let mu = bytes.of(&[None, Some(3.0), Some(-2.0)]);
+        let (tau, eta) = (bytes.of(&[5.0, 0.1, 65_536.0]), bytes.of(&[0.1, 0.0, 65_536.0]));
+        params.mirostat = Some(Mirostat { tau, eta, mu });
+    } else {
+        filters(bytes, &mut params, vocab);
+    }
+    penalties(bytes, &mut params);
+    lists(bytes, &mut params, vocab);
+    if bytes.seldom(2) {
+        let mode = bytes.of(&LogprobMode::ALL);
+        let top_n = bytes.of(&[0, 1, 5, 20, 300, 2000]);
+        params.logprobs = Some(LogprobsParams { mode, top_n, ids: vocab_ids(bytes, vocab, 5) });
+    }
+    params
+}
+
+fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
+    let on = bytes.byte() & bytes.of(&[0, 0xFF, 0b0000_1110, 0x55]);
+    if on & 1 != 0 {
+        params.top_n_sigma = bytes.of(&[1.0, 0.5, 2.0, 3.0, 1e-20, 1e20]);
+    }
+    if on & 2 != 0 {
+        params.top_k = bytes.of(&[1, 2, 5, 40, 256, vocab as i64 / 2, vocab as i64 - 1, 1 << 40]);
+    }
+    if on & 4 != 0 {
+        params.typical_p = bytes.fraction();
+    }
+    if on & 8 != 0 {
+        params.top_p = bytes.fraction();
+    }
+    if on & 16 != 0 {
+        params.min_p = bytes.fraction();
+    }
+    if on & 32 != 0 {
+        params.epsilon_cutoff = bytes.fraction();
+    }
+    if on & 64 != 0 {
+        params.eta_cutoff = bytes.fraction();
+    }
+    if on & 128 != 0 {
+        params.xtc_probability = bytes.of(&[1.0, 0.5, 0.01]);
+        params.xtc_threshold = bytes.fraction().max(f32::from_bits(1));
+    }
+    match bytes.byte() % 4 {
+        0 | 1 => {}
+        2 => params.order = FilterOrder::Joint,
+        _ => {
+            let mut list = Filter::ALL.to_vec();
+            (1..8).for_each(|i| list.swap(i, bytes.below(i + 1)));
+            let named = list.into_iter().filter(|filter| params.is_on(*filter, vocab) || bytes.seldom(2));
+            params.order = FilterOrder::List(named.collect());
+        }
+    }
+}
+
+fn penalties(bytes: &mut Bytes<'_>, params: &mut SamplingParams) {
+    let on = bytes.byte() & bytes.of(&[0, 0xFF, 0x0F]);
+    if on & 1 != 0 {
+        params.repetition_penalty = bytes.of(&[1.1, 2.0, 0.5, 65_536.0, 1e-40]);
+        params.repetition_scope = bytes.of(&Scope::ALL);
+    }
+    if on & 2 != 0 {
+        params.frequency_penalty = bytes.of(&[0.1, -0.5, 65_536.0, 1e-40]);
+        params.penalty_scope = bytes.of(&Scope::ALL);
+    }
+    if on & 4 != 0 {
+        params.presence_penalty = bytes.of(&[0.3, -1.5, -65_536.0]);
+        params.penalty_scope = bytes.of(&Scope::ALL);
+    }
+    if on & 8 != 0 {
+        params.dry = Dry {
+            multiplier: bytes.of(&[0.8, 65_536.0, 1e-30]),
+            base: bytes.of(&[1.75, 1.0, 65_536.0]),
+            allowed_length: bytes.of(&[2, 1, 3, 10, u32::MAX]),
+            breakers: (0..bytes.byte() % 3).map(|_| u32::from(bytes.byte() % 8)).collect(),
+        };
+    }
+    if on & 16 != 0 {
+        params.no_repeat_ngram = bytes.of(&[2, 1, 3, 5, u32::MAX]);
+    }
+    if on & 32 != 0 {
+        params.min_tokens = bytes.of(&[3, 1, 1000]);
+        params.stop_ids = (0..bytes.byte() % 4).map(|_| u32::from(bytes.byte())).collect();
+    }
+}
+
+fn lists(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
+    let on = bytes.byte() & bytes.of(&[0, 0xFF, 0x0F]);
+    if on & 1 != 0 {
+        let mut ids = vocab_ids(bytes, vocab, 12);
+        ids.sort_unstable();
+        ids.dedup();
+        let bias = |bytes: &mut Bytes<'_>| {
+            if bytes.seldom(5) { f32::NEG_INFINITY } else { bytes.number() }
+        };
+        params.logit_bias = ids.into_iter().map(|id| (id, bias(bytes))).collect();
+    }
+    if on & 2 != 0 {
+        params.banned_ids = vocab_ids(bytes, vocab, 8);
+    }
+    if on & 4 != 0 {
+        params.bad_words = (0..bytes.byte() % 4)
+            .map(|_| (0..1 + bytes.byte() % 3).map(|_| u32::from(bytes.byte() % 8)).collect())
+            .collect();
+    }
+    if on & 16 != 0 {
+        params.allowed_ids = Some(vocab_ids(bytes, vocab, 40));
+    }
+}
+
+fn vocab_ids(bytes: &mut Bytes<'_>, vocab: usize, at_most: u8) -> Vec<u32> {
+    (0..bytes.byte() % (at_most + 1)).map(|_| (bytes.below(65_536) % vocab) as u32).collect()
+}
+
+/// Makes a history: few ids, so that it repeats, some of them outside the vocabulary.
+fn ids(bytes: &mut Bytes<'_>, vocab: usize) -> Vec<u32> {
+    let len = bytes.of(&[0, 1, 3, 8, 20, 60, 300]);
+    let (seed, distinct) = (u64::from(bytes.byte()), 1 + bytes.below(8));
+    let mut words = Words(seed);
+    let odd = |words: &mut Words| [vocab as u32, u32::MAX, 1 << 20, vocab as u32 - 1][words.below(4)];
+    (0..len)
+        .map(|_| if words.below(16) == 0 { odd(&mut words) } else { words.below(distinct) as u32 })
+        .collect()
+}
+
+fn mask(bytes: &mut Bytes<'_>, vocab: usize) -> Option<Vec<u32>> {
+    let mut words = Words(u64::from(bytes.byte()));
+    let len = vocab.div_ceil(32);
+    match bytes.byte() % 16 {
+        0..10 => None,
+        10 => Some(vec![u32::MAX; len]),
+        11 => Some((0..len).map(|_| words.word() as u32).collect()),
+        12 => Some((0..len / 2).map(|_| words.word() as u32).collect()),
+        13 => {
+            let mut mask = vec![0; len];
+            let id = words.below(vocab);
+            mask[id / 32] = 1 << (id % 32);
+            Some(mask)
+        }
+        14 => Some((0..len + 3).map(|_| (words.word() & words.word() & words.word()) as u32).collect()),
+        _ => Some(vec![0; words.below(len + 1)]),
+    }
+}

@@ -1,0 +1,98 @@
+//! Edits the long way round: for each id of the vocabulary, each rule over the whole history, each operation
+//! in f64 and rounded to f32 (which is one rounding: f64 holds any sum, product or quotient of two f32 to more
+//! than twice their precision).
+
+use gumball_spec::Scope;
+
+use crate::case::Case;
+
+/// Returns the edited logits of a case without a hook.
+#[must_use]
+pub fn edits(case: &Case) -> Vec<f32> {
+    let history = [&case.prompt[..], &case.output[..]].concat();
+    (0..case.vocab() as u32)
+        .map(|id| {
+            if banned(case, &history, id) {
+                return f32::NEG_INFINITY;
+            }
+            let z = case.logits.row().logit(id as usize);
+            if z.is_nan() || z == f32::NEG_INFINITY {
+                return f32::NEG_INFINITY;
+            }
+            let z = penalised(case, &history, id, finite(z.into()));
+            if z == 0.0 { 0.0 } else { z }
+        })
+        .collect()
+}
+
+/// Rounds to f32, an infinite result to the largest finite number.
+fn finite(z: f64) -> f32 {
+    (z as f32).clamp(-f32::MAX, f32::MAX)
+}
+
+fn count(case: &Case, scope: Scope, id: u32) -> u32 {
+    let of = |ids: &[u32]| ids.iter().filter(|other| **other == id).count() as u32;
+    match scope {
+        Scope::Prompt => of(&case.prompt),
+        Scope::Output => of(&case.output),
+        Scope::Both => of(&case.prompt) + of(&case.output),
+    }
+}
+
+fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
+    let params = &case.params;
+    if count(case, params.repetition_scope, id) > 0 {
+        let r = f64::from(params.repetition_penalty);
+        z = finite(if z > 0.0 { f64::from(z) / r } else { f64::from(z) * r });
+    }
+    let occurrences = count(case, params.penalty_scope, id);
+    if occurrences > 0 {
+        let product = (f64::from(params.frequency_penalty) * f64::from(occurrences)) as f32;
+        z = finite(f64::from(z) - f64::from(product));
+        z = finite(f64::from(z) - f64::from(params.presence_penalty));
+    }
+    let dry = &params.dry;
+    if dry.multiplier > 0.0
+        && let Some(products) = repeat(history, id, &dry.breakers).checked_sub(dry.allowed_length as usize)
+    {
+        let grow = |power: f32, _| (f64::from(power) * f64::from(dry.base)) as f32;
+        let power = (0..products.min(64)).fold(1.0f32, grow);
+        let penalty = (f64::from(dry.multiplier) * f64::from(power)) as f32;
+        z = finite(f64::from(z) - f64::from(penalty));
+    }
+    for (_, bias) in params.logit_bias.iter().filter(|(biased, _)| *biased == id) {
+        z = finite(f64::from(z) + f64::from(*bias));
+    }
+    z
+}
+
+/// Returns the longest repeat that an id would continue: tried from the longest down, by comparing slices.
+fn repeat(history: &[u32], id: u32, breakers: &[u32]) -> usize {
+    let n = history.len();
+    let continues = |len: usize| {
+        let tail = &history[n - len..];
+        let unbroken = tail.iter().all(|id| !breakers.contains(id));
+        unbroken && (len..n).any(|j| history[j] == id && history[j - len..j] == *tail)
+    };
+    (1..n).rev().find(|len| continues(*len)).unwrap_or(0)
+}
+
+fn banned(case: &Case, history: &[u32], id: u32) -> bool {
+    let params = &case.params;
+    let completes = |word: &[u32]| {
+        let (last, before) = word.split_last().expect("not empty");
+        *last == id && history.len() >= before.len() && history[history.len() - before.len()..] == *before
+    };
+    let n = params.no_repeat_ngram as usize;
+    let masked = |mask: &Vec<u32>| {
+        let word = mask.get(id as usize / 32).copied().unwrap_or(0);
+        word & 1 << (id % 32) == 0
+    };
+    params.allowed_ids.as_ref().is_some_and(|ids| !ids.contains(&id))
+        || params.banned_ids.contains(&id)
+        || params.logit_bias.contains(&(id, f32::NEG_INFINITY))
+        || params.bad_words.iter().any(|word| completes(word))
+        || n > 0 && history.len() >= n && history.windows(n).any(completes)
+        || params.stop_ids.contains(&id) && case.output.len() < params.min_tokens as usize
+        || case.mask.as_ref().is_some_and(masked)
+}

@@ -1,0 +1,156 @@
+//! Random rows against the f64 reference, filter by filter and in chains (F1 to F9, M1 to M5).
+//!
+//! The reference abstains where a decision is too close for it; how often is held as well, so that these
+//! bodies cannot pass by abstaining.
+
+use gumball_spec::{DynamicTemperature, Filter, FilterOrder, Mirostat, SamplingParams};
+
+use crate::case::Case;
+use crate::reference::{Reference, xtc_acts};
+use crate::rows::{self, Words};
+use crate::rules::Check;
+
+rules!(agreement_rules:
+    F1 top_p_agrees_with_f64,
+    F2 min_p_agrees_with_f64,
+    F2 epsilon_agrees_with_f64,
+    F2 eta_agrees_with_f64,
+    F3 typical_p_agrees_with_f64,
+    F4 xtc_agrees_with_f64,
+    F5 top_n_sigma_agrees_with_f64,
+    F6 mirostat_agrees_with_f64,
+    F7 dynamic_temperature_agrees_with_f64,
+    F8 temperature_last_agrees_with_f64,
+    M2 chains_agree_with_f64,
+    F9 joint_filters_agree_with_f64,
+);
+
+/// Holds many random rows under random parameters to the reference; at most a share of `seldom` may be
+/// abstained from.
+fn agrees(check: &Check<'_>, seldom: f64, params: impl Fn(&mut Words) -> SamplingParams) {
+    const ROWS: u64 = 80;
+    let mut abstained = 0;
+    for seed in 0..ROWS {
+        let mut words = Words(seed);
+        let vocab = [2, 5, 40, 255, 257, 700, 1030][words.below(7)];
+        let row = match seed % 4 {
+            0 | 1 => rows::model_like(vocab, seed),
+            2 => rows::bell(vocab, 0.2 + 4.0 * words.fraction(), seed),
+            _ => rows::grid(vocab, 0.5, 12, seed),
+        };
+        let params = params(&mut words);
+        let mu = 1.0 + 8.0 * words.fraction();
+        let case = Case { mu, ..Case::of(&row, params) }.at(seed, seed as u32);
+        let reference = Reference::new(&row);
+        let t = reference.temperature(&case.params);
+        let seen = check.sees(&case);
+        assert!((f64::from(seen.temperature) / t - 1.0).abs() < 1e-5, "{} for {t}", seen.temperature);
+        // From here on in the numbers the filters saw.
+        let t = f64::from(seen.temperature);
+        let acts = xtc_acts(case.params.xtc_probability, case.seed, case.position, case.draw);
+        match reference.kept(&case.params, t, mu, acts) {
+            Some(kept) => {
+                let ids: Vec<u32> = reference.order[kept].iter().map(|id| *id as u32).collect();
+                check.keeps(&case, &ids);
+            }
+            None => abstained += 1,
+        }
+    }
+    assert!(abstained as f64 <= seldom * ROWS as f64, "{abstained} of {ROWS} are too close");
+}
+
+fn at(words: &mut Words) -> SamplingParams {
+    SamplingParams { temperature: 0.3 + 1.5 * words.fraction(), ..Default::default() }
+}
+
+/// Returns a small probability, spread over seven octaves.
+fn small(words: &mut Words) -> f32 {
+    (0.05 + 0.9 * words.fraction()) / (1 << words.below(7)) as f32
+}
+
+fn top_p_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { top_p: 0.01 + 0.98 * words.fraction(), ..at(words) });
+}
+
+fn min_p_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { min_p: small(words), ..at(words) });
+}
+
+fn epsilon_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { epsilon_cutoff: small(words) / 16.0, ..at(words) });
+}
+
+fn eta_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| SamplingParams { eta_cutoff: small(words) / 8.0, ..at(words) });
+}
+
+fn typical_p_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.15, |words| SamplingParams { typical_p: 0.01 + 0.98 * words.fraction(), ..at(words) });
+}
+
+fn xtc(words: &mut Words) -> SamplingParams {
+    let params = at(words);
+    SamplingParams { xtc_probability: 0.3 + 0.7 * words.fraction(), xtc_threshold: small(words), ..params }
+}
+
+fn xtc_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, xtc);
+}
+
+fn top_n_sigma_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.25, |words| SamplingParams { top_n_sigma: 0.2 + 3.0 * words.fraction(), ..at(words) });
+}
+
+fn mirostat_agrees_with_f64(check: &Check<'_>) {
+    let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+    agrees(check, 0.1, |words| SamplingParams { mirostat, ..at(words) });
+}
+
+fn dynamic_temperature_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.1, |words| {
+        let (min, exponent) = (0.2 + words.fraction(), 0.25 + 2.0 * words.fraction());
+        let dynamic = DynamicTemperature { min, max: min + words.fraction(), exponent };
+        SamplingParams { dynamic_temperature: Some(dynamic), min_p: small(words), ..at(words) }
+    });
+}
+
+fn temperature_last_agrees_with_f64(check: &Check<'_>) {
+    agrees(check, 0.15, |words| SamplingParams {
+        temperature_last: true,
+        top_p: 0.5 + 0.5 * words.fraction(),
+        min_p: small(words) / 8.0,
+        ..at(words)
+    });
+}
+
+/// Returns parameters with about half of the filters on.
+fn several(words: &mut Words) -> SamplingParams {
+    let params = if words.below(2) == 0 { at(words) } else { xtc(words) };
+    let mut on = || words.below(2) == 0;
+    let on: [bool; 7] = std::array::from_fn(|_| on());
+    let set = |on: bool, value: f32, off: f32| if on { value } else { off };
+    SamplingParams {
+        top_k: if on[0] { 1 + words.below(60) as i64 } else { 0 },
+        top_p: set(on[1], 0.3 + 0.7 * words.fraction(), 1.0),
+        typical_p: set(on[2], 0.3 + 0.7 * words.fraction(), 1.0),
+        min_p: set(on[3], small(words) / 8.0, 0.0),
+        top_n_sigma: set(on[4], 1.0 + 2.0 * words.fraction(), 0.0),
+        epsilon_cutoff: set(on[5], small(words) / 64.0, 0.0),
+        eta_cutoff: set(on[6], small(words) / 64.0, 0.0),
+        temperature_last: words.below(3) == 0,
+        ..params
+    }
+}
+
+fn chains_agree_with_f64(check: &Check<'_>) {
+    agrees(check, 0.4, several);
+    agrees(check, 0.4, |words| {
+        let mut list = Filter::ALL.to_vec();
+        (1..8).for_each(|i| list.swap(i, words.below(i + 1)));
+        SamplingParams { order: FilterOrder::List(list), ..several(words) }
+    });
+}
+
+fn joint_filters_agree_with_f64(check: &Check<'_>) {
+    agrees(check, 0.4, |words| SamplingParams { order: FilterOrder::Joint, ..several(words) });
+}

@@ -1,0 +1,145 @@
+//! The filters that can drop the first token: typical-p and XTC (F3, F4).
+
+use gumball_spec::{NONE, SamplingParams};
+
+use crate::case::{Case, UNIT};
+use crate::reference::{philox, xtc_acts};
+use crate::rules::Check;
+
+rules!(interval_rules:
+    F3 typical_p_keeps_the_tokens_nearest_to_the_entropy,
+    F3 typical_p_reaches_its_target_exactly,
+    F3 typical_p_of_zero_keeps_its_pivot,
+    F3 typical_p_keeps_ties_of_distance_together,
+    F3 typical_p_can_drop_the_first_token,
+    F3 typical_p_of_equal_logits_keeps_all,
+    F4 xtc_drops_all_top_choices_but_the_last,
+    F4 xtc_on_its_threshold_counts_as_a_top_choice,
+    F4 xtc_on_a_tie_keeps_the_higher_id,
+    F4 xtc_spares_a_row_of_one_top_choice_or_none,
+    F4 xtc_acts_as_its_coin_falls,
+    F4 xtc_compares_its_word_exactly,
+    F4 xtc_leaves_at_least_one_token,
+);
+
+/// Probabilities 1/2, 1/4, 1/8, 1/8 of 1, 2, 3, 3 bits; the entropy is 1.75.
+const DYADIC: [f32; 4] = [0.0, -1.0, -2.0, -2.0];
+
+fn typical(p: f32) -> SamplingParams {
+    SamplingParams { temperature: UNIT, typical_p: p, ..Default::default() }
+}
+
+// Distances of DYADIC: 0.75, 0.25, 1.25, 1.25.
+
+fn typical_p_keeps_the_tokens_nearest_to_the_entropy(check: &Check<'_>) {
+    check.keeps(&Case::of(&DYADIC, typical(0.2)), &[1]);
+    check.keeps(&Case::of(&DYADIC, typical(0.3)), &[0, 1]);
+    check.keeps(&Case::of(&DYADIC, typical(0.7)), &[0, 1]);
+    check.keeps(&Case::of(&DYADIC, typical(0.8)), &[0, 1, 2, 3]);
+}
+
+fn typical_p_reaches_its_target_exactly(check: &Check<'_>) {
+    let above = |p: f32| f32::from_bits(p.to_bits() + 1);
+    check.keeps(&Case::of(&DYADIC, typical(0.25)), &[1]);
+    check.keeps(&Case::of(&DYADIC, typical(above(0.25))), &[0, 1]);
+    check.keeps(&Case::of(&DYADIC, typical(0.75)), &[0, 1]);
+    check.keeps(&Case::of(&DYADIC, typical(above(0.75))), &[0, 1, 2, 3]);
+}
+
+fn typical_p_of_zero_keeps_its_pivot(check: &Check<'_>) {
+    check.keeps(&Case::of(&DYADIC, typical(0.0)), &[1]);
+    check.keeps(&Case::of(&[5.0], typical(0.0)), &[0]);
+}
+
+fn typical_p_keeps_ties_of_distance_together(check: &Check<'_>) {
+    // A mass of 0.8 is reached with one of the two last tokens; both are as far from the entropy.
+    check.keeps(&Case::of(&DYADIC, typical(0.8)), &[0, 1, 2, 3]);
+    // Unlike a tie of top-p, which keeps the lower ids.
+    let flat = SamplingParams { top_p: 0.5, typical_p: 1.0, ..typical(1.0) };
+    check.keeps(&Case::of(&[0.0; 4], typical(0.5)), &[0, 1, 2, 3]);
+    check.keeps(&Case::of(&[0.0; 4], flat), &[0, 1]);
+}
+
+fn typical_p_can_drop_the_first_token(check: &Check<'_>) {
+    // 0.4 and twelve of 0.05: 1.32 and 4.32 bits beside an entropy of 3.12.
+    let mut row = vec![-3.0; 600];
+    row[13..].fill(f32::NEG_INFINITY);
+    row[5] = 0.0;
+    let others: Vec<u32> = (0..13).filter(|id| *id != 5).collect();
+    check.keeps(&Case::of(&row, typical(0.59)), &others);
+    let all: Vec<u32> = [5].into_iter().chain(others).collect();
+    check.keeps(&Case::of(&row, typical(0.61)), &all);
+}
+
+fn typical_p_of_equal_logits_keeps_all(check: &Check<'_>) {
+    for vocab in [1, 255, 256, 257, 1030] {
+        check.keeps_first(&Case::of(&vec![2.0; vocab], typical(0.01)), vocab as u32);
+    }
+}
+
+fn xtc(probability: f32, threshold: f32) -> SamplingParams {
+    SamplingParams {
+        temperature: UNIT,
+        xtc_probability: probability,
+        xtc_threshold: threshold,
+        ..Default::default()
+    }
+}
+
+fn xtc_drops_all_top_choices_but_the_last(check: &Check<'_>) {
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.2)), &[1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.1)), &[3]);
+}
+
+fn xtc_on_its_threshold_counts_as_a_top_choice(check: &Check<'_>) {
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.25)), &[1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.250_01)), &[0, 1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.125)), &[3]);
+}
+
+fn xtc_on_a_tie_keeps_the_higher_id(check: &Check<'_>) {
+    check.keeps(&Case::of(&[1.0, 0.0, 1.0, 0.0, 1.0], xtc(1.0, 0.2)), &[4, 1, 3]);
+}
+
+fn xtc_spares_a_row_of_one_top_choice_or_none(check: &Check<'_>) {
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.3)), &[0, 1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 0.6)), &[0, 1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, xtc(1.0, 1.0)), &[0, 1, 2, 3]);
+}
+
+fn xtc_acts_as_its_coin_falls(check: &Check<'_>) {
+    let mut acted = 0;
+    for position in 0..400 {
+        for (seed, draw) in [(7, 0), (7, 1), (0xFFFF_FFFF_0000_0001, 3)] {
+            let case = Case { draw, ..Case::of(&DYADIC, xtc(0.5, 0.2)).at(seed, position) };
+            let acts = xtc_acts(0.5, seed, position, draw);
+            acted += u32::from(acts);
+            check.keeps(&case, if acts { &[1, 2, 3] } else { &[0, 1, 2, 3] });
+        }
+    }
+    // 600 of 1200; 100 away is 5.8 deviations.
+    assert!((500..700).contains(&acted), "{acted}");
+}
+
+fn xtc_compares_its_word_exactly(check: &Check<'_>) {
+    // A word below 2^24, so that word 2^-32 and its successor are f32 values.
+    let word = |position| philox(9, [0, position, 2, 0])[0];
+    let position = (0..).find(|position| word(*position) < 1 << 22).expect("there is one");
+    let probability = |word: u32| word as f32 * f32::from_bits((127 - 32) << 23);
+    let kept = |word, ids: &[u32]| {
+        check.keeps(&Case::of(&DYADIC, xtc(probability(word), 0.2)).at(9, position), ids);
+    };
+    kept(word(position), &[0, 1, 2, 3]);
+    kept(word(position) + 1, &[1, 2, 3]);
+    // Half a word more is rounded up, to a word more.
+    let half = (2 * word(position) + 1) as f32 * f32::from_bits((127 - 33) << 23);
+    check.keeps(&Case::of(&DYADIC, xtc(half, 0.2)).at(9, position), &[1, 2, 3]);
+}
+
+fn xtc_leaves_at_least_one_token(check: &Check<'_>) {
+    for vocab in [1u32, 256, 257] {
+        check.keeps(&Case::of(&vec![0.0; vocab as usize], xtc(1.0, 1e-9)), &[vocab - 1]);
+    }
+    let none = Case::of(&[f32::NEG_INFINITY; 3], xtc(1.0, 1e-9));
+    assert_eq!(check.sees(&none).token, NONE);
+}

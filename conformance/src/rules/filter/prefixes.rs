@@ -1,0 +1,247 @@
+//! The filters that keep a prefix: top-k, top-p, min-p, epsilon, eta, top-n-sigma (F1, F2, F5).
+//!
+//! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8, 1/8,
+//! an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
+
+use gumball_spec::SamplingParams;
+
+use crate::case::{Case, UNIT};
+use crate::rules::Check;
+
+rules!(prefix_rules:
+    F1 top_p_on_a_tie_at_the_cut_keeps_the_lower_id,
+    F1 top_p_stops_where_it_reaches_its_target_exactly,
+    F1 top_p_rounds_its_target_up,
+    F1 top_p_of_zero_keeps_the_first_token,
+    F1 top_p_just_below_one_still_cuts,
+    F1 top_p_of_one_removes_nothing,
+    F1 top_k_keeps_the_first_k,
+    F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
+    F1 top_k_off_removes_nothing,
+    F2 min_p_keeps_what_reaches_it_exactly,
+    F2 min_p_of_one_keeps_the_tied_maxima,
+    F2 min_p_may_be_subnormal,
+    F2 min_p_ties_stay_together,
+    F2 epsilon_is_a_probability,
+    F2 eta_is_the_smaller_of_two_thresholds,
+    F2 a_threshold_above_all_keeps_the_first_token,
+    F5 top_n_sigma_counts_in_population_deviations,
+    F5 top_n_sigma_on_its_limit_keeps,
+    F5 top_n_sigma_does_not_see_the_temperature,
+    F5 top_n_sigma_caps_far_logits,
+    F5 top_n_sigma_of_equal_logits_keeps_all,
+);
+
+const DYADIC: [f32; 4] = [0.0, -1.0, -2.0, -2.0];
+
+fn unit() -> SamplingParams {
+    SamplingParams { temperature: UNIT, ..Default::default() }
+}
+
+fn above(x: f32) -> f32 {
+    f32::from_bits(x.to_bits() + 1)
+}
+
+fn below(x: f32) -> f32 {
+    f32::from_bits(x.to_bits() - 1)
+}
+
+fn top_p(p: f32) -> SamplingParams {
+    SamplingParams { top_p: p, ..unit() }
+}
+
+fn top_p_on_a_tie_at_the_cut_keeps_the_lower_id(check: &Check<'_>) {
+    check.keeps(&Case::of(&[1.0; 4], top_p(0.5)), &[0, 1]);
+    check.keeps(&Case::of(&[1.0; 4], top_p(above(0.5))), &[0, 1, 2]);
+    check.keeps(&Case::of(&[-1.0, 0.0, -1.0, -1.0, -1.0, -1.0], top_p(0.5)), &[1, 0, 2]);
+    // Ties between tiles too.
+    let mut row = vec![f32::NEG_INFINITY; 1024];
+    for id in [1000, 3, 700, 255, 256] {
+        row[id] = 2.0;
+    }
+    // The f32 0.6 is above 3/5, the one below it is not.
+    check.keeps(&Case::of(&row, top_p(below(0.6))), &[3, 255, 256]);
+    check.keeps(&Case::of(&row, top_p(0.6)), &[3, 255, 256, 700]);
+}
+
+fn top_p_stops_where_it_reaches_its_target_exactly(check: &Check<'_>) {
+    for (p, count) in [(0.5, 1), (0.75, 2), (0.875, 3)] {
+        check.keeps_first(&Case::of(&DYADIC, top_p(below(p))), count);
+        check.keeps_first(&Case::of(&DYADIC, top_p(p)), count);
+        check.keeps_first(&Case::of(&DYADIC, top_p(above(p))), count + 1);
+    }
+}
+
+fn top_p_rounds_its_target_up(check: &Check<'_>) {
+    // Z is 2^44 and one unit: half of it is half a unit more than the first token.
+    let mut row = vec![f32::NEG_INFINITY; 512];
+    (row[0], row[1]) = (0.0, 0.0);
+    check.keeps(&Case::of(&row, top_p(0.5)), &[0]);
+    row[300] = -43.0;
+    check.keeps(&Case::of(&row, top_p(0.5)), &[0, 1]);
+    // 2^-10 and half of 2^-32: the first of 1024 tokens is not quite enough.
+    let p = 2f32.powi(-10);
+    check.keeps_first(&Case::of(&[0.0; 1024], top_p(p)), 1);
+    check.keeps_first(&Case::of(&[0.0; 1024], top_p(above(p))), 2);
+}
+
+fn top_p_of_zero_keeps_the_first_token(check: &Check<'_>) {
+    for p in [0.0, -0.0, f32::from_bits(1), 1e-9] {
+        check.keeps(&Case::of(&[0.0, 1.0, 1.0], top_p(p)), &[1]);
+    }
+}
+
+fn top_p_just_below_one_still_cuts(check: &Check<'_>) {
+    // 1 - 2^-24 of 1 + 2^-30 is less than 1, and of 1 + 2^-20 more.
+    check.keeps(&Case::of(&[0.0, -30.0], top_p(below(1.0))), &[0]);
+    check.keeps(&Case::of(&[0.0, -20.0], top_p(below(1.0))), &[0, 1]);
+}
+
+fn top_p_of_one_removes_nothing(check: &Check<'_>) {
+    for p in [1.0, 1.5, 1e30, f32::INFINITY] {
+        check.keeps(&Case::of(&[0.0, -300.0, -f32::MAX], top_p(p)), &[0, 1, 2]);
+    }
+}
+
+fn top_k(k: i64) -> SamplingParams {
+    SamplingParams { top_k: k, ..Default::default() }
+}
+
+fn top_k_keeps_the_first_k(check: &Check<'_>) {
+    let row = [0.0, 5.0, -1.0, 3.0, 4.0];
+    check.keeps(&Case::of(&row, top_k(1)), &[1]);
+    check.keeps(&Case::of(&row, top_k(3)), &[1, 4, 3]);
+    check.keeps(&Case::of(&row, top_k(4)), &[1, 4, 3, 0]);
+    let short = [f32::NEG_INFINITY, 5.0, f32::NAN, 3.0, f32::NEG_INFINITY];
+    check.keeps(&Case::of(&short, top_k(4)), &[1, 3]);
+}
+
+fn top_k_on_a_tie_at_the_cut_keeps_the_lower_id(check: &Check<'_>) {
+    check.keeps(&Case::of(&[0.0, 5.0, 0.0, 0.0], top_k(3)), &[1, 0, 2]);
+    for (vocab, k) in [(257, 256), (256, 255), (1030, 300), (1030, 1029)] {
+        let mut row = vec![0.0; vocab];
+        row[vocab - 1] = 1.0;
+        let expected: Vec<u32> = [vocab as u32 - 1].into_iter().chain(0..k as u32 - 1).collect();
+        check.keeps(&Case::of(&row, top_k(k)), &expected);
+    }
+}
+
+fn top_k_off_removes_nothing(check: &Check<'_>) {
+    for k in [0, -1, 3, 4, i64::MAX, i64::MIN] {
+        check.keeps(&Case::of(&[0.0, -1e30, -f32::MAX], top_k(k)), &[0, 1, 2]);
+    }
+}
+
+fn min_p(p: f32) -> SamplingParams {
+    SamplingParams { min_p: p, ..unit() }
+}
+
+fn min_p_keeps_what_reaches_it_exactly(check: &Check<'_>) {
+    check.keeps_first(&Case::of(&DYADIC, min_p(0.5)), 2);
+    check.keeps_first(&Case::of(&DYADIC, min_p(0.500_001)), 1);
+    check.keeps_first(&Case::of(&DYADIC, min_p(0.25)), 4);
+    check.keeps_first(&Case::of(&DYADIC, min_p(0.250_001)), 2);
+    check.keeps_first(&Case::of(&DYADIC, min_p(1e-9)), 4);
+}
+
+fn min_p_of_one_keeps_the_tied_maxima(check: &Check<'_>) {
+    check.keeps(&Case::of(&[1.0, 3.0, below(3.0), 3.0], min_p(1.0)), &[1, 3]);
+}
+
+fn min_p_may_be_subnormal(check: &Check<'_>) {
+    // L(2^-149) is -149.
+    let row = [0.0, -149.0, -149.1, -f32::MAX];
+    check.keeps(&Case::of(&row, min_p(f32::from_bits(1))), &[0, 1]);
+    check.keeps(&Case::of(&row, min_p(f32::from_bits(2))), &[0]);
+}
+
+fn min_p_ties_stay_together(check: &Check<'_>) {
+    let mut row = vec![-1.0; 600];
+    row[599] = 0.0;
+    let mut all: Vec<u32> = vec![599];
+    all.extend(0..599);
+    check.keeps(&Case::of(&row, min_p(0.5)), &all);
+    check.keeps(&Case::of(&row, min_p(0.51)), &[599]);
+}
+
+fn epsilon_is_a_probability(check: &Check<'_>) {
+    let epsilon = |epsilon_cutoff| SamplingParams { epsilon_cutoff, ..unit() };
+    check.keeps_first(&Case::of(&DYADIC, epsilon(0.125)), 4);
+    check.keeps_first(&Case::of(&DYADIC, epsilon(0.125_01)), 2);
+    check.keeps_first(&Case::of(&DYADIC, epsilon(0.25)), 2);
+    check.keeps_first(&Case::of(&DYADIC, epsilon(0.250_01)), 1);
+}
+
+fn eta_is_the_smaller_of_two_thresholds(check: &Check<'_>) {
+    // In bits: min(L, L/2 - 1.75) against -1, -2, -3, -3.
+    let eta = |eta_cutoff| SamplingParams { eta_cutoff, ..unit() };
+    check.keeps_first(&Case::of(&DYADIC, eta(0.5)), 2); // min(-1, -2.25)
+    check.keeps_first(&Case::of(&DYADIC, eta(0.25)), 2); // min(-2, -2.75)
+    check.keeps_first(&Case::of(&DYADIC, eta(0.125)), 4); // min(-3, -3.25)
+    // At entropy 0, sqrt(eta) is above eta, which decides: -4 against -5.
+    let certain = [0.0, -5.0, -30.0];
+    check.keeps_first(&Case::of(&certain, eta(1.0 / 64.0)), 2);
+    check.keeps_first(&Case::of(&certain, eta(1.0 / 16.0)), 1);
+}
+
+fn a_threshold_above_all_keeps_the_first_token(check: &Check<'_>) {
+    let row = [1.0; 5];
+    let cases = [
+        SamplingParams { epsilon_cutoff: 1.0, ..unit() },
+        SamplingParams { epsilon_cutoff: 0.21, ..unit() },
+        SamplingParams { eta_cutoff: 1.0, order: Default::default(), ..unit() },
+    ];
+    check.keeps(&Case::of(&row, cases[0].clone()), &[0]);
+    check.keeps(&Case::of(&row, cases[1].clone()), &[0]);
+    // sqrt(1) 2^-H is 1/5, up to the last bit: either the first token or all, as the oracle says.
+    check.sees(&Case::of(&row, cases[2].clone()));
+}
+
+fn sigma(n: f32) -> SamplingParams {
+    SamplingParams { top_n_sigma: n, ..Default::default() }
+}
+
+fn top_n_sigma_counts_in_population_deviations(check: &Check<'_>) {
+    // The deviation of 4, 2, 2, 0 is sqrt(2), over n and not n - 1.
+    let row = [4.0, 2.0, 2.0, 0.0];
+    for (n, count) in [(1.0, 1), (1.41, 1), (1.415, 3), (2.82, 3), (2.83, 4)] {
+        check.keeps_first(&Case::of(&row, sigma(n)), count);
+    }
+    // -inf is no token of the row.
+    check.keeps(&Case::of(&[4.0, f32::NEG_INFINITY, 2.0, 2.0, f32::NAN, 0.0], sigma(1.415)), &[0, 2, 3]);
+}
+
+fn top_n_sigma_on_its_limit_keeps(check: &Check<'_>) {
+    // Two tokens 2 apart have a deviation of exactly 1.
+    check.keeps(&Case::of(&[2.0, 0.0], sigma(2.0)), &[0, 1]);
+    check.keeps(&Case::of(&[2.0, 0.0], sigma(below(2.0))), &[0]);
+}
+
+fn top_n_sigma_does_not_see_the_temperature(check: &Check<'_>) {
+    for temperature in [0.01, 0.5, 30.0] {
+        for (n, count) in [(1.41, 1), (1.415, 3), (2.83, 4)] {
+            let params = SamplingParams { temperature, ..sigma(n) };
+            check.keeps_first(&Case::of(&[4.0, 2.0, 2.0, 0.0], params), count);
+        }
+    }
+}
+
+fn top_n_sigma_caps_far_logits(check: &Check<'_>) {
+    // Anything from 1024 down counts as 1024 less 2^-12: 0, 1, 1024 have a deviation of 482.5.
+    let row = [0.0, -1.0, -1e30];
+    check.keeps_first(&Case::of(&row, sigma(1.0)), 2);
+    check.keeps_first(&Case::of(&row, sigma(2.1)), 2);
+    check.keeps_first(&Case::of(&row, sigma(2.2)), 3);
+    // 0, 500, 1024: 418.1. Without the cap the far one would take the deviation with it.
+    check.keeps_first(&Case::of(&[0.0, -500.0, -1e30], sigma(1.19)), 1);
+    check.keeps_first(&Case::of(&[0.0, -500.0, -1e30], sigma(1.2)), 2);
+    check.keeps_first(&Case::of(&[f32::MAX, -f32::MAX], sigma(1.99)), 1);
+    check.keeps_first(&Case::of(&[f32::MAX, -f32::MAX], sigma(2.0)), 2);
+}
+
+fn top_n_sigma_of_equal_logits_keeps_all(check: &Check<'_>) {
+    for vocab in [1, 256, 257, 1030] {
+        check.keeps_first(&Case::of(&vec![-3.0; vocab], sigma(1e-30)), vocab as u32);
+    }
+    check.keeps_first(&Case::of(&[0.0, -1.0, -1.0], sigma(1e-30)), 1);
+}

@@ -1,0 +1,190 @@
+//! The rules, one test body each, in families; the registry that programs and tests run them from.
+//!
+//! A body gets a [`Check`]: the backend under test and the rule's name. It says what must be seen, derived
+//! by hand or in f64, and whatever it looks at is held to the oracle in every field besides.
+
+use std::fmt;
+
+use gumball_spec::Error;
+
+use crate::backend::{Backend, Observed};
+use crate::case::Case;
+use crate::compare;
+
+/// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
+macro_rules! rules {
+    ($tests:ident: $($rule:ident $name:ident),* $(,)?) => {
+        rules!(@ ($) $tests: $($rule $name),*);
+    };
+    (@ ($d:tt) $tests:ident: $($rule:ident $name:ident),*) => {
+        /// The bodies of this family.
+        pub const RULES: &[$crate::rules::Rule] = &[$($crate::rules::Rule {
+            name: stringify!($name),
+            rule: stringify!($rule),
+            body: $name,
+        }),*];
+
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $tests {
+            ($d run:path) => {
+                $(#[test]
+                fn $name() {
+                    $d run(stringify!($name));
+                })*
+            };
+        }
+    };
+}
+
+/// Declares the registry of the families' bodies, and the macro that makes a test of each body.
+macro_rules! families {
+    ($($family:path => $tests:ident),* $(,)?) => {
+        const FAMILIES: &[&[Rule]] = &[$({
+            use $family as family;
+            family::RULES
+        }),*];
+
+        families!(@ ($) $($tests)*);
+    };
+    (@ ($d:tt) $($tests:ident)*) => {
+        /// Makes a libtest test of every body; each calls `run` with the body's name.
+        #[macro_export]
+        macro_rules! each_rule {
+            ($d run:path) => {
+                $($d crate::$tests!($d run);)*
+            };
+        }
+    };
+}
+
+pub mod edit;
+pub mod survey;
+
+pub mod filter;
+
+pub mod draw;
+
+pub mod logprobs;
+
+pub mod params;
+
+families! {
+    edit::penalties => penalty_rules,
+    edit::dry => dry_rules,
+    edit::bans => ban_rules,
+    survey::order => order_rules,
+    survey::mass => mass_rules,
+    filter::temperature => temperature_rules,
+    filter::prefixes => prefix_rules,
+    filter::intervals => interval_rules,
+    filter::chains => chain_rules,
+    filter::agreement => agreement_rules,
+    draw::race => race_rules,
+    draw::laws => law_rules,
+    draw::neighbours => neighbour_rules,
+    logprobs => logprob_rules,
+    params => params_rules,
+}
+
+/// A test body and the rule it holds.
+#[derive(Clone, Copy)]
+pub struct Rule {
+    /// The body's name, a line of the semantics.
+    pub name: &'static str,
+    /// The rule's number.
+    pub rule: &'static str,
+    body: fn(&Check<'_>),
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.rule, self.name)
+    }
+}
+
+impl Rule {
+    /// Runs the body against a backend.
+    ///
+    /// # Panics
+    /// If the backend does not hold the rule; the message names rule, case and field.
+    pub fn run(&self, backend: &dyn Backend) {
+        (self.body)(&Check { backend, rule: self.rule, name: self.name });
+    }
+}
+
+/// Returns all bodies.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// Runs the body of a name against a backend.
+///
+/// # Panics
+/// If the backend does not hold the rule, or there is no such body.
+pub fn run(name: &str, backend: &dyn Backend) {
+    all().find(|rule| rule.name == name).expect("the body is registered").run(backend);
+}
+
+/// A backend under test, for one rule.
+#[derive(Debug)]
+pub struct Check<'a> {
+    /// The backend.
+    pub backend: &'a dyn Backend,
+    rule: &'static str,
+    name: &'static str,
+}
+
+impl Check<'_> {
+    /// Fails the rule for a case.
+    ///
+    /// # Panics
+    /// Always.
+    pub fn fail(&self, case: &Case, what: impl fmt::Display) -> ! {
+        panic!("{} {}: {} {what}\nof the case\n{case:?}", self.rule, self.name, self.backend.name());
+    }
+
+    /// Returns what the backend saw, or refused, after holding it to the oracle.
+    pub fn attempt(&self, case: &Case) -> Result<Observed, Error> {
+        match compare::against_oracle(self.backend, case) {
+            Ok(seen) => seen,
+            Err(text) => panic!("{} {}: {text}", self.rule, self.name),
+        }
+    }
+
+    /// Returns what the backend saw, after holding it to the oracle.
+    pub fn sees(&self, case: &Case) -> Observed {
+        self.attempt(case).unwrap_or_else(|error| self.fail(case, format_args!("refused: {error}")))
+    }
+
+    /// Returns the kept ids, in order: the oracle's where the backend does not report its own.
+    pub fn kept(&self, case: &Case) -> Vec<u32> {
+        let oracle = || crate::Oracle.sample(case).ok()?.kept;
+        self.sees(case).kept.or_else(oracle).unwrap_or_default()
+    }
+
+    /// Holds the kept ids, in order.
+    pub fn keeps(&self, case: &Case, ids: &[u32]) {
+        let kept = self.kept(case);
+        if kept != ids {
+            self.fail(case, format_args!("keeps {kept:?}, not {ids:?},"));
+        }
+    }
+
+    /// Holds the kept ids to be the first of the ids as they are numbered.
+    pub fn keeps_first(&self, case: &Case, count: u32) {
+        let kept = self.kept(case);
+        if !kept.iter().copied().eq(0..count) {
+            let first = &kept[..kept.len().min(16)];
+            self.fail(case, format_args!("keeps {} ids from {first:?}, not 0..{count},", kept.len()));
+        }
+    }
+
+    /// Holds the token.
+    pub fn draws(&self, case: &Case, token: i32) {
+        let seen = self.sees(case).token;
+        if seen != token {
+            self.fail(case, format_args!("draws {seen}, not {token},"));
+        }
+    }
+}

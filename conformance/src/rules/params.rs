@@ -1,0 +1,199 @@
+//! Parameters: what lies outside its range is refused by name, before anything is drawn.
+
+use gumball_spec::{
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams,
+};
+
+use crate::case::Case;
+use crate::rules::Check;
+
+rules!(params_rules:
+    L2 a_requested_id_outside_the_vocabulary_is_refused,
+    F6 mirostat_refuses_filters_beside_it,
+    M2 a_filter_set_but_not_listed_is_refused,
+    M2 a_repeated_filter_is_refused,
+    E2 numbers_outside_their_range_are_refused_by_name,
+    E4 ids_outside_the_vocabulary_are_refused_by_name,
+    E2 the_ends_of_each_range_are_accepted,
+    N9 a_forced_token_outside_the_vocabulary_is_refused,
+    N7 an_empty_or_too_long_row_is_refused,
+);
+
+fn base() -> SamplingParams {
+    SamplingParams::default()
+}
+
+/// Holds that a backend refuses parameters and names the first word of the message.
+fn refuses(check: &Check<'_>, params: SamplingParams, parameter: &str) {
+    let case = Case::of(&[0.0, 1.0, 2.0, 3.0], params);
+    match check.attempt(&case) {
+        Err(error) if error.to_string().starts_with(&format!("{parameter} ")) => {}
+        other => check.fail(&case, format_args!("answers {other:?}, and does not refuse {parameter},")),
+    }
+}
+
+fn accepts(check: &Check<'_>, params: SamplingParams) {
+    check.sees(&Case::of(&[0.0, 1.0, 2.0, 3.0], params));
+}
+
+fn a_requested_id_outside_the_vocabulary_is_refused(check: &Check<'_>) {
+    for id in [4, u32::MAX] {
+        let logprobs = Some(LogprobsParams { ids: vec![0, id], ..Default::default() });
+        refuses(check, SamplingParams { logprobs, ..base() }, "logprobs.ids");
+    }
+    let logprobs = Some(LogprobsParams { top_n: (1 << 20) + 1, ..Default::default() });
+    refuses(check, SamplingParams { logprobs, ..base() }, "logprobs.top_n");
+}
+
+fn mirostat_refuses_filters_beside_it(check: &Check<'_>) {
+    let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+    let with = |params: SamplingParams| SamplingParams { mirostat, ..params };
+    refuses(check, with(SamplingParams { top_k: 2, ..base() }), "top_k");
+    refuses(check, with(SamplingParams { top_p: 0.5, ..base() }), "top_p");
+    refuses(check, with(SamplingParams { xtc_probability: 0.5, ..base() }), "xtc");
+    refuses(check, with(SamplingParams { top_n_sigma: 1.0, ..base() }), "top_n_sigma");
+    accepts(check, with(SamplingParams { top_k: 4, top_p: 1.0, ..base() }));
+}
+
+fn a_filter_set_but_not_listed_is_refused(check: &Check<'_>) {
+    let listed = |filters: &[Filter], params| {
+        let order = FilterOrder::List(filters.to_vec());
+        SamplingParams { order, ..params }
+    };
+    let params = SamplingParams { top_k: 2, min_p: 0.1, ..base() };
+    refuses(check, listed(&[Filter::TopK], params.clone()), "min_p");
+    refuses(check, listed(&[], params.clone()), "top_k");
+    accepts(check, listed(&[Filter::MinP, Filter::Xtc, Filter::TopK], params));
+    accepts(check, listed(&[], SamplingParams { top_k: 4, ..base() }));
+}
+
+fn a_repeated_filter_is_refused(check: &Check<'_>) {
+    let order = FilterOrder::List(vec![Filter::TopK, Filter::TopP, Filter::TopK]);
+    refuses(check, SamplingParams { order, ..base() }, "order");
+    assert!(matches!("top_k,top_q".parse::<FilterOrder>(), Err(Error::Unknown { .. })));
+}
+
+macro_rules! each_refused {
+    ($check:ident: $($field:ident in [$($value:expr),*]),* $(,)?) => {
+        $($(refuses($check, SamplingParams { $field: $value, ..base() }, stringify!($field));)*)*
+    };
+}
+
+fn numbers_outside_their_range_are_refused_by_name(check: &Check<'_>) {
+    const NAN: f32 = f32::NAN;
+    const INF: f32 = f32::INFINITY;
+    let big = 65_536.01;
+    each_refused! { check:
+        temperature in [-1e-9, 1.3e30, INF, NAN],
+        top_p in [-1e-9, -INF, NAN],
+        typical_p in [-0.5, NAN],
+        min_p in [-0.1, 1.000_001, INF, NAN],
+        epsilon_cutoff in [-0.1, 1.000_001, NAN],
+        eta_cutoff in [-0.1, 1.000_001, NAN],
+        top_n_sigma in [INF, -INF, NAN],
+        xtc_probability in [-0.1, 1.000_001, NAN],
+        xtc_threshold in [0.0, -0.1, 1.000_001, NAN],
+        repetition_penalty in [0.0, -1.0, big, INF, NAN],
+        frequency_penalty in [big, -big, INF, NAN],
+        presence_penalty in [big, -big, -INF, NAN],
+    }
+    for (field, dry) in [
+        ("dry.multiplier", Dry { multiplier: -0.1, ..Dry::default() }),
+        ("dry.multiplier", Dry { multiplier: NAN, ..Dry::default() }),
+        ("dry.base", Dry { base: 0.99, ..Dry::default() }),
+        ("dry.base", Dry { base: big, ..Dry::default() }),
+        ("dry.allowed_length", Dry { allowed_length: 0, ..Dry::default() }),
+    ] {
+        refuses(check, SamplingParams { dry, ..base() }, field);
+    }
+    for (field, tau, eta, mu) in [
+        ("mirostat.tau", 0.0, 0.1, None),
+        ("mirostat.tau", NAN, 0.1, None),
+        ("mirostat.tau", big, 0.1, None),
+        ("mirostat.eta", 1.0, -0.1, None),
+        ("mirostat.eta", 1.0, big, None),
+        ("mirostat.mu", 1.0, 0.1, Some(INF)),
+        ("mirostat.mu", 1.0, 0.1, Some(NAN)),
+    ] {
+        refuses(check, SamplingParams { mirostat: Some(Mirostat { tau, eta, mu }), ..base() }, field);
+    }
+    for (field, min, max, exponent) in [
+        ("dynamic_temperature.min", -0.1, 1.0, 1.0),
+        ("dynamic_temperature.min", NAN, 1.0, 1.0),
+        ("dynamic_temperature.max", 1.0, 0.5, 1.0),
+        ("dynamic_temperature.max", 0.0, 1.3e30, 1.0),
+        ("dynamic_temperature.exponent", 0.0, 1.0, 0.0),
+        ("dynamic_temperature.exponent", 0.0, 1.0, big),
+    ] {
+        let dynamic_temperature = Some(DynamicTemperature { min, max, exponent });
+        refuses(check, SamplingParams { dynamic_temperature, ..base() }, field);
+    }
+}
+
+fn ids_outside_the_vocabulary_are_refused_by_name(check: &Check<'_>) {
+    each_refused! { check:
+        logit_bias in [vec![(4, 1.0)], vec![(1, 1.0), (1, 1.0)], vec![(0, f32::NAN)], vec![(0, f32::INFINITY)]],
+        allowed_ids in [Some(vec![0, 4])],
+        banned_ids in [vec![u32::MAX]],
+        bad_words in [vec![vec![1], vec![]]],
+    }
+    // History, stop ids, breakers and bad words may name ids that the vocabulary lacks.
+    let params = SamplingParams {
+        stop_ids: vec![4],
+        bad_words: vec![vec![4]],
+        dry: Dry { multiplier: 1.0, breakers: vec![4], ..Dry::default() },
+        ..base()
+    };
+    accepts(check, params);
+}
+
+fn the_ends_of_each_range_are_accepted(check: &Check<'_>) {
+    let top = 65_536.0;
+    for temperature in [0.0, -0.0, f32::from_bits(1), 2f32.powi(-100), 2f32.powi(100)] {
+        accepts(check, SamplingParams { temperature, ..base() });
+    }
+    for end in [0.0, 1.0] {
+        let params = SamplingParams {
+            top_p: end,
+            typical_p: end,
+            min_p: end,
+            epsilon_cutoff: end,
+            eta_cutoff: end,
+            xtc_probability: end,
+            xtc_threshold: f32::from_bits(1),
+            ..base()
+        };
+        accepts(check, params);
+    }
+    for end in [-top, top] {
+        let dry = Dry { multiplier: top, base: top, allowed_length: u32::MAX, breakers: vec![] };
+        let params = SamplingParams {
+            frequency_penalty: end,
+            presence_penalty: end,
+            repetition_penalty: top,
+            dry,
+            ..base()
+        };
+        accepts(check, params);
+    }
+    accepts(check, SamplingParams { top_n_sigma: f32::MAX, repetition_penalty: f32::from_bits(1), ..base() });
+    let mirostat = Some(Mirostat { tau: top, eta: top, mu: Some(f32::MAX) });
+    accepts(check, SamplingParams { mirostat, ..base() });
+    let dynamic = DynamicTemperature { min: 0.0, max: 2f32.powi(100), exponent: top };
+    accepts(check, SamplingParams { dynamic_temperature: Some(dynamic), ..base() });
+}
+
+fn a_forced_token_outside_the_vocabulary_is_refused(check: &Check<'_>) {
+    for id in [4, u32::MAX] {
+        let case = Case { forced: Some(id), ..Case::of(&[0.0; 4], base()) };
+        let error = check.attempt(&case).expect_err("must be refused");
+        assert!(error.to_string().starts_with("forced "), "{error}");
+    }
+}
+
+fn an_empty_or_too_long_row_is_refused(check: &Check<'_>) {
+    for vocab in [0, (1 << 20) + 1] {
+        let case = Case::of(&vec![0.0; vocab], base());
+        assert!(matches!(check.attempt(&case), Err(Error::OutOfRange { parameter: "vocab", .. })));
+    }
+}

@@ -1,0 +1,24 @@
+//! Every rule, on the oracle and on the CPU at every level of this machine.
+
+use gumball_conformance::{by_name, rules};
+
+macro_rules! backends {
+    ($($backend:ident),*) => {
+        $(mod $backend {
+            gumball_conformance::each_rule!(run);
+
+            fn run(name: &str) {
+                super::run(name, stringify!($backend));
+            }
+        })*
+    };
+}
+
+backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching);
+
+fn run(name: &str, backend: &str) {
+    match by_name(backend) {
+        Ok(backend) => rules::run(name, &*backend),
+        Err(error) => println!("skipped: {error}"),
+    }
+}

@@ -1,0 +1,38 @@
+//! Value stability: every backend draws the pinned tokens.
+
+use gumball_conformance::backend::available;
+use gumball_conformance::golden::{CHANGED, Set, changes};
+
+fn holds(set: Set) {
+    let pinned = set.pinned().expect("the golden file is there");
+    for backend in available() {
+        let changes = changes(&pinned, &set.draw(&*backend));
+        assert!(changes.is_empty(), "{CHANGED}\n{}:\n{}", backend.name(), changes.join("\n"));
+    }
+}
+
+#[test]
+fn generated_rows_draw_the_pinned_tokens() {
+    holds(Set::Generated);
+}
+
+#[test]
+fn recorded_rows_of_a_real_model_draw_the_pinned_tokens() {
+    if Set::Recorded.is_present() {
+        holds(Set::Recorded);
+    } else {
+        println!("skipped: rows/smollm2.bf16 is not there");
+    }
+}
+
+#[test]
+fn a_changed_token_is_seen() {
+    let pinned = Set::Generated.pinned().expect("the golden file is there");
+    let mut drawn = pinned.clone();
+    let name = drawn.keys().next().expect("there are some").clone();
+    drawn.get_mut(&name).expect("just seen")[3] += 1;
+    assert_eq!(changes(&pinned, &drawn).len(), 1);
+    drawn.remove(&name);
+    assert_eq!(changes(&pinned, &drawn).len(), 1);
+    assert_eq!(changes(&drawn, &pinned).len(), 1);
+}
