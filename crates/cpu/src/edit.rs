@@ -13,7 +13,7 @@ mod penalties;
 use gumball_spec::edit::Hook;
 use gumball_spec::{Row, Status, TILE};
 
-use crate::Level;
+use crate::lanes::Proven;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 use crate::workspace::Task;
 
@@ -35,7 +35,7 @@ pub struct Edits {
 
 impl Edits {
     /// Applies all edits of a task to a row.
-    pub fn edit(&mut self, level: Level, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) {
+    pub fn edit(&mut self, level: Proven, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) {
         let params = task.prepared.params();
         self.overlay.clear();
         penalties::penalties(level, row, task, &mut self.overlay);

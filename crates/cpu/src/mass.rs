@@ -7,9 +7,8 @@
 use gumball_spec::TILE;
 use gumball_spec::survey::{Factor, log_mass};
 
-use crate::Level;
 use crate::cut::{Cut, CutLanes};
-use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::num;
 use crate::tiles::{EMPTY_TILE, View};
 
@@ -50,7 +49,7 @@ impl Mass {
     /// Fixes the given set: a cut of a view whose tile maxima are known.
     ///
     /// `prefix` says that the cut starts with the row's first token, so that the row's maxima are its own.
-    pub fn give(&mut self, level: Level, view: &View<'_>, maxima: &[f32], cut: Cut, prefix: bool, s: f32) {
+    pub fn give(&mut self, level: Proven, view: &View<'_>, maxima: &[f32], cut: Cut, prefix: bool, s: f32) {
         self.s = s;
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
@@ -84,7 +83,7 @@ impl Mass {
     }
 
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
-    pub fn weigh(&mut self, level: Level, view: &View<'_>, cut: Cut) -> Total {
+    pub fn weigh(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
         if cut.first == u64::MAX && cut.last as u32 == 0 {
             dispatch(level, Weigh::<AT_LEAST, false> { view, cut, mass: self });
         } else {
@@ -94,13 +93,13 @@ impl Mass {
     }
 
     /// Weighs the given set, if that is the whole row; counts every place of its tiles as a token.
-    pub fn weigh_all(&mut self, level: Level, view: &View<'_>) -> u64 {
+    pub fn weigh_all(&mut self, level: Proven, view: &View<'_>) -> u64 {
         dispatch(level, Weigh::<ALL, false> { view, cut: Cut::ALL, mass: self });
         self.total().mass
     }
 
     /// Returns bounds of the mass of the whole row, if that is the given set, in half the time.
-    pub fn bounds(&self, level: Level, view: &View<'_>) -> (u64, u64) {
+    pub fn bounds(&self, level: Proven, view: &View<'_>) -> (u64, u64) {
         let rough = dispatch(level, Rough { view, mass: self }) * TWO_POW_43;
         // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest.
         let tiles = self.maxima.len() as f64 + 1.0;
@@ -109,13 +108,14 @@ impl Mass {
     }
 
     /// Does the same, and sums what the entropy needs.
-    pub fn weigh_with_entropy(&mut self, level: Level, view: &View<'_>, cut: Cut) -> (Total, f32) {
+    pub fn weigh_with_entropy(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> (Total, f32) {
         dispatch(level, Weigh::<INSIDE, true> { view, cut, mass: self });
         let total = self.total();
         (total, self.entropy(total.mass))
     }
 
-    fn total(&self) -> Total {
+    /// Returns what the part weighed last comes to.
+    pub fn total(&self) -> Total {
         let mut total = Total::default();
         for (sum, factor) in self.sums.iter().zip(&self.factors) {
             total.mass += Factor::new(*factor).mass(sum.q);

@@ -107,8 +107,7 @@ mod tests {
     use gumball_spec::num as spec;
 
     use super::*;
-    use crate::Level;
-    use crate::lanes::{Kernel, WIDTH, dispatch};
+    use crate::lanes::{Kernel, Proven, WIDTH, dispatch};
 
     struct Check(u32);
 
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn all_levels_agree_with_the_definition() {
-        for level in Level::available() {
+        for level in Proven::all() {
             for i in 0..20_000 {
                 dispatch(level, Check(i));
             }

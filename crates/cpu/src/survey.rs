@@ -5,8 +5,7 @@
 
 use gumball_spec::{Row, TILE};
 
-use crate::Level;
-use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
+use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, Overlay, View, apply_mask};
 
 /// What one pass over a row learns besides its tile maxima.
@@ -19,7 +18,7 @@ pub struct Survey {
 }
 
 /// Fills `maxima` with the maximum of each tile of a view, cleaned; tiles of nothing have -inf.
-pub fn survey(level: Level, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
+pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     let tiles = view.tiles();
     maxima.resize(tiles, f32::NEG_INFINITY);
     let whole = view.row.vocab() / TILE;

@@ -10,6 +10,7 @@ use crate::draw::{Stream, draw};
 use crate::edit::Edits;
 use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
+use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs};
 use crate::survey::{Survey, survey};
 use crate::tiles::View;
@@ -72,7 +73,7 @@ pub struct Chosen {
 /// Buffers for one row at a time; grows to what the rows need and then allocates no more.
 #[derive(Debug)]
 pub struct Workspace {
-    level: Level,
+    level: Proven,
     list_limit: usize,
     edits: Edits,
     maxima: Vec<f32>,
@@ -105,7 +106,7 @@ impl Workspace {
     pub fn with_list_limit(level: Level, list_limit: usize) -> Result<Self> {
         let none = TokenLogprob { id: NONE, logprob: f32::NEG_INFINITY, rank: 0 };
         Ok(Self {
-            level: level.check()?,
+            level: Proven::new(level)?,
             list_limit,
             edits: Edits::default(),
             maxima: Vec::new(),
@@ -122,7 +123,7 @@ impl Workspace {
     /// Returns the level in use.
     #[must_use]
     pub fn level(&self) -> Level {
-        self.level
+        self.level.level()
     }
 
     /// Asks for the kept set of every row from now on, or for none.

@@ -2,14 +2,13 @@
 
 use gumball_spec::{Row, Scope};
 
-use crate::Level;
 use crate::history::Entry;
-use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, dispatch};
+use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
 use crate::tiles::Overlay;
 use crate::workspace::Task;
 
 /// Adds the penalised ids of a task to an empty overlay.
-pub fn penalties(level: Level, row: Row<'_>, task: &Task<'_>, overlay: &mut Overlay) {
+pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, overlay: &mut Overlay) {
     let params = task.prepared.params();
     let (f, p) = (params.frequency_penalty, params.presence_penalty);
     let repetition = (params.repetition_penalty != 1.0).then_some(params.repetition_scope);

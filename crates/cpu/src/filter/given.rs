@@ -6,16 +6,15 @@ use gumball_spec::TILE;
 use gumball_spec::num::{from_ordered_bits, key, key_logit, ordered_bits};
 
 use super::{Buffers, List};
-use crate::Level;
 use crate::cut::{Cut, CutLanes};
-use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::tiles::{EMPTY_TILE, View, for_tiles_reaching};
 
 /// A row that was surveyed.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     /// The instructions in use.
-    pub level: Level,
+    pub level: Proven,
     /// The row with its edits.
     pub view: View<'a>,
     /// Its tile maxima.
@@ -30,6 +29,11 @@ impl Reader<'_> {
     /// Returns the key of the row's first token.
     pub fn first_key(&self) -> u64 {
         key(self.first, dispatch(self.level, FirstId { reader: self }))
+    }
+
+    /// Returns the least logit of a cut; +inf if it has no token.
+    pub fn least(&self, cut: Cut) -> f32 {
+        dispatch(self.level, Least { reader: self, cut })
     }
 
     /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
@@ -88,6 +92,8 @@ impl Kernel for Gather<'_> {
     fn run<L: Lanes>(self, l: L) -> bool {
         let low = self.cut.low();
         let least = l.splat(low);
+        // Keys settle the rest; a list from the top has no upper end to look at.
+        let most = l.splat(if self.cut.first == u64::MAX { f32::MAX } else { key_logit(self.cut.first) });
         let mut scratch = EMPTY_TILE;
         for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             if self.keys.len() > self.limit {
@@ -98,10 +104,10 @@ impl Kernel for Gather<'_> {
                 // One branch for four vectors: most hold nothing.
                 let (z, _) = four.as_chunks::<WIDTH>();
                 let reach = [
-                    u64::from(l.ge(l.load(&z[0]), least)),
-                    u64::from(l.ge(l.load(&z[1]), least)),
-                    u64::from(l.ge(l.load(&z[2]), least)),
-                    u64::from(l.ge(l.load(&z[3]), least)),
+                    u64::from(l.ge(l.load(&z[0]), least) & l.ge(most, l.load(&z[0]))),
+                    u64::from(l.ge(l.load(&z[1]), least) & l.ge(most, l.load(&z[1]))),
+                    u64::from(l.ge(l.load(&z[2]), least) & l.ge(most, l.load(&z[2]))),
+                    u64::from(l.ge(l.load(&z[3]), least) & l.ge(most, l.load(&z[3]))),
                 ];
                 let mut reach = reach[0] | reach[1] << 16 | reach[2] << 32 | reach[3] << 48;
                 while reach != 0 {
@@ -251,6 +257,33 @@ pub fn least_logit(first: f32, passes: impl Fn(f32) -> bool) -> f32 {
         if passes(from_ordered_bits(middle)) { high = middle } else { fails = middle }
     }
     from_ordered_bits(high)
+}
+
+/// The least logit of a cut; +inf if it has no token.
+struct Least<'a> {
+    reader: &'a Reader<'a>,
+    cut: Cut,
+}
+
+impl Kernel for Least<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> f32 {
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let none = l.splat(f32::NEG_INFINITY);
+        let (zero, mut negated) = (l.splat(0.0), none);
+        let mut scratch = EMPTY_TILE;
+        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
+            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
+                let z = l.load(chunk);
+                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
+                negated = l.max(l.select(cut.members(l, z, id), l.sub(zero, z), none), negated);
+            }
+        });
+        -l.reduce_max(negated) + 0.0
+    }
 }
 
 /// The largest logit of a cut; -inf if it has no token.

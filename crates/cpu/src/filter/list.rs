@@ -7,8 +7,7 @@ use gumball_spec::TILE;
 use gumball_spec::num::{key_id, key_logit};
 use gumball_spec::survey::Factor;
 
-use crate::Level;
-use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::mass::{entropy_of, fixed_distance};
 use crate::num;
 
@@ -47,7 +46,7 @@ impl List {
     }
 
     /// Weighs a part of the sorted list as a given set; returns its mass.
-    pub fn give(&mut self, level: Level, range: Range<usize>, s: f32) -> u64 {
+    pub fn give(&mut self, level: Proven, range: Range<usize>, s: f32) -> u64 {
         self.tiles.clear();
         self.places.clear();
         let first = key_logit(self.keys[range.start]);
@@ -135,7 +134,7 @@ impl Weights {
     }
 
     /// Computes the weights at a scale.
-    pub fn weigh(&mut self, level: Level, s: f32) {
+    pub fn weigh(&mut self, level: Proven, s: f32) {
         let tokens = self.z.len();
         self.q.resize(tokens.next_multiple_of(WIDTH), 0);
         self.z.resize(self.q.len(), 0.0);

@@ -1,16 +1,18 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
-//! The interval that holds the answer shrinks at every pivot, by value and by bits in turn, so neither
-//! a spread of 1e30 nor a row within one ulp takes more than some dozen passes; ordinary rows take few. Once
-//! few tokens are left between the ends they are listed, and the answer is walked to.
+//! Two logits hold the answer between them, and every pivot moves one of them. Pivots are interpolated, now
+//! a little above the estimate and now a little below, so that both ends close in; every third halves
+//! the interval by bits, so that no row takes more than some dozen passes whatever its values. Once few
+//! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
+//! listed: whole tiles of them are stepped over.
 
 use gumball_spec::TILE;
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 
 use super::list::Weights;
 use super::{Buffers, Given, Reader};
-use crate::Level;
 use crate::cut::Cut;
+use crate::lanes::Proven;
 use crate::mass::{Mass, TileSum, Total};
 
 /// What a prefix shall reach.
@@ -46,38 +48,69 @@ impl Given {
         let Buffers { mass, between, search, .. } = buffers;
         search.base.clear();
         search.base.resize(mass.sums.len(), TileSum::default());
-        let mut above = Total::default();
-        // The goal is reached at `low` and not at `high`.
-        let (mut low, mut high) = (ordered_bits(self.cut.low()), ordered_bits(self.first) + 1);
-        let mut count_low = mass.sums.iter().map(|sum| sum.count as usize).sum::<usize>();
-        let mut by_value = true;
-        while count_low - above.count > reader.list_limit && high - low > 1 {
-            let pivot = pivot(low, high, by_value);
-            by_value = !by_value;
+        let whole = mass.total();
+        let mut ends = Ends {
+            low: ordered_bits(self.cut.low()),
+            high: ordered_bits(self.first) + 1,
+            below: whole,
+            above: Total::default(),
+        };
+        // The first logit comes first: rows whose tokens are all alike end there. Then the least that can
+        // matter, which makes the interval one to interpolate in.
+        let floor = match goal {
+            Goal::Count(_) => -f32::MAX,
+            Goal::Mass(_) => self.first - NEGLIGIBLE / mass.s(),
+        };
+        let mut passes = 0;
+        while ends.below.count - ends.above.count > reader.list_limit && ends.high - ends.low > 1 {
+            let pivot = match passes {
+                0 => ordered_bits(self.first),
+                1 => ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first)),
+                _ => ends.pivot(goal, passes),
+            };
+            passes += 1;
+            if pivot <= ends.low || pivot >= ends.high {
+                continue;
+            }
             let total = mass.weigh(reader.level, &reader.view, self.cut.at_least(from_ordered_bits(pivot)));
             if goal.is_reached(total) {
-                (low, count_low) = (pivot, total.count);
+                (ends.low, ends.below) = (pivot, total);
             } else {
-                (high, above) = (pivot, total);
+                (ends.high, ends.above) = (pivot, total);
                 search.base.clone_from(&mass.sums);
             }
         }
 
+        let first = (u64::from(ends.high) << 32) - 1;
+        let low = from_ordered_bits(ends.low);
+        let rest = self.cut.and(Cut { first, last: key(low, u32::MAX) });
+        let is_tie = ends.high - ends.low == 1;
         between.clear();
-        let first = (u64::from(high) << 32) - 1;
-        let low = key(from_ordered_bits(low), u32::MAX);
-        reader.gather(self.cut.and(Cut { first, last: low }), usize::MAX, between);
-        if high > (low >> 32) as u32 + 1 {
-            // Tokens of one logit are gathered by id and lie in order already.
-            between.sort();
-        }
         match goal {
-            Goal::Count(count) => between.keys[count - above.count - 1],
+            Goal::Count(count) => {
+                let place = count - ends.above.count;
+                // Tokens of one logit are gathered by id and lie in order already.
+                reader.gather(rest, if is_tie { place } else { usize::MAX }, between);
+                if !is_tie {
+                    between.sort();
+                }
+                between.keys[place - 1]
+            }
             Goal::Mass(target) => {
-                search
-                    .walk(reader.level, mass, &between.keys, above.mass, target)
-                    .expect("the whole set reaches the goal")
-                    .0
+                let (mut reached, mut part) = (ends.above.mass, rest);
+                if is_tie {
+                    mass.weigh(reader.level, &reader.view, self.cut.at_least(low));
+                    let tile;
+                    (tile, reached) = search.skip_tiles(mass, reached, target);
+                    part = rest.and(Cut {
+                        first: key(low, tile * TILE as u32),
+                        last: key(low, tile * TILE as u32 + 255),
+                    });
+                }
+                reader.gather(part, usize::MAX, between);
+                between.sort();
+                let found = search.walk(reader.level, mass, &between.keys, reached, target);
+                found.expect("the whole set reaches the goal").0
             }
         }
     }
@@ -98,10 +131,25 @@ impl Given {
 }
 
 impl Search {
+    /// Takes in whole tiles of the part that was weighed last until one reaches a target; returns that tile,
+    /// which is not taken in, and the mass before it.
+    fn skip_tiles(&mut self, mass: &Mass, mut reached: u64, target: u64) -> (u32, u64) {
+        for (tile, (base, sum)) in self.base.iter_mut().zip(&mass.sums).enumerate() {
+            let factor = mass.factor(tile);
+            let with = reached - factor.mass(base.q) + factor.mass(sum.q);
+            if sum.count > base.count && with >= target {
+                return (tile as u32, reached);
+            }
+            reached = with;
+            base.q = sum.q;
+        }
+        unreachable!("the whole set reaches the goal")
+    }
+
     /// Adds tokens to the sums of `base`, whose mass is `reached`, until a target is reached.
     fn walk(
         &mut self,
-        level: Level,
+        level: Proven,
         mass: &Mass,
         keys: &[u64],
         mut reached: u64,
@@ -123,6 +171,39 @@ impl Search {
             }
         }
         None
+    }
+}
+
+/// Beyond this many bits below the first token, even 2^20 tokens hardly weigh.
+const NEGLIGIBLE: f32 = 48.0;
+
+/// Two logits, as ordered bits, that hold the answer: the goal is reached at `low` and not at `high`.
+struct Ends {
+    low: u32,
+    high: u32,
+    /// What the tokens from `low` up come to.
+    below: Total,
+    /// What the tokens from `high` up come to.
+    above: Total,
+}
+
+impl Ends {
+    /// Returns the next pivot, which may be one of the ends.
+    fn pivot(&self, goal: Goal, pass: u32) -> u32 {
+        if pass % 3 == 1 {
+            return self.low + (self.high - self.low) / 2;
+        }
+        let (above, below, goal) = match goal {
+            Goal::Count(count) => (self.above.count as f64, self.below.count as f64, count as f64),
+            Goal::Mass(mass) => (self.above.mass as f64, self.below.mass as f64, mass as f64),
+        };
+        // The margin shrinks with the interval, and is never so small that the ends cannot meet.
+        let margin = if pass % 3 == 2 { 0.02 } else { -0.02 };
+        let part = ((goal - above) / (below - above) + margin).clamp(0.001, 0.999);
+        let (low, high) = (f64::from(from_ordered_bits(self.low)), f64::from(from_ordered_bits(self.high)));
+        let pivot = ordered_bits((high - (high - low) * part) as f32 + 0.0);
+        // Where floats are too coarse for the margin, the neighbour of an end still moves it.
+        pivot.clamp(self.low + 1, self.high - 1)
     }
 }
 

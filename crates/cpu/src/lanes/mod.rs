@@ -5,7 +5,7 @@
 //! `u16` and the algorithms read alike; AVX2 carries two registers, scalar code an array.
 //!
 //! A value of a lanes type is the proof that the machine has its instructions: it is made only by
-//! [`dispatch`], after the level was checked.
+//! [`dispatch`], after the level was [`Proven`].
 
 mod scalar;
 
@@ -16,6 +16,8 @@ mod avx512;
 
 use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
+
+use gumball_spec::Result;
 
 use crate::Level;
 
@@ -140,25 +142,44 @@ pub trait Kernel {
     fn run<L: Lanes>(self, l: L) -> Self::Output;
 }
 
-/// Runs a kernel with the instructions of a level that [`Level::check`] passed.
+/// A level that this machine has: the proof that [`dispatch`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proven(Level);
+
+impl Proven {
+    /// Proves a level.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    pub fn new(level: Level) -> Result<Self> {
+        level.check().map(Self)
+    }
+
+    /// Returns the level.
+    pub fn level(self) -> Level {
+        self.0
+    }
+
+    /// Proves every level of this machine.
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = Self> {
+        Level::available().map(Self)
+    }
+}
+
+/// Runs a kernel with the instructions of a level.
 #[inline]
-pub fn dispatch<K: Kernel>(level: Level, kernel: K) -> K::Output {
-    match level {
+pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
+    match level.0 {
         Level::Scalar => scalar::run(kernel),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => {
-            assert!(level.is_available());
-            // SAFETY: the level is available, which is what the function's target features ask for.
-            unsafe { avx2::run(kernel) }
-        }
+        // SAFETY: the level is proven, so the machine has the function's target features.
+        Level::Avx2 => unsafe { avx2::run(kernel) },
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => {
-            assert!(level.is_available());
-            // SAFETY: the level is available, which is what the function's target features ask for.
-            unsafe { avx512::run(kernel) }
-        }
+        // SAFETY: the level is proven, so the machine has the function's target features.
+        Level::Avx512 => unsafe { avx512::run(kernel) },
         #[cfg(not(target_arch = "x86_64"))]
-        Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level}"),
+        Level::Avx2 | Level::Avx512 => unreachable!("no machine of this architecture has level {level:?}"),
     }
 }
 
