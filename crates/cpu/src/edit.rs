@@ -58,6 +58,7 @@ impl Edits {
             banned.retain(|id| (*id as usize) < row.vocab());
             banned.sort_unstable();
             banned.dedup();
+            let row = if self.hooked { Row::F32(&self.dense) } else { row };
             self.merge.ban(&mut self.overlay, row, banned);
         }
         self.overlay.index(row.vocab().div_ceil(TILE));

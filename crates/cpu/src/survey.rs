@@ -5,7 +5,7 @@
 
 use gumball_spec::{Row, TILE};
 
-use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
+use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch, see_pairs};
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, Overlay, View, apply_mask};
 
 /// What one pass over a row learns besides its tile maxima.
@@ -61,28 +61,32 @@ impl<E: Element> Kernel for Maxima<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
         let (tiles, _) = self.row.as_chunks::<TILE>();
-        let mut ordered = [Mask::MAX; 4];
+        let mut seen = [l.seen_nothing(); 4];
         // Reducing tile by tile costs nothing next to the loads; gathering sixteen tiles to reduce them
         // together was slower.
         match self.view.mask {
             None => {
                 for (tile, to) in tiles.iter().zip(self.maxima) {
-                    *to = l.reduce_max(tile_maximum(l, tile, &mut ordered));
+                    *to = l.reduce_max(E::max_of_tile(l, tile, &mut seen));
                 }
             }
             Some(mask) => {
                 let (masks, _) = mask.as_chunks::<MASK_WORDS>();
                 for ((tile, mask), to) in tiles.iter().zip(masks).zip(self.maxima) {
-                    *to = l.reduce_max(masked_maximum(l, tile, mask, &mut ordered));
+                    *to = l.reduce_max(masked_maximum(l, tile, mask, &mut seen));
                 }
             }
         }
-        all_ordered(ordered)
+        no_nan(l, seen)
     }
 }
 
-fn all_ordered(ordered: [Mask; 4]) -> bool {
-    ordered[0] & ordered[1] & ordered[2] & ordered[3] == Mask::MAX
+#[inline(always)]
+fn no_nan<L: Lanes>(l: L, seen: [L::Seen; 4]) -> bool {
+    !(l.has_seen_nan(seen[0])
+        || l.has_seen_nan(seen[1])
+        || l.has_seen_nan(seen[2])
+        || l.has_seen_nan(seen[3]))
 }
 
 /// The part of a row behind its last whole tile.
@@ -103,8 +107,8 @@ impl<E: Element> Kernel for Rest<'_, E> {
         if let Some(mask) = self.view.mask {
             apply_mask(l, &mask[mask.len() - MASK_WORDS..], &mut tile);
         }
-        let mut ordered = [Mask::MAX; 4];
-        (l.reduce_max(tile_maximum(l, &tile, &mut ordered)), all_ordered(ordered))
+        let mut seen = [l.seen_nothing(); 4];
+        (l.reduce_max(f32::max_of_tile(l, &tile, &mut seen)), no_nan(l, seen))
     }
 }
 
@@ -133,25 +137,14 @@ impl Kernel for Clean<'_> {
     }
 }
 
-/// The lane-wise maximum of a tile, NaN left out; clears bits of `ordered` where there is one.
-#[inline(always)]
-fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], ordered: &mut [Mask; 4]) -> L::F {
-    let (chunks, _) = tile.as_chunks::<WIDTH>();
-    let mut max = [l.splat(f32::NEG_INFINITY); 4];
-    for (i, four) in chunks.chunks_exact(4).enumerate() {
-        let z = [E::load(l, &four[0]), E::load(l, &four[1]), E::load(l, &four[2]), E::load(l, &four[3])];
-        lane_maxima(l, z, &mut max, i, ordered);
-    }
-    l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
-}
-
-/// The same of the logits a mask allows; a tile that it forbids is not read.
+/// Lane-wise maxima of the logits of a tile that a mask allows; a tile that it forbids is not read. NaN is
+/// looked for in all of them.
 #[inline(always)]
 fn masked_maximum<L: Lanes, E: Element>(
     l: L,
     tile: &[E; TILE],
     mask: &[u32; MASK_WORDS],
-    ordered: &mut [Mask; 4],
+    seen: &mut [L::Seen; 4],
 ) -> L::F {
     let lowest = l.splat(f32::NEG_INFINITY);
     let mut max = [lowest; 4];
@@ -160,27 +153,13 @@ fn masked_maximum<L: Lanes, E: Element>(
     }
     let (chunks, _) = tile.as_chunks::<WIDTH>();
     for (i, (words, four)) in mask.chunks_exact(2).zip(chunks.chunks_exact(4)).enumerate() {
-        let z = [
-            l.select(words[0] as Mask, E::load(l, &four[0]), lowest),
-            l.select((words[0] >> 16) as Mask, E::load(l, &four[1]), lowest),
-            l.select(words[1] as Mask, E::load(l, &four[2]), lowest),
-            l.select((words[1] >> 16) as Mask, E::load(l, &four[3]), lowest),
-        ];
-        lane_maxima(l, z, &mut max, i, ordered);
+        let z = [E::load(l, &four[0]), E::load(l, &four[1]), E::load(l, &four[2]), E::load(l, &four[3])];
+        see_pairs(l, z, i, seen);
+        for j in 0..4 {
+            max[j] = l.max_where((words[j / 2] >> (16 * (j % 2))) as Mask, z[j], max[j]);
+        }
     }
     l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
-}
-
-/// Takes four vectors into running maxima and looks for NaN in pairs. Pairs alternate between four masks, so
-/// that no comparison waits for the last one.
-#[inline(always)]
-fn lane_maxima<L: Lanes>(l: L, z: [L::F; 4], max: &mut [L::F; 4], i: usize, ordered: &mut [Mask; 4]) {
-    let pair = i % 2 * 2;
-    ordered[pair] = l.ordered_and(ordered[pair], z[0], z[1]);
-    ordered[pair + 1] = l.ordered_and(ordered[pair + 1], z[2], z[3]);
-    for j in 0..4 {
-        max[j] = l.max(z[j], max[j]);
-    }
 }
 
 /// Corrects the maxima of edited tiles, from those of the row without edits.
@@ -203,17 +182,15 @@ impl Kernel for EditedMaxima<'_> {
             let tile = *tile as usize;
             let mut edited = f32::NEG_INFINITY;
             let mut was_maximum = false;
-            let (ids, z) = self.overlay.of_tile(tile);
-            for (id, z) in ids.iter().zip(z) {
-                if self.view.allows(*id as usize) {
-                    // NaN never equals, and was no maximum.
-                    was_maximum |= self.view.row.logit(*id as usize).min(f32::MAX) >= self.maxima[tile];
-                    edited = edited.max(*z);
+            for i in self.overlay.range(tile) {
+                if self.view.allows(self.overlay.ids[i] as usize) {
+                    was_maximum |= self.overlay.raw[i] >= self.maxima[tile];
+                    edited = edited.max(self.overlay.z[i]);
                 }
             }
             self.maxima[tile] = if was_maximum {
                 let logits = self.view.tile(l, tile, &mut scratch);
-                l.reduce_max(tile_maximum(l, logits, &mut [Mask::MAX; 4]))
+                l.reduce_max(f32::max_of_tile(l, logits, &mut [l.seen_nothing(); 4]))
             } else {
                 self.maxima[tile].max(edited)
             };

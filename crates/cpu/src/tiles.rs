@@ -3,6 +3,8 @@
 //! Nothing is copied that need not be: a whole f32 tile without edits is handed out where it lies. Any other
 //! tile is made in a scratch tile in the first-level cache each time it is visited, which few tiles are.
 
+use std::ops::Range;
+
 use gumball_spec::row::clean;
 use gumball_spec::{Row, TILE};
 
@@ -24,6 +26,8 @@ pub struct Overlay {
     pub ids: Vec<u32>,
     /// Their logits; -inf where banned.
     pub z: Vec<f32>,
+    /// The row's own logits of them, cleaned.
+    pub raw: Vec<f32>,
     /// Where a tile's ids lie; empty ranges but for the tiles in `touched`.
     ranges: Vec<(u32, u32)>,
     touched: Vec<u32>,
@@ -34,6 +38,7 @@ impl Overlay {
     pub fn clear(&mut self) {
         self.ids.clear();
         self.z.clear();
+        self.raw.clear();
         for tile in self.touched.drain(..) {
             self.ranges[tile as usize] = (0, 0);
         }
@@ -68,9 +73,15 @@ impl Overlay {
     /// Returns the edits of a tile: ids and logits.
     #[inline(always)]
     pub fn of_tile(&self, tile: usize) -> (&[u32], &[f32]) {
-        let (start, end) = self.ranges[tile];
-        let range = start as usize..end as usize;
+        let range = self.range(tile);
         (&self.ids[range.clone()], &self.z[range])
+    }
+
+    /// Returns where the edits of a tile lie.
+    #[inline(always)]
+    pub fn range(&self, tile: usize) -> Range<usize> {
+        let (start, end) = self.ranges[tile];
+        start as usize..end as usize
     }
 }
 

@@ -10,6 +10,7 @@ use crate::tiles::Overlay;
 pub struct Merge {
     ids: Vec<u32>,
     z: Vec<f32>,
+    raw: Vec<f32>,
 }
 
 /// Returns an edited logit: -inf stays, an infinite result becomes the largest finite one (E1).
@@ -47,25 +48,31 @@ impl Merge {
         }
         self.ids.clear();
         self.z.clear();
+        self.raw.clear();
         let mut from = 0;
         for edit in edits {
             let id = id_of(edit);
             let before = overlay.ids[from..].partition_point(|other| *other < id);
             self.ids.extend_from_slice(&overlay.ids[from..from + before]);
             self.z.extend_from_slice(&overlay.z[from..from + before]);
+            self.raw.extend_from_slice(&overlay.raw[from..from + before]);
             from += before;
-            let z = if overlay.ids.get(from) == Some(&id) {
+            let (z, raw) = if overlay.ids.get(from) == Some(&id) {
                 from += 1;
-                overlay.z[from - 1]
+                (overlay.z[from - 1], overlay.raw[from - 1])
             } else {
-                clean(row.logit(id as usize))
+                let raw = clean(row.logit(id as usize));
+                (raw, raw)
             };
             self.ids.push(id);
             self.z.push(change(edit, z) + 0.0);
+            self.raw.push(raw);
         }
         self.ids.extend_from_slice(&overlay.ids[from..]);
         self.z.extend_from_slice(&overlay.z[from..]);
+        self.raw.extend_from_slice(&overlay.raw[from..]);
         std::mem::swap(&mut self.ids, &mut overlay.ids);
         std::mem::swap(&mut self.z, &mut overlay.z);
+        std::mem::swap(&mut self.raw, &mut overlay.raw);
     }
 }

@@ -49,11 +49,13 @@ impl<E: Element> Kernel for Penalties<'_, E> {
         let length = entries.len().next_multiple_of(WIDTH);
         overlay.ids.resize(length, 0);
         overlay.z.resize(length, 0.0);
+        overlay.raw.resize(length, 0.0);
         let (ids, _) = overlay.ids.as_chunks_mut::<WIDTH>();
         let (out, _) = overlay.z.as_chunks_mut::<WIDTH>();
+        let (raw, _) = overlay.raw.as_chunks_mut::<WIDTH>();
         let (r, f, p) = (l.splat(self.r), l.splat(self.f), l.splat(self.p));
         let (lowest, zero) = (l.splat(f32::NEG_INFINITY), l.splat(0.0));
-        for ((entries, ids), out) in entries.chunks(WIDTH).zip(ids).zip(out) {
+        for (((entries, ids), out), raw) in entries.chunks(WIDTH).zip(ids).zip(out).zip(raw) {
             let (mut z, mut counts, mut seen) = ([0.0; WIDTH], [0; WIDTH], 0);
             for (i, entry) in entries.iter().enumerate() {
                 ids[i] = entry.id;
@@ -62,6 +64,7 @@ impl<E: Element> Kernel for Penalties<'_, E> {
                 seen |= Mask::from(count(entry, self.repetition) > 0) << i;
             }
             let z = l.add(l.min(l.max(l.load(&z), lowest), l.splat(f32::MAX)), zero);
+            l.store(z, raw);
             let changeable = l.gt(z, lowest);
             let counts = l.load_u(&counts);
             let any = l.less_u(l.splat_u(0), counts);
@@ -76,6 +79,7 @@ impl<E: Element> Kernel for Penalties<'_, E> {
         }
         overlay.ids.truncate(entries.len());
         overlay.z.truncate(entries.len());
+        overlay.raw.truncate(entries.len());
     }
 }
 

@@ -90,10 +90,9 @@ impl Kernel for Gather<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> bool {
-        let low = self.cut.low();
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
         let least = l.splat(low);
-        // Keys settle the rest; a list from the top has no upper end to look at.
-        let most = l.splat(if self.cut.first == u64::MAX { f32::MAX } else { key_logit(self.cut.first) });
+        let open_top = self.cut.first == u64::MAX;
         let mut scratch = EMPTY_TILE;
         for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             if self.keys.len() > self.limit {
@@ -104,12 +103,21 @@ impl Kernel for Gather<'_> {
                 // One branch for four vectors: most hold nothing.
                 let (z, _) = four.as_chunks::<WIDTH>();
                 let reach = [
-                    u64::from(l.ge(l.load(&z[0]), least) & l.ge(most, l.load(&z[0]))),
-                    u64::from(l.ge(l.load(&z[1]), least) & l.ge(most, l.load(&z[1]))),
-                    u64::from(l.ge(l.load(&z[2]), least) & l.ge(most, l.load(&z[2]))),
-                    u64::from(l.ge(l.load(&z[3]), least) & l.ge(most, l.load(&z[3]))),
+                    u64::from(l.ge(l.load(&z[0]), least)),
+                    u64::from(l.ge(l.load(&z[1]), least)),
+                    u64::from(l.ge(l.load(&z[2]), least)),
+                    u64::from(l.ge(l.load(&z[3]), least)),
                 ];
                 let mut reach = reach[0] | reach[1] << 16 | reach[2] << 32 | reach[3] << 48;
+                if reach != 0 && (!open_top || reach.count_ones() > 8) {
+                    // Many may lie outside: leave those out all at once.
+                    let mut start = l.add_u(l.iota(), l.splat_u((tile * TILE + i * 4 * WIDTH) as u32));
+                    reach = 0;
+                    for (j, z) in z.iter().enumerate() {
+                        reach |= u64::from(cut.members(l, l.load(z), start)) << (16 * j);
+                        start = l.add_u(start, l.splat_u(WIDTH as u32));
+                    }
+                }
                 while reach != 0 {
                     let lane = reach.trailing_zeros();
                     reach &= reach - 1;

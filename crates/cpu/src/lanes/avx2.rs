@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::{Kernel, Lanes, Mask, WIDTH};
+use super::{Kernel, Lanes, Mask, TILE, WIDTH, tile_maximum};
 
 /// Runs a kernel with AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
@@ -165,13 +165,7 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     fn scale(self, a: F, n: F) -> F {
-        // Two steps reach from the largest result to below the smallest, where zero is right.
-        let n = self.to_int(self.max(n, self.splat(-200.0)));
-        let half = both!(|n| _mm256_srai_epi32::<1>(n));
-        let bias = self.splat_u(127);
-        let low = self.shl::<23>(self.add_u(half, bias));
-        let high = self.shl::<23>(self.add_u(self.sub_u(n, half), bias));
-        self.mul(self.mul(a, self.float_of_bits(low)), self.float_of_bits(high))
+        self.float_of_bits(self.add_u(self.bits(a), self.shl::<23>(self.to_int(n))))
     }
     #[inline(always)]
     fn ge(self, a: F, b: F) -> Mask {
@@ -185,9 +179,52 @@ impl Lanes for Avx2 {
     fn equal(self, a: F, b: F) -> Mask {
         self.mask(both!(|a, b| _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b)))
     }
+    /// All ones in some lanes, once NaN was seen; one register for both halves, as registers are few.
+    type Seen = __m256;
     #[inline(always)]
-    fn unordered(self, a: F, b: F) -> Mask {
-        self.mask(both!(|a, b| _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b)))
+    fn seen_nothing(self) -> __m256 {
+        have!(_mm256_setzero_ps())
+    }
+    #[inline(always)]
+    fn see(self, seen: __m256, a: F, b: F) -> __m256 {
+        let a = have!(_mm256_cmp_ps::<_CMP_UNORD_Q>(a[0], a[1]));
+        let b = have!(_mm256_cmp_ps::<_CMP_UNORD_Q>(b[0], b[1]));
+        have!(_mm256_or_ps(seen, _mm256_or_ps(a, b)))
+    }
+    #[inline(always)]
+    fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [__m256; 4]) -> F {
+        // On the bits, as `avx512.rs` explains.
+        let lowest = have!(_mm256_set1_epi16(i16::MIN));
+        let mut signed = [lowest; 2];
+        let mut unsigned = [have!(_mm256_setzero_si256()); 2];
+        let mut least = [have!(_mm256_set1_epi16(-1)); 2];
+        let (chunks, _) = tile.as_chunks::<WIDTH>();
+        for pair in chunks.chunks_exact(2) {
+            for i in 0..2 {
+                let bits = have!(_mm256_loadu_si256(pair[i].as_ptr().cast()));
+                signed[i] = have!(_mm256_max_epi16(signed[i], bits));
+                unsigned[i] = have!(_mm256_max_epu16(unsigned[i], bits));
+                least[i] = have!(_mm256_min_epu16(least[i], bits));
+            }
+        }
+        let signed = have!(_mm256_max_epi16(signed[0], signed[1]));
+        let unsigned = have!(_mm256_max_epu16(unsigned[0], unsigned[1]));
+        let least = have!(_mm256_min_epu16(least[0], least[1]));
+        // The subtraction saturates to 0 unless the unsigned maximum lies above -inf.
+        let above = have!(_mm256_subs_epu16(unsigned, _mm256_set1_epi16(0xFF80_u16 as i16)));
+        let nan = have!(_mm256_or_si256(above, _mm256_cmpgt_epi16(signed, _mm256_set1_epi16(0x7F80))));
+        if have!(_mm256_testz_si256(nan, nan)) == 0 {
+            return tile_maximum(self, tile, seen);
+        }
+        let negative = have!(_mm256_cmpgt_epi16(_mm256_setzero_si256(), signed));
+        let largest = have!(_mm256_blendv_epi8(signed, least, negative));
+        let even = have!(_mm256_slli_epi32::<16>(largest));
+        let odd = have!(_mm256_and_si256(largest, _mm256_set1_epi32(0xFFFF_0000_u32 as i32)));
+        [have!(_mm256_castsi256_ps(even)), have!(_mm256_castsi256_ps(odd))]
+    }
+    #[inline(always)]
+    fn has_seen_nan(self, seen: __m256) -> bool {
+        have!(_mm256_movemask_ps(seen)) != 0
     }
     #[inline(always)]
     fn select(self, mask: Mask, a: F, b: F) -> F {

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
 
-use super::{Kernel, Lanes, Mask, WIDTH};
+use super::{Kernel, Lanes, Mask, TILE, WIDTH, tile_maximum};
 
 /// Runs a kernel with AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,popcnt")]
@@ -120,13 +120,47 @@ impl Lanes for Avx512 {
     fn equal(self, a: __m512, b: __m512) -> Mask {
         have!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b))
     }
+    /// The lanes that were never NaN.
+    type Seen = Mask;
     #[inline(always)]
-    fn unordered(self, a: __m512, b: __m512) -> Mask {
-        have!(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b))
+    fn seen_nothing(self) -> Mask {
+        Mask::MAX
     }
     #[inline(always)]
-    fn ordered_and(self, mask: Mask, a: __m512, b: __m512) -> Mask {
-        have!(_mm512_mask_cmp_ps_mask::<_CMP_ORD_Q>(mask, a, b))
+    fn see(self, seen: Mask, a: __m512, b: __m512) -> Mask {
+        have!(_mm512_mask_cmp_ps_mask::<_CMP_ORD_Q>(seen, a, b))
+    }
+    #[inline(always)]
+    fn has_seen_nan(self, seen: Mask) -> bool {
+        seen != Mask::MAX
+    }
+    #[inline(always)]
+    fn max_where(self, mask: Mask, a: __m512, b: __m512) -> __m512 {
+        have!(_mm512_mask_max_ps(b, mask, a, b))
+    }
+    #[inline(always)]
+    fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [Mask; 4]) -> __m512 {
+        // On the bits: as signed integers non-negative floats are in order and all negative ones below them; as
+        // unsigned integers the least negative float is the smallest with its sign bit set.
+        let zero = have!(_mm512_setzero_si512());
+        let (mut signed, mut unsigned, mut least) = (self.splat_u(0x8000_8000), zero, self.splat_u(u32::MAX));
+        let (chunks, _) = tile.as_chunks::<{ 2 * WIDTH }>();
+        for chunk in chunks {
+            let bits = have!(_mm512_loadu_si512(chunk.as_ptr().cast()));
+            signed = have!(_mm512_max_epi16(signed, bits));
+            unsigned = have!(_mm512_max_epu16(unsigned, bits));
+            least = have!(_mm512_min_epu16(least, bits));
+        }
+        // NaN lies above +inf as a signed and above -inf as an unsigned integer.
+        let nan = have!(_mm512_cmpgt_epi16_mask(signed, _mm512_set1_epi16(0x7F80)))
+            | have!(_mm512_cmpgt_epu16_mask(unsigned, _mm512_set1_epi16(0xFF80_u16 as i16)));
+        if nan != 0 {
+            return tile_maximum(self, tile, seen);
+        }
+        let negative = have!(_mm512_movepi16_mask(signed));
+        let largest = have!(_mm512_mask_blend_epi16(negative, signed, least));
+        let odd = have!(_mm512_and_si512(largest, self.splat_u(0xFFFF_0000)));
+        self.max(self.float_of_bits(self.shl::<16>(largest)), self.float_of_bits(odd))
     }
     #[inline(always)]
     fn select(self, mask: Mask, a: __m512, b: __m512) -> __m512 {

@@ -17,7 +17,7 @@ mod avx512;
 use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
 
-use gumball_spec::Result;
+use gumball_spec::{Result, TILE};
 
 use crate::Level;
 
@@ -55,27 +55,38 @@ pub trait Lanes: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// To the nearest whole number, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// The nearest whole number `n`, ties to even, and `a - n`; at -inf some finite fraction.
+    /// The nearest whole number `n`, ties to even, and `a - n`; from -64 down some `n` of at most -64 and a
+    /// finite fraction.
     #[inline(always)]
     fn split(self, a: Self::F) -> (Self::F, Self::F) {
-        let a = self.max(a, self.splat(-1024.0));
+        let a = self.max(a, self.splat(-64.0));
         let n = self.round(a);
         (n, self.sub(a, n))
     }
-    /// `a 2^n` for whole `n`, where the result is normal or zero.
+    /// `a 2^n` for whole `n` of which [`Lanes::split`] is the source or the result is normal.
     fn scale(self, a: Self::F, n: Self::F) -> Self::F;
     fn ge(self, a: Self::F, b: Self::F) -> Mask;
     fn gt(self, a: Self::F, b: Self::F) -> Mask;
     fn equal(self, a: Self::F, b: Self::F) -> Mask;
-    /// Where `a` or `b` is NaN.
-    fn unordered(self, a: Self::F, b: Self::F) -> Mask;
-    /// The lanes of the mask where neither `a` nor `b` is NaN.
-    #[inline(always)]
-    fn ordered_and(self, mask: Mask, a: Self::F, b: Self::F) -> Mask {
-        mask & !self.unordered(a, b)
-    }
+    /// What a search for NaN has seen so far.
+    type Seen: Copy;
+    fn seen_nothing(self) -> Self::Seen;
+    /// Remembers whether `a` or `b` holds NaN.
+    fn see(self, seen: Self::Seen, a: Self::F, b: Self::F) -> Self::Seen;
+    fn has_seen_nan(self, seen: Self::Seen) -> bool;
+
     /// `a` where the mask is set, else `b`.
     fn select(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F;
+    /// `max(a, b)` where the mask is set, else `b`.
+    #[inline(always)]
+    fn max_where(self, mask: Mask, a: Self::F, b: Self::F) -> Self::F {
+        self.select(mask, self.max(a, b), b)
+    }
+    /// Lane-wise maxima of a tile, in no particular order, NaN left out.
+    #[inline(always)]
+    fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [Self::Seen; 4]) -> Self::F {
+        tile_maximum(self, tile, seen)
+    }
     /// The sum of all lanes, in some order: for bounds, never for results.
     fn reduce_add(self, a: Self::F) -> f32;
     /// The largest lane; no lane may be NaN.
@@ -183,8 +194,37 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     }
 }
 
+/// Lane-wise maxima of a tile, NaN left out.
+#[inline(always)]
+fn tile_maximum<L: Lanes, E: Element>(l: L, tile: &[E; TILE], seen: &mut [L::Seen; 4]) -> L::F {
+    let (chunks, _) = tile.as_chunks::<WIDTH>();
+    let mut max = [l.splat(f32::NEG_INFINITY); 4];
+    for (i, four) in chunks.chunks_exact(4).enumerate() {
+        let z = [E::load(l, &four[0]), E::load(l, &four[1]), E::load(l, &four[2]), E::load(l, &four[3])];
+        see_pairs(l, z, i, seen);
+        for j in 0..4 {
+            max[j] = l.max(z[j], max[j]);
+        }
+    }
+    l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
+}
+
+/// Looks for NaN in the `i`-th four vectors. Pairs alternate between four memories, so that no comparison
+/// waits for the last one.
+#[inline(always)]
+pub fn see_pairs<L: Lanes>(l: L, z: [L::F; 4], i: usize, seen: &mut [L::Seen; 4]) {
+    let pair = i % 2 * 2;
+    seen[pair] = l.see(seen[pair], z[0], z[1]);
+    seen[pair + 1] = l.see(seen[pair + 1], z[2], z[3]);
+}
+
 /// A type that logits come in.
 pub trait Element: Copy {
+    /// Lane-wise maxima of a tile, in no particular order, NaN left out.
+    #[inline(always)]
+    fn max_of_tile<L: Lanes>(l: L, tile: &[Self; TILE], seen: &mut [L::Seen; 4]) -> L::F {
+        tile_maximum(l, tile, seen)
+    }
     /// Loads sixteen logits, converted exactly; NaN and infinities as they are.
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;
     /// One logit, converted exactly.
@@ -203,6 +243,10 @@ impl Element for f32 {
 }
 
 impl Element for bf16 {
+    #[inline(always)]
+    fn max_of_tile<L: Lanes>(l: L, tile: &[Self; TILE], seen: &mut [L::Seen; 4]) -> L::F {
+        l.maximum_bf16(tile, seen)
+    }
     #[inline(always)]
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
         l.load_bf16(from)

@@ -136,12 +136,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     fn scale(self, a: F, n: F) -> F {
-        // Two steps reach from the largest result to below the smallest, where zero is right.
-        zip(a, n, |a, n| {
-            let n = n.max(-200.0) as i32;
-            let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
-            a * power(n / 2) * power(n - n / 2)
-        })
+        zip(a, n, |a, n| f32::from_bits(a.to_bits().wrapping_add((n as i32 as u32) << 23)))
     }
     #[inline(always)]
     fn ge(self, a: F, b: F) -> Mask {
@@ -155,9 +150,18 @@ impl Lanes for Scalar {
     fn equal(self, a: F, b: F) -> Mask {
         mask(a, b, |a, b| a == b)
     }
+    type Seen = bool;
     #[inline(always)]
-    fn unordered(self, a: F, b: F) -> Mask {
-        mask(a, b, |a, b| a.is_nan() || b.is_nan())
+    fn seen_nothing(self) -> bool {
+        false
+    }
+    #[inline(always)]
+    fn see(self, seen: bool, a: F, b: F) -> bool {
+        seen | (mask(a, b, |a, b| a.is_nan() | b.is_nan()) != 0)
+    }
+    #[inline(always)]
+    fn has_seen_nan(self, seen: bool) -> bool {
+        seen
     }
     #[inline(always)]
     fn select(self, mask: Mask, a: F, b: F) -> F {
