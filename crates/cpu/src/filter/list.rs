@@ -32,6 +32,7 @@ struct ListTile {
     maximum: f32,
     factor: Factor,
     q: u64,
+    r: u64,
 }
 
 impl List {
@@ -60,7 +61,7 @@ impl List {
             if *place_of == 0 {
                 // In order, so a tile's first token is its maximum.
                 let maximum = key_logit(*key);
-                self.tiles.push(ListTile { tile, maximum, factor: Factor { mantissa: 0, k: 0 }, q: 0 });
+                self.tiles.push(ListTile { tile, maximum, factor: Factor { mantissa: 0, k: 0 }, q: 0, r: 0 });
                 *place_of = self.tiles.len() as u32;
             }
             self.places.push(*place_of - 1);
@@ -78,18 +79,17 @@ impl List {
     }
 
     /// Returns the entropy in bits of the part given last, whose mass was `mass` (M5).
-    pub fn entropy(&self, mass: u64, s: f32) -> f32 {
-        let mut r = vec![0u64; self.tiles.len()];
+    pub fn entropy(&mut self, mass: u64, s: f32) -> f32 {
         for (i, place) in self.places.iter().enumerate() {
             let d = fixed_distance((self.weights.m[i] - self.weights.z[i]) * s);
-            r[*place as usize] += u64::from(self.weights.q[i]) * d;
+            self.tiles[*place as usize].r += u64::from(self.weights.q[i]) * d;
         }
         let first = self.weights.z[0];
-        let parts = self.tiles.iter().zip(r);
-        let sum = parts.map(|(tile, r)| {
-            tile.factor.mass((r + tile.q * fixed_distance((first - tile.maximum) * s)) >> 24)
-        });
-        entropy_of(mass, sum.sum())
+        let part = |tile: &ListTile| {
+            let d = fixed_distance((first - tile.maximum) * s);
+            tile.factor.mass((tile.r + tile.q * d) >> 24)
+        };
+        entropy_of(mass, self.tiles.iter().map(part).sum())
     }
 
     /// Returns how many tokens of the part given last, visited in the order of `places`, first reach a mass.

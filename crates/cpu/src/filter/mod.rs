@@ -44,6 +44,9 @@ pub struct Buffers {
     /// Tokens between two ends of a search.
     between: List,
     search: Search,
+    /// How far listed tokens' surprise is from the entropy, and the tokens by that.
+    distances: Vec<f32>,
+    nearest: Vec<usize>,
 }
 
 /// Returns the temperature of a row: dynamic temperature applied, 0 where it is greedy (F7, N6).

@@ -1,8 +1,9 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
 //! Two logits hold the answer between them, and every pivot moves one of them. Pivots are interpolated, now
-//! a little above the estimate and now a little below, so that both ends close in; every third halves
-//! the interval by bits, so that no row takes more than some dozen passes whatever its values. Once few
+//! a little above the estimate and now a little below, so that both ends close in. Every third is
+//! the logit of a sampled token, which finds the heaps of equal tokens that interpolation jumps over; and
+//! every sixth halves the interval by bits, so that no row takes long whatever its values. Once few
 //! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
 //! listed: whole tiles of them are stepped over.
 
@@ -66,7 +67,8 @@ impl Given {
             let pivot = match passes {
                 0 => ordered_bits(self.first),
                 1 => ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first)),
-                _ => ends.pivot(goal, passes),
+                pass if pass % 3 == 1 && pass % 6 != 1 => ends.sampled(reader, pass),
+                pass => ends.pivot(goal, pass),
             };
             passes += 1;
             if pivot <= ends.low || pivot >= ends.high {
@@ -177,6 +179,9 @@ impl Search {
 /// Beyond this many bits below the first token, even 2^20 tokens hardly weigh.
 const NEGLIGIBLE: f32 = 48.0;
 
+/// How many tokens are looked at for a sampled pivot.
+const SAMPLE: usize = 64;
+
 /// Two logits, as ordered bits, that hold the answer: the goal is reached at `low` and not at `high`.
 struct Ends {
     low: u32,
@@ -188,6 +193,26 @@ struct Ends {
 }
 
 impl Ends {
+    /// Returns the median of some tokens between the ends, or just above it if that is the lower end already.
+    fn sampled(&self, reader: &Reader<'_>, pass: u32) -> u32 {
+        let vocab = reader.view.row.vocab();
+        let mut sample = [0; SAMPLE];
+        let mut count = 0;
+        for i in 0..SAMPLE {
+            let id = (i * vocab / SAMPLE + pass as usize * 7) % vocab;
+            let bits = ordered_bits(reader.view.logit(id) + 0.0);
+            if (self.low..self.high).contains(&bits) {
+                sample[count] = bits;
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return self.low + (self.high - self.low) / 2;
+        }
+        let (_, median, _) = sample[..count].select_nth_unstable(count / 2);
+        if *median == self.low { self.low + 1 } else { *median }
+    }
+
     /// Returns the next pivot, which may be one of the ends.
     fn pivot(&self, goal: Goal, pass: u32) -> u32 {
         if pass % 3 == 1 {

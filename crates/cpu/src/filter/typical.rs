@@ -21,16 +21,18 @@ impl Given {
         let excess = |z: f32| (lz - self.y(z, s)) - entropy;
         let cut = match self.listed.clone() {
             Some(range) => {
-                let keys = &buffers.list.keys[range.clone()];
-                let distances: Vec<f32> = keys.iter().map(|key| excess(key_logit(*key)).abs()).collect();
-                let mut nearest: Vec<usize> = (0..keys.len()).collect();
-                nearest.sort_by(|a, b| distances[*a].total_cmp(&distances[*b]));
-                let reached = buffers.list.reach_in(nearest.iter().copied(), target);
+                let Buffers { list, distances, nearest, .. } = buffers;
+                let keys = &list.keys[range.clone()];
+                distances.clear();
+                distances.extend(keys.iter().map(|key| excess(key_logit(*key)).abs()));
+                nearest.clear();
+                nearest.extend(0..keys.len());
+                nearest.sort_unstable_by(|a, b| distances[*a].total_cmp(&distances[*b]).then(a.cmp(b)));
+                let reached = list.reach_in(nearest.iter().copied(), target);
                 let delta = distances[nearest[reached - 1]];
-                let keys = &buffers.list.keys[range];
                 let start = distances.iter().position(|d| *d <= delta).expect("the nearest token is kept");
                 let end = distances.iter().rposition(|d| *d <= delta).expect("the nearest token is kept");
-                Cut { first: keys[start], last: keys[end] }
+                Cut { first: list.keys[range.start + start], last: list.keys[range.start + end] }
             }
             None => {
                 let within = |delta: f32| within(self, delta, excess);
