@@ -46,7 +46,7 @@ impl Edits {
             repeats.truncate(repeats.partition_point(|(id, _)| (*id as usize) < row.vocab()));
             self.merge.subtract(&mut self.overlay, row, repeats);
         }
-        self.merge.add(&mut self.overlay, row, task.prepared.finite_bias());
+        self.merge.add(&mut self.overlay, row, task.prepared.bias());
         self.hooked = hook.is_some();
         if let Some(hook) = hook {
             self.run_hook(row, hook);

@@ -11,7 +11,7 @@ pub struct Prepared {
     vocab: usize,
     filters: Vec<Filter>,
     allowed: Option<Vec<u32>>,
-    finite_bias: Vec<(u32, f32)>,
+    bias: Vec<(u32, f32)>,
 }
 
 impl Prepared {
@@ -29,10 +29,9 @@ impl Prepared {
             words
         });
         let filters = params.filters(vocab).collect();
-        let mut finite_bias: Vec<_> =
-            params.logit_bias.iter().copied().filter(|(_, bias)| *bias > f32::NEG_INFINITY).collect();
-        finite_bias.sort_unstable_by_key(|(id, _)| *id);
-        Ok(Self { params, vocab, filters, allowed, finite_bias })
+        let mut bias = params.logit_bias.clone();
+        bias.sort_unstable_by_key(|(id, _)| *id);
+        Ok(Self { params, vocab, filters, allowed, bias })
     }
 
     /// Returns the parameters as they were given.
@@ -58,8 +57,8 @@ impl Prepared {
         self.allowed.as_deref()
     }
 
-    /// Returns the biases that are no bans, by id.
-    pub(crate) fn finite_bias(&self) -> &[(u32, f32)] {
-        &self.finite_bias
+    /// Returns the biases, by id.
+    pub(crate) fn bias(&self) -> &[(u32, f32)] {
+        &self.bias
     }
 }
