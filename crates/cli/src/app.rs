@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, doctor, sample};
+use crate::commands::{check, doctor, inspect, sample};
 use crate::{Error, Result};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
@@ -22,6 +22,8 @@ pub struct Cli {
 pub enum Command {
     /// Draw tokens from a file of logits
     Sample(Box<sample::Args>),
+    /// Show what every stage does to one row of logits, in the terminal or as a page
+    Inspect(Box<inspect::Args>),
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
     /// Show what this machine offers and what Gumball will use, and test it
@@ -37,6 +39,7 @@ impl Command {
         match self {
             Command::Sample(args) => sample::run(args, out),
             Command::Check(args) => check::run(args, out),
+            Command::Inspect(args) => inspect::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),
         }
     }

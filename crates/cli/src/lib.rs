@@ -18,6 +18,8 @@ pub mod state;
 
 pub mod model;
 
+pub mod session;
+
 pub mod engine;
 
 pub mod machine;
@@ -25,6 +27,10 @@ pub mod machine;
 pub mod self_test;
 
 pub mod check;
+
+pub mod trace;
+
+pub mod page;
 
 pub mod commands;
 

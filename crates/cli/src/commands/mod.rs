@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod doctor;
+pub mod inspect;
 pub mod sample;
 
 /// Returns a seed nobody chose.
