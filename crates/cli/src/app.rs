@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, doctor, inspect, sample};
+use crate::commands::{check, doctor, generate, inspect, sample};
 use crate::{Error, Result};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
@@ -20,6 +20,8 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Let a real model write, every token chosen by Gumball
+    Generate(Box<generate::Args>),
     /// Draw tokens from a file of logits
     Sample(Box<sample::Args>),
     /// Show what every stage does to one row of logits, in the terminal or as a page
@@ -37,6 +39,7 @@ impl Command {
     /// What the subcommand ends with.
     pub fn run(&self, out: &mut dyn Write) -> Result<()> {
         match self {
+            Command::Generate(args) => generate::run(args, out),
             Command::Sample(args) => sample::run(args, out),
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),

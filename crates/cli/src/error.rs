@@ -30,6 +30,9 @@ pub enum Error {
     /// Output that could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+    /// Someone pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
     /// A check that ran and did not hold.
     #[error("{0}")]
     Verdict(String),
@@ -50,13 +53,14 @@ impl Error {
         Self::file(path, reason)
     }
 
-    /// Returns the exit code of the command: 1 for a verdict, 2 for a mistake.
+    /// Returns the exit code of the command: 1 for a verdict, 2 for a mistake, 130 after Ctrl-C.
     ///
     /// A reader that went away (`gumball ... | head`) is no mistake.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Verdict(_) => 1,
+            Error::Interrupted => 130,
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => 2,
         }

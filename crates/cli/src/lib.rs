@@ -20,6 +20,12 @@ pub mod model;
 
 pub mod session;
 
+pub mod grammar;
+
+pub mod stop;
+
+pub mod decode;
+
 pub mod engine;
 
 pub mod machine;

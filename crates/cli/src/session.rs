@@ -33,7 +33,7 @@ pub struct Session {
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
     /// Which ids are tokens, where the model's rows are padded; none where they are not.
-    padding_mask: Option<Vec<u32>>,
+    pub padding_mask: Option<Vec<u32>>,
 }
 
 impl Session {

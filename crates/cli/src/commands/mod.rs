@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod doctor;
+pub mod generate;
 pub mod inspect;
 pub mod sample;
 
