@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_only_began_like_one_is_given_out() {
-        assert_eq!(run(&["END", "ENE"], &["EN", "EN", "X"]), ("ENENX".to_owned(), false));
+        assert_eq!(run(&["END", "ENG"], &["EN", "EN", "X"]), ("ENENX".to_owned(), false));
         assert_eq!(run(&["END"], &["the E", "N"]), ("the EN".to_owned(), false));
         assert_eq!(run(&[""], &["a"]), ("a".to_owned(), false));
     }
