@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, doctor, generate, inspect, sample};
+use crate::commands::{bench, check, doctor, generate, inspect, sample};
 use crate::{Error, Result};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
@@ -28,6 +28,8 @@ pub enum Command {
     Inspect(Box<inspect::Args>),
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
+    /// Measure how long a token takes, against one reading of its row
+    Bench(Box<bench::Args>),
     /// Show what this machine offers and what Gumball will use, and test it
     Doctor(doctor::Args),
 }
@@ -43,6 +45,7 @@ impl Command {
             Command::Sample(args) => sample::run(args, out),
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
+            Command::Bench(args) => bench::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),
         }
     }

@@ -1,13 +1,15 @@
 //! `gumball doctor`: what this machine offers, what Gumball will use, and whether it works.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use gumball_engine::Level;
+use gumball_engine::{Level, routes};
 use serde::Serialize;
 
 use crate::machine::{Machine, size};
+use crate::model::fetch::{Artefact, Fetcher};
 use crate::self_test::{self, Item};
-use crate::text::{BAD, DIM, GOOD, HEAD};
+use crate::text::{BAD, DIM, GOOD, HEAD, WARN};
 use crate::{Error, Result};
 
 /// How to report.
@@ -35,6 +37,12 @@ pub struct Report {
     pub threads: usize,
     /// What `RAYON_NUM_THREADS` says, if set.
     pub threads_variable: Option<String>,
+    /// The routes from logits to a token, and what each does.
+    pub routes: Vec<(String, String)>,
+    /// Where the default model is or will be, or why it cannot be anywhere.
+    pub model: std::result::Result<PathBuf, String>,
+    /// Its size there; none before it was fetched.
+    pub model_bytes: Option<u64>,
     /// The self-test.
     pub self_test: Vec<Item>,
 }
@@ -45,7 +53,17 @@ impl Report {
     /// # Errors
     /// What a backend refuses, which would be a defect of ours.
     pub fn make() -> Result<Self> {
+        let artefact = Artefact::smollm2();
+        let model = Fetcher::from_environment().map(|fetcher| fetcher.cache.join(&artefact.file));
+        let size = |path: &PathBuf| std::fs::metadata(path).ok().map(|file| file.len());
         Ok(Self {
+            routes: routes()
+                .all()
+                .iter()
+                .map(|route| (route.name().to_owned(), route.about().to_owned()))
+                .collect(),
+            model_bytes: model.as_ref().ok().and_then(size).filter(|bytes| *bytes == artefact.bytes),
+            model: model.map_err(|error| error.to_string()),
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::ask(),
             levels: Level::ALL.map(|level| (level.name(), level.is_available())).to_vec(),
@@ -114,6 +132,16 @@ fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
     line(out, "level", &format!("{level}{}", from(&report.level_variable, "GUMBALL_LEVEL")))?;
     let threads = from(&report.threads_variable, "RAYON_NUM_THREADS");
     line(out, "threads", &format!("{}{threads}", report.threads))?;
+
+    for (i, (name, about)) in report.routes.iter().enumerate() {
+        line(out, if i == 0 { "routes" } else { "" }, &format!("{name}  {DIM}{about}{DIM:#}"))?;
+    }
+    let model = match (&report.model, report.model_bytes) {
+        (Ok(path), Some(bytes)) => format!("{}  {DIM}{}{DIM:#}", path.display(), size(bytes)),
+        (Ok(path), None) => format!("{}  {DIM}not there yet; generate fetches it{DIM:#}", path.display()),
+        (Err(reason), _) => format!("{WARN}{reason}{WARN:#}"),
+    };
+    line(out, "model", &model)?;
 
     writeln!(out, "\n{HEAD}self-test{HEAD:#}")?;
     for item in &report.self_test {

@@ -76,15 +76,15 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 }
 
 fn from_rows(args: &Args, mut params: SamplingParams) -> Result<Trace> {
-    let Source { logits, rows, name } = args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
+    let Source { logits, rows, origin, .. } =
+        args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
     let [row] = rows[..] else {
         return Err(Error::Usage(format!("there are {} rows; choose one with --rows", rows.len())));
     };
     let state = args.state.read()?;
     let seed = *params.seed.get_or_insert_with(super::fresh_seed);
     let request = state.request(&params, seed, args.draw);
-    let place = if logits.rows() > 1 { format!("row {row} of {name}") } else { name };
-    Trace::of(logits.row(row), &request, &place, &|_| None)
+    Trace::of(logits.row(row), &request, &format!("Row {row} of {origin}"), &|_| None)
 }
 
 /// Lets the model speak until the row that is meant, and returns its trace and the text before it.

@@ -1,5 +1,6 @@
 //! The subcommands, one file each: what it takes, what it does, what it writes.
 
+pub mod bench;
 pub mod check;
 pub mod doctor;
 pub mod generate;

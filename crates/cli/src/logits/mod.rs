@@ -103,6 +103,16 @@ impl Logits {
         gumball_engine::Logits::new(all, self.rows(), self.vocab)
     }
 
+    /// Returns the logits as they lie in memory, little-endian as everywhere.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.data {
+            Data::F32(data) => bytemuck::cast_slice(data),
+            Data::Bf16(data) => bytemuck::cast_slice(data),
+            Data::F16(data) => bytemuck::cast_slice(data),
+        }
+    }
+
     /// Returns a row.
     ///
     /// # Panics

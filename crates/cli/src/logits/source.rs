@@ -51,6 +51,8 @@ pub struct Source {
     /// Those that are meant.
     pub rows: Vec<usize>,
     /// Where they come from, in words.
+    pub origin: String,
+    /// That, with their number, length and type.
     pub name: String,
 }
 
@@ -69,7 +71,7 @@ impl LogitsArgs {
             (None, Some(kind)) => {
                 let rows = self.rows.as_ref().map_or(fallback.rows, Selection::least_rows);
                 let logits = generate(kind, rows, self.vocab.unwrap_or(fallback.vocab), ROWS_SEED);
-                (logits.map_err(usage)?, format!("{} rows", kind.name()))
+                (logits.map_err(usage)?, format!("made-up {} rows", kind.name()))
             }
             (None, None) => {
                 return Err(Error::Usage(
@@ -82,12 +84,9 @@ impl LogitsArgs {
             None => (0..logits.rows()).collect(),
             Some(rows) => rows.of(logits.rows()).map_err(|reason| usage(format!("--rows: {reason}")))?,
         };
-        let name = format!(
-            "{origin}, {} of {} logits in {}",
-            rows.len(),
-            count(logits.vocab() as u64),
-            logits.dtype()
-        );
-        Ok(Source { logits, rows, name })
+        let plural = if rows.len() == 1 { "row" } else { "rows" };
+        let (length, dtype) = (count(logits.vocab() as u64), logits.dtype());
+        let name = format!("{} {plural} of {length} logits in {dtype} from {origin}", rows.len());
+        Ok(Source { logits, rows, origin, name })
     }
 }

@@ -31,12 +31,13 @@ figures.balls = (place) => plot(place, (svg, width) => {
     const name = ball.others ? `${whole(ball.others)} more` : word(ball.token);
     const group = element("g", {}, element("circle", { cx: ball.x, cy: ball.y, r: ball.r, style }));
     group.append(element("title", {}, `${name}: ${percent(ball.p)}`));
-    const room = Math.floor((ball.r * 2 - 6) / 7.4);
-    if (name.length <= room && ball.r > 9) {
-      const style = won ? "fill:var(--paper);font-weight:600" : "";
-      const two = ball.r > 24;
-      group.append(text(ball.x, ball.y + (two ? -1 : 4), name, { "text-anchor": "middle", class: "name", style }));
-      if (two) group.append(text(ball.x, ball.y + 15, percent(ball.p), { "text-anchor": "middle", style }));
+    // As large as fits, within reason; a letter is about 0.62 of its size wide.
+    const size = Math.min(26, ball.r * 0.42, (ball.r * 2 - 8) / (0.62 * name.length));
+    if (ball.r > 9 && size >= 9) {
+      const two = ball.r > 24, fill = won ? "fill:var(--paper);" : "";
+      const label = { "text-anchor": "middle", class: "name", style: `${fill}font-size:${Math.max(11, size)}px` };
+      group.append(text(ball.x, ball.y + (two ? 0 : 4), name, label));
+      if (two) group.append(text(ball.x, ball.y + Math.max(15, size * 0.9 + 4), percent(ball.p), { "text-anchor": "middle", style: fill }));
     } else if (won) {
       // Too small to be written on: a label above or below it.
       const words = `${name} ${percent(ball.p)}`, half = words.length * 3.9 + 9;
@@ -103,7 +104,7 @@ figures.temperature = (place) => plot(place, (svg, width) => {
   const height = 300, left = 44, right = width - 8, top = 8, bottom = height - 44;
   const used = trace.temperature.in_use;
   const curves = [0.5, 2].filter((t) => Math.abs(t - (used || 1)) > 0.15).map((t) => ({ t, points: curveAt(t) }));
-  const main = used > 0 ? trace.curve.map(({ place, p }) => [place + 1, p]) : curveAt(1);
+  const main = trace.curve.map(({ place, p }) => [place + 1, p]);
   const last = main[main.length - 1][0];
   const least = Math.max(1e-8, main[Math.min(main.length - 1, main.findIndex(([rank]) => rank > 3000) >>> 0)][1] / 10);
   const x = scale(1, last, left, right, true), y = scale(1, least, top, bottom, true);
@@ -128,7 +129,7 @@ figures.temperature = (place) => plot(place, (svg, width) => {
 
 // The curve at another temperature: exact for the leading tokens, by buckets for the rest.
 function curveAt(t) {
-  const { tokens, leading, rest } = trace.what_if || { tokens: trace.tokens.map((token) => ({ z: token.logit })), leading: trace.tokens.length, rest: [] };
+  const { tokens, leading, rest } = trace.what_if;
   const first = tokens[0].z;
   const weight = (z) => Math.exp((z - first) / t);
   let sum = 0;
@@ -201,7 +202,7 @@ figures.lanes = (place) => plot(place, (svg, width) => {
 figures.field = (place) => plot(place, (svg, width) => {
   const height = Math.min(440, Math.max(300, width * 0.55)), left = 44, right = width - 12, top = 12, bottom = height - 44;
   const field = trace.race.field, best = trace.race.leaders[0];
-  const low = Math.max(-40, Math.min(...field.map((runner) => runner.y))) - 1;
+  const low = Math.min(-3, Math.max(-40, Math.min(...field.map((runner) => runner.y))) - 1);
   const arrivals = field.map((runner) => Math.log2(runner.arrival));
   const early = Math.min(...arrivals) - 1, late = Math.max(4, ...arrivals) + 0.5;
   const x = scale(low, 0.8, left, right), y = scale(late, early, top, bottom);

@@ -4,8 +4,10 @@
 //! the trace's JSON, as wide as the reader's screen. Style, script and data are inside: the page asks
 //! nothing of the network and can be kept or mailed as it is.
 
+mod cuts;
 mod explain;
 mod html;
+mod race;
 mod sections;
 
 use std::fmt::Write;

@@ -43,9 +43,10 @@ function whole(n) {
 
 function percent(p) {
   const x = p * 100;
+  if (x >= 99.95) return "100\u202f%";
   if (x >= 10) return x.toFixed(1) + "\u202f%";
   if (x >= 0.01) return x.toFixed(2) + "\u202f%";
-  return x === 0 ? "0" : p.toExponential(0).replace("e", "\u00b710^").replace("+", "");
+  return p < 1e-9 ? "0\u202f%" : "1 in " + whole(1 / p);
 }
 
 function powerOfTen(exponent) {

@@ -1,19 +1,26 @@
 //! The sections of the page, in the order data flows.
 
-use super::explain;
-use super::html::{chip, escape, percent, tokens};
+use super::html::{chip, escape, percent, plain_label, tokens};
+use super::{Context, cuts, explain, race};
 use crate::sampling::settings;
 use crate::text::count;
-use crate::trace::{Change, FilterTrace, Race, Side, Sides, Token, Trace};
-
-use super::Context;
+use crate::trace::{Change, Token, Trace};
 
 /// Returns everything inside the body but data and script.
 pub(super) fn body(trace: &Trace, context: Option<&Context>) -> String {
     let Some(winner) = &trace.winner else { return empty(trace) };
     let mut sections = vec![head(trace, winner, context), model(), edits(trace), temperature(trace)];
     if let Some(race) = &trace.race {
-        sections.extend([filters(trace), self::race(race, winner, trace), tiles(race, trace), what_if()]);
+        sections.push(cuts::filters(trace));
+        if race.runners > 1 {
+            sections.extend([race::race(race, winner, trace), race::tiles(race, trace)]);
+        } else {
+            let only = format!(
+                "<p>{} is the only token left, so it wins whatever the arrivals are.</p>",
+                label(winner)
+            );
+            sections.push(section("The race", "race", &only));
+        }
     } else {
         sections.push(section(
             "The draw",
@@ -22,22 +29,22 @@ pub(super) fn body(trace: &Trace, context: Option<&Context>) -> String {
             every time, whatever the seed.</p>",
         ));
     }
-    sections.push(again(trace));
+    sections.extend([race::what_if(trace), again(trace)]);
     format!("<main>\n{}</main>\n{}", sections.join("\n"), footer())
 }
 
-fn section(title: &str, id: &str, inner: &str) -> String {
+pub(super) fn section(title: &str, id: &str, inner: &str) -> String {
     format!("<section id=\"{id}\">\n<h2>{title}</h2>\n{inner}\n</section>\n")
 }
 
 /// A plot that the script draws, with its caption.
-fn figure(plot: &str, caption: &str) -> String {
+pub(super) fn figure(plot: &str, caption: &str) -> String {
     format!(
         "<figure><div class=\"plot\" data-plot=\"{plot}\"></div><figcaption>{caption}</figcaption></figure>\n"
     )
 }
 
-fn label(token: &Token) -> String {
+pub(super) fn label(token: &Token) -> String {
     chip(token.id, token.text.as_deref())
 }
 
@@ -69,32 +76,39 @@ fn head(trace: &Trace, winner: &Token, context: Option<&Context>) -> String {
             percent(winner.p_kept)
         ),
     };
+    // Blanks alone would not be seen.
+    let text = winner.text.clone().unwrap_or_default();
+    let chosen = if text.trim().is_empty() { plain_label(winner.id, Some(&text)) } else { text };
     let context = context.map_or_else(String::new, |context| {
         format!(
             "<blockquote><p class=\"prompt\">{}</p><p>{}<mark>{}</mark></p></blockquote>\n",
             escape(&context.prompt),
             escape(&context.said),
-            escape(winner.text.as_deref().unwrap_or(""))
+            escape(&chosen)
         )
     });
     let status: String =
         trace.status.iter().map(|bit| format!("<p class=\"warn\">{}</p>", status(bit))).collect();
+    let balls = match trace.race {
+        None => String::new(),
+        Some(_) => figure(
+            "balls",
+            "The machine before the crank is turned. Each ball is a token that was let through; its area is its chance. \
+             The one that came out is filled in.",
+        ),
+    };
     format!(
         "<header>\n<p class=\"eyebrow\">gumball inspect</p>\n<h1>The next token is {}.</h1>\n\
          <p class=\"lede\">{}. The model gave each of {} a number. {chance} This page shows how, step by step.</p>\n\
          {context}{status}{}</header>\n",
         label(winner),
-        escape(&trace.source),
+        upper(&escape(&trace.source)),
         tokens(trace.vocab),
-        figure(
-            "balls",
-            "The machine before the crank is turned. Each ball is a token that was let through; its area is its chance. \
-             The one that came out is filled in."
-        )
+        balls
     )
 }
 
-fn upper(text: &str) -> String {
+pub(super) fn upper(text: &str) -> String {
     text.replacen(
         |c: char| c.is_lowercase(),
         &text.chars().next().unwrap_or(' ').to_uppercase().to_string(),
@@ -202,151 +216,9 @@ fn temperature(trace: &Trace) -> String {
     section("From numbers to probabilities", "temperature", &inner)
 }
 
-fn filters(trace: &Trace) -> String {
-    if trace.filters.is_empty() {
-        let inner = format!(
-            "<p>None is on. All {} may be drawn, each as often as it is likely.</p>\n{}",
-            tokens(trace.candidates),
-            figure(
-                "mass",
-                "The share of the probability that the first tokens hold together, by how many there are."
-            )
-        );
-        return section("Filters", "filters", &inner);
-    }
-    let kept = trace.kept.end - trace.kept.first;
-    let cards: String = trace.filters.iter().enumerate().map(|(i, filter)| card(i, filter)).collect();
-    let joint = trace.params.order == gumball_spec::FilterOrder::Joint;
-    let how = if joint {
-        "Each looks at the whole list, and what all of them keep stays."
-    } else {
-        "Each works on what the one before it left."
-    };
-    let inner = format!(
-        "<p>Far down the list there are thousands of tokens, each very unlikely, that make no sense here. Together they would be drawn \
-         too often. <em>Filters</em> cut the list. {how} In the end {} stay, with {} of the probability between them.</p>\n{}\
-         <div class=\"cards\">\n{cards}</div>\n",
-        tokens(kept),
-        percent(trace.kept.share),
-        figure(
-            "mass",
-            "Above: the share of the probability that the first tokens hold together. Below: what each filter was given (pale) and \
-             what it kept (full), on the same axis."
-        )
-    );
-    section("Filters", "filters", &inner)
-}
-
-fn card(i: usize, filter: &FilterTrace) -> String {
-    let (name, purpose) = explain::filter(filter.name);
-    let (given, kept) = (filter.given.1 - filter.given.0, filter.kept.1 - filter.kept.0);
-    let mut facts = format!(
-        "<dt>kept</dt><dd>{} of {}, with {} of their probability</dd>",
-        count(kept as u64),
-        count(given as u64),
-        percent(filter.share)
-    );
-    if let Some(target) = filter.target {
-        facts.push_str(&format!(
-            "<dt>target</dt><dd>{} of the mass given</dd>",
-            percent(target as f64 / filter.mass as f64)
-        ));
-    }
-    if let Some(threshold) = filter.threshold {
-        facts.push_str(&format!("<dt>bar</dt><dd>a probability of {}</dd>", percent(threshold)));
-    }
-    if let Some(entropy) = filter.entropy_bits {
-        facts.push_str(&format!("<dt>entropy</dt><dd>{entropy:.2} bits</dd>"));
-    }
-    if let Some(start) = &filter.start {
-        facts.push_str(&line("first kept", "last before it", start));
-    }
-    facts.push_str(&line("last kept", "first gone", &filter.end));
-    format!(
-        "<article class=\"card c{}\"><h3>{name} <span class=\"value\">{}</span></h3><p>{purpose}</p><p class=\"because\">{}.</p><dl>{facts}</dl></article>\n",
-        i % 8,
-        filter.value,
-        upper(&escape(&filter.because))
-    )
-}
-
-fn line(kept: &str, dropped: &str, sides: &Sides) -> String {
-    let side = |side: &Side| {
-        format!(
-            "{} {} <span class=\"small\">rank {}</span>",
-            chip(side.id, side.text.as_deref()),
-            percent(side.p),
-            count(side.place as u64 + 1)
-        )
-    };
-    let gone = sides
-        .dropped
-        .as_ref()
-        .map_or_else(String::new, |gone| format!("<dt>{dropped}</dt><dd>{}</dd>", side(gone)));
-    format!("<dt>{kept}</dt><dd>{}</dd>{gone}", side(&sides.kept))
-}
-
-fn race(race: &Race, winner: &Token, trace: &Trace) -> String {
-    let second =
-        race.leaders.get(1).map_or_else(String::new, |second| format!(" {} came in second.", label(second)));
-    let inner = format!(
-        "<p>What is left is drawn by lot, each token as often as it is likely. Gumball does it with a race. Every token gets a random \
-         <em>arrival</em>, the same kind for all; the arrival divided by the token\u{2019}s weight is its finishing time, so likely tokens \
-         run faster. The first at the line wins. One can prove that this gives every token exactly its probability.</p>\n\
-         <p>The arrivals come from the seed and from nothing else. Seed <code>{}</code> at position {} gives these, on \
-         every machine, every time. {} won with an arrival of {}.{second}</p>\n{}{}",
-        trace.seed,
-        count(u64::from(trace.position)),
-        label(winner),
-        short(winner.arrival.unwrap_or_default()),
-        figure(
-            "lanes",
-            "The finish, seen from the side: the tokens that came in first. Further right is later, on a logarithmic scale."
-        ),
-        figure(
-            "field",
-            "The whole field. Further right is likelier, further down is an earlier arrival. All points on a diagonal finish together; \
-             the diagonal drawn is the winner\u{2019}s, and nobody is below it."
-        )
-    );
-    section("The race", "race", &inner)
-}
-
-/// Writes a positive number with two significant digits or more.
-fn short(value: f32) -> String {
-    let digits = (1.0 - value.max(1e-12).log10().floor()).clamp(0.0, 12.0) as usize;
-    format!("{value:.digits$}")
-}
-
 /// Writes a logit.
 fn logit(z: f32) -> String {
     format!("{z:.2}").replace('-', "\u{2212}")
-}
-
-fn tiles(race: &Race, trace: &Trace) -> String {
-    let skipped = race.tiles - race.shortlist;
-    let inner = format!(
-        "<p>Rolling {} dice for one token would be slow. So tokens are grouped in <em>tiles</em> of 256, and a tile first draws when the \
-         first of its tokens arrives. That and the tile\u{2019}s best logit say how good a score in it could possibly be. Only tiles that could \
-         still beat the best score are opened: here {} of {}. The other {} are never looked at again, and the result is exactly the same.</p>\n{}",
-        count(trace.candidates as u64),
-        count(race.shortlist as u64),
-        count(race.tiles as u64),
-        count(skipped as u64),
-        figure(
-            "tiles",
-            "The best score that each tile could hold, the most promising first. The line is the winner\u{2019}s score; tiles below it need \
-             not be opened."
-        )
-    );
-    section("Why it is fast", "tiles", &inner)
-}
-
-fn what_if() -> String {
-    let inner = "<p>The same arrivals, other settings. Move the sliders and see whom the race would have let win. Edits stay as they are; \
-                 only these four act. (Computed in this page in ordinary floating point: a tie at the last bit may differ from the engine.)</p>\n\
-                 <div class=\"whatif\" data-whatif></div>\n";
-    section("Try it", "what-if", inner)
 }
 
 fn again(trace: &Trace) -> String {

@@ -240,8 +240,8 @@ impl Trace {
             self.temperature.entropy_in_use_bits = row.entropy();
             self.filters = filters::of(path);
             self.race = Some(Race::of(path, mass, kept_mass));
-            self.what_if = Some(WhatIf::of(path));
         }
+        self.what_if = Some(WhatIf::of(path));
         self.kept.share = row.mass(&path.order[path.kept.clone()]) as f64 / mass as f64;
         self.curve = curve(path, mass);
         let listed = path.order.len().min(LISTED);
