@@ -4,18 +4,27 @@ mod support;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use support::{Files, gumball, refuses, succeeds};
 
 const PROMPT: &str = "Write a sentence about the sea.";
 
+/// One model runs at a time: threads of several would only wait for each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn json(args: &[&str]) -> Value {
+    let _alone = alone();
     let text = succeeds(&[&["generate", "--json"], args].concat());
     serde_json::from_str(&text).expect("JSON")
 }
 
 fn text_under(variables: &[(&str, &str)], args: &[&str]) -> String {
+    let _alone = alone();
     let output = Command::new(env!("CARGO_BIN_EXE_gumball"))
         .arg("generate")
         .args(args)
@@ -32,11 +41,9 @@ fn the_text_is_the_same_for_every_level_and_thread_count() {
         [PROMPT, "--seed", "42", "--max-tokens", "24", "--repetition-penalty", "1.1", "--top-p", "0.95"];
     let text = text_under(&[], &args);
     assert!(text.trim().len() > 20, "{text}");
-    for level in gumball_engine::Level::available() {
-        for threads in ["1", "2", "5"] {
-            let variables = [("GUMBALL_LEVEL", level.name()), ("RAYON_NUM_THREADS", threads)];
-            assert_eq!(text_under(&variables, &args), text, "{level}, {threads} threads");
-        }
+    for (level, threads) in gumball_engine::Level::available().zip(["1", "5", "2"]) {
+        let variables = [("GUMBALL_LEVEL", level.name()), ("RAYON_NUM_THREADS", threads)];
+        assert_eq!(text_under(&variables, &args), text, "{level}, {threads} threads");
     }
     assert_eq!(text_under(&[], &[&args[..], &["--route", "oracle"]].concat()), text, "the oracle");
 }
@@ -127,6 +134,30 @@ fn the_prompt_may_come_from_standard_input() {
     child.stdin.take().unwrap().write_all(b"One, two, three,\n").unwrap();
     let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
     assert_eq!(text, " four, five\n");
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupt_ends_the_text_cleanly() {
+    use std::io::Read;
+    let _alone = alone();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gumball"))
+        .args(["generate", PROMPT, "--max-tokens", "5000", "--temperature", "1", "--banned-ids", "0,2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // Text has begun, so the handler is there and the loop runs.
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 20]).unwrap();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(rest.ends_with('\n'), "{rest}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ended by Ctrl-C"));
 }
 
 #[test]

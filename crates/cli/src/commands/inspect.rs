@@ -59,6 +59,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
     let (trace, context) = match &args.prompt {
         Some(prompt) => from_model(args, params, prompt)?,
+        None if args.logits.file.is_none() && args.logits.kind.is_none() => {
+            let ways = "name a file of logits (.npy, .safetensors), give --prompt \"...\", or make a row up with --kind model-like";
+            return Err(Error::Usage(ways.to_owned()));
+        }
         None => (from_rows(args, params)?, None),
     };
     if let Some(path) = &args.html {
