@@ -62,8 +62,9 @@ fn a_seed_chosen_for_you_reproduces_the_text() {
 #[test]
 fn a_json_schema_yields_json_that_follows_it_or_says_that_it_does_not() {
     let files = Files::new();
-    let schema = br#"{"type": "object", "additionalProperties": false, "required": ["name", "age"],
-        "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}}"#;
+    let schema = br##"{"type": "object", "additionalProperties": false, "required": ["name", "age"],
+        "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"$ref": "#/$defs/age"}},
+        "$defs": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}}"##;
     let schema = files.write("person.json", schema);
     for seed in ["1", "2", "3"] {
         let args = ["Describe a person.", "--grammar", &schema, "--seed", seed, "--temperature", "1.3"];
