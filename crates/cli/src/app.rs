@@ -1,0 +1,66 @@
+//! The command line: its subcommands, where they write, and the exit code.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, check, doctor, generate, inspect, sample};
+use crate::{Error, Result};
+
+/// From logits to the next token: one definition, the same token for the same seed everywhere.
+#[derive(Parser, Debug)]
+#[command(name = "gumball", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Let a real model write, every token chosen by Gumball
+    Generate(Box<generate::Args>),
+    /// Draw tokens from a file of logits
+    Sample(Box<sample::Args>),
+    /// Show what every stage does to one row of logits, in the terminal or as a page
+    Inspect(Box<inspect::Args>),
+    /// Test statistically that what is drawn is what the definition says
+    Check(Box<check::Args>),
+    /// Measure how long a token takes, against one reading of its row
+    Bench(Box<bench::Args>),
+    /// Show what this machine offers and what Gumball will use, and test it
+    Doctor(doctor::Args),
+}
+
+impl Command {
+    /// Runs the subcommand, writing to `out`, with ANSI styles.
+    ///
+    /// # Errors
+    /// What the subcommand ends with.
+    pub fn run(&self, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Command::Generate(args) => generate::run(args, out),
+            Command::Sample(args) => sample::run(args, out),
+            Command::Check(args) => check::run(args, out),
+            Command::Inspect(args) => inspect::run(args, out),
+            Command::Bench(args) => bench::run(args, out),
+            Command::Doctor(args) => doctor::run(args, out),
+        }
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Styles are stripped where the output is no terminal that shows them, and under NO_COLOR.
+    let mut out = std::io::BufWriter::new(anstream::stdout().lock());
+    let outcome = cli.command.run(&mut out).and_then(|()| out.flush().map_err(Error::from));
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let _ = out.flush();
+    if error.exit_code() != 0 {
+        anstream::eprintln!("{}error:{} {error}", crate::text::BAD, crate::text::PLAIN);
+    }
+    ExitCode::from(error.exit_code())
+}

@@ -1,0 +1,191 @@
+//! The items of a check, each with its figures and its verdict.
+
+use std::collections::{HashMap, HashSet};
+
+use gumball_spec::{NONE, oracle};
+use serde::Serialize;
+
+use super::{Draw, Exact, FALSE_ALARM_RATE, Opened, Setting, Subject, chi_square};
+use crate::Result;
+use crate::logits::Source;
+use crate::text::probability;
+
+/// One item of one setting.
+#[derive(Clone, Debug, Serialize)]
+pub struct Item {
+    /// The setting.
+    pub setting: String,
+    /// The row, or none if the item is about all of them.
+    pub row: Option<usize>,
+    /// What was asked.
+    pub name: &'static str,
+    /// What was found.
+    pub figures: String,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// How thoroughly to check.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// Draws in each test of a distribution.
+    pub draws: u32,
+    /// Draws compared with the oracle, for each row.
+    pub oracle_draws: u32,
+    /// The seed the tests start from.
+    pub seed: u64,
+}
+
+/// Draws per position: draw index and position both move.
+const DRAWS_PER_POSITION: u32 = 1000;
+/// Rows in a batch.
+const BATCH: usize = 33;
+
+impl Check {
+    /// Checks a subject at a setting on all rows of a source.
+    ///
+    /// # Errors
+    /// Parameters that do not fit the rows, or what the subject refuses.
+    pub fn run(&self, subject: &dyn Subject, setting: &Setting, source: &Source) -> Result<Vec<Item>> {
+        let mut opened = subject.open(&setting.params, &setting.state, source.logits.vocab())?;
+        let mut items = Vec::new();
+        for row in source.rows.iter().copied() {
+            let mut found = Vec::new();
+            let request = setting.state.request(&setting.params, self.seed, 0);
+            let exact = Exact::of(source.logits.row(row), &request)?;
+            found.push(self.oracle(opened.as_mut(), setting, source, row)?);
+            let start = setting.state.position;
+            let logits = source.logits.row(row);
+            let by_draw = |i: u32| {
+                let position = start.wrapping_add(i / DRAWS_PER_POSITION);
+                Draw { row: logits, seed: self.seed, position, draw: i % DRAWS_PER_POSITION }
+            };
+            let by_seed = |i: u32| Draw {
+                row: logits,
+                seed: self.seed ^ (u64::from(i) << 1),
+                position: start,
+                draw: 0,
+            };
+            let ways = [
+                ("distribution over draws", (0..self.draws).map(by_draw).collect::<Vec<_>>()),
+                ("distribution over seeds", (0..self.draws).map(by_seed).collect()),
+            ];
+            let mut all = Vec::new();
+            for (name, draws) in ways {
+                let tokens = draws.iter().map(|draw| opened.draw(draw)).collect::<Result<Vec<_>>>()?;
+                found.push(distribution(name, &tokens, &exact));
+                all.extend(tokens);
+            }
+            found.push(outside(&all, &exact));
+            for item in &mut found {
+                item.row = Some(row);
+            }
+            items.extend(found);
+        }
+        items.push(self.seeds(opened.as_mut(), source)?);
+        items.push(self.batches(opened.as_mut(), setting, source)?);
+        for item in &mut items {
+            item.setting.clone_from(&setting.name);
+        }
+        Ok(items)
+    }
+
+    /// Compares draws with the oracle's, token for token.
+    fn oracle(
+        &self,
+        opened: &mut dyn Opened,
+        setting: &Setting,
+        source: &Source,
+        row: usize,
+    ) -> Result<Item> {
+        let logits = source.logits.row(row);
+        let mut same = 0;
+        for draw in 0..self.oracle_draws {
+            let request = setting.state.request(&setting.params, self.seed, draw);
+            let expected = oracle::sample(logits, &request, None)?.token;
+            let asked = Draw { row: logits, seed: self.seed, position: setting.state.position, draw };
+            same += u32::from(opened.draw(&asked)? == expected);
+        }
+        let figures = format!("{same} of {} draws", self.oracle_draws);
+        Ok(item("equals the oracle", figures, same == self.oracle_draws))
+    }
+
+    /// Draws a sequence twice, the second time backwards, and once with another seed.
+    fn seeds(&self, opened: &mut dyn Opened, source: &Source) -> Result<Item> {
+        let n = self.draws.min(500);
+        let mut sequence = |seed: u64, backwards: bool| -> Result<Vec<i32>> {
+            let mut order: Vec<u32> = (0..n).collect();
+            if backwards {
+                order.reverse();
+            }
+            let mut tokens = vec![NONE; n as usize];
+            for i in order {
+                let row = source.logits.row(source.rows[i as usize % source.rows.len()]);
+                tokens[i as usize] = opened.draw(&Draw { row, seed, position: i, draw: 0 })?;
+            }
+            Ok(tokens)
+        };
+        let (first, again, other) =
+            (sequence(self.seed, false)?, sequence(self.seed, true)?, sequence(self.seed ^ 0x5EED, false)?);
+        let same = first.iter().zip(&again).filter(|(a, b)| a == b).count();
+        let moved = first.iter().zip(&other).filter(|(a, b)| a != b).count();
+        let figures = format!("{same} of {n} again; another seed moves {moved}");
+        // Where several tokens come up, another seed must show it; where one does, it cannot.
+        let varied = first.iter().collect::<HashSet<_>>().len() > source.rows.len();
+        Ok(item("seed reproduces", figures, same == n as usize && (moved > 0 || !varied)))
+    }
+
+    /// Draws rows one by one, in one step of a pool, and in a shuffled one.
+    fn batches(&self, opened: &mut dyn Opened, setting: &Setting, source: &Source) -> Result<Item> {
+        let lines: Vec<u32> = (0..BATCH).map(|i| source.rows[i % source.rows.len()] as u32).collect();
+        let seeds: Vec<u64> = (0..BATCH).map(|i| self.seed.wrapping_add(i as u64 / 3)).collect();
+        let position = (setting.state.prompt.len() + setting.state.output.len()) as u32;
+        let alone = |(line, seed): (&u32, &u64)| {
+            opened.draw(&Draw { row: source.logits.row(*line as usize), seed: *seed, position, draw: 0 })
+        };
+        let alone = lines.iter().zip(&seeds).map(alone).collect::<Result<Vec<_>>>()?;
+        let together = opened.step(source.logits.batch()?.select(&lines)?, &seeds)?;
+
+        // 5 and 33 have no common divisor: a shuffle of all places.
+        let places: Vec<_> = (0..BATCH).map(|i| i * 5 % BATCH).collect();
+        let shuffled_lines: Vec<_> = places.iter().map(|place| lines[*place]).collect();
+        let shuffled_seeds: Vec<_> = places.iter().map(|place| seeds[*place]).collect();
+        let shuffled = opened.step(source.logits.batch()?.select(&shuffled_lines)?, &shuffled_seeds)?;
+        let same = (0..BATCH).filter(|i| alone[*i] == together[*i]).count();
+        let moved = (0..BATCH).filter(|i| shuffled[*i] == alone[places[*i]]).count();
+        let figures = format!("{same} and, shuffled, {moved} of {BATCH} rows as alone");
+        Ok(item("batch invariance", figures, same == BATCH && moved == BATCH))
+    }
+}
+
+fn item(name: &'static str, figures: String, holds: bool) -> Item {
+    Item { setting: String::new(), row: None, name, figures, holds }
+}
+
+/// Tests tokens against the exact distribution.
+fn distribution(name: &'static str, tokens: &[i32], exact: &Exact) -> Item {
+    let mut counts: HashMap<i32, u64> = HashMap::new();
+    for token in tokens {
+        *counts.entry(*token).or_insert(0) += 1;
+    }
+    let counts: Vec<u64> =
+        exact.ids.iter().map(|id| counts.get(&(*id as i32)).copied().unwrap_or(0)).collect();
+    let expected: Vec<f64> = exact.p.iter().map(|p| p * tokens.len() as f64).collect();
+    let test = chi_square(&counts, &expected);
+    let figures = format!(
+        "chi-square {:.1} at {} degrees of freedom, p = {}",
+        test.statistic,
+        test.degrees,
+        probability(test.p_value)
+    );
+    item(name, figures, test.p_value >= FALSE_ALARM_RATE)
+}
+
+/// Counts tokens outside the kept set.
+fn outside(tokens: &[i32], exact: &Exact) -> Item {
+    let kept: HashSet<i32> = exact.ids.iter().map(|id| *id as i32).collect();
+    let allowed = |token: &i32| kept.contains(token) || kept.is_empty() && *token == NONE;
+    let outside = tokens.iter().filter(|token| !allowed(token)).count();
+    let figures = format!("{outside} of {} draws; the cut keeps {}", tokens.len(), exact.ids.len());
+    item("never outside the cut", figures, outside == 0)
+}

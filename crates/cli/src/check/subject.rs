@@ -1,0 +1,134 @@
+//! What is checked: any way from logits to tokens.
+
+use gumball_engine::{
+    BatchOptions, History, Level, Logits, Masks, Outputs, Pool, PoolConfig, Prepared, Row, SamplingParams,
+    Stages, Task, Widths, routes,
+};
+
+use crate::Result;
+use crate::state::State;
+
+/// One draw that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw<'a> {
+    /// The row.
+    pub row: Row<'a>,
+    /// The seed.
+    pub seed: u64,
+    /// The number of tokens before the drawn one.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+}
+
+/// A way from logits to tokens.
+pub trait Subject {
+    /// Returns what it is called.
+    fn name(&self) -> String;
+
+    /// Makes it ready for some parameters.
+    ///
+    /// # Errors
+    /// What the parameters get wrong.
+    fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>>;
+}
+
+/// A subject that is ready to draw.
+pub trait Opened {
+    /// Draws one token.
+    ///
+    /// # Errors
+    /// What the subject refuses.
+    fn draw(&mut self, draw: &Draw<'_>) -> Result<i32>;
+
+    /// Draws from several rows of `logits`, one per seed, in one step of a pool with a slot for each.
+    ///
+    /// Every sequence is at the state the subject was opened with.
+    ///
+    /// # Errors
+    /// What the subject refuses.
+    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>>;
+}
+
+/// The engine: a route at a level.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// The route, by its name.
+    pub route: String,
+    /// The level.
+    pub level: Level,
+}
+
+impl Subject for Engine {
+    fn name(&self) -> String {
+        format!("route {} at level {}", self.route, self.level)
+    }
+
+    fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
+        let mut history = History::new(&state.prompt);
+        state.output.iter().for_each(|id| history.push(*id));
+        let prepared = Prepared::new(params.clone(), vocab)?;
+        let stages = routes().get(&self.route)?.open(self.level)?;
+        Ok(Box::new(OpenedEngine {
+            engine: self.clone(),
+            prepared,
+            history,
+            mask: state.mask.clone(),
+            stages,
+        }))
+    }
+}
+
+struct OpenedEngine {
+    engine: Engine,
+    prepared: Prepared,
+    history: History,
+    mask: Option<Vec<u32>>,
+    stages: Box<dyn Stages>,
+}
+
+impl Opened for OpenedEngine {
+    fn draw(&mut self, draw: &Draw<'_>) -> Result<i32> {
+        let task = Task {
+            prepared: &self.prepared,
+            history: &self.history,
+            seed: draw.seed,
+            position: draw.position,
+            draw: draw.draw,
+            mu: self.prepared.params().initial_mu(),
+            mask: self.mask.as_deref(),
+            forced: None,
+        };
+        Ok(self.stages.sample(draw.row, &task, None)?.token)
+    }
+
+    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>> {
+        let logprobs = self.prepared.params().logprobs.clone().unwrap_or_default();
+        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let config = PoolConfig {
+            slots: seeds.len(),
+            level: Some(self.engine.level),
+            widths,
+            route: self.engine.route.clone(),
+            ..PoolConfig::new(logits.vocab())
+        };
+        let mut pool = Pool::new(config)?;
+        let mut slots = Vec::new();
+        for seed in seeds {
+            let params = SamplingParams { seed: Some(*seed), ..self.prepared.params().clone() };
+            let slot = pool.admit(params, self.history.prompt())?;
+            self.history.output().iter().try_for_each(|id| pool.push(slot, *id))?;
+            slots.push(slot);
+        }
+        // A mask without words forbids all ids, as one of a zero word does.
+        let line = self.mask.as_ref().map(|mask| if mask.is_empty() { vec![0] } else { mask.clone() });
+        let words = line.as_ref().map_or_else(Vec::new, |line| line.repeat(seeds.len()));
+        let masks = match &line {
+            None => Masks::NONE,
+            Some(line) => Masks::new(&words, seeds.len(), line.len(), line.len())?,
+        };
+        let mut out = Outputs::new();
+        pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out)?;
+        Ok(out.tokens().to_vec())
+    }
+}

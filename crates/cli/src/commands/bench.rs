@@ -1,0 +1,220 @@
+//! `gumball bench`: how long a token takes on this machine.
+//!
+//! One thread, rows in cache, every level, as a multiple of the floor: one reading of the row. Rivals and
+//! records are the `bench` package's matter.
+
+use std::io::Write;
+use std::path::Path;
+
+use gumball_engine::{History, Level, Prepared, Stages, Task};
+use gumball_spec::{LogprobsParams, SamplingParams};
+use serde::Serialize;
+
+use crate::Result;
+use crate::engine::EngineArgs;
+use crate::logits::{Fallback, Kind, Logits, LogitsArgs, Source, read};
+use crate::machine::Machine;
+use crate::sampling::SamplingArgs;
+use crate::text::{DIM, HEAD, Table, count};
+use crate::timing::{Reading, in_turns};
+
+/// What to measure.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The rows; model-like, flat and, where they lie in the folder, real ones if none are named.
+    #[command(flatten)]
+    pub logits: LogitsArgs,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The way to the tokens; every level of the machine if none is named.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The parameters; a few common settings if none are given.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// One time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measure {
+    /// The rows.
+    pub rows: String,
+    /// The length of a row.
+    pub vocab: usize,
+    /// The type of a logit.
+    pub dtype: &'static str,
+    /// The setting.
+    pub setting: String,
+    /// The SIMD level.
+    pub level: &'static str,
+    /// One token, in microseconds.
+    pub token_us: f64,
+    /// One reading of the row, in microseconds, taken in turns with it.
+    pub floor_us: f64,
+    /// The first over the second.
+    pub ratio: f64,
+}
+
+/// Real rows, where the command runs inside the repository.
+const REAL_ROWS: (&str, usize) = ("conformance/rows/smollm2.bf16", 49_152);
+
+/// Parameters under a name, and the history they look back on.
+struct Setting {
+    name: String,
+    params: SamplingParams,
+    history: Vec<u32>,
+}
+
+/// Measures, and writes a table a kind of rows.
+///
+/// # Errors
+/// A file that cannot be used, or a parameter outside its range.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let params = args.sampling.to_params()?;
+    let given = SamplingParams { seed: None, ..params.clone() } != SamplingParams::default();
+    let levels: Vec<Level> = match args.engine.level {
+        Some(_) => vec![args.engine.level()?],
+        None => Level::available().collect::<Vec<_>>().into_iter().rev().collect(),
+    };
+    let route = args.engine.route()?;
+    if !args.json {
+        let cpu = Machine::ask().cpu;
+        writeln!(out, "{HEAD}{cpu}{HEAD:#}  {DIM}one thread, rows in cache, route {}{DIM:#}", route.name())?;
+    }
+    let mut measures = Vec::new();
+    for source in sources(&args.logits)? {
+        let vocab = source.logits.vocab();
+        let settings = if given {
+            vec![Setting { name: "as given".to_owned(), params: params.clone(), history: Vec::new() }]
+        } else {
+            settings(vocab)
+        };
+        let mut reading = Reading::of(&source.logits)?;
+        let mut found: Vec<Measure> = Vec::new();
+        for setting in &settings {
+            for level in &levels {
+                let mut stages = route.open(*level)?;
+                found.push(measure(setting, *level, stages.as_mut(), &source, &mut reading)?);
+            }
+        }
+        if !args.json {
+            table(&source, &found, &levels, reading.does(), out)?;
+        }
+        measures.extend(found);
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &measures).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Returns the rows asked for; model-like, flat and real ones where none are.
+fn sources(args: &LogitsArgs) -> Result<Vec<Source>> {
+    let load = |kind| args.load(Fallback { kind: Some(kind), rows: 1, vocab: 128_256 });
+    if args.file.is_some() || args.kind.is_some() {
+        return Ok(vec![load(Kind::ModelLike)?]);
+    }
+    let mut sources = vec![load(Kind::ModelLike)?, load(Kind::Flat)?];
+    let (path, vocab) = (Path::new(REAL_ROWS.0), REAL_ROWS.1);
+    if path.exists() {
+        let logits: Logits = read(path, None, Some(vocab))?;
+        let rows = (0..logits.rows()).collect();
+        let name =
+            format!("{} rows of {} logits in bf16 from a real model", logits.rows(), count(vocab as u64));
+        sources.push(Source { origin: REAL_ROWS.0.to_owned(), name, logits, rows });
+    }
+    Ok(sources)
+}
+
+fn settings(vocab: usize) -> Vec<Setting> {
+    let neutral = || SamplingParams { temperature: 0.8, ..SamplingParams::default() };
+    let plain = |name: &str, params| Setting { name: name.to_owned(), params, history: Vec::new() };
+    let everything = SamplingParams {
+        repetition_penalty: 1.1,
+        frequency_penalty: 0.1,
+        presence_penalty: 0.1,
+        logit_bias: (0..32).map(|i| (i * 97 % vocab as u32, 1.0)).collect(),
+        top_k: 50,
+        top_p: 0.95,
+        min_p: 0.02,
+        logprobs: Some(LogprobsParams { top_n: 5, ..Default::default() }),
+        ..neutral()
+    };
+    let history = (0..2000).map(|i| (i as u32).wrapping_mul(7919) % vocab as u32).collect();
+    vec![
+        plain("greedy", SamplingParams { temperature: 0.0, ..neutral() }),
+        plain("plain", neutral()),
+        plain("min-p 0.05", SamplingParams { min_p: 0.05, ..neutral() }),
+        plain("top-k 50, top-p 0.9", SamplingParams { top_k: 50, top_p: 0.9, ..neutral() }),
+        plain("top-p 0.9", SamplingParams { top_p: 0.9, ..neutral() }),
+        Setting { name: "everything".to_owned(), params: everything, history },
+    ]
+}
+
+fn measure(
+    setting: &Setting,
+    level: Level,
+    stages: &mut dyn Stages,
+    source: &Source,
+    reading: &mut Reading,
+) -> Result<Measure> {
+    let vocab = source.logits.vocab();
+    let prepared = Prepared::new(setting.params.clone(), vocab)?;
+    let mut history = History::default();
+    setting.history.iter().for_each(|id| history.push(*id));
+    let mut task = Task {
+        prepared: &prepared,
+        history: &history,
+        seed: prepared.params().seed.unwrap_or(1),
+        position: setting.history.len() as u32,
+        draw: 0,
+        mu: prepared.params().initial_mu(),
+        mask: None,
+        forced: None,
+    };
+    let row = |position: u32| source.logits.row(source.rows[position as usize % source.rows.len()]);
+    stages.sample(row(0), &task, None)?;
+    let token = || {
+        task.position = task.position.wrapping_add(1);
+        let chosen = stages.sample(row(task.position), &task, None);
+        std::hint::black_box(chosen.expect("the first call went well"));
+    };
+    let (token_us, floor_us) = in_turns(token, || reading.read());
+    Ok(Measure {
+        rows: source.name.clone(),
+        vocab,
+        dtype: source.logits.dtype(),
+        setting: setting.name.clone(),
+        level: level.name(),
+        token_us,
+        floor_us,
+        ratio: token_us / floor_us,
+    })
+}
+
+fn table(
+    source: &Source,
+    found: &[Measure],
+    levels: &[Level],
+    does: &str,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut floors: Vec<f64> = found.iter().map(|measure| measure.floor_us).collect();
+    floors.sort_by(f64::total_cmp);
+    let floor = floors[floors.len() / 2];
+    writeln!(out, "\n{HEAD}{}{HEAD:#}  {DIM}floor {floor:.1} us: {does}{DIM:#}", source.name)?;
+    let headings: Vec<String> =
+        levels.iter().flat_map(|level| [format!(">{level}, us"), ">x floor".to_owned()]).collect();
+    let mut table =
+        Table::new(&[&["setting"], &headings.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
+    for measures in found.chunks(levels.len()) {
+        let cells = measures
+            .iter()
+            .flat_map(|measure| [format!("{:.1}", measure.token_us), format!("{:.2}", measure.ratio)]);
+        table.row(std::iter::once(measures[0].setting.clone()).chain(cells).collect());
+    }
+    table.write(out)?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,156 @@
+//! `gumball doctor`: what this machine offers, what Gumball will use, and whether it works.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use gumball_engine::{Level, routes};
+use serde::Serialize;
+
+use crate::machine::{Machine, size};
+use crate::model::fetch::{Artefact, Fetcher};
+use crate::self_test::{self, Item};
+use crate::text::{BAD, DIM, GOOD, HEAD, WARN};
+use crate::{Error, Result};
+
+/// How to report.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Everything the doctor found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of this command.
+    pub version: &'static str,
+    /// What the system tells.
+    pub machine: Machine,
+    /// The SIMD levels there are, and whether this machine has them.
+    pub levels: Vec<(&'static str, bool)>,
+    /// The level in use, or what is wrong with the one asked for.
+    pub level: std::result::Result<&'static str, String>,
+    /// What `GUMBALL_LEVEL` says, if set.
+    pub level_variable: Option<String>,
+    /// Threads that rows are spread over.
+    pub threads: usize,
+    /// What `RAYON_NUM_THREADS` says, if set.
+    pub threads_variable: Option<String>,
+    /// The routes from logits to a token, and what each does.
+    pub routes: Vec<(String, String)>,
+    /// Where the default model is or will be, or why it cannot be anywhere.
+    pub model: std::result::Result<PathBuf, String>,
+    /// Its size there; none before it was fetched.
+    pub model_bytes: Option<u64>,
+    /// The self-test.
+    pub self_test: Vec<Item>,
+}
+
+impl Report {
+    /// Looks at the machine and tests what is there.
+    ///
+    /// # Errors
+    /// What a backend refuses, which would be a defect of ours.
+    pub fn make() -> Result<Self> {
+        let artefact = Artefact::smollm2();
+        let model = Fetcher::from_environment().map(|fetcher| fetcher.cache.join(&artefact.file));
+        let size = |path: &PathBuf| std::fs::metadata(path).ok().map(|file| file.len());
+        Ok(Self {
+            routes: routes()
+                .all()
+                .iter()
+                .map(|route| (route.name().to_owned(), route.about().to_owned()))
+                .collect(),
+            model_bytes: model.as_ref().ok().and_then(size).filter(|bytes| *bytes == artefact.bytes),
+            model: model.map_err(|error| error.to_string()),
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::ask(),
+            levels: Level::ALL.map(|level| (level.name(), level.is_available())).to_vec(),
+            level: Level::detect().map(Level::name).map_err(|error| error.to_string()),
+            level_variable: std::env::var("GUMBALL_LEVEL").ok(),
+            threads: rayon::current_num_threads(),
+            threads_variable: std::env::var("RAYON_NUM_THREADS").ok(),
+            self_test: self_test::run()?,
+        })
+    }
+
+    fn is_well(&self) -> bool {
+        self.level.is_ok() && self.self_test.iter().all(|item| item.holds)
+    }
+}
+
+/// Examines the machine and writes what was found.
+///
+/// # Errors
+/// - [`Error::Verdict`] if the self-test fails or the level asked for cannot be had.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let report = Report::make()?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write(&report, out)?;
+    }
+    if report.is_well() {
+        return Ok(());
+    }
+    Err(Error::Verdict("this machine cannot be trusted with draws as it is set up; see above".to_owned()))
+}
+
+fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
+    let machine = &report.machine;
+    writeln!(out, "{HEAD}gumball {}{HEAD:#}\n", report.version)?;
+    writeln!(out, "{HEAD}this machine{HEAD:#}")?;
+    line(out, "processor", &machine.cpu)?;
+    line(out, "platform", &format!("{} on {}", machine.arch, machine.os))?;
+    line(out, "threads", &machine.threads.to_string())?;
+    let cache = |cache: &crate::machine::Cache| {
+        let shared =
+            if cache.shared_by > 1 { format!(" ({} threads)", cache.shared_by) } else { String::new() };
+        format!("L{} {}{shared}", cache.level, size(cache.size_bytes))
+    };
+    let caches: Vec<_> = machine.caches.iter().map(cache).collect();
+    let caches_text = caches.join("  ");
+    line(out, "data caches", if caches.is_empty() { "not told" } else { &caches_text })?;
+    let levels: Vec<_> = report
+        .levels
+        .iter()
+        .map(|(name, there)| format!("{name}{}", if *there { "" } else { " (no)" }))
+        .collect();
+    line(out, "SIMD", &levels.join("  "))?;
+
+    writeln!(out, "\n{HEAD}what Gumball uses{HEAD:#}")?;
+    let from = |variable: &Option<String>, name: &str| match variable {
+        Some(value) => format!("  {DIM}({name}={value}){DIM:#}"),
+        None => format!("  {DIM}({name} would force it){DIM:#}"),
+    };
+    let level = match &report.level {
+        Ok(level) => (*level).to_owned(),
+        Err(reason) => format!("{BAD}none: {reason}{BAD:#}"),
+    };
+    line(out, "level", &format!("{level}{}", from(&report.level_variable, "GUMBALL_LEVEL")))?;
+    let threads = from(&report.threads_variable, "RAYON_NUM_THREADS");
+    line(out, "threads", &format!("{}{threads}", report.threads))?;
+
+    for (i, (name, about)) in report.routes.iter().enumerate() {
+        line(out, if i == 0 { "routes" } else { "" }, &format!("{name}  {DIM}{about}{DIM:#}"))?;
+    }
+    let model = match (&report.model, report.model_bytes) {
+        (Ok(path), Some(bytes)) => format!("{}  {DIM}{}{DIM:#}", path.display(), size(bytes)),
+        (Ok(path), None) => format!("{}  {DIM}not there yet; generate fetches it{DIM:#}", path.display()),
+        (Err(reason), _) => format!("{WARN}{reason}{WARN:#}"),
+    };
+    line(out, "model", &model)?;
+
+    writeln!(out, "\n{HEAD}self-test{HEAD:#}")?;
+    for item in &report.self_test {
+        let (style, verdict) = if item.holds { (GOOD, "ok  ") } else { (BAD, "FAIL") };
+        writeln!(out, "  {style}{verdict}{style:#}  {}  {DIM}{}{DIM:#}", item.name, item.detail)?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut dyn Write, name: &str, value: &str) -> Result<()> {
+    Ok(writeln!(out, "  {name:<13}{value}")?)
+}

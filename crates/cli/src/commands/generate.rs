@@ -1,0 +1,211 @@
+//! `gumball generate`: a real model writes, every token chosen by Gumball.
+//!
+//! The text goes to standard output as it comes, and nothing else does; the seed and the figures go to
+//! standard error. With `--json` one object is written at the end instead. The same seed gives the same
+//! text, whatever the thread count and the SIMD level.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gumball_engine::Sampler;
+use gumball_spec::SamplingParams;
+use serde::Serialize;
+
+use crate::decode::{Decoded, Finish, Limits, decode};
+use crate::engine::EngineArgs;
+use crate::grammar::Grammar;
+use crate::sampling::{SamplingArgs, settings};
+use crate::session::{ModelArgs, Session, for_prose};
+use crate::text::{DIM, Table, WARN};
+use crate::{Error, Result};
+
+/// What to write, with which model.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What to answer or, with --no-chat, to continue; read from standard input if absent
+    #[arg(value_name = "PROMPT")]
+    pub prompt: Option<String>,
+    /// Write at most N tokens
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub max_tokens: usize,
+    /// End before this string; may be repeated
+    #[arg(long, value_name = "STRING")]
+    pub stop: Vec<String>,
+    /// Make the text follow a grammar: a JSON schema (.json) or a Lark grammar (.lark)
+    #[arg(long, value_name = "FILE")]
+    pub grammar: Option<PathBuf>,
+    /// Write one JSON object at the end instead of the text as it comes
+    #[arg(long)]
+    pub json: bool,
+    /// The way to the tokens.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The parameters; temperature 0.7 and top-p 0.9 if none are given that shape the distribution.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// Everything about a generated text.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The model's name.
+    pub model: String,
+    /// The route to the tokens.
+    pub route: String,
+    /// The SIMD level.
+    pub level: &'static str,
+    /// The seed in use.
+    pub seed: u64,
+    /// The parameters in use.
+    pub params: SamplingParams,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// The text and its tokens.
+    #[serde(flatten)]
+    pub decoded: Decoded,
+}
+
+/// Set by Ctrl-C.
+static INTERRUPT: AtomicBool = AtomicBool::new(false);
+
+/// Generates a text and writes it.
+///
+/// # Errors
+/// - A model, grammar or parameter that cannot be used.
+/// - [`Error::Verdict`] if the text was cut off before its grammar was complete.
+/// - [`Error::Interrupted`] after Ctrl-C.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let params = args.sampling.to_params()?;
+    let (route, level) = (args.engine.route()?, args.engine.level()?);
+    let prompt = prompt(args)?;
+    let mut session = Session::start(&args.model, &prompt)?;
+    let mut params = for_prose(params);
+    let ends =
+        session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
+    params.stop_ids.extend(ends);
+    let sampler = Sampler::new(params, session.model.vocab())?.with_route(route.name())?.with_level(level)?;
+    let mut sampler = sampler.with_prompt(&session.prompt);
+    let grammar =
+        args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
+
+    INTERRUPT.store(false, Ordering::Relaxed);
+    // A second Ctrl-C ends the process at once. There is one handler in a process; a second call keeps it.
+    let _ = ctrlc::set_handler(|| {
+        if INTERRUPT.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
+    if !args.json {
+        introduce(&session, &sampler);
+    }
+    let decoded = decode(&mut session, &mut sampler, grammar, &limits, |piece| {
+        if !args.json {
+            write!(out, "{piece}")?;
+            out.flush()?;
+        }
+        Ok(())
+    })?;
+    let (finish, complete) = (decoded.finish, decoded.complete);
+    let report = Report {
+        model: session.name.clone(),
+        route: sampler.route().to_owned(),
+        level: sampler.level().name(),
+        seed: sampler.seed(),
+        params: sampler.params().clone(),
+        prompt_tokens: session.prompt.len(),
+        decoded,
+    };
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out)?;
+        if report.decoded.tokens.iter().any(|step| step.logprob.is_some()) {
+            logprobs(&report.decoded, out)?;
+        }
+        out.flush()?;
+        sum_up(&report);
+    }
+    match (finish, complete) {
+        (Finish::Interrupted, _) => Err(Error::Interrupted),
+        (_, Some(false)) => Err(Error::Verdict(format!(
+            "the text ends before its grammar does ({}), so it is not valid; raise --max-tokens",
+            reason(finish)
+        ))),
+        (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the prompt: the argument, or what standard input says.
+fn prompt(args: &Args) -> Result<String> {
+    if let Some(prompt) = &args.prompt {
+        return Ok(prompt.clone());
+    }
+    let mut stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Err(Error::Usage("say what to answer: gumball generate \"Why is the sky blue?\"".to_owned()));
+    }
+    let mut prompt = String::new();
+    let read = stdin.read_to_string(&mut prompt);
+    read.map_err(|error| Error::Usage(format!("standard input is no text: {error}")))?;
+    Ok(prompt.trim_end().to_owned())
+}
+
+fn introduce(session: &Session, sampler: &Sampler) {
+    let neutral = SamplingParams { stop_ids: Vec::new(), ..sampler.params().clone() };
+    let settings = settings(&neutral);
+    let settings = if settings.is_empty() { "neutral parameters".to_owned() } else { settings };
+    anstream::eprintln!("{DIM}{}: {settings}; seed {}{DIM:#}\n", session.name, sampler.seed());
+}
+
+fn sum_up(report: &Report) {
+    let timing = report.decoded.timing;
+    let speed = 1e6 / (timing.model_us + timing.choose_us);
+    anstream::eprintln!(
+        "\n{DIM}{} {}, ended by {}; {speed:.0} tokens a second, {:.0} us of each to choose it{DIM:#}",
+        report.decoded.tokens.len(),
+        if report.decoded.tokens.len() == 1 { "token" } else { "tokens" },
+        reason(report.decoded.finish),
+        timing.choose_us
+    );
+    if report.decoded.finish == Finish::MaxTokens && report.decoded.complete.is_none() {
+        anstream::eprintln!("{WARN}the limit of tokens cut it off; --max-tokens raises it{WARN:#}");
+    }
+}
+
+fn reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::StopToken => "the model",
+        Finish::StopString => "a stop string",
+        Finish::Grammar => "the grammar",
+        Finish::MaxTokens => "the limit of tokens",
+        Finish::Context => "the model's context",
+        Finish::NoToken => "lack of an allowed token",
+        Finish::Interrupted => "Ctrl-C",
+    }
+}
+
+fn logprobs(decoded: &Decoded, out: &mut dyn Write) -> Result<()> {
+    let mut table = Table::new(&[">id", "token", ">logprob", ">rank", "most likely, and ids asked for"]);
+    for step in &decoded.tokens {
+        let Some(own) = step.logprob else { continue };
+        let others = step.top_logprobs.iter().chain(&step.logprob_ids);
+        let others: Vec<_> = others.map(|other| format!("{} {:.3}", other.id, other.logprob)).collect();
+        let text = format!("{:?}", step.text);
+        table.row(vec![
+            step.id.to_string(),
+            text,
+            format!("{:.4}", own.logprob),
+            own.rank.to_string(),
+            others.join("  "),
+        ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out)?)
+}

@@ -1,0 +1,13 @@
+//! The subcommands, one file each: what it takes, what it does, what it writes.
+
+pub mod bench;
+pub mod check;
+pub mod doctor;
+pub mod generate;
+pub mod inspect;
+pub mod sample;
+
+/// Returns a seed nobody chose.
+fn fresh_seed() -> u64 {
+    getrandom::u64().expect("the system gives entropy")
+}

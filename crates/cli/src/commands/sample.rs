@@ -1,0 +1,186 @@
+//! `gumball sample`: draws tokens from a file of logits.
+//!
+//! Every row is drawn as if it came next after the given prompt and history; `--draws N` draws each N times,
+//! with draw index 0 to N - 1. The result is a table, or with `--json` one line of JSON a token. In JSON a
+//! logprob of -inf is `null`.
+
+use std::io::Write;
+
+use gumball_engine::{Chosen, History, Prepared, Task};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{NONE, Status};
+use serde::Serialize;
+
+use crate::Result;
+use crate::engine::EngineArgs;
+use crate::logits::{Fallback, LogitsArgs, Source};
+use crate::sampling::SamplingArgs;
+use crate::state::{State, StateArgs};
+use crate::text::{DIM, Table};
+
+/// What to draw from, and how.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The rows.
+    #[command(flatten)]
+    pub logits: LogitsArgs,
+    /// Draw each row N times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub draws: u32,
+    /// Write JSON, one line a token
+    #[arg(long)]
+    pub json: bool,
+    /// The way to the tokens.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The request state.
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// The parameters.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// One drawn token.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// The row of the file.
+    pub row: usize,
+    /// The draw index.
+    pub draw: u32,
+    /// The token, or -1 if the row has none.
+    pub token: i32,
+    /// How many tokens the filters kept.
+    pub kept: usize,
+    /// The temperature in use.
+    pub temperature: f32,
+    /// What the row's data had to say.
+    pub status: Vec<&'static str>,
+    /// The seed in use.
+    pub seed: u64,
+    /// The position in use.
+    pub position: u32,
+    /// Of the token, in the mode asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprob: Option<LogprobRecord>,
+    /// Of the most likely tokens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub top_logprobs: Vec<LogprobRecord>,
+    /// Of the ids asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub logprob_ids: Vec<LogprobRecord>,
+}
+
+/// A token's logprob.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LogprobRecord {
+    /// The token.
+    pub id: i32,
+    /// Its natural log probability.
+    pub logprob: f32,
+    /// Its place in the order of the mode, from 1; 0 if it has none.
+    pub rank: u32,
+}
+
+impl From<&TokenLogprob> for LogprobRecord {
+    fn from(token: &TokenLogprob) -> Self {
+        Self { id: token.id, logprob: token.logprob, rank: token.rank }
+    }
+}
+
+/// Draws the tokens and writes them.
+///
+/// # Errors
+/// A file that cannot be used, a row that does not exist, or a parameter outside its range.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    let Source { logits, rows, .. } = args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
+    let state = args.state.read()?;
+    let mut params = args.sampling.to_params()?;
+    let seed = *params.seed.get_or_insert_with(super::fresh_seed);
+    let prepared = Prepared::new(params, logits.vocab())?;
+    let mut history = History::new(&state.prompt);
+    state.output.iter().for_each(|id| history.push(*id));
+    let mut stages = args.engine.route()?.open(args.engine.level()?)?;
+
+    let mut records = Vec::new();
+    for row in rows {
+        for draw in 0..args.draws {
+            let task = Task {
+                prepared: &prepared,
+                history: &history,
+                seed,
+                position: state.position,
+                draw,
+                mu: prepared.params().initial_mu(),
+                mask: state.mask.as_deref(),
+                forced: None,
+            };
+            let chosen = stages.sample(logits.row(row), &task, None)?;
+            let record = record(row, &task, &chosen, stages.kept().len(), stages.logprobs());
+            if args.json {
+                serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            } else {
+                records.push(record);
+            }
+        }
+    }
+    if !args.json {
+        table(&records, seed, &state, out)?;
+    }
+    Ok(())
+}
+
+fn record(row: usize, task: &Task<'_>, chosen: &Chosen, kept: usize, logprobs: Option<&Logprobs>) -> Record {
+    let records = |list: &[TokenLogprob]| list.iter().map(LogprobRecord::from).collect();
+    Record {
+        row,
+        draw: task.draw,
+        token: chosen.token,
+        kept,
+        temperature: chosen.temperature,
+        status: status_names(chosen.status),
+        seed: task.seed,
+        position: task.position,
+        logprob: logprobs.map(|logprobs| LogprobRecord::from(&logprobs.token)),
+        top_logprobs: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
+        logprob_ids: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
+    }
+}
+
+/// Returns the names of the status bits that are set.
+#[must_use]
+pub fn status_names(status: Status) -> Vec<&'static str> {
+    let names = [(Status::NAN, "nan"), (Status::INF, "inf"), (Status::EMPTY, "empty")];
+    names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
+}
+
+fn table(records: &[Record], seed: u64, state: &State, out: &mut dyn Write) -> Result<()> {
+    let with_logprobs = records.iter().any(|record| record.logprob.is_some());
+    let mut headings = vec![">row", ">draw", ">token", ">kept", ">T"];
+    if with_logprobs {
+        headings.extend([">logprob", ">rank", "most likely, and ids asked for"]);
+    }
+    headings.push("status");
+    let mut table = Table::new(&headings);
+    for record in records {
+        let token = if record.token == NONE { "none".to_owned() } else { record.token.to_string() };
+        let mut cells = vec![
+            record.row.to_string(),
+            record.draw.to_string(),
+            token,
+            record.kept.to_string(),
+            record.temperature.to_string(),
+        ];
+        if let Some(logprob) = record.logprob {
+            let others = record.top_logprobs.iter().chain(&record.logprob_ids);
+            let others: Vec<_> = others.map(|other| format!("{} {:.4}", other.id, other.logprob)).collect();
+            cells.extend([format!("{:.6}", logprob.logprob), logprob.rank.to_string(), others.join("  ")]);
+        }
+        cells.push(record.status.join(" "));
+        table.row(cells);
+    }
+    table.write(out)?;
+    writeln!(out, "{DIM}  seed {seed}, position {}{DIM:#}", state.position)?;
+    Ok(())
+}

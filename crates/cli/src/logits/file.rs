@@ -1,0 +1,58 @@
+//! Logits from a file: `.npy`, `.safetensors`, or raw elements under the name of their type.
+
+use std::path::Path;
+
+use half::{bf16, f16};
+
+use super::npy::Array;
+use super::{Data, Logits, elements, tensors};
+use crate::{Error, Result};
+
+/// Reads the rows of a file.
+///
+/// # Errors
+/// - [`Error::File`] that says what is wrong with it and what to do.
+pub fn read(path: &Path, tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io(path, &error))?;
+    parse(path, &bytes, tensor, vocab).map_err(|reason| Error::file(path, reason))
+}
+
+fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits, String> {
+    let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+    let (data, shape) = match kind {
+        "npy" => {
+            let array = Array::parse(bytes)?;
+            (array.logits()?, array.shape)
+        }
+        "safetensors" => tensors::read(bytes, tensor)?,
+        "f32" | "bf16" | "f16" => {
+            let vocab = vocab.ok_or("a raw file does not say how long its rows are; add --vocab N")?;
+            return Logits::new(raw(kind, bytes)?, vocab);
+        }
+        _ => return Err("the name must end in .npy, .safetensors, or .f32, .bf16, .f16 if raw".to_owned()),
+    };
+    let found = match shape[..] {
+        [found] | [_, found] => found,
+        _ => return Err(format!("shape {shape:?} has no rows of logits; [vocab] or [rows, vocab] has")),
+    };
+    match vocab {
+        Some(vocab) if vocab != found => Err(format!("its rows have {found} logits, but --vocab is {vocab}")),
+        _ => Logits::new(data, found),
+    }
+}
+
+/// Reads raw elements of the type a file is named after.
+fn raw(kind: &str, bytes: &[u8]) -> Result<Data, String> {
+    let width = if kind == "f32" { 4 } else { 2 };
+    if !bytes.len().is_multiple_of(width) {
+        return Err(format!(
+            "{} bytes are no whole number of {kind} elements; is the file cut short?",
+            bytes.len()
+        ));
+    }
+    Ok(match kind {
+        "f32" => Data::F32(elements(bytes)),
+        "bf16" => Data::Bf16(elements::<bf16>(bytes)),
+        _ => Data::F16(elements::<f16>(bytes)),
+    })
+}

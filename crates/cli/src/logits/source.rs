@@ -1,0 +1,92 @@
+//! Where a command takes its rows from: a file, or rows made up for it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Kind, Logits, Selection, file, generate};
+use crate::text::count;
+use crate::{Error, Result};
+
+/// The seed that made-up rows come from.
+const ROWS_SEED: u64 = 1;
+
+/// A file of logits, or the kind of rows to make up, and the rows that are meant.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LogitsArgs {
+    /// Logits: .npy or .safetensors of shape (vocab) or (rows, vocab) in f32, bf16 or f16 (in .npy, uint16
+    /// is taken as bf16), or raw little-endian .f32, .bf16, .f16 with --vocab
+    #[arg(value_name = "LOGITS", conflicts_with = "kind")]
+    pub file: Option<PathBuf>,
+    /// Make rows up instead
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<Kind>,
+    /// The tensor of a .safetensors file; may be left out if there is one only
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub tensor: Option<String>,
+    /// The length of a row of a raw file, or of a row made up
+    #[arg(long, value_name = "N")]
+    pub vocab: Option<usize>,
+    /// Rows to use, from 0, such as 0,3,8-15
+    #[arg(long, value_name = "ROWS")]
+    pub rows: Option<Selection>,
+}
+
+/// What a command makes up where nothing else is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Fallback {
+    /// The kind, if any.
+    pub kind: Option<Kind>,
+    /// How many rows.
+    pub rows: usize,
+    /// How long they are.
+    pub vocab: usize,
+}
+
+/// Rows, and which of them are meant.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// All rows.
+    pub logits: Logits,
+    /// Those that are meant.
+    pub rows: Vec<usize>,
+    /// Where they come from, in words.
+    pub origin: String,
+    /// That, with their number, length and type.
+    pub name: String,
+}
+
+impl LogitsArgs {
+    /// Reads the file, or makes up the rows.
+    ///
+    /// # Errors
+    /// - [`Error::File`] that says what is wrong with the file and what to do.
+    /// - [`Error::Usage`] if there is no source, or a row does not exist.
+    pub fn load(&self, fallback: Fallback) -> Result<Source> {
+        let usage = |reason: String| Error::Usage(reason);
+        let (logits, origin) = match (&self.file, self.kind.or(fallback.kind)) {
+            (Some(path), _) => {
+                (file::read(path, self.tensor.as_deref(), self.vocab)?, path.display().to_string())
+            }
+            (None, Some(kind)) => {
+                let rows = self.rows.as_ref().map_or(fallback.rows, Selection::least_rows);
+                let logits = generate(kind, rows, self.vocab.unwrap_or(fallback.vocab), ROWS_SEED);
+                (logits.map_err(usage)?, format!("made-up {} rows", kind.name()))
+            }
+            (None, None) => {
+                return Err(Error::Usage(
+                    "name a file of logits (.npy, .safetensors), or make rows up with --kind model-like"
+                        .to_owned(),
+                ));
+            }
+        };
+        let rows = match &self.rows {
+            None => (0..logits.rows()).collect(),
+            Some(rows) => rows.of(logits.rows()).map_err(|reason| usage(format!("--rows: {reason}")))?,
+        };
+        let plural = if rows.len() == 1 { "row" } else { "rows" };
+        let (length, dtype) = (count(logits.vocab() as u64), logits.dtype());
+        let name = format!("{} {plural} of {length} logits in {dtype} from {origin}", rows.len());
+        Ok(Source { logits, rows, origin, name })
+    }
+}

@@ -1,0 +1,131 @@
+//! How the values of the sampling flags are written: lists of ids, biases, tuples of numbers.
+
+use std::str::FromStr;
+
+use gumball_spec::{DynamicTemperature, Mirostat};
+
+/// Ids separated by commas; `A-B` stands for all ids from A to B.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids(pub Vec<u32>);
+
+impl From<Ids> for Vec<u32> {
+    fn from(ids: Ids) -> Self {
+        ids.0
+    }
+}
+
+/// The most ids one list may name: those of the largest vocabulary.
+const MAX_IDS: usize = gumball_spec::MAX_VOCAB;
+
+impl FromStr for Ids {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = |text: &str| {
+            let text = text.trim();
+            text.parse::<u32>().map_err(|_| format!("{text:?} is no id; write ids as 3,17,40-44"))
+        };
+        let mut ids = Vec::new();
+        for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+            match part.split_once('-') {
+                None => ids.push(id(part)?),
+                Some((first, last)) => {
+                    let (first, last) = (id(first)?, id(last)?);
+                    if first > last || (last - first) as usize >= MAX_IDS {
+                        return Err(format!("{part:?} is no range of ids; the smaller id comes first"));
+                    }
+                    ids.extend(first..=last);
+                }
+            }
+        }
+        Ok(Self(ids))
+    }
+}
+
+/// A bias of one id, written `ID=V`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bias {
+    /// The id.
+    pub id: u32,
+    /// What is added to its logit.
+    pub value: f32,
+}
+
+impl FromStr for Bias {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (id, value) = text.split_once('=')?;
+            Some(Self { id: id.trim().parse().ok()?, value: value.trim().parse().ok()? })
+        };
+        parse().ok_or_else(|| format!("{text:?} is no bias; write 42=-1.5, or 42=-inf for a ban"))
+    }
+}
+
+/// Reads between `least` and `N` numbers separated by commas.
+fn numbers<const N: usize>(text: &str, least: usize) -> Option<[Option<f32>; N]> {
+    let mut values = [None; N];
+    let parts: Vec<_> = text.split(',').collect();
+    if !(least..=N).contains(&parts.len()) {
+        return None;
+    }
+    for (value, part) in values.iter_mut().zip(parts) {
+        *value = Some(part.trim().parse().ok()?);
+    }
+    Some(values)
+}
+
+/// Reads `MIN,MAX` or `MIN,MAX,EXP`.
+pub(super) fn dynamic_temperature(text: &str) -> Result<DynamicTemperature, String> {
+    match numbers::<3>(text, 2) {
+        Some([Some(min), Some(max), exponent]) => {
+            Ok(DynamicTemperature { min, max, exponent: exponent.unwrap_or(1.0) })
+        }
+        _ => Err("write two or three numbers: MIN,MAX or MIN,MAX,EXPONENT, such as 0.5,1.5".to_owned()),
+    }
+}
+
+/// Reads `TAU,ETA` or `TAU,ETA,MU`.
+pub(super) fn mirostat(text: &str) -> Result<Mirostat, String> {
+    match numbers::<3>(text, 2) {
+        Some([Some(tau), Some(eta), mu]) => Ok(Mirostat { tau, eta, mu }),
+        _ => Err("write two or three numbers: TAU,ETA or TAU,ETA,MU, such as 5,0.1".to_owned()),
+    }
+}
+
+/// Reads a seed, decimal or hexadecimal with `0x`.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "write a whole number in 0..2^64, decimal or hexadecimal (0x...)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_single_or_ranges() {
+        assert_eq!("3, 17,40-42".parse(), Ok(Ids(vec![3, 17, 40, 41, 42])));
+        assert_eq!("".parse(), Ok(Ids(vec![])));
+        for text in ["x", "4-2", "1--2", "0-4294967295", "1.5"] {
+            assert!(text.parse::<Ids>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bias_may_ban() {
+        assert_eq!("7=-inf".parse(), Ok(Bias { id: 7, value: f32::NEG_INFINITY }));
+        assert!("7".parse::<Bias>().unwrap_err().contains("write 42=-1.5"));
+    }
+
+    #[test]
+    fn seeds_are_decimal_or_hexadecimal() {
+        assert_eq!(seed("0xff"), Ok(255));
+        assert_eq!(seed("18446744073709551615"), Ok(u64::MAX));
+        assert!(seed("-1").is_err());
+    }
+}

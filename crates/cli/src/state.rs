@@ -1,0 +1,107 @@
+//! What a row is drawn for: prompt and output so far, position, mask.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gumball_spec::{Request, SamplingParams};
+
+use crate::logits::{Array, Element};
+use crate::sampling::Ids;
+use crate::{Error, Result};
+
+/// The state of a request at the rows of a file.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Request state")]
+pub struct StateArgs {
+    /// The ids of the prompt
+    #[arg(long, value_name = "IDS")]
+    pub prompt_ids: Option<Ids>,
+    /// The ids generated so far
+    #[arg(long, value_name = "IDS")]
+    pub history: Option<Ids>,
+    /// The number of tokens before the drawn one; as many as prompt and history have if absent
+    #[arg(long, value_name = "N")]
+    pub position: Option<u32>,
+    /// A grammar bitmask: .npy of bool (one per id) or of 32-bit words, or raw little-endian words
+    #[arg(long, value_name = "FILE")]
+    pub mask: Option<PathBuf>,
+}
+
+/// The state, read and resolved.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// The ids of the prompt.
+    pub prompt: Vec<u32>,
+    /// The ids generated so far.
+    pub output: Vec<u32>,
+    /// The number of tokens before the drawn one.
+    pub position: u32,
+    /// The words of the bitmask.
+    pub mask: Option<Vec<u32>>,
+}
+
+impl StateArgs {
+    /// Reads the state.
+    ///
+    /// # Errors
+    /// - [`Error::File`] if the mask cannot be read.
+    pub fn read(&self) -> Result<State> {
+        let prompt = self.prompt_ids.clone().unwrap_or_default().0;
+        let output = self.history.clone().unwrap_or_default().0;
+        let position = self.position.unwrap_or((prompt.len() + output.len()) as u32);
+        let mask = self.mask.as_deref().map(read_mask).transpose()?;
+        Ok(State { prompt, output, position, mask })
+    }
+}
+
+impl State {
+    /// Returns the request at this state.
+    #[must_use]
+    pub fn request<'a>(&'a self, params: &'a SamplingParams, seed: u64, draw: u32) -> Request<'a> {
+        Request {
+            output: &self.output,
+            position: self.position,
+            draw,
+            mask: self.mask.as_deref(),
+            ..Request::new(params, &self.prompt, seed)
+        }
+    }
+}
+
+/// Reads the words of a bitmask.
+fn read_mask(path: &Path) -> Result<Vec<u32>> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io(path, &error))?;
+    let words = |bytes: &[u8]| bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+    if path.extension().is_none_or(|kind| kind != "npy") {
+        let whole = bytes.len().is_multiple_of(4);
+        let reason = || format!("{} bytes are no whole number of 32-bit words", bytes.len());
+        return if whole { Ok(words(&bytes)) } else { Err(Error::file(path, reason())) };
+    }
+    let array = Array::parse(&bytes).map_err(|reason| Error::file(path, reason))?;
+    match array.element {
+        Element::Word => Ok(words(&array.bytes)),
+        Element::Bool => Ok(pack(&array.bytes)),
+        _ => Err(Error::file(path, "a mask is an array of bool or of 32-bit words")),
+    }
+}
+
+/// Packs one byte per id into bits: id `i` is bit `i % 32` of word `i / 32`.
+fn pack(allowed: &[u8]) -> Vec<u32> {
+    let word = |chunk: &[u8]| {
+        chunk.iter().enumerate().fold(0, |word, (bit, byte)| word | u32::from(*byte != 0) << bit)
+    };
+    allowed.chunks(32).map(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truth_values_pack_from_the_lowest_bit() {
+        let mut allowed = [0u8; 40];
+        allowed[0] = 1;
+        allowed[33] = 1;
+        assert_eq!(pack(&allowed), [1, 2]);
+    }
+}

@@ -1,0 +1,268 @@
+//! What every stage did to one row, in figures that a person can follow.
+//!
+//! The trace is told from the oracle's own functions, stage by stage: whatever it says happened is what the
+//! definition says happens, and the token at its end is the oracle's. Masses and thresholds are exact;
+//! probabilities for reading are f64 made from them. "Place" is a token's place in the order, from 0.
+
+mod edits;
+mod filters;
+mod race;
+mod whatif;
+
+use std::ops::Range;
+
+use gumball_spec::edit::edit;
+use gumball_spec::filter::temperature;
+use gumball_spec::logprobs::logprob;
+use gumball_spec::survey::{Given, order, scale};
+use gumball_spec::{NONE, Request, Row, SamplingParams, oracle};
+use serde::Serialize;
+
+pub use edits::{Change, Edit, Edits};
+pub use filters::{FilterTrace, Side, Sides};
+pub use race::{Race, Runner, Tile};
+pub use whatif::{Bucket, WhatIf};
+
+use crate::Result;
+use crate::commands::sample::status_names;
+
+/// How a token's text is found, if there is a tokenizer.
+pub type Texts<'t> = &'t dyn Fn(u32) -> Option<String>;
+
+/// Everything about one row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trace {
+    /// Where the row comes from, in words.
+    pub source: String,
+    /// The number of logits.
+    pub vocab: usize,
+    /// What the row's data had to say.
+    pub status: Vec<&'static str>,
+    /// The seed in use.
+    pub seed: u64,
+    /// The number of tokens before the drawn one.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+    /// The parameters.
+    pub params: SamplingParams,
+    /// What the edits did.
+    pub edits: Edits,
+    /// How many tokens were above -inf after them.
+    pub candidates: usize,
+    /// The temperature.
+    pub temperature: Temperature,
+    /// What each filter did, in the order they acted.
+    pub filters: Vec<FilterTrace>,
+    /// What was left in the end.
+    pub kept: Kept,
+    /// The first tokens of the order.
+    pub tokens: Vec<Token>,
+    /// The probability at some places of the order, denser at its head.
+    pub curve: Vec<Point>,
+    /// The race; none if nothing had to be drawn.
+    pub race: Option<Race>,
+    /// The token that was chosen; none in an empty row.
+    pub winner: Option<Token>,
+    /// What other settings would have drawn from the same arrivals.
+    pub what_if: Option<WhatIf>,
+}
+
+/// The temperature that was asked for and the one in use.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Temperature {
+    /// As the parameters say.
+    pub asked: f32,
+    /// In use; 0 is greedy.
+    pub in_use: f32,
+    /// The entropy of the edited row at temperature 1, in bits.
+    pub entropy_bits: f32,
+    /// The entropy at the temperature in use, in bits; 0 if greedy.
+    pub entropy_in_use_bits: f32,
+}
+
+/// The kept set.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Kept {
+    /// The place of its first token.
+    pub first: usize,
+    /// The place after its last token.
+    pub end: usize,
+    /// The share of the row's probability that it holds, at the temperature in use.
+    pub share: f64,
+}
+
+/// A token with what is known of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// Its text, if there is a tokenizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Its place in the order, from 0.
+    pub place: usize,
+    /// Its logit as it came.
+    pub raw: f32,
+    /// Its logit after the edits.
+    pub logit: f32,
+    /// Its probability in the edited row, at the temperature in use.
+    pub p: f64,
+    /// Its probability in the kept set; 0 outside it.
+    pub p_kept: f64,
+    /// When it arrived; none where nothing was drawn or it was not kept.
+    pub arrival: Option<f32>,
+    /// Its score, as above.
+    pub score: Option<f32>,
+}
+
+/// One place of the order.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Point {
+    /// The place, from 0.
+    pub place: usize,
+    /// The token's probability in the edited row, at the temperature in use.
+    pub p: f64,
+    /// The probability of this place and all before it.
+    pub cumulative: f64,
+}
+
+/// How many tokens a trace lists.
+pub const LISTED: usize = 40;
+
+/// A row on its way through the stages.
+struct Path<'a> {
+    request: &'a Request<'a>,
+    raw: Vec<f32>,
+    z: Vec<f32>,
+    order: Vec<u32>,
+    temperature: f32,
+    kept: Range<usize>,
+    texts: Texts<'a>,
+}
+
+impl Path<'_> {
+    /// The scale of the temperature in use; that of 1 where it is greedy.
+    fn s(&self) -> f32 {
+        scale(if self.temperature == 0.0 { 1.0 } else { self.temperature })
+    }
+
+    fn row(&self) -> Given<'_> {
+        Given::new(&self.z, &self.order, self.s())
+    }
+
+    fn kept(&self) -> Given<'_> {
+        Given::new(&self.z, &self.order[self.kept.clone()], self.s())
+    }
+
+    /// Describes the token at a place; `row` and `kept` are the masses of both.
+    fn token(&self, place: usize, row: u64, kept: u64) -> Token {
+        let id = self.order[place];
+        let z = self.z[id as usize];
+        let t = if self.temperature == 0.0 { 1.0 } else { self.temperature };
+        let p = |first: usize, mass| f64::from(logprob(z, self.z[self.order[first] as usize], t, mass)).exp();
+        let inside = self.kept.contains(&place);
+        let drawn = inside && self.temperature > 0.0;
+        Token {
+            id,
+            text: (self.texts)(id),
+            place,
+            raw: self.raw[id as usize],
+            logit: z,
+            p: p(0, row),
+            p_kept: match (inside, self.temperature == 0.0) {
+                (false, _) => 0.0,
+                (true, true) => 1.0,
+                (true, false) => p(self.kept.start, kept),
+            },
+            arrival: drawn.then(|| gumball_spec::draw::arrival(self.request, id)),
+            score: drawn.then(|| gumball_spec::draw::score(self.request, &self.kept(), id)),
+        }
+    }
+}
+
+impl Trace {
+    /// Traces a row.
+    ///
+    /// # Errors
+    /// Those of the oracle.
+    pub fn of(row: Row<'_>, request: &Request<'_>, source: &str, texts: Texts<'_>) -> Result<Self> {
+        let outcome = oracle::sample(row, request, None)?;
+        let edited = edit(row, request, None);
+        let mut trace = Self {
+            source: source.to_owned(),
+            vocab: row.vocab(),
+            status: status_names(outcome.status),
+            seed: request.seed,
+            position: request.position,
+            draw: request.draw,
+            params: request.params.clone(),
+            edits: Edits::of(row, request, texts),
+            candidates: outcome.order.len(),
+            temperature: Temperature {
+                asked: request.params.temperature,
+                in_use: outcome.temperature,
+                entropy_bits: 0.0,
+                entropy_in_use_bits: 0.0,
+            },
+            filters: Vec::new(),
+            kept: Kept { first: outcome.kept.start, end: outcome.kept.end, share: 1.0 },
+            tokens: Vec::new(),
+            curve: Vec::new(),
+            race: None,
+            winner: None,
+            what_if: None,
+        };
+        if outcome.token == NONE {
+            return Ok(trace);
+        }
+        debug_assert_eq!(order(&edited.z), outcome.order);
+        debug_assert_eq!(temperature(request.params, &edited.z, &outcome.order), outcome.temperature);
+        let path = Path {
+            request,
+            raw: edited.raw,
+            z: edited.z,
+            order: outcome.order,
+            temperature: outcome.temperature,
+            kept: outcome.kept,
+            texts,
+        };
+        trace.follow(&path, outcome.token as u32);
+        Ok(trace)
+    }
+
+    /// Fills in what a row that is not empty goes through.
+    fn follow(&mut self, path: &Path<'_>, token: u32) {
+        let row = path.row();
+        let (mass, kept_mass) = (row.total(), path.kept().total());
+        self.temperature.entropy_bits = Given::new(&path.z, &path.order, scale(1.0)).entropy();
+        if path.temperature > 0.0 {
+            self.temperature.entropy_in_use_bits = row.entropy();
+            self.filters = filters::of(path);
+            self.race = Some(Race::of(path, mass, kept_mass));
+        }
+        self.what_if = Some(WhatIf::of(path));
+        self.kept.share = row.mass(&path.order[path.kept.clone()]) as f64 / mass as f64;
+        self.curve = curve(path, mass);
+        let listed = path.order.len().min(LISTED);
+        self.tokens = (0..listed).map(|place| path.token(place, mass, kept_mass)).collect();
+        let place = path.order.iter().position(|id| *id == token).expect("the winner is in the order");
+        self.winner = Some(path.token(place, mass, kept_mass));
+    }
+}
+
+/// Follows the probability along the order: every place of the head, then fewer and fewer.
+fn curve(path: &Path<'_>, mass: u64) -> Vec<Point> {
+    let t = if path.temperature == 0.0 { 1.0 } else { path.temperature };
+    let first = path.z[path.order[0] as usize];
+    let (mut cumulative, mut next, mut curve) = (0.0, 0, Vec::new());
+    for (place, id) in path.order.iter().enumerate() {
+        let p = f64::from(logprob(path.z[*id as usize], first, t, mass)).exp();
+        cumulative += p;
+        if place == next || place + 1 == path.order.len() {
+            curve.push(Point { place, p, cumulative });
+            next = place + 1 + place / 24;
+        }
+    }
+    curve
+}
