@@ -112,14 +112,16 @@ fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
 /// their uniforms alone.
 ///
 /// A bound reaches the score if the first arrival is at most `2^(y - best)`. With `u` the uniform, 256 times
-/// that arrival is `-log2(1 - u)`, which is at least `u`; and `2^(y - best)` is at most the power of two
-/// above it. So `u <= 2^(8 + 1 + floor(y - best))` is necessary, with a factor of 1.44 to spare for rounding.
+/// that arrival is `-log2(1 - u)`, which is at least `u / ln 2`. So `u <= 256 ln 2 2^(y - best)` is necessary;
+/// the power is at most `(1 + f) 2^n` for a whole `n` and a fraction `f`, and 178 instead of `256 ln 2` makes up
+/// for all roundings.
 #[inline(always)]
 fn early<L: Lanes>(l: L, high_words: L::U, y: L::F, best: f32) -> Mask {
-    let exponent = l.round(l.sub(y, l.splat(best)));
-    // Rounding to nearest may fall below by half: one more makes it a bound. Capped, so that it stays finite.
-    let exponent = l.min(l.max(exponent, l.splat(-100.0)), l.splat(100.0));
-    let limit = l.scale(l.splat(512.0), exponent);
+    // Capped so that the limit is normal; where y is -inf, the bound is too and is told apart later.
+    let exponent = l.min(l.max(l.sub(y, l.splat(best)), l.splat(-100.0)), l.splat(100.0));
+    let n = l.round(l.sub(exponent, l.splat(0.5)));
+    let power = l.add(l.splat(1.0), l.sub(exponent, n));
+    let limit = l.scale(l.mul(l.splat(178.0), power), n);
     let zero = l.splat_u(0);
     l.ge(limit, l.mul(l.float_of_u64(zero, high_words), l.splat(f32::from_bits((127 - 32) << 23))))
 }
