@@ -206,6 +206,7 @@ pub fn params_survive_json(data: &[u8]) {
     let text = serde_json::to_string(&params).expect("parameters are plain data");
     let back: SamplingParams = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(back, params, "{text}");
+    assert_eq!(params.order.to_string().parse(), Ok(params.order));
 }
 
 /// Any text is refused as JSON of parameters, or as parameters, or gives some that survive being written.

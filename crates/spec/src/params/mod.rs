@@ -53,13 +53,13 @@ pub enum FilterOrder {
     Default,
     /// Each on the unfiltered row; the kept sets are intersected.
     Joint,
-    /// The filters named, in this order, each on what the former left.
+    /// The filters named, in this order, each on what the former left; an empty list is written `none`.
     List(Vec<Filter>),
 }
 
 /// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DynamicTemperature {
     /// The temperature of a row of entropy 0; in 0..=2^100.
     pub min: f32,
@@ -84,7 +84,7 @@ impl DynamicTemperature {
 
 /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Mirostat {
     /// The surprise aimed at, in bits; in (0, 2^16].
     pub tau: f32,
@@ -96,7 +96,11 @@ pub struct Mirostat {
 
 /// The DRY repetition penalty: the longer the repeat a token would continue, the larger (E3).
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 pub struct Dry {
     /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
     pub multiplier: f32,
@@ -131,7 +135,11 @@ pub enum LogprobMode {
 
 /// Which logprobs to report with the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 pub struct LogprobsParams {
     /// The distribution they speak of.
     pub mode: LogprobMode,
@@ -144,7 +152,8 @@ pub struct LogprobsParams {
 /// Everything a request can ask of the way its tokens are chosen.
 ///
 /// Plain data: build it with struct update syntax from `default()`, then hand it over; it is validated
-/// where it is admitted.
+/// where it is admitted. Read from JSON, a name that is not known is an error: a misspelt filter would be
+/// a filter that is silently off.
 ///
 /// ```
 /// use gumball_spec::SamplingParams;
@@ -154,7 +163,11 @@ pub struct LogprobsParams {
 /// assert_eq!(error.to_string(), "min_p is 1.5, but must be in 0..=1 (0: off)");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 pub struct SamplingParams {
     /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
     pub temperature: f32,
@@ -293,5 +306,27 @@ impl SamplingParams {
     #[must_use]
     pub fn initial_mu(&self) -> f32 {
         self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_known_is_refused() {
+        let read = |json: &str| serde_json::from_str::<SamplingParams>(json);
+        assert_eq!(read("{}").unwrap(), SamplingParams::default());
+        assert_eq!(read(r#"{"top_k": 50}"#).unwrap().top_k, 50);
+        for json in [
+            r#"{"topk": 50}"#,
+            r#"{"dry": {"multiplyer": 0.8}}"#,
+            r#"{"logprobs": {"n": 5}}"#,
+            r#"{"mirostat": {"tau": 5.0, "eta": 0.1, "v": 2}}"#,
+            r#"{"dynamic_temperature": {"min": 0.5, "max": 1.5, "mean": 1.0}}"#,
+        ] {
+            let error = read(json).unwrap_err().to_string();
+            assert!(error.starts_with("unknown field"), "{json}: {error}");
+        }
     }
 }
