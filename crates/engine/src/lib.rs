@@ -9,6 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
 //!
 //! ```
@@ -33,6 +34,7 @@ mod entropy;
 mod registry;
 mod route;
 mod sequence;
+mod state;
 
 mod sampler;
 
@@ -66,3 +68,4 @@ pub use route::{ORACLE, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
+pub use state::State;
