@@ -1,5 +1,7 @@
 //! Backends: places where the stages run, behind one interface.
 
+mod pool;
+
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -10,6 +12,8 @@ use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::Case;
 use crate::compare;
+
+pub use pool::Pooled;
 
 /// What came out of a row.
 #[derive(Clone, Debug)]
@@ -153,8 +157,8 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 7] =
-    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching"];
+pub const NAMES: [&str; 8] =
+    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching", "pool"];
 
 /// Returns a backend of this machine by its name.
 ///
@@ -168,6 +172,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
     match name.strip_suffix("_searching") {
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
+        None if name == "pool" => Ok(Box::new(Pooled::default())),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }
 }
