@@ -30,6 +30,10 @@
 //! what ends a sequence (stop ids, stop strings, lengths) is for the caller to decide.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod entropy;
 mod registry;
 mod route;
