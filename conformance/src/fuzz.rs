@@ -11,9 +11,10 @@ use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
 
 use crate::backend::{self, Backend, Oracle};
+use crate::bytes::Bytes;
 use crate::case::Case;
 use crate::compare;
-use crate::generate::{self, Bytes};
+use crate::generate;
 use crate::reference::{self, Reference};
 
 /// A body, under its name.

@@ -6,8 +6,10 @@
 //! [`fuzz`] holds bodies that are functions of bytes; [`golden`] pins draws; [`draws`] makes a great many.
 #![forbid(unsafe_code)]
 
-pub mod backend;
 pub mod case;
+pub mod observed;
+
+pub mod backend;
 pub mod compare;
 
 pub mod reference;
@@ -21,12 +23,14 @@ pub mod draws;
 #[macro_use]
 pub mod rules;
 
+pub mod bytes;
 pub mod generate;
 
 pub mod fuzz;
 
 pub mod golden;
 
-pub use backend::{Backend, Cpu, Observed, Oracle, by_name};
+pub use backend::{Backend, Cpu, Oracle, by_name};
 pub use case::{CallerEdit, Case, Logits};
+pub use observed::Observed;
 pub use rules::{Check, Rule};

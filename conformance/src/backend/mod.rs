@@ -7,30 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::edit::Hook;
-use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Error, Result, Status, oracle};
+use gumball_spec::{Error, Result, oracle};
 
 use crate::case::Case;
-use crate::compare;
+use crate::observed::{Observed, differences};
 
 pub use pool::Pooled;
-
-/// What came out of a row.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// The token, or [`gumball_spec::NONE`].
-    pub token: i32,
-    /// What the row's data had to say.
-    pub status: Status,
-    /// The temperature in use; 0 if greedy.
-    pub temperature: f32,
-    /// Mirostat's limit after the row.
-    pub mu: f32,
-    /// The kept ids, in order; absent if the backend does not report them.
-    pub kept: Option<Vec<u32>>,
-    /// The logprobs, if they were asked for.
-    pub logprobs: Option<Logprobs>,
-}
 
 /// A place where the stages run.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -141,7 +123,7 @@ impl Backend for Cpu {
             })
         };
         let (without, with) = (pass(false)?, pass(true)?);
-        let differences = compare::differences(&without, &with);
+        let differences = differences(&without, &with);
         assert!(
             differences.is_empty(),
             "asking for the kept set changes\n{differences}of the case\n{case:?}"

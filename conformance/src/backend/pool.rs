@@ -12,8 +12,9 @@ use gumball_engine::{
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{NONE, Result, Row};
 
-use super::{Backend, Observed};
+use super::Backend;
 use crate::case::Case;
+use crate::observed::Observed;
 
 /// Elements between rows, which hold what would win every draw.
 const GAP: usize = 13;
