@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::engines::floor::FLOOR;
 use crate::machine::Machine;
-use crate::runner::Settings;
 
 /// The format that this program writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;
@@ -33,6 +32,17 @@ pub struct Record {
     pub results: Vec<Measurement>,
     /// What was not, and why.
     pub skipped: Vec<Skipped>,
+}
+
+/// How samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Samples of each engine for each definition.
+    pub samples: usize,
+    /// How long a sample lasts at least.
+    pub min_ns: u64,
+    /// How many bytes of rows a stream goes through before it meets the first again.
+    pub stream_bytes: usize,
 }
 
 /// One engine's time for one definition.

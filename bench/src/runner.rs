@@ -7,25 +7,13 @@
 use std::io;
 
 use gumball_bench_protocol::{Definition, Parameters, Rows};
-use serde::{Deserialize, Serialize};
 
 use crate::engines::floor::FLOOR;
 use crate::plausible;
 use crate::process::Running;
-use crate::record::{Measurement, Skipped, round};
+use crate::record::{Measurement, Settings, Skipped, round};
 use crate::staging::{RowsFile, Staging};
 use crate::stats;
-
-/// How samples are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Samples of each engine for each definition.
-    pub samples: usize,
-    /// How long a sample lasts at least.
-    pub min_ns: u64,
-    /// How many bytes of rows a stream goes through before it meets the first again.
-    pub stream_bytes: usize,
-}
 
 /// What a run found.
 #[derive(Clone, Debug, Default)]

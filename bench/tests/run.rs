@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use gumball_bench::process::Running;
+use gumball_bench::record::Settings;
 use gumball_bench::rivals::Program;
-use gumball_bench::runner::{self, Found, Settings};
+use gumball_bench::runner::{self, Found};
 use gumball_bench::staging::Staging;
 use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task};
 

@@ -1,70 +1,10 @@
-//! Exact comparison of what two backends saw: every field, bit for bit, in words when it differs.
-
-use std::fmt::Write as _;
+//! A backend beside the oracle: the same case, every field, bit for bit.
 
 use gumball_spec::Error;
-use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 
-use crate::backend::{Backend, Observed, Oracle};
+use crate::backend::{Backend, Oracle};
 use crate::case::Case;
-
-/// Returns in which fields two observations differ; nothing if in none.
-#[must_use]
-pub fn differences(expected: &Observed, seen: &Observed) -> String {
-    let mut text = String::new();
-    let mut field = |name: &str, equal: bool, expected: String, seen: String| {
-        if !equal {
-            writeln!(text, "  {name}: expected {expected}, saw {seen}").expect("a string takes it");
-        }
-    };
-    let bits = |x: f32| format!("{x:?} ({:08x})", x.to_bits());
-    let (e, s) = (expected, seen);
-    field("token", e.token == s.token, e.token.to_string(), s.token.to_string());
-    field("status", e.status == s.status, format!("{:03b}", e.status.0), format!("{:03b}", s.status.0));
-    field("temperature", same(e.temperature, s.temperature), bits(e.temperature), bits(s.temperature));
-    field("mu", same(e.mu, s.mu), bits(e.mu), bits(s.mu));
-    if let (Some(e), Some(s)) = (&e.kept, &s.kept) {
-        let place = e.iter().zip(s).position(|(e, s)| e != s).unwrap_or(e.len().min(s.len()));
-        let window = |ids: &[u32]| {
-            let shown = &ids[place.saturating_sub(2).min(ids.len())..ids.len().min(place + 6)];
-            format!("{} ids, from place {place}: {shown:?}", ids.len())
-        };
-        field("kept", e == s, window(e), window(s));
-    }
-    match (&e.logprobs, &s.logprobs) {
-        (None, None) => {}
-        (Some(e), Some(s)) => logprob_differences(e, s, &mut field),
-        (e, s) => field("logprobs", false, format!("{e:?}"), format!("{s:?}")),
-    }
-    text
-}
-
-fn logprob_differences(
-    expected: &Logprobs,
-    seen: &Logprobs,
-    field: &mut impl FnMut(&str, bool, String, String),
-) {
-    let words = |t: &TokenLogprob| format!("{t:?} ({:08x})", t.logprob.to_bits());
-    let equal = |e: &TokenLogprob, s: &TokenLogprob| {
-        (e.id, e.rank, e.logprob.to_bits()) == (s.id, s.rank, s.logprob.to_bits())
-    };
-    field("logprobs.token", equal(&expected.token, &seen.token), words(&expected.token), words(&seen.token));
-    for (name, e, s) in [("top", &expected.top, &seen.top), ("ids", &expected.ids, &seen.ids)] {
-        field(
-            &format!("logprobs.{name}"),
-            e.len() == s.len(),
-            format!("{} entries", e.len()),
-            s.len().to_string(),
-        );
-        if let Some((place, (e, s))) = e.iter().zip(s).enumerate().find(|(_, (e, s))| !equal(e, s)) {
-            field(&format!("logprobs.{name}[{place}]"), false, words(e), words(s));
-        }
-    }
-}
-
-fn same(a: f32, b: f32) -> bool {
-    a.to_bits() == b.to_bits()
-}
+use crate::observed::{Observed, differences};
 
 /// Returns what a backend saw of a case.
 ///

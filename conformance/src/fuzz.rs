@@ -11,9 +11,10 @@ use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
 
 use crate::backend::{self, Backend, Oracle};
+use crate::bytes::Bytes;
 use crate::case::Case;
 use crate::compare;
-use crate::generate::{self, Bytes};
+use crate::generate;
 use crate::reference::{self, Reference};
 
 /// A body, under its name.
@@ -206,6 +207,7 @@ pub fn params_survive_json(data: &[u8]) {
     let text = serde_json::to_string(&params).expect("parameters are plain data");
     let back: SamplingParams = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(back, params, "{text}");
+    assert_eq!(params.order.to_string().parse(), Ok(params.order));
 }
 
 /// Any text is refused as JSON of parameters, or as parameters, or gives some that survive being written.

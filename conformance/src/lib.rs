@@ -3,26 +3,34 @@
 //! A [`Backend`] turns a [`Case`] (a row and everything a draw depends on) into what it [`Observed`]. The
 //! bodies in [`rules`] say what must be seen: each is named like a line of the semantics, expects what was
 //! derived by hand or by the f64 [`mod@reference`], and holds every field to the oracle bit for bit besides.
-//! [`fuzz`] holds bodies that are functions of bytes; [`golden`] pins draws.
+//! [`fuzz`] holds bodies that are functions of bytes; [`golden`] pins draws; [`draws`] makes a great many.
 #![forbid(unsafe_code)]
 
-pub mod backend;
 pub mod case;
+pub mod observed;
+
+pub mod backend;
 pub mod compare;
 
 pub mod reference;
 pub mod rows;
 pub mod statistics;
 
+pub mod law;
+
+pub mod draws;
+
 #[macro_use]
 pub mod rules;
 
+pub mod bytes;
 pub mod generate;
 
 pub mod fuzz;
 
 pub mod golden;
 
-pub use backend::{Backend, Cpu, Observed, Oracle, by_name};
+pub use backend::{Backend, Cpu, Oracle, by_name};
 pub use case::{CallerEdit, Case, Logits};
+pub use observed::Observed;
 pub use rules::{Check, Rule};

@@ -1,4 +1,4 @@
-//! Every rule, on the oracle and on the CPU at every level of this machine.
+//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool.
 
 use gumball_conformance::{by_name, rules};
 
@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching);
+backends!(oracle, scalar, avx2, avx512, scalar_searching, avx2_searching, avx512_searching, pool);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {

@@ -30,11 +30,11 @@ const STOREYS: [(&str, u32); 15] = [
     ("gumball-head", 2),
     ("gumball-engine", 3),
     ("gumball-candle", 4),
-    ("gumball-cli", 4),
     ("gumball-python", 4),
     ("gumball-c", 4),
     ("gumball-conformance", 4),
     ("gumball-bench", 4),
+    ("gumball-cli", 5),
     ("gumball-fuzz", 5),
     ("gumball", 5),
 ];

@@ -6,7 +6,7 @@ use gumball_conformance::rows::Words;
 #[test]
 #[ignore = "takes minutes"]
 fn long_vocabularies_match_the_oracle() {
-    for seed in 0..200 {
+    for seed in 0..1000 {
         let mut words = Words(seed);
         let data: Vec<u8> = (0..400).map(|_| words.word() as u8).collect();
         large_sample_matches_oracle(&data);

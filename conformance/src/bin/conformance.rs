@@ -1,17 +1,26 @@
-//! Runs the rules against a backend: `conformance list|run|golden`.
+//! Runs the rules against a backend: `conformance list|run|golden|draws`.
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
-//! golden draws, or pins what the oracle draws now.
+//! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
+//! them to their law at the machine's best level.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use gumball_conformance::backend::{Backend, available, by_name};
+use gumball_conformance::draws;
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
+use gumball_conformance::statistics::FALSE_ALARM;
+use gumball_cpu::Level;
 
-const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless]";
+const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
+    | draws [--seed N] [COUNT]";
+
+/// The seed and the number of draws, if none are given.
+const DRAWS: (u64, u32) = (1, 1_000_000);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,6 +34,10 @@ fn main() -> ExitCode {
         ["run", filter] => run(None, filter),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
+        ["draws"] => draw(DRAWS.0, DRAWS.1),
+        ["draws", count] => number(count).and_then(|count| draw(DRAWS.0, count)),
+        ["draws", "--seed", seed] => number(seed).and_then(|seed| draw(seed, DRAWS.1)),
+        ["draws", "--seed", seed, count] => number(seed).and_then(|seed| draw(seed, number(count)?)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -65,6 +78,27 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
     }
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0)
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text} is not a number in range\n{USAGE}"))
+}
+
+/// Spreads draws evenly over the settings, each with a seed of its own: equal kept sets would draw the same.
+fn draw(seed: u64, count: u32) -> Result<bool, String> {
+    let level = Level::detect().map_err(|error| error.to_string())?;
+    let settings = draws::settings();
+    let each = count / settings.len() as u32;
+    let mut ok = true;
+    println!("{level}, seeds from {seed}, {each} draws each, false-alarm rate of a test {FALSE_ALARM:e}\n");
+    println!("| setting | chi-square | degrees of freedom | p-value |\n| --- | --- | --- | --- |");
+    for (setting, seed) in settings.iter().zip(seed..) {
+        for test in setting.run(level, seed, each).map_err(|error| error.to_string())? {
+            ok &= test.p_value >= FALSE_ALARM;
+            println!("| {} | {:.1} | {} | {:.3} |", setting.name, test.value, test.freedom, test.p_value);
+        }
+    }
+    Ok(ok)
 }
 
 fn compare_golden() -> Result<bool, String> {

@@ -7,9 +7,10 @@ use std::fmt;
 
 use gumball_spec::Error;
 
-use crate::backend::{Backend, Observed};
+use crate::backend::Backend;
 use crate::case::Case;
 use crate::compare;
+use crate::observed::Observed;
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
 macro_rules! rules {

@@ -16,6 +16,7 @@ rules!(params_rules:
     E4 ids_outside_the_vocabulary_are_refused_by_name,
     E2 the_ends_of_each_range_are_accepted,
     N9 a_forced_token_outside_the_vocabulary_is_refused,
+    F6 a_limit_that_no_update_reaches_is_refused,
     N7 an_empty_or_too_long_row_is_refused,
 );
 
@@ -189,6 +190,19 @@ fn a_forced_token_outside_the_vocabulary_is_refused(check: &Check<'_>) {
         let error = check.attempt(&case).expect_err("must be refused");
         assert!(error.to_string().starts_with("forced "), "{error}");
     }
+}
+
+fn a_limit_that_no_update_reaches_is_refused(check: &Check<'_>) {
+    let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+    let with = |mu| Case { mu, ..Case::of(&[0.0, 1.0], SamplingParams { mirostat, ..base() }) };
+    for mu in [f32::NAN, f32::INFINITY] {
+        let error = check.attempt(&with(mu)).expect_err("must be refused");
+        assert!(error.to_string().starts_with("mu "), "{error}");
+    }
+    check.sees(&with(f32::MAX));
+    // Eta times a surprise may overflow: the limit is then below every surprise, for good.
+    let seen = check.sees(&with(f32::NEG_INFINITY));
+    assert_eq!((seen.token, seen.mu), (1, f32::NEG_INFINITY));
 }
 
 fn an_empty_or_too_long_row_is_refused(check: &Check<'_>) {

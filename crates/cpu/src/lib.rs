@@ -1,4 +1,4 @@
-//! The stages over SIMD lanes, chosen at run time, rows over threads.
+//! The stages over SIMD lanes, chosen at run time, one row at a time.
 //!
 //! A [`Prepared`] request and its [`History`] meet a row in a [`Workspace`], which carries the row through
 //! the stages: edit, survey, filter, draw, logprobs. What comes out equals the oracle of `gumball-spec`

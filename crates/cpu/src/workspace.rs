@@ -3,6 +3,7 @@
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
+use gumball_spec::request::{check_forced, check_mu};
 use gumball_spec::survey::scale;
 use gumball_spec::{Error, LogprobMode, NONE, Result, Row, Status};
 
@@ -29,7 +30,7 @@ pub struct Task<'a> {
     pub position: u32,
     /// The index of the sample, for several draws from one row.
     pub draw: u32,
-    /// Mirostat's limit, in bits.
+    /// Mirostat's limit, in bits; a number below +inf.
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
@@ -48,12 +49,8 @@ impl Task<'_> {
         if row.vocab() != vocab {
             return Err(Error::length("logits", row.vocab(), format!("{vocab} ids")));
         }
-        match self.forced {
-            Some(id) if id as usize >= vocab => {
-                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
-            }
-            _ => Ok(()),
-        }
+        check_forced(self.forced, vocab)?;
+        check_mu(self.mu)
     }
 }
 
@@ -135,7 +132,7 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary of the parameters.
-    /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary.
+    /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         task.validate(row)?;
         let _env = FloatEnv::enter();

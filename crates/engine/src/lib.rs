@@ -9,6 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
 //!
 //! ```
@@ -29,10 +30,15 @@
 //! what ends a sequence (stop ids, stop strings, lengths) is for the caller to decide.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod entropy;
 mod registry;
 mod route;
 mod sequence;
+mod state;
 
 mod sampler;
 
@@ -66,3 +72,4 @@ pub use route::{ORACLE, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
+pub use state::State;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use gumball_spec::edit::Hook;
+use gumball_spec::request::check_forced;
 use gumball_spec::{Error, Result};
 
 /// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
@@ -68,10 +69,7 @@ impl<'a> BatchOptions<'a> {
         }
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
-        match self.forced.iter().flatten().find(|id| **id as usize >= vocab) {
-            Some(id) => Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}"))),
-            None => Ok(()),
-        }
+        self.forced.iter().try_for_each(|forced| check_forced(*forced, vocab))
     }
 
     pub(crate) fn forced(&self, row: usize) -> Option<u32> {

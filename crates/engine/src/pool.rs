@@ -7,6 +7,7 @@ use crate::layout::Widths;
 use crate::registry::routes;
 use crate::route::RACE;
 use crate::sequence::Sequence;
+use crate::state::State;
 use crate::workers::Workers;
 
 /// A place in a [`Pool`], from 0; [`PADDING`] stands for none.
@@ -104,18 +105,21 @@ impl Pool {
     ///   room for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        if let Some(logprobs) = &params.logprobs {
-            let Widths { top_n, ids } = self.widths;
-            if logprobs.top_n as usize > top_n {
-                let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
-                return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
-            }
-            if logprobs.ids.len() > ids {
-                let allowed = format!("at most {ids} ids, the pool's widths.ids");
-                return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
-            }
-        }
+        self.check_widths(&params)?;
         let sequence = Sequence::new(params, self.vocab, prompt)?;
+        self.place(sequence)
+    }
+
+    /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
+    ///
+    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::admit`].
+    /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
+    pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        self.check_widths(&params)?;
+        let sequence = Sequence::resume(params, self.vocab, state)?;
         self.place(sequence)
     }
 
@@ -209,6 +213,21 @@ impl Pool {
     #[must_use]
     pub fn route(&self) -> &str {
         self.workers.route().name()
+    }
+
+    fn check_widths(&self, params: &SamplingParams) -> Result<()> {
+        if let Some(logprobs) = &params.logprobs {
+            let Widths { top_n, ids } = self.widths;
+            if logprobs.top_n as usize > top_n {
+                let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
+                return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
+            }
+            if logprobs.ids.len() > ids {
+                let allowed = format!("at most {ids} ids, the pool's widths.ids");
+                return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
+            }
+        }
+        Ok(())
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use gumball_cpu::{Chosen, History, Level};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::request::check_forced;
 use gumball_spec::{Error, Result, Row, SamplingParams, Status};
 
 use crate::options::StepOptions;
 use crate::registry::routes;
 use crate::route::{RACE, Route, Stages};
 use crate::sequence::Sequence;
+use crate::state::State;
 
 /// What came out of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +58,17 @@ impl Sampler {
     pub fn with_prompt(mut self, prompt: &[u32]) -> Self {
         self.reset(prompt);
         self
+    }
+
+    /// Takes up a sequence where another sampler or pool left it.
+    ///
+    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
+    pub fn with_state(mut self, state: State<'_>) -> Result<Self> {
+        self.sequence.set_state(state)?;
+        Ok(self)
     }
 
     /// Sets the draw index, which tells sequences of the same seed and history apart; 0 if not set.
@@ -234,12 +247,8 @@ impl Sampler {
         if row.vocab() != vocab {
             return Err(Error::length("logits", row.vocab(), format!("{vocab} elements, the vocabulary")));
         }
-        match forced {
-            Some(id) if id as usize >= vocab => {
-                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
-            }
-            _ => Ok(row),
-        }
+        check_forced(forced, vocab)?;
+        Ok(row)
     }
 
     fn token(&self, chosen: Chosen) -> Token {

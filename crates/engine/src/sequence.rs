@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Prepared, Task};
+use gumball_spec::request::check_mu;
 use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::entropy;
+use crate::state::State;
 
 /// One sequence of a request: its parameters, seed, draw index, history and mirostat's limit.
 #[derive(Clone, Debug)]
@@ -15,8 +17,13 @@ pub struct Sequence {
     seed: u64,
     draw: u32,
     mu: f32,
-    /// The limit before each output token, so that truncation finds the way back; empty without mirostat.
+    /// The limit before each output token since the start, so that truncation finds the way back; empty
+    /// without mirostat.
     mus: Vec<f32>,
+    /// The number of output tokens at the start: 0 unless it was resumed.
+    start: usize,
+    /// How much further the position is than the history is long, modulo 2^32.
+    offset: u32,
 }
 
 impl Sequence {
@@ -25,7 +32,27 @@ impl Sequence {
         let seed = entropy::seed(prepared.params())?;
         let mu = prepared.params().initial_mu();
         let history = History::new(prompt);
-        Ok(Self { prepared: Arc::new(prepared), history, seed, draw: 0, mu, mus: Vec::new() })
+        let (prepared, mus) = (Arc::new(prepared), Vec::new());
+        Ok(Self { prepared, history, seed, draw: 0, mu, mus, start: 0, offset: 0 })
+    }
+
+    /// Takes up a sequence where it was left.
+    pub(crate) fn resume(params: SamplingParams, vocab: usize, state: State<'_>) -> Result<Self> {
+        let params = SamplingParams { seed: Some(state.seed), ..params };
+        let mut sequence = Self::new(params, vocab, &[])?;
+        sequence.set_state(state)?;
+        Ok(sequence)
+    }
+
+    /// Puts a state in place of its own.
+    pub(crate) fn set_state(&mut self, state: State<'_>) -> Result<()> {
+        check_mu(state.mu)?;
+        self.reset(state.prompt);
+        state.output.iter().for_each(|id| self.history.push(*id));
+        (self.seed, self.draw, self.mu) = (state.seed, state.draw, state.mu);
+        self.start = state.output.len();
+        self.offset = state.position.wrapping_sub(self.history.ids().len() as u32);
+        Ok(())
     }
 
     /// Returns the same state under another draw index.
@@ -38,6 +65,7 @@ impl Sequence {
         self.history = History::new(prompt);
         self.mu = self.params().initial_mu();
         self.mus.clear();
+        (self.start, self.offset) = (0, 0);
     }
 
     /// Appends an output token; `mu` is mirostat's limit after it.
@@ -52,12 +80,14 @@ impl Sequence {
     /// Goes back to the state after `output_len` output tokens.
     pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
         let len = self.history.output().len();
-        if output_len > len {
-            return Err(Error::out_of_range("output_len", output_len, format!("in 0..={len}")));
+        // What mirostat's limit was before it was resumed, nobody knows.
+        let least = if self.params().mirostat.is_some() { self.start } else { 0 };
+        if !(least..=len).contains(&output_len) {
+            return Err(Error::out_of_range("output_len", output_len, format!("in {least}..={len}")));
         }
-        if let Some(mu) = self.mus.get(output_len) {
+        if let Some(mu) = self.mus.get(output_len.saturating_sub(self.start)) {
             self.mu = *mu;
-            self.mus.truncate(output_len);
+            self.mus.truncate(output_len - self.start);
         }
         self.history.truncate(output_len);
         Ok(())
@@ -103,7 +133,20 @@ impl Sequence {
     /// Returns the number of tokens before the next one, prompt and output, modulo 2^32.
     #[must_use]
     pub fn position(&self) -> u32 {
-        self.history.ids().len() as u32
+        self.offset.wrapping_add(self.history.ids().len() as u32)
+    }
+
+    /// Returns what the next token depends on besides its row and the parameters, to be resumed elsewhere.
+    #[must_use]
+    pub fn state(&self) -> State<'_> {
+        State {
+            prompt: self.history.prompt(),
+            output: self.history.output(),
+            seed: self.seed,
+            position: self.position(),
+            draw: self.draw,
+            mu: self.mu,
+        }
     }
 
     /// Returns the ids of prompt and output with their counts.

@@ -18,7 +18,7 @@ pub struct Request<'a> {
     pub position: u32,
     /// The index of the sample, for several draws from one row; constant along a sequence.
     pub draw: u32,
-    /// Mirostat's limit, in bits.
+    /// Mirostat's limit, in bits; a number below +inf.
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
@@ -53,13 +53,31 @@ impl<'a> Request<'a> {
     /// Checks what comes with the step rather than with the request.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary.
+    /// Those of [`check_forced`] and [`check_mu`].
     pub fn validate(&self, vocab: usize) -> Result<()> {
-        match self.forced {
-            Some(id) if id as usize >= vocab => {
-                Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
-            }
-            _ => Ok(()),
-        }
+        check_forced(self.forced, vocab)?;
+        check_mu(self.mu)
     }
+}
+
+/// Checks that a forced token, if there is one, is a token.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it is outside the vocabulary.
+pub fn check_forced(forced: Option<u32>, vocab: usize) -> Result<()> {
+    match forced {
+        Some(id) if id as usize >= vocab => {
+            Err(Error::out_of_range("forced", id, format!("an id in 0..{vocab}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that mirostat's limit is one that its updates can reach, which never is NaN or +inf (F6).
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it is either.
+pub fn check_mu(mu: f32) -> Result<()> {
+    // NaN is not below either.
+    if mu < f32::INFINITY { Ok(()) } else { Err(Error::out_of_range("mu", mu, "a number below +inf")) }
 }

@@ -5,10 +5,11 @@
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
 
 use crate::case::{Case, UNIT};
-use crate::reference::{Reference, xtc_acts};
+use crate::draws::{TWELVE, one_among_unlikely};
+use crate::law::Law;
 use crate::rows;
 use crate::rules::Check;
-use crate::statistics::{FALSE_ALARM, chi_square};
+use crate::statistics::FALSE_ALARM;
 
 rules!(law_rules:
     D1 plain_draws_follow_their_probabilities,
@@ -38,30 +39,15 @@ fn follows(
     draws: u32,
     vary: impl Fn(&mut Case, u32),
 ) {
-    let reference = Reference::new(row);
-    let t = reference.temperature(&params);
-    let law = |acts| {
-        let kept = reference.kept(&params, t, 0.0, acts).expect("the cut is chosen to be clear");
-        let mut p = vec![0.0; row.len()];
-        for (place, probability) in kept.clone().zip(reference.probabilities(kept, t)) {
-            p[reference.order[place]] = probability;
-        }
-        p
-    };
-    let laws = [law(false), law(true)];
-    let mut counts = [vec![0u64; row.len()], vec![0u64; row.len()]];
+    let law = Law::new(row, &params);
+    let mut counts = law.counts();
     let mut case = Case::of(row, params);
     for i in 0..draws {
         vary(&mut case, i);
-        let acts = xtc_acts(case.params.xtc_probability, case.seed, case.position, case.draw);
-        let seen = check.backend.sample(&case).expect("valid");
-        counts[usize::from(acts)][seen.token as usize] += 1;
+        counts.add(&case, check.backend.sample(&case).expect("valid").token);
     }
-    for (counts, law) in counts.iter().zip(&laws).filter(|(counts, _)| counts.iter().sum::<u64>() > 0) {
-        let found = chi_square(counts, law);
-        if found.p_value < FALSE_ALARM {
-            check.fail(&case, format_args!("draws by another law: {found:?}, counts {counts:?},"));
-        }
+    if let Some(found) = law.test(&counts).find(|found| found.p_value < FALSE_ALARM) {
+        check.fail(&case, format_args!("draws by another law: {found:?}, {counts:?},"));
     }
 }
 
@@ -69,16 +55,13 @@ fn by_position(case: &mut Case, i: u32) {
     (case.seed, case.position) = (0xC0FF_EE00_1234, i);
 }
 
-/// Twelve tokens from likely to rare, in no order.
-const ROW: [f32; 12] = [0.3, -2.0, 1.7, 1.1, -0.4, -4.0, 2.2, 0.9, -1.1, 1.4, -6.0, 0.0];
-
 fn plain() -> SamplingParams {
     SamplingParams { temperature: 0.9, ..Default::default() }
 }
 
 fn plain_draws_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, plain(), 2 * DRAWS, by_position);
-    follows(check, &ROW, SamplingParams { temperature: 3.0, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, plain(), 2 * DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { temperature: 3.0, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_over_several_tiles_follow_their_probabilities(check: &Check<'_>) {
@@ -86,48 +69,52 @@ fn draws_over_several_tiles_follow_their_probabilities(check: &Check<'_>) {
 }
 
 fn draws_over_draw_indices_and_seeds_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, plain(), DRAWS, |case, i| (case.seed, case.draw) = (9, i));
-    follows(check, &ROW, plain(), DRAWS, |case, i| case.seed = u64::from(i));
-    follows(check, &ROW, plain(), DRAWS, |case, i| case.seed = u64::from(i) << 32);
+    follows(check, &TWELVE, plain(), DRAWS, |case, i| (case.seed, case.draw) = (9, i));
+    follows(check, &TWELVE, plain(), DRAWS, |case, i| case.seed = u64::from(i));
+    follows(check, &TWELVE, plain(), DRAWS, |case, i| case.seed = u64::from(i) << 32);
 }
 
 fn unlikely_tokens_of_one_tile_follow_their_probabilities(check: &Check<'_>) {
     // 250 tokens of 2^-9 each beside one of 1: half a per cent alone, a third together.
-    let mut row = vec![-9.0; 251];
-    row[100] = 0.0;
-    follows(check, &row, SamplingParams { temperature: UNIT, ..plain() }, DRAWS, by_position);
+    follows(
+        check,
+        &one_among_unlikely(),
+        SamplingParams { temperature: UNIT, ..plain() },
+        DRAWS,
+        by_position,
+    );
 }
 
 fn draws_after_top_k_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { top_k: 5, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { top_k: 5, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_after_top_p_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { top_p: 0.7, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { top_p: 0.7, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_after_thresholds_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { min_p: 0.15, ..plain() }, DRAWS, by_position);
-    follows(check, &ROW, SamplingParams { epsilon_cutoff: 0.05, ..plain() }, DRAWS, by_position);
-    follows(check, &ROW, SamplingParams { eta_cutoff: 0.09, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { min_p: 0.15, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { epsilon_cutoff: 0.05, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { eta_cutoff: 0.09, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_after_typical_p_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { typical_p: 0.5, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { typical_p: 0.5, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_after_xtc_follow_their_probabilities(check: &Check<'_>) {
     let params = SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() };
-    follows(check, &ROW, params, DRAWS, by_position);
+    follows(check, &TWELVE, params, DRAWS, by_position);
 }
 
 fn draws_after_top_n_sigma_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { top_n_sigma: 0.8, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { top_n_sigma: 0.8, ..plain() }, DRAWS, by_position);
 }
 
 fn draws_with_temperature_last_follow_their_probabilities(check: &Check<'_>) {
     let params = SamplingParams { temperature: 2.5, min_p: 0.2, temperature_last: true, ..plain() };
-    follows(check, &ROW, params, DRAWS, by_position);
+    follows(check, &TWELVE, params, DRAWS, by_position);
 }
 
 /// Parameters with most filters on.
@@ -146,18 +133,18 @@ fn mixed() -> SamplingParams {
 }
 
 fn draws_after_a_mixed_chain_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, mixed(), DRAWS, by_position);
+    follows(check, &TWELVE, mixed(), DRAWS, by_position);
     let mut list = Filter::ALL.to_vec();
     list.reverse();
     let reversed = SamplingParams { order: FilterOrder::List(list), temperature_last: true, ..mixed() };
-    follows(check, &ROW, reversed, DRAWS, by_position);
+    follows(check, &TWELVE, reversed, DRAWS, by_position);
 }
 
 fn draws_after_joint_filters_follow_their_probabilities(check: &Check<'_>) {
-    follows(check, &ROW, SamplingParams { order: FilterOrder::Joint, ..mixed() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { order: FilterOrder::Joint, ..mixed() }, DRAWS, by_position);
 }
 
 fn draws_at_a_dynamic_temperature_follow_their_probabilities(check: &Check<'_>) {
     let dynamic_temperature = Some(DynamicTemperature { min: 0.5, max: 2.0, exponent: 1.5 });
-    follows(check, &ROW, SamplingParams { dynamic_temperature, top_k: 9, ..plain() }, DRAWS, by_position);
+    follows(check, &TWELVE, SamplingParams { dynamic_temperature, top_k: 9, ..plain() }, DRAWS, by_position);
 }

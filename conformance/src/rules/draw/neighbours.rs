@@ -3,8 +3,8 @@
 use gumball_spec::{FilterOrder, LogprobsParams, SamplingParams};
 
 use crate::case::{Case, Dtype, Logits};
-use crate::compare::differences;
 use crate::generate;
+use crate::observed::differences;
 use crate::rows::{self, Words};
 use crate::rules::Check;
 

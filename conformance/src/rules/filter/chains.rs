@@ -175,7 +175,7 @@ fn mirostat_does_not_see_temperature_last(check: &Check<'_>) {
             let params = SamplingParams { temperature, ..mirostat(3.0, 0.5) };
             let plain = Case { mu, ..Case::of(&row, params.clone()) };
             let last = Case { mu, ..Case::of(&row, SamplingParams { temperature_last: true, ..params }) };
-            let difference = crate::compare::differences(&check.sees(&plain), &check.sees(&last));
+            let difference = crate::observed::differences(&check.sees(&plain), &check.sees(&last));
             assert!(difference.is_empty(), "{difference}");
         }
     }

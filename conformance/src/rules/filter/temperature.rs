@@ -173,7 +173,7 @@ fn dynamic_temperature_replaces_the_temperature(check: &Check<'_>) {
     for t in [0.01, 0.7, 50.0] {
         let replaced = Case::of(&row, SamplingParams { temperature: t, min_p: 0.1, ..fixed.clone() });
         let plain = Case::of(&row, SamplingParams { min_p: 0.1, ..at(1.25) });
-        let difference = crate::compare::differences(&check.sees(&plain), &check.sees(&replaced));
+        let difference = crate::observed::differences(&check.sees(&plain), &check.sees(&replaced));
         assert!(difference.is_empty(), "{difference}");
     }
 }

@@ -105,7 +105,7 @@ fn half_rows_are_converted_exactly(check: &Check<'_>) {
             ..neutral()
         };
         let (narrow, wide) = (Case::new(rounded, params.clone()), Case::of(&exact, params));
-        let difference = crate::compare::differences(&check.sees(&wide), &check.sees(&narrow));
+        let difference = crate::observed::differences(&check.sees(&wide), &check.sees(&narrow));
         if !difference.is_empty() {
             check.fail(&narrow, format_args!("differs from the same row in f32 in\n{difference}"));
         }

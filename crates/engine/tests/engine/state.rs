@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Logits, Masks, Outputs, RowHook, Sampler, SamplingParams, Status, StepOptions,
+    BatchOptions, Logits, Masks, Outputs, RowHook, Sampler, SamplingParams, State, Status, StepOptions,
 };
 use gumball_spec::{Request, oracle};
 
@@ -124,4 +124,54 @@ fn slots_are_reused_and_start_afresh() {
     assert_eq!(pool.sequence(slots[4]).unwrap().history().output(), [12]);
     let again = pool.admit(params(4, 1), &[]).unwrap();
     assert_eq!((again, pool.sequence(again).unwrap().position()), (slots[3], 0));
+}
+
+#[test]
+fn a_sequence_goes_on_in_another_pool_as_if_it_had_stayed() {
+    let (mut here, mut there) = (pool(1), pool(2));
+    let slots: Vec<_> = (0..KINDS).map(|kind| here.admit(params(kind, 4), &[8, 9]).unwrap()).collect();
+    let forked = here.fork(slots[4], 7).unwrap();
+    let slots = [&slots[..], &[forked]].concat();
+    let kinds = |i: usize| if i == KINDS { 4 } else { i };
+    for i in 0..3 {
+        step(&mut here, &rows(vec![i; slots.len()]), &slots);
+    }
+    let moved: Vec<_> = slots
+        .iter()
+        .enumerate()
+        .map(|(i, slot)| there.resume(params(kinds(i), 99), here.sequence(*slot).unwrap().state()).unwrap())
+        .collect();
+    let mut sampler = Sampler::new(params(4, 99), VOCAB).unwrap();
+    sampler = sampler.with_state(here.sequence(slots[4]).unwrap().state()).unwrap();
+    for i in 3..6 {
+        let stayed = step(&mut here, &rows(vec![i; slots.len()]), &slots);
+        let gone = step(&mut there, &rows(vec![i; moved.len()]), &moved);
+        assert_eq!(gone.words(), stayed.words());
+        assert_eq!(sampler.sample(&row(i)).unwrap().id, Some(stayed.tokens()[4] as u32));
+    }
+    for (slot, moved) in slots.iter().zip(&moved) {
+        assert_eq!(here.sequence(*slot).unwrap().state(), there.sequence(*moved).unwrap().state());
+        here.truncate(*slot, 4).unwrap();
+        there.truncate(*moved, 4).unwrap();
+        assert_eq!(here.sequence(*slot).unwrap().state(), there.sequence(*moved).unwrap().state());
+    }
+    // Mirostat's limit behind the state is not known.
+    let error = there.truncate(moved[4], 2).unwrap_err();
+    assert_eq!(error.to_string(), "output_len is 2, but must be in 3..=4");
+    there.truncate(moved[0], 0).unwrap();
+}
+
+#[test]
+fn a_state_may_hold_the_end_of_a_history_and_bears_no_impossible_limit() {
+    let mut pool = pool(1);
+    let state = State { output: &[5, 6], position: u32::MAX, ..State::default() };
+    let slot = pool.resume(params(0, 1), state).unwrap();
+    assert_eq!(pool.sequence(slot).unwrap().state(), state);
+    step(&mut pool, &row(0), &[slot]);
+    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
+    for mu in [f32::NAN, f32::INFINITY] {
+        let error = pool.resume(params(4, 1), State { mu, ..state }).unwrap_err();
+        assert!(error.to_string().starts_with("mu is "), "{error}");
+    }
+    assert_eq!(pool.len(), 1);
 }

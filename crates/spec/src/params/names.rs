@@ -98,6 +98,7 @@ impl fmt::Display for FilterOrder {
         match self {
             FilterOrder::Default => f.write_str("default"),
             FilterOrder::Joint => f.write_str("joint"),
+            FilterOrder::List(list) if list.is_empty() => f.write_str("none"),
             FilterOrder::List(list) => {
                 let names: Vec<_> = list.iter().map(|filter| filter.name()).collect();
                 f.write_str(&names.join(","))
@@ -109,11 +110,12 @@ impl fmt::Display for FilterOrder {
 impl FromStr for FilterOrder {
     type Err = Error;
 
-    /// Reads `default`, `joint`, or filter names separated by commas.
+    /// Reads `default`, `joint`, `none`, or filter names separated by commas.
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "default" => Ok(FilterOrder::Default),
             "joint" => Ok(FilterOrder::Joint),
+            "none" => Ok(FilterOrder::List(Vec::new())),
             list => list.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Self::List),
         }
     }
@@ -128,9 +130,10 @@ mod tests {
         for filter in Filter::ALL {
             assert_eq!(filter.name().parse(), Ok(filter));
         }
-        for text in ["default", "joint", "top_p,top_k,xtc"] {
+        for text in ["default", "joint", "none", "top_p,top_k,xtc"] {
             assert_eq!(text.parse::<FilterOrder>().unwrap().to_string(), text);
         }
+        assert_eq!("none".parse(), Ok(FilterOrder::List(Vec::new())));
     }
 
     #[test]

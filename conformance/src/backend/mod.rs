@@ -1,32 +1,18 @@
 //! Backends: places where the stages run, behind one interface.
 
+mod pool;
+
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::edit::Hook;
-use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Error, Result, Status, oracle};
+use gumball_spec::{Error, Result, oracle};
 
 use crate::case::Case;
-use crate::compare;
+use crate::observed::{Observed, differences};
 
-/// What came out of a row.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// The token, or [`gumball_spec::NONE`].
-    pub token: i32,
-    /// What the row's data had to say.
-    pub status: Status,
-    /// The temperature in use; 0 if greedy.
-    pub temperature: f32,
-    /// Mirostat's limit after the row.
-    pub mu: f32,
-    /// The kept ids, in order; absent if the backend does not report them.
-    pub kept: Option<Vec<u32>>,
-    /// The logprobs, if they were asked for.
-    pub logprobs: Option<Logprobs>,
-}
+pub use pool::Pooled;
 
 /// A place where the stages run.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -137,7 +123,7 @@ impl Backend for Cpu {
             })
         };
         let (without, with) = (pass(false)?, pass(true)?);
-        let differences = compare::differences(&without, &with);
+        let differences = differences(&without, &with);
         assert!(
             differences.is_empty(),
             "asking for the kept set changes\n{differences}of the case\n{case:?}"
@@ -153,8 +139,8 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 7] =
-    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching"];
+pub const NAMES: [&str; 8] =
+    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching", "pool"];
 
 /// Returns a backend of this machine by its name.
 ///
@@ -168,6 +154,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
     match name.strip_suffix("_searching") {
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
+        None if name == "pool" => Ok(Box::new(Pooled::default())),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }
 }

@@ -1,0 +1,225 @@
+//! The engine's pool as a backend: each case is resumed in a slot, stepped, and looked at afterwards.
+//!
+//! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is one
+//! step over the pool's threads, its rows strided, with a padding row behind every case.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use gumball_engine::{
+    BatchOptions, Logits, Masks, Outputs, PADDING, Pool, PoolConfig, RowHook, Slot, State, Widths, bf16, f16,
+};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{NONE, Result, Row};
+
+use super::Backend;
+use crate::case::Case;
+use crate::observed::Observed;
+
+/// Elements between rows, which hold what would win every draw.
+const GAP: usize = 13;
+
+/// Pools that are kept at most.
+const MOST: usize = 64;
+
+/// What a pool was made for: vocabulary and room for logprobs.
+type Kind = (usize, usize, usize);
+
+/// The engine's pool, at the machine's best level and over rayon's threads.
+#[derive(Debug, Default)]
+pub struct Pooled {
+    pools: Mutex<HashMap<Kind, Pool>>,
+}
+
+impl Backend for Pooled {
+    fn name(&self) -> String {
+        "pool".to_owned()
+    }
+
+    fn sample(&self, case: &Case) -> Result<Observed> {
+        self.step(&[case])?.pop().expect("one case, one answer")
+    }
+
+    fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
+        let mut parts: HashMap<(usize, u8), Vec<usize>> = HashMap::new();
+        for (place, case) in cases.iter().enumerate() {
+            parts.entry((case.vocab(), dtype(case))).or_default().push(place);
+        }
+        let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
+        for places in parts.into_values() {
+            let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
+            // A step is refused whole, so each case then answers for itself.
+            let answers =
+                self.step(&part).unwrap_or_else(|_| part.iter().map(|case| self.sample(case)).collect());
+            for (place, answer) in places.into_iter().zip(answers) {
+                seen[place] = Some(answer);
+            }
+        }
+        seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
+    }
+}
+
+fn dtype(case: &Case) -> u8 {
+    match case.logits.row() {
+        Row::F32(_) => 0,
+        Row::Bf16(_) => 1,
+        Row::F16(_) => 2,
+    }
+}
+
+impl Pooled {
+    /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are those
+    /// of admission.
+    fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
+        let vocab = cases[0].vocab();
+        let widths = widths(cases);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if pools.len() >= MOST {
+            pools.clear();
+        }
+        let kind = (vocab, widths.top_n, widths.ids);
+        let mut pool = match pools.remove(&kind) {
+            Some(pool) => pool,
+            None => Pool::new(PoolConfig { widths, ..PoolConfig::new(vocab) })?,
+        };
+
+        let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(&mut pool, case)).collect();
+        let rows: Vec<(&Case, Slot)> = cases
+            .iter()
+            .zip(&admitted)
+            .filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)))
+            .collect();
+        let mut out = Outputs::with_kept();
+        let stepped = step(&mut pool, &rows, &mut out);
+        let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
+            let seen = observe(case, &out, 2 * i);
+            follows(&pool, *slot, case, &seen);
+            seen
+        });
+        let answers = stepped
+            .map(|()| admitted.iter().cloned().map(|slot| slot.map(|_| observed.next().expect("stepped"))));
+        let answers = answers.map(Iterator::collect);
+        for (_, slot) in &rows {
+            pool.release(*slot)?;
+        }
+        pools.insert(kind, pool);
+        answers
+    }
+}
+
+/// Returns the room that the logprobs of cases take.
+fn widths(cases: &[&Case]) -> Widths {
+    let asked = || cases.iter().filter_map(|case| case.params.logprobs.as_ref());
+    Widths {
+        top_n: asked().map(|logprobs| logprobs.top_n as usize).max().unwrap_or(0),
+        ids: asked().map(|logprobs| logprobs.ids.len()).max().unwrap_or(0),
+    }
+}
+
+fn resume(pool: &mut Pool, case: &Case) -> Result<Slot> {
+    let state = State {
+        prompt: &case.prompt,
+        output: &case.output,
+        seed: case.seed,
+        position: case.position,
+        draw: case.draw,
+        mu: case.mu,
+    };
+    let slot = pool.resume(case.params.clone(), state)?;
+    assert_eq!(pool.sequence(slot)?.state(), state, "a state comes back as it was given");
+    Ok(slot)
+}
+
+/// Steps rows, a padding row behind each.
+fn step(pool: &mut Pool, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
+    let Some((first, _)) = rows.first() else { return Ok(()) };
+    let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
+    let slots: Vec<Slot> = rows.iter().flat_map(|(_, slot)| [*slot, PADDING]).collect();
+    let forced: Vec<Option<u32>> = rows.iter().flat_map(|(case, _)| [case.forced, None]).collect();
+
+    let hooks: Vec<_> =
+        rows.iter().map(|(case, _)| case.hook.map(|hook| move |z: &mut [f32]| hook.apply(z))).collect();
+    let hooks: Vec<Option<RowHook<'_>>> =
+        hooks.iter().flat_map(|hook| [hook.as_ref().map(|hook| hook as RowHook<'_>), None]).collect();
+
+    // Words that are missing forbid, as the zeros do that lines are filled up with.
+    let width = rows.iter().filter_map(|(case, _)| Some(case.mask.as_ref()?.len())).max().unwrap_or(0).max(1);
+    let mut words = vec![0; slots.len() * width];
+    let mut present = vec![false; slots.len()];
+    for (i, (case, _)) in rows.iter().enumerate() {
+        if let Some(mask) = &case.mask {
+            words[2 * i * width..][..mask.len()].copy_from_slice(mask);
+            present[2 * i] = true;
+        }
+    }
+    let masks = Masks::new(&words, slots.len(), width, width)?.with_present(&present)?;
+    let options = BatchOptions { masks, forced: &forced, hooks: &hooks };
+
+    macro_rules! step {
+        ($dtype:ident, $hostile:expr) => {{
+            let mut data = Vec::with_capacity(slots.len() * stride);
+            for (case, _) in rows {
+                let Row::$dtype(row) = case.logits.row() else { unreachable!("one type a step") };
+                data.extend_from_slice(row);
+                data.resize(data.len() + GAP + stride, $hostile);
+            }
+            pool.step(Logits::strided(&data, slots.len(), vocab, stride)?, &slots, &options, out)
+        }};
+    }
+    match first.logits.row() {
+        Row::F32(_) => step!(F32, f32::INFINITY),
+        Row::Bf16(_) => step!(Bf16, bf16::INFINITY),
+        Row::F16(_) => step!(F16, f16::INFINITY),
+    }
+}
+
+/// Reads a row's answer, and holds the padding row behind it to nothing.
+fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
+    let padding = row + 1;
+    assert_eq!((out.tokens()[padding], out.statuses()[padding]), (NONE, 0), "padding yields nothing");
+    assert!(out.kept(padding).is_empty(), "padding keeps nothing");
+
+    let logprobs = case.params.logprobs.as_ref().map(|asked| {
+        let top = out.top_ids(row).iter().zip(out.top_logprobs(row)).take(asked.top_n as usize);
+        let ids = asked.ids.iter().zip(out.id_logprobs(row)).zip(out.id_ranks(row));
+        Logprobs {
+            token: TokenLogprob {
+                id: out.tokens()[row],
+                logprob: out.logprobs()[row],
+                rank: out.ranks()[row],
+            },
+            top: top
+                .zip(1..)
+                .map(|((id, logprob), rank)| TokenLogprob {
+                    id: *id,
+                    logprob: *logprob,
+                    rank: if *id == NONE { 0 } else { rank },
+                })
+                .collect(),
+            ids: ids
+                .map(|((id, logprob), rank)| TokenLogprob { id: *id as i32, logprob: *logprob, rank: *rank })
+                .collect(),
+        }
+    });
+    Observed {
+        token: out.tokens()[row],
+        status: out.status(row),
+        temperature: out.temperatures()[row],
+        mu: out.mus()[row],
+        kept: Some(out.kept(row).to_vec()),
+        logprobs,
+    }
+}
+
+/// Holds a sequence to have taken its token.
+fn follows(pool: &Pool, slot: Slot, case: &Case, seen: &Observed) {
+    let sequence = pool.sequence(slot).expect("not yet released");
+    let taken = usize::from(seen.token != NONE);
+    let output = sequence.history().output();
+    assert_eq!(output.len(), case.output.len() + taken, "a token joins the output");
+    if taken == 1 {
+        assert_eq!(output.last().copied(), Some(seen.token as u32), "the token joins the output");
+        assert_eq!(sequence.mu().to_bits(), seen.mu.to_bits(), "the limit moves with the token");
+    }
+    assert_eq!(sequence.position(), case.position.wrapping_add(taken as u32), "the position moves by one");
+}

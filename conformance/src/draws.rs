@@ -1,0 +1,113 @@
+//! Many draws of small rows against their law: what a hundred million of them show and a test's fifty thousand
+//! do not.
+//!
+//! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat row,
+//! and sets that filters left. Draws go straight through one CPU workspace, each at a position of its own.
+
+use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+use gumball_spec::{Result, SamplingParams};
+
+use crate::case::{Case, UNIT};
+use crate::law::Law;
+use crate::rows;
+use crate::statistics::ChiSquare;
+
+/// A row and parameters, under a name.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What it is about.
+    pub name: &'static str,
+    row: Vec<f32>,
+    params: SamplingParams,
+}
+
+/// Twelve tokens from likely to rare, in no order.
+pub const TWELVE: [f32; 12] = [0.3, -2.0, 1.7, 1.1, -0.4, -4.0, 2.2, 0.9, -1.1, 1.4, -6.0, 0.0];
+
+/// Returns a row of 251 tokens of one tile: one of weight 1, and 250 of 2^-9 at the temperature [`UNIT`].
+#[must_use]
+pub fn one_among_unlikely() -> Vec<f32> {
+    let mut row = vec![-9.0; 251];
+    row[100] = 0.0;
+    row
+}
+
+/// Returns the settings.
+#[must_use]
+pub fn settings() -> Vec<Setting> {
+    let plain = || SamplingParams { temperature: 0.9, ..Default::default() };
+    let twelve = |name, params| Setting { name, row: TWELVE.to_vec(), params };
+    let mixed = SamplingParams {
+        top_k: 8,
+        typical_p: 0.93,
+        top_p: 0.95,
+        min_p: 0.06,
+        xtc_probability: 0.5,
+        xtc_threshold: 0.2,
+        ..plain()
+    };
+    let warm = SamplingParams { temperature: 3.0, ..plain() };
+    let unit = SamplingParams { temperature: UNIT, ..plain() };
+    vec![
+        twelve("12 tokens", plain()),
+        twelve("12 tokens, temperature 3", warm),
+        Setting { name: "1 among 250 unlikely", row: one_among_unlikely(), params: unit },
+        Setting { name: "600 tokens, a bell", row: rows::bell(600, 1.5, 1), params: plain() },
+        Setting { name: "4096 tokens, model-like", row: rows::model_like(4096, 2), params: plain() },
+        Setting { name: "3000 tokens, flat", row: vec![1.0; 3000], params: plain() },
+        twelve("top_k 5", SamplingParams { top_k: 5, ..plain() }),
+        twelve("top_p 0.7", SamplingParams { top_p: 0.7, ..plain() }),
+        twelve("min_p 0.15", SamplingParams { min_p: 0.15, ..plain() }),
+        twelve("a chain with XTC", mixed),
+    ]
+}
+
+impl Setting {
+    /// Draws from a setting and tests the counts; XTC's two laws give two tests.
+    ///
+    /// # Errors
+    /// Those of [`Level::check`].
+    ///
+    /// # Panics
+    /// If a token outside the cut was drawn.
+    pub fn run(&self, level: Level, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
+        let law = Law::new(&self.row, &self.params);
+        let mut counts = law.counts();
+        let prepared = Prepared::new(self.params.clone(), self.row.len())?;
+        let history = History::new(&[]);
+        let mut workspace = Workspace::new(level)?;
+        let mut case = Case::of(&self.row, self.params.clone());
+        for position in 0..draws {
+            (case.seed, case.position) = (seed, position);
+            let task = Task {
+                prepared: &prepared,
+                history: &history,
+                seed,
+                position,
+                draw: case.draw,
+                mu: case.mu,
+                mask: None,
+                forced: None,
+            };
+            counts.add(&case, workspace.sample(case.logits.row(), &task, None)?.token);
+        }
+        Ok(law.test(&counts).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::FALSE_ALARM;
+
+    #[test]
+    fn every_setting_has_a_law_that_a_few_draws_follow() {
+        for setting in settings() {
+            let tests = setting.run(Level::Scalar, 3, 20_000).unwrap();
+            assert!(!tests.is_empty());
+            for test in tests {
+                assert!(test.p_value > FALSE_ALARM, "{}: {test:?}", setting.name);
+            }
+        }
+    }
+}

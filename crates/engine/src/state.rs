@@ -1,0 +1,22 @@
+//! State: a sequence in mid-life as plain data, to be taken up again elsewhere.
+
+/// What the next token of a sequence depends on besides its row and its parameters.
+///
+/// Taken from a sequence and given to [`Pool::resume`](crate::Pool::resume), in this process or on another
+/// machine, it goes on with the tokens that would have come anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct State<'a> {
+    /// The ids of the prompt.
+    pub prompt: &'a [u32],
+    /// The ids generated so far.
+    pub output: &'a [u32],
+    /// The seed in use.
+    pub seed: u64,
+    /// The number of tokens before the next one, modulo 2^32; more than the ids that are handed in, where the
+    /// caller keeps the end of a long history only.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+    /// Mirostat's limit for the next token, in bits; a number below +inf, handed through without mirostat.
+    pub mu: f32,
+}
