@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod case;
 pub mod compare;
+pub mod cuda;
 
 pub mod reference;
 pub mod rows;

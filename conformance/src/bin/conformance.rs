@@ -6,6 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::golden::{self, Set};
@@ -53,6 +54,7 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
     };
     let (mut passed, mut failed) = (0, 0);
     for backend in &backends {
+        let began = Instant::now();
         for rule in chosen(filter) {
             match catch_unwind(AssertUnwindSafe(|| rule.run(&**backend))) {
                 Ok(()) => passed += 1,
@@ -60,6 +62,13 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
                     failed += 1;
                     println!("{}: {rule:?} FAILED", backend.name());
                 }
+            }
+        }
+        let seconds = began.elapsed().as_secs_f32();
+        match backend.lacking() {
+            0 => println!("{}: {seconds:.1} s", backend.name()),
+            lacking => {
+                println!("{}: {seconds:.1} s, {lacking} rows were left to the oracle", backend.name());
             }
         }
     }
