@@ -61,6 +61,12 @@ impl Cuda {
         &self.machine
     }
 
+    /// Returns the GPU, if steps go through a graph.
+    #[must_use]
+    pub fn graphs(&self) -> Option<&Gpu> {
+        self.graphs.as_deref()
+    }
+
     fn run(&self, case: &Case) -> Result<Observed> {
         let prepared = Prepared::new(&case.params, case.vocab())?;
         case.request().validate(case.vocab())?;

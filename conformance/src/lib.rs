@@ -9,6 +9,8 @@
 pub mod backend;
 pub mod case;
 pub mod compare;
+
+pub mod batch;
 pub mod cuda;
 
 pub mod reference;

@@ -2,17 +2,21 @@
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
-//! golden draws, or pins what the oracle draws now.
+//! golden draws, or pins what the oracle draws now; `numbers [--every] NAME` holds the numbers of a CUDA backend to
+//! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
+use gumball_conformance::batch;
+use gumball_conformance::cuda::Cuda;
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
+use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
-const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless]";
+const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] | numbers [--every] NAME | batch NAME";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +28,9 @@ fn main() -> ExitCode {
         ["run", "--backend", backend] => run(Some(backend), ""),
         ["run", "--backend", backend, filter] => run(Some(backend), filter),
         ["run", filter] => run(None, filter),
+        ["numbers", "--every", name] => numbers(name, true),
+        ["numbers", name] => numbers(name, false),
+        ["batch", name] => batches(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
         _ => Err(USAGE.to_owned()),
@@ -73,6 +80,49 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
         }
     }
     println!("{passed} passed, {failed} failed");
+    Ok(failed == 0)
+}
+
+fn numbers(name: &str, every: bool) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let sweeps: &[Inputs] = if every {
+        &[Inputs { from: 0, step: 1, count: 1 << 32 }]
+    } else {
+        &[
+            Inputs { from: 0, step: 4099, count: 1 << 24 },
+            Inputs { from: 0x0123_4567_89AB_CDEF, step: 0x9E37_79B9_7F4A_7C15, count: 1 << 24 },
+        ]
+    };
+    let mut ok = true;
+    for (which, (number, _)) in NUMBERS.iter().enumerate() {
+        for sweep in sweeps {
+            match hold(backend.machine(), which, *sweep).map_err(|error| error.to_string())? {
+                Ok(held) => println!("{number} equals the definition on {held} of {} inputs", sweep.count),
+                Err(difference) => {
+                    ok = false;
+                    println!("FAILED: {difference}");
+                }
+            }
+        }
+    }
+    println!("numbers: {}", if ok { "all equal" } else { "FAILED" });
+    Ok(ok)
+}
+
+fn batches(name: &str) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let mut failed = 0;
+    for shape in batch::shapes() {
+        let began = Instant::now();
+        match batch::hold(backend.machine(), backend.graphs(), shape) {
+            Ok(()) => println!("{shape:?} equals the CPU, {:.1} s", began.elapsed().as_secs_f32()),
+            Err(difference) => {
+                failed += 1;
+                println!("FAILED: {difference}");
+            }
+        }
+    }
+    println!("batches: {failed} of {} failed", batch::shapes().len());
     Ok(failed == 0)
 }
 

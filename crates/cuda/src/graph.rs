@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use cudarc::driver::CudaGraph;
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
@@ -37,6 +37,22 @@ impl Gpu {
         let graph = ended.map_err(|error| Error::call("cuStreamEndCapture", error))?;
         let graph = graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))?;
         Ok(Graph { graph, steps: PhantomData })
+    }
+}
+
+impl Gpu {
+    /// Returns how long the device takes for what a function enqueues, in microseconds, by its own clock.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] with what the driver says, and the function's own.
+    pub fn elapsed_us(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<f32> {
+        let failed = |error| Error::call("timing by events", error);
+        let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+        let began = event()?;
+        enqueue()?;
+        let ended = event()?;
+        ended.synchronize().map_err(failed)?;
+        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
     }
 }
 

@@ -247,7 +247,7 @@ impl Workspace {
             outputs: self.outputs.address(),
         };
         let (survey, draw) = (tuning.kernel(rows.dtype), draw::kernel(rows.dtype));
-        Ok(Step { workspace: self, survey, draw, step })
+        Ok(Step { workspace: self, survey, draw: Some(draw), step })
     }
 
     /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.
@@ -288,11 +288,17 @@ impl Workspace {
 pub struct Step<'w> {
     workspace: &'w Workspace,
     survey: Kernel,
-    draw: Kernel,
+    draw: Option<Kernel>,
     step: abi::Step,
 }
 
 impl Step<'_> {
+    /// Returns the survey of the step alone, which yields no tokens: for measurements.
+    #[must_use]
+    pub fn survey_only(self) -> Self {
+        Self { draw: None, ..self }
+    }
+
     /// Enqueues the step on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// # Errors
@@ -309,7 +315,8 @@ impl Step<'_> {
         // SAFETY: the buffers are the workspace's, which outlives this value, sized for the shape that `step`
         // checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
         unsafe { survey::enqueue(machine, self.survey, &self.step) }?;
+        let Some(draw) = self.draw else { return Ok(()) };
         // SAFETY: the same, and the survey was enqueued before.
-        unsafe { draw::enqueue(machine, self.draw, &self.step) }
+        unsafe { draw::enqueue(machine, draw, &self.step) }
     }
 }
