@@ -82,6 +82,17 @@ impl Logits {
         Self { buffer, start, len: self.len }
     }
 
+    /// Returns the whole buffer, and at which element of it the row starts.
+    #[must_use]
+    pub fn buffer(&self) -> (Row<'_>, usize) {
+        let buffer = match &self.buffer {
+            Buffer::F32(values) => Row::F32(values),
+            Buffer::Bf16(values) => Row::Bf16(values),
+            Buffer::F16(values) => Row::F16(values),
+        };
+        (buffer, self.start)
+    }
+
     /// Returns the row.
     #[must_use]
     pub fn row(&self) -> Row<'_> {

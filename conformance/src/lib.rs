@@ -12,6 +12,9 @@ pub mod observed;
 pub mod backend;
 pub mod compare;
 
+pub mod batch;
+pub mod cuda;
+
 pub mod reference;
 pub mod rows;
 pub mod statistics;

@@ -73,7 +73,7 @@ fn no_cell_that_is_claimed_is_empty() {
 
 #[test]
 fn stages_are_declared_where_they_are_claimed() {
-    for place in ["crates/spec", "crates/cpu"] {
+    for place in ["crates/spec", "crates/cpu", "crates/cuda"] {
         let lib = fs::read_to_string(root().join(place).join("src/lib.rs")).expect("a library");
         for stage in FOUNDED {
             let declared = lib.lines().any(|line| {

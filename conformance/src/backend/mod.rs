@@ -10,6 +10,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::{Error, Result, oracle};
 
 use crate::case::Case;
+use crate::cuda::Cuda;
 use crate::observed::{Observed, differences};
 
 pub use pool::Pooled;
@@ -24,6 +25,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn sample(&self, case: &Case) -> Result<Observed>;
+
+    /// Returns how many rows the backend had no means for, and left to the oracle.
+    fn lacking(&self) -> usize {
+        0
+    }
 
     /// Passes rows through all stages as one batch.
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
@@ -139,14 +145,25 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 8] =
-    ["oracle", "scalar", "avx2", "avx512", "scalar_searching", "avx2_searching", "avx512_searching", "pool"];
+pub const NAMES: [&str; 11] = [
+    "oracle",
+    "scalar",
+    "avx2",
+    "avx512",
+    "scalar_searching",
+    "avx2_searching",
+    "avx512_searching",
+    "pool",
+    "cuda_emulated",
+    "cuda",
+    "cuda_graph",
+];
 
 /// Returns a backend of this machine by its name.
 ///
 /// # Errors
 /// - [`Error::Unknown`] if no backend has the name.
-/// - [`Error::OutOfRange`] if this machine lacks it.
+/// - [`Error::OutOfRange`] or [`Error::Unavailable`] if this machine lacks it.
 pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
     if !NAMES.contains(&name) {
         return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
@@ -155,6 +172,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
         None if name == "pool" => Ok(Box::new(Pooled::default())),
+        None if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }
 }

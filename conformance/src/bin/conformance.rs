@@ -3,21 +3,26 @@
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
-//! them to their law at the machine's best level.
+//! them to their law at the machine's best level; `numbers [--every] NAME` holds the numbers of a CUDA backend to
+//! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
+use gumball_conformance::batch;
+use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws;
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_cpu::Level;
+use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
-    | draws [--seed N] [COUNT]";
+    | draws [--seed N] [COUNT] | numbers [--every] NAME | batch NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -32,6 +37,9 @@ fn main() -> ExitCode {
         ["run", "--backend", backend] => run(Some(backend), ""),
         ["run", "--backend", backend, filter] => run(Some(backend), filter),
         ["run", filter] => run(None, filter),
+        ["numbers", "--every", name] => numbers(name, true),
+        ["numbers", name] => numbers(name, false),
+        ["batch", name] => batches(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
         ["draws"] => draw(DRAWS.0, DRAWS.1),
@@ -66,6 +74,7 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
     };
     let (mut passed, mut failed) = (0, 0);
     for backend in &backends {
+        let began = Instant::now();
         for rule in chosen(filter) {
             match catch_unwind(AssertUnwindSafe(|| rule.run(&**backend))) {
                 Ok(()) => passed += 1,
@@ -73,6 +82,13 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
                     failed += 1;
                     println!("{}: {rule:?} FAILED", backend.name());
                 }
+            }
+        }
+        let seconds = began.elapsed().as_secs_f32();
+        match backend.lacking() {
+            0 => println!("{}: {seconds:.1} s", backend.name()),
+            lacking => {
+                println!("{}: {seconds:.1} s, {lacking} rows were left to the oracle", backend.name());
             }
         }
     }
@@ -99,6 +115,49 @@ fn draw(seed: u64, count: u32) -> Result<bool, String> {
         }
     }
     Ok(ok)
+}
+
+fn numbers(name: &str, every: bool) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let sweeps: &[Inputs] = if every {
+        &[Inputs { from: 0, step: 1, count: 1 << 32 }]
+    } else {
+        &[
+            Inputs { from: 0, step: 4099, count: 1 << 24 },
+            Inputs { from: 0x0123_4567_89AB_CDEF, step: 0x9E37_79B9_7F4A_7C15, count: 1 << 24 },
+        ]
+    };
+    let mut ok = true;
+    for (which, (number, _)) in NUMBERS.iter().enumerate() {
+        for sweep in sweeps {
+            match hold(backend.machine(), which, *sweep).map_err(|error| error.to_string())? {
+                Ok(held) => println!("{number} equals the definition on {held} of {} inputs", sweep.count),
+                Err(difference) => {
+                    ok = false;
+                    println!("FAILED: {difference}");
+                }
+            }
+        }
+    }
+    println!("numbers: {}", if ok { "all equal" } else { "FAILED" });
+    Ok(ok)
+}
+
+fn batches(name: &str) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let mut failed = 0;
+    for shape in batch::shapes() {
+        let began = Instant::now();
+        match batch::hold(backend.machine(), backend.graphs(), shape) {
+            Ok(()) => println!("{shape:?} equals the CPU, {:.1} s", began.elapsed().as_secs_f32()),
+            Err(difference) => {
+                failed += 1;
+                println!("FAILED: {difference}");
+            }
+        }
+    }
+    println!("batches: {failed} of {} failed", batch::shapes().len());
+    Ok(failed == 0)
 }
 
 fn compare_golden() -> Result<bool, String> {

@@ -1,0 +1,188 @@
+//! Large mixed batches on a CUDA machine against the CPU: many rows, several steps, one launch or graph each.
+//!
+//! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each other with
+//! no host work between them but the reading of tokens, so positions must have advanced on the device.
+
+use std::sync::Arc;
+
+use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+use gumball_cuda::{Buffer, Dtype, Gpu, Machine, Rows, State};
+use gumball_spec::{NONE, Row, SamplingParams};
+use half::{bf16, f16};
+
+use crate::rows;
+
+/// The shape of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The type of the elements.
+    pub dtype: Dtype,
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of ids.
+    pub vocab: usize,
+    /// How many steps are taken on the same logits.
+    pub steps: u32,
+}
+
+/// Distinct rows of logits; a batch repeats them.
+const DISTINCT: usize = 24;
+
+/// A row's values, in the type of the batch.
+#[derive(Clone)]
+enum Values {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+    F16(Vec<f16>),
+}
+
+impl Values {
+    fn new(dtype: Dtype, values: &[f32]) -> Self {
+        match dtype {
+            Dtype::F32 => Values::F32(values.to_vec()),
+            Dtype::Bf16 => Values::Bf16(values.iter().map(|z| bf16::from_f32(*z)).collect()),
+            Dtype::F16 => Values::F16(values.iter().map(|z| f16::from_f32(*z)).collect()),
+        }
+    }
+
+    fn row(&self, start: usize, vocab: usize) -> Row<'_> {
+        match self {
+            Values::F32(values) => Row::F32(&values[start..start + vocab]),
+            Values::Bf16(values) => Row::Bf16(&values[start..start + vocab]),
+            Values::F16(values) => Row::F16(&values[start..start + vocab]),
+        }
+    }
+}
+
+fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
+    let mut row = match seed % 6 {
+        0 => rows::bell(vocab, 0.1, seed),
+        1 => rows::grid(vocab, 0.5, 20, seed),
+        _ => rows::model_like(vocab, seed),
+    };
+    match seed % 8 {
+        3 => row[vocab / 3] = f32::NAN,
+        5 => row[vocab - 1] = f32::INFINITY,
+        7 => row[..vocab / 2].fill(f32::NEG_INFINITY),
+        _ => {}
+    }
+    if seed % 23 == 22 {
+        row.fill(f32::NEG_INFINITY);
+    }
+    row
+}
+
+fn params(row: usize) -> SamplingParams {
+    let default = SamplingParams::default();
+    match row % 5 {
+        0 => SamplingParams { temperature: 0.0, ..default },
+        1 => SamplingParams { temperature: 0.8, ..default },
+        2 => SamplingParams { temperature: 0.7, min_p: 0.05, ..default },
+        3 => SamplingParams { temperature: 1.3, min_p: 1e-4, temperature_last: true, ..default },
+        _ => default,
+    }
+}
+
+/// Holds a batch to the CPU, every token of every step; in a graph if `graphs` is there.
+///
+/// # Errors
+/// A text that says what differs, or what the machine said.
+pub fn hold(machine: &Arc<dyn Machine>, graphs: Option<&Gpu>, shape: Shape) -> Result<(), String> {
+    let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
+    let Shape { dtype, rows, vocab, steps } = shape;
+    let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(rows) as u64).map(|seed| distinct(vocab, seed)).collect();
+    // The stride leaves a gap, so that only some rows lie on 16 bytes.
+    let stride = vocab + 3;
+    let batch = (0..rows).flat_map(|row| {
+        let values = kinds[row % kinds.len()].iter().copied();
+        values.chain([f32::INFINITY; 3])
+    });
+    let batch = Values::new(dtype, &batch.collect::<Vec<f32>>());
+    let buffer = match &batch {
+        Values::F32(values) => Buffer::of(machine, values),
+        Values::Bf16(values) => Buffer::of(machine, values),
+        Values::F16(values) => Buffer::of(machine, values),
+    };
+    let buffer = buffer.map_err(|error| words(&error))?;
+
+    let slots = rows + 5;
+    let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
+    let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
+    let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
+        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), vocab, slots, rows)?;
+        for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
+            let prepared = gumball_cuda::Prepared::new(&params(row), vocab)?;
+            let state = State { position: row as u32, mu: 0.0 };
+            workspace.admit(slot_of(row), &prepared, row as u64 * 77, (row % 3) as u32, state)?;
+        }
+        let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
+        workspace.assign(&list(&slot_of), &list(&forced_of))?;
+        let rows_of = Rows::of(&buffer, dtype, 0, rows, vocab, stride)?;
+        let step = [workspace.step(&rows_of)?];
+        let graph = graphs.map(|gpu| gpu.capture(&step)).transpose()?;
+        let mut outputs = Vec::new();
+        for _ in 0..steps {
+            match &graph {
+                Some(graph) => graph.replay()?,
+                None => step[0].enqueue()?,
+            }
+            outputs.push(workspace.outputs(rows)?);
+        }
+        Ok(outputs)
+    };
+    let outputs = run().map_err(|error| words(&error))?;
+
+    let mut cpu =
+        Workspace::new(Level::detect().map_err(|error| words(&error))?).map_err(|error| words(&error))?;
+    for row in 0..rows {
+        let mut position = row as u32;
+        for (step, outputs) in outputs.iter().enumerate() {
+            let seen = (outputs.tokens[row], outputs.statuses[row], outputs.temperatures[row]);
+            let wanted = if slot_of(row) < 0 {
+                (NONE, gumball_spec::Status(0), 0.0)
+            } else {
+                let prepared = Prepared::new(params(row), vocab).map_err(|error| words(&error))?;
+                let task = Task {
+                    prepared: &prepared,
+                    history: &History::new(&[]),
+                    seed: row as u64 * 77,
+                    position,
+                    draw: (row % 3) as u32,
+                    mu: 0.0,
+                    mask: None,
+                    forced: u32::try_from(forced_of(row)).ok(),
+                };
+                let chosen = cpu.sample(batch.row(row * stride, vocab), &task, None);
+                let chosen = chosen.map_err(|error| words(&error))?;
+                (chosen.token, chosen.status, chosen.temperature)
+            };
+            if seen != wanted {
+                return Err(format!(
+                    "{shape:?}: row {row}, step {step}: {seen:?}, but the CPU has {wanted:?}"
+                ));
+            }
+            position = position.wrapping_add(u32::from(seen.0 != NONE));
+        }
+    }
+    Ok(())
+}
+
+/// The shapes that the conformance program holds on a GPU.
+#[must_use]
+pub fn shapes() -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for (rows, vocab) in
+        [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
+    {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            shapes.push(Shape { dtype, rows, vocab, steps: 3 });
+        }
+    }
+    for vocab in [1, 255, 256, 257, 1 << 20] {
+        shapes.push(Shape { dtype: Dtype::F32, rows: 17, vocab, steps: 2 });
+    }
+    shapes.push(Shape { dtype: Dtype::Bf16, rows: 20_000, vocab: 1_000, steps: 1 });
+    // Offsets beyond 2^31 elements.
+    shapes.push(Shape { dtype: Dtype::Bf16, rows: 2_100, vocab: 1 << 20, steps: 1 });
+    shapes
+}

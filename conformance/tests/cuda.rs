@@ -1,0 +1,47 @@
+//! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
+
+use gumball_conformance::{by_name, rules};
+
+macro_rules! backends {
+    ($($backend:ident),*) => {
+        $(mod $backend {
+            gumball_conformance::each_rule!(run);
+
+            fn run(name: &str) {
+                super::run(name, stringify!($backend));
+            }
+        })*
+    };
+}
+
+backends!(cuda_emulated, cuda, cuda_graph);
+
+fn run(name: &str, backend: &str) {
+    match by_name(backend) {
+        Ok(backend) => rules::run(name, &*backend),
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+#[test]
+fn mixed_batches_draw_as_the_cpu_does() {
+    use gumball_conformance::batch::{Shape, hold};
+    use gumball_cuda::Dtype;
+
+    for name in ["cuda_emulated", "cuda", "cuda_graph"] {
+        let backend = match gumball_conformance::cuda::Cuda::by_name(name) {
+            Ok(backend) => backend,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        for (rows, vocab) in [(60, 257), (50, 3_000), (3, 70_000)] {
+            for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                let shape = Shape { dtype, rows, vocab, steps: 2 };
+                hold(backend.machine(), backend.graphs(), shape)
+                    .unwrap_or_else(|text| panic!("{name}: {text}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+// num.cuh: the numbers that every place computes alike, bit for bit (rules N1 to N8, M3).
+//
+// Computes   Philox words, log2, exp2, exponential variables, keys, tile factors
+// Never      calls libm or a hardware approximation; never rounds twice; never flushes subnormals
+// Twins      definition spec/src/num | CPU cpu/src/num.rs | why docs/numerics.md
+// Requires   no contraction into fma, division rounded once; a host compiler builds this file too
+#pragma once
+
+#include "place.cuh"
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct Words {
+    u32 w[4];
+};
+
+// The high word of a product of words.
+DEVICE u32 high_product(u32 a, u32 b) {
+    return (u32)(((u64)a * b) >> 32);
+}
+
+// The four words of a counter under a key (N8).
+DEVICE Words philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
+    u32 k0 = (u32)key, k1 = (u32)(key >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 h0 = high_product(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+        u32 h1 = high_product(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+        c0 = h1 ^ c1 ^ k0;
+        c1 = l1;
+        c2 = h0 ^ c3 ^ k1;
+        c3 = l0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return Words{{c0, c1, c2, c3}};
+}
+
+// What a counter is for; its third word.
+enum Tag : u32 { TAG_TOKEN = 0, TAG_TILE = 1, TAG_XTC = 2, TAG_ACCEPT = 3 };
+
+// P(f), so that log2(1 + f) is f P(f) (N1).
+DEVICE float log2_one_plus(float f) {
+    float p = 0.125518844f;
+    p = fma_rn(p, f, -0.206686974f);
+    p = fma_rn(p, f, 0.215552017f);
+    p = fma_rn(p, f, -0.239030987f);
+    p = fma_rn(p, f, 0.287947953f);
+    p = fma_rn(p, f, -0.360699952f);
+    p = fma_rn(p, f, 0.480909109f);
+    p = fma_rn(p, f, -0.721347392f);
+    return fma_rn(p, f, 1.44269502f);
+}
+
+// A positive finite x as (1 + f) 2^e, both parts exact.
+struct Log2Parts {
+    int e;
+    float f;
+};
+
+DEVICE Log2Parts log2_parts_of_normal(float x) {
+    u32 bits = float_bits(x);
+    u32 fraction = bits & 0x007FFFFFu;
+    u32 raise = fraction > 0x3504F3u;
+    return Log2Parts{(int)(bits >> 23) - 127 + (int)raise, bits_float(fraction | ((127u - raise) << 23)) - 1.0f};
+}
+
+DEVICE Log2Parts log2_parts(float x) {
+    if (float_bits(x) >= 0x00800000u) {
+        return log2_parts_of_normal(x);
+    }
+    Log2Parts parts = log2_parts_of_normal(x * 16777216.0f);
+    parts.e -= 24;
+    return parts;
+}
+
+// log2 of a positive normal x; exactly monotone.
+DEVICE float log2_of_normal(float x) {
+    Log2Parts parts = log2_parts_of_normal(x);
+    return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
+}
+
+// log2 of a finite x >= 0; -inf for 0 (N1).
+DEVICE float log2_rule(float x) {
+    if (x == 0.0f) {
+        return -INFINITE;
+    }
+    Log2Parts parts = log2_parts(x);
+    return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
+}
+
+// 2^d for d <= 0, -inf included; +0 below -126 (N2).
+DEVICE float exp2_rule(float d) {
+    if (d < -126.0f) {
+        return 0.0f;
+    }
+    float n = round_even(d);
+    float f = d - n;
+    float p = 0.000153290152f;
+    p = fma_rn(p, f, 0.00133909716f);
+    p = fma_rn(p, f, 0.00961850025f);
+    p = fma_rn(p, f, 0.0555035956f);
+    p = fma_rn(p, f, 0.240226477f);
+    p = fma_rn(p, f, 0.693147182f);
+    p = fma_rn(p, f, 1.0f);
+    return bits_float(float_bits(p) + ((u32)(int)n << 23));
+}
+
+// A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (section 4).
+DEVICE u32 weight(float d) {
+    return float_to_u32(exp2_rule(d) * 268435456.0f);
+}
+
+// The exponential variable of a 32-bit word (N3).
+DEVICE float exp_of_u32(u32 r) {
+    bool near = r < 0x4AFB0CCDu;
+    u32 word = near ? r : ~r;
+    float v = u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
+    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+}
+
+// The exponential variable of a 64-bit word (N4).
+DEVICE float exp_of_u64(u64 u) {
+    bool near = u < 0x4AFB0CCC06219B7Cull;
+    u64 word = near ? u : ~u;
+    float v = u64_to_float(word > 1 ? word : 1) * bits_float((127 - 64) << 23);
+    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+}
+
+// Bits that compare as unsigned integers in the order of the floats.
+DEVICE u32 ordered_bits(float z) {
+    u32 bits = float_bits(z);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+DEVICE float from_ordered_bits(u32 bits) {
+    return bits_float(bits >> 31 ? bits & 0x7FFFFFFFu : ~bits);
+}
+
+// A token's key: larger is earlier in the order. Scores are packed alike, so that ties go to the smaller id.
+DEVICE u64 key_of(float z, u32 id) {
+    return ((u64)ordered_bits(z) << 32) | (u32)~id;
+}
+
+DEVICE u32 key_id(u64 key) {
+    return ~(u32)key;
+}
+
+DEVICE float key_logit(u64 key) {
+    return from_ordered_bits((u32)(key >> 32));
+}
+
+// The mass of a tile whose weights sum to q and whose factor is the f32 given (M3).
+DEVICE u64 tile_mass(float factor, u64 q) {
+    u32 bits = float_bits(factor);
+    u32 shift = 8 + 127 - (bits >> 23);
+    u64 product = q * ((bits & 0x007FFFFFu) | 0x00800000u);
+    return factor == 0.0f || shift > 63 ? 0 : product >> shift;
+}
+
+// A logit as it counts: NaN as -inf, +inf as the largest float, -0.0 as +0.0 (N7).
+DEVICE float clean(float z) {
+    return z != z ? -INFINITE : (z > LARGEST ? LARGEST : z) + 0.0f;
+}

@@ -1,0 +1,69 @@
+// place.cuh: the operations on which a host compiler and the device compiler differ in name only.
+//
+// Each is one IEEE operation rounded once, or moves bits. On a host the build must not contract: `-ffp-contract=off`.
+#pragma once
+
+#define LARGEST 3.402823466e+38f
+
+#ifdef __CUDACC__
+
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
+// A kernel of one argument.
+#define KERNEL(name, threads, Argument, argument) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
+#define INFINITE __int_as_float(0x7F800000)
+
+DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// The larger of two; NaN is less than everything.
+DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
+DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
+DEVICE float round_even(float x) { return rintf(x); }
+DEVICE float int_to_float(int i) { return __int2float_rn(i); }
+DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
+DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
+
+// An f16, by its bits, converted exactly.
+DEVICE float half_to_float(unsigned short bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+#else
+
+#include <cstring>
+
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
+#define INFINITE __builtin_inff()
+
+DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE float larger(float a, float b) { return b > a || a != a ? b : a; }
+DEVICE unsigned int float_bits(float x) {
+    unsigned int bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+DEVICE float bits_float(unsigned int bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+DEVICE float round_even(float x) { return __builtin_rintf(x); }
+DEVICE float int_to_float(int i) { return (float)i; }
+DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
+DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
+
+// An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
+DEVICE float half_to_float(unsigned short bits) {
+    unsigned int sign = (unsigned int)(bits & 0x8000u) << 16, rest = (unsigned int)(bits & 0x7FFFu) << 13;
+    if ((bits & 0x7C00u) == 0x7C00u) {
+        return bits_float(sign | 0x7F800000u | rest);
+    }
+    return bits_float(sign | float_bits(bits_float(rest) * 5.192296858534828e+33f));
+}
+
+#endif

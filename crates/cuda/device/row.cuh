@@ -1,0 +1,90 @@
+// row.cuh: logits as the stages see them, whatever type they came in.
+//
+// Computes   a tile's 256 logits over the lanes of a warp, cleaned; one logit by its id
+// Never      reads beyond the vocabulary; never assumes more alignment than an element's
+// Requires   whole warps
+#pragma once
+
+#include "step.cuh"
+
+// Types by the bits of an element.
+struct F32 {
+    typedef float Element;
+    static DEVICE_MEMBER float convert(float z) { return z; }
+};
+
+struct Bf16 {
+    typedef unsigned short Element;
+    static DEVICE_MEMBER float convert(unsigned short z) { return bits_float((u32)z << 16); }
+};
+
+struct F16 {
+    typedef unsigned short Element;
+    static DEVICE_MEMBER float convert(unsigned short z) { return half_to_float(z); }
+};
+
+struct alignas(16) Quad {
+    u32 word[4];
+};
+
+// A row of logits.
+template <class T>
+struct Row {
+    typedef typename T::Element Element;
+
+    const Element* logits;
+    u32 vocab;
+    // Whether 16 bytes can be loaded at once; the same for all tiles of the row.
+    bool wide;
+
+    DEVICE_MEMBER Row(const Step& step, u32 row)
+        : logits((const Element*)step.logits + row * step.stride), vocab(step.vocab),
+          wide(((u64)logits & 15) == 0) {}
+
+    // The logit of an id, cleaned.
+    DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
+
+    // A lane's share of a tile as it came, -inf beyond the vocabulary; where each lies says `place`.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE]) const {
+        u32 start = tile * TILE;
+        if (wide && start + TILE <= vocab) {
+            load_wide(logits + start, lane, z);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            u32 id = start + j * 32 + lane;
+            z[j] = id < vocab ? T::convert(logits[id]) : -INFINITE;
+        }
+    }
+
+    // Where in the tile a lane's j-th logit lies.
+    DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const {
+        if (!wide || tile * TILE + TILE > vocab) {
+            return j * 32 + lane;
+        }
+        return sizeof(Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
+    }
+
+  private:
+    static DEVICE_MEMBER void load_wide(const float* tile, u32 lane, float (&z)[PER_LANE]) {
+        const Quad* quads = (const Quad*)tile;
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            Quad quad = quads[half * 32 + lane];
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                z[half * 4 + j] = bits_float(quad.word[j]);
+            }
+        }
+    }
+
+    static DEVICE_MEMBER void load_wide(const unsigned short* tile, u32 lane, float (&z)[PER_LANE]) {
+        Quad quad = ((const Quad*)tile)[lane];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[2 * j] = T::convert((unsigned short)quad.word[j]);
+            z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
+        }
+    }
+};

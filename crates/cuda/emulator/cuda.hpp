@@ -1,0 +1,90 @@
+// cuda.hpp: the words of CUDA that the kernels use, for a host compiler.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "block.hpp"
+
+#define __shared__ static
+
+inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
+inline void __syncwarp() { emulator::exchange(0); }
+
+template <class F>
+inline unsigned int fold_lanes(unsigned int x, F f) {
+    const uint64_t* values = emulator::exchange(x);
+    unsigned int result = (unsigned int)values[0];
+    for (int i = 1; i < 32; i++) {
+        result = f(result, (unsigned int)values[i]);
+    }
+    return result;
+}
+
+inline unsigned int __reduce_max_sync(unsigned int, unsigned int x) {
+    return fold_lanes(x, [](unsigned int a, unsigned int b) { return std::max(a, b); });
+}
+inline unsigned int __reduce_min_sync(unsigned int, unsigned int x) {
+    return fold_lanes(x, [](unsigned int a, unsigned int b) { return std::min(a, b); });
+}
+inline unsigned int __reduce_add_sync(unsigned int, unsigned int x) {
+    return fold_lanes(x, [](unsigned int a, unsigned int b) { return a + b; });
+}
+inline unsigned int __reduce_or_sync(unsigned int, unsigned int x) {
+    return fold_lanes(x, [](unsigned int a, unsigned int b) { return a | b; });
+}
+inline unsigned int __ballot_sync(unsigned int, bool predicate) {
+    const uint64_t* values = emulator::exchange(predicate);
+    unsigned int bits = 0;
+    for (int i = 0; i < 32; i++) {
+        bits |= (unsigned int)values[i] << i;
+    }
+    return bits;
+}
+inline bool __any_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline bool __all_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) == ~0u; }
+
+template <class T>
+inline T __shfl_sync(unsigned int, T x, int lane) {
+    return (T)emulator::exchange((uint64_t)x)[lane % 32];
+}
+template <class T>
+inline T __shfl_xor_sync(unsigned int, T x, int mask) {
+    return (T)emulator::exchange((uint64_t)x)[(threadIdx.x % 32) ^ mask];
+}
+template <class T>
+inline T __shfl_up_sync(unsigned int, T x, unsigned int delta) {
+    unsigned int lane = threadIdx.x % 32;
+    return (T)emulator::exchange((uint64_t)x)[lane >= delta ? lane - delta : lane];
+}
+template <class T>
+inline unsigned int __match_any_sync(unsigned int, T x) {
+    const uint64_t* values = emulator::exchange((uint64_t)x);
+    unsigned int bits = 0;
+    for (int i = 0; i < 32; i++) {
+        bits |= (unsigned int)(values[i] == values[threadIdx.x % 32]) << i;
+    }
+    return bits;
+}
+
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned int x) { return __builtin_popcount(x); }
+
+template <class T>
+inline T atomicAdd(T* place, T x) {
+    T old = *place;
+    *place = old + x;
+    return old;
+}
+template <class T>
+inline T atomicMax(T* place, T x) {
+    T old = *place;
+    *place = std::max(old, x);
+    return old;
+}
+template <class T>
+inline T atomicOr(T* place, T x) {
+    T old = *place;
+    *place = old | x;
+    return old;
+}

@@ -1,0 +1,122 @@
+//! Times a step in a CUDA graph, its rows cold: microseconds a call, median and p95 of 20 replays.
+//!
+//! `replay [VOCAB] [ROWS,ROWS,..]`. A graph holds one step for each of many buffers, together far larger than the
+//! second-level cache, so no step finds its rows there. `floor` is reading the logits once at 4576 GB/s, the
+//! read-only ceiling of one H200. Rows are like a model's: a bell of deviation 2 and twenty peaks raised by 6 to 14.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use gumball_cuda::{Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Rows, State, Workspace};
+use gumball_spec::SamplingParams;
+use half::bf16;
+
+const REPLAYS: usize = 20;
+const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
+/// How much memory the buffers of a graph take together, at least.
+const COLD_BYTES: usize = 400 << 20;
+/// Distinct rows; buffers repeat them.
+const DISTINCT: usize = 64;
+
+fn word(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn model_like(vocab: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let sum = |state: &mut u64| {
+        (0..3).map(|_| word(state)).flat_map(|w| (0..4).map(move |i| w >> (16 * i) & 0xFFFF)).sum::<u64>()
+    };
+    let mut row: Vec<f32> = (0..vocab).map(|_| (sum(&mut state) as f32 - 393_210.0) / 32_768.0).collect();
+    for _ in 0..20 {
+        let id = (word(&mut state) % vocab as u64) as usize;
+        row[id] += 6.0 + 8.0 * ((word(&mut state) >> 40) as f32 / 16_777_216.0);
+    }
+    row
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let vocab: usize = arguments.next().map_or(Ok(151_936), |text| text.parse())?;
+    let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
+    let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+
+    let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
+    println!("{}", gpu.name());
+    for kernel in Kernel::all() {
+        let (registers, local) = gpu.resources(Kernel::named(kernel))?;
+        println!("{kernel:16} {registers:3} registers, {local} bytes of local memory");
+    }
+    let rows: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| model_like(vocab, seed)).collect();
+    let plain = SamplingParams { temperature: 0.8, ..Default::default() };
+    let requests = [
+        ("greedy", SamplingParams { temperature: 0.0, ..Default::default() }),
+        ("min-p 0.05", SamplingParams { min_p: 0.05, ..plain.clone() }),
+        ("plain", plain),
+    ];
+    println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
+    println!("{:12} {:5} {:>5} {:>8} {:>16} {:>16}", "request", "type", "rows", "floor", "survey", "step");
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        for count in &sizes {
+            let batch_bytes = count * vocab * dtype.bytes();
+            let batches = COLD_BYTES.div_ceil(batch_bytes).clamp(2, 512);
+            let buffers = fill(&gpu, dtype, &rows, *count, batches)?;
+            for (name, params) in &requests {
+                let machine: Arc<dyn Machine> = Arc::clone(&gpu) as Arc<dyn Machine>;
+                let mut workspace = Workspace::new(machine, vocab, *count, *count)?;
+                let prepared = Prepared::new(params, vocab)?;
+                let slots: Vec<i32> = (0..*count as i32).collect();
+                for slot in &slots {
+                    workspace.admit(*slot, &prepared, *slot as u64, 0, State { position: 9, mu: 0.0 })?;
+                }
+                workspace.assign(&slots, &vec![-1; *count])?;
+                let mut figures = Vec::new();
+                for whole in [false, true] {
+                    let steps = buffers.iter().map(|buffer| {
+                        let rows = Rows::of(buffer, dtype, 0, *count, vocab, vocab)?;
+                        let step = workspace.step(&rows)?;
+                        Ok(if whole { step } else { step.survey_only() })
+                    });
+                    let steps = steps.collect::<gumball_spec::Result<Vec<_>>>()?;
+                    let graph = gpu.capture(&steps)?;
+                    (0..3).try_for_each(|_| graph.replay())?;
+                    let mut times = Vec::new();
+                    for _ in 0..REPLAYS {
+                        times.push(gpu.elapsed_us(|| graph.replay())? / steps.len() as f32);
+                    }
+                    times.sort_by(f32::total_cmp);
+                    figures.push(format!("{:.2} ({:.2})", times[REPLAYS / 2], times[REPLAYS * 19 / 20]));
+                }
+                let floor = batch_bytes as f64 / CEILING_BYTES_PER_US;
+                let (survey, step) = (&figures[0], &figures[1]);
+                println!("{name:12} {:5} {count:5} {floor:8.2} {survey:>16} {step:>16}", dtype.name());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fills buffers with batches of rows, each beginning at another of the distinct ones.
+fn fill(
+    gpu: &Arc<Gpu>,
+    dtype: Dtype,
+    rows: &[Vec<f32>],
+    count: usize,
+    batches: usize,
+) -> Result<Vec<Buffer>, Box<dyn Error>> {
+    let machine: Arc<dyn Machine> = Arc::clone(gpu) as Arc<dyn Machine>;
+    let mut buffers = Vec::new();
+    for batch in 0..batches {
+        let chosen = (0..count).map(|row| &rows[(batch * 7 + row) % rows.len()]);
+        buffers.push(if dtype == Dtype::F32 {
+            Buffer::of(&machine, &chosen.flatten().copied().collect::<Vec<f32>>())?
+        } else {
+            let values = chosen.flatten().map(|z| bf16::from_f32(*z));
+            Buffer::of(&machine, &values.collect::<Vec<bf16>>())?
+        });
+    }
+    Ok(buffers)
+}

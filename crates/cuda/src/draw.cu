@@ -1,0 +1,189 @@
+// draw.cu: the exponential race, run only where it can be won (section 3, D1, D2), and the end of a step.
+//
+// Computes   the first token of a row, its cut, the token that wins, its status; moves the request on
+// Never      reads a tile that cannot hold the winner; never draws an arrival of a token that cannot win
+// Twins      oracle spec/src/draw.rs | CPU cpu/src/draw.rs | why docs/stages/draw.md
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections of [rows]
+// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Traffic    16 bytes per tile; of the logits only the tiles whose bound reaches the best score
+// Requires   the survey of the same step before it on the stream
+//
+//     best = the best score of the tokens that lead their tiles        scored by the survey
+//     open = the tiles with y(maximum) - log2(first arrival) >= best   every score in a tile is at most that
+//     of their other tokens, those with y - log2(first arrival) >= best are scored
+//
+// log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack.
+
+#include "arrival.cuh"
+#include "filter.cu"
+#include "row.cuh"
+#include "warp.cuh"
+
+#define DRAW_THREADS 512
+#define MOST_TILES 4096
+
+// A score with its token: larger scores are larger, and of equal ones the smaller id is. -0.0 equals +0.0.
+DEVICE u64 leader_of(float score, u32 id) { return key_of(score + 0.0f, id); }
+
+// Whether a bound reaches a leader's score; at equality its token may have the smaller id.
+DEVICE bool reaches(float bound, u64 leader) { return ordered_bits(bound + 0.0f) >= (u32)(leader >> 32); }
+
+// The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach the leader.
+template <class T>
+DEVICE u64 best_of_tile(const Row<T>& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
+                        float z_first, float s, u64 leader) {
+    float z[PER_LANE];
+    u32 lane = lane_id(), top = record.places & 255;
+    row.load(tile, lane, z);
+    First first = first_arrival(stream, tile);
+    u64 best = 0;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        u32 place = row.place(tile, lane, j), id = tile * TILE + place;
+        float logit = clean(z[j]), y = (logit - z_first) * s;
+        bool runs = place != top && cut.contains(key_of(logit, id)) && reaches(y - record.log_first, leader);
+        if (runs) {
+            float score = y - log2_of_normal(token_arrival(stream, first, tile, place));
+            u64 own = leader_of(score, id);
+            best = own > best ? own : best;
+        }
+    }
+    return warp_max(best);
+}
+
+// The kept token that wins the race, in every thread.
+template <class T>
+DEVICE u32 race(const Step& step, u32 row_index, const Stream& stream, const Cut& cut, float z_first, float s) {
+    __shared__ u64 scratch[32];
+    __shared__ u64 shared_leader;
+    __shared__ u32 open_count;
+    __shared__ unsigned short open[MOST_TILES];
+
+    const Record* records = step.records + (u64)row_index * step.tiles;
+    u64 leader = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        Record record = records[tile];
+        u32 id = tile * TILE + (record.places & 255);
+        if (cut.contains(key_of(record.maximum, id))) {
+            u64 own = leader_of((record.maximum - z_first) * s - record.log_top, id);
+            leader = own > leader ? own : leader;
+        }
+    }
+    if (threadIdx.x == 0) {
+        open_count = 0;
+    }
+    // Its barrier also makes the count zero before any thread adds to it.
+    leader = block_max(leader, scratch);
+    if (threadIdx.x == 0) {
+        shared_leader = leader;
+    }
+    float low = key_logit(cut.last);
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        Record record = records[tile];
+        // Where filters dropped the first tokens, no kept token has y above 0.
+        float y = fminf((record.maximum - z_first) * s, 0.0f);
+        if (record.maximum >= low && reaches(y - record.log_first, leader)) {
+            open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
+        }
+    }
+    // Without it warps would miss tiles that others have not listed yet, and read no leader.
+    __syncthreads();
+
+    Row<T> row(step, row_index);
+    u32 count = open_count;
+    for (u32 i = warp_id(); i < count; i += warps()) {
+        u32 tile = open[i];
+        Record record = records[tile];
+        // Other warps raise the leader meanwhile; an older one is only a lower bound.
+        leader = __shfl_sync(ALL_LANES, lane_id() == 0 ? atomicMax(&shared_leader, 0ull) : 0ull, 0);
+        if (reaches(fminf((record.maximum - z_first) * s, 0.0f) - record.log_first, leader)) {
+            u64 best = best_of_tile(row, stream, cut, record, tile, z_first, s, leader);
+            if (lane_id() == 0) {
+                atomicMax(&shared_leader, best);
+            }
+        }
+    }
+    // Without it the leader read below could still be raised.
+    __syncthreads();
+    return key_id(shared_leader);
+}
+
+// The key of the row's first token, in every thread; 0 if it has none.
+DEVICE u64 first_key_of(const Step& step, u32 row_index) {
+    __shared__ u64 scratch[32];
+    const Record* records = step.records + (u64)row_index * step.tiles;
+    u64 first = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        Record record = records[tile];
+        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+        first = record.maximum > -INFINITE && key > first ? key : first;
+    }
+    return block_max(first, scratch);
+}
+
+// What a row came to.
+struct Chosen {
+    int token;
+    u32 status;
+    float temperature;
+    float mu;
+};
+
+DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
+    u32* out = step.outputs + row;
+    out[0] = (u32)chosen.token;
+    out[(u64)1 * step.rows] = chosen.status;
+    out[(u64)4 * step.rows] = float_bits(chosen.temperature);
+    out[(u64)5 * step.rows] = float_bits(chosen.mu);
+}
+
+template <class T>
+DEVICE void draw(const Step& step) {
+    u32 row = blockIdx.x;
+    int slot = step.slots[row];
+    if (slot < 0) {
+        if (threadIdx.x == 0) {
+            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
+        }
+        return;
+    }
+    const Params params = step.params[slot];
+    const State state = step.states[slot];
+    int forced = step.forced ? step.forced[row] : -1;
+
+    Chosen chosen{forced, 0, params.temperature, state.mu};
+    u64 first = first_key_of(step, row);
+    if (first == 0) {
+        chosen.status = STATUS_EMPTY;
+    } else {
+        chosen.temperature = params.effective_temperature;
+        if (forced >= 0) {
+            // A forced token was not drawn.
+        } else if (params.asks & ASKS_GREEDY) {
+            chosen.token = (int)key_id(first);
+        } else {
+            float z_first = key_logit(first);
+            Stream stream{params.seed, state.position, params.draw};
+            Cut cut = filter(params, z_first);
+            chosen.token = (int)race<T>(step, row, stream, cut, z_first, params.s);
+        }
+    }
+
+    if (threadIdx.x == 0) {
+        chosen.status |= step.odd[row];
+        step.odd[row] = 0;
+        if (chosen.token != NONE) {
+            step.states[slot].position = state.position + 1;
+        }
+        write(step, row, chosen);
+    }
+}
+
+#define DRAW(name, T)                       \
+    KERNEL(name, DRAW_THREADS, Step, step) { \
+        draw<T>(step);                      \
+    }
+
+DRAW(draw_f32, F32)
+DRAW(draw_bf16, Bf16)
+DRAW(draw_f16, F16)

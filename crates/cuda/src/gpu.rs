@@ -1,0 +1,208 @@
+//! A GPU: its context, its stream, and the kernels compiled for it.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaStream, DriverError, result,
+    sys::{self, CUdevice_attribute_enum as Attribute},
+};
+use cudarc::nvrtc::Ptx;
+
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::machine::{Kernel, Machine};
+use crate::nvrtc::{Arch, Nvrtc};
+use crate::program::PROGRAMS;
+
+/// The oldest driver interface the wrappers call, as the driver counts: 12.0.
+const OLDEST_DRIVER: i32 = 12_000;
+
+/// A device with a stream on which kernels run in turn.
+pub struct Gpu {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    functions: Arc<[CudaFunction]>,
+    arch: Arch,
+    multiprocessors: u32,
+    name: String,
+}
+
+fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::call(call, error)
+}
+
+impl Gpu {
+    /// Opens a device in its primary context, which a host program's CUDA libraries share, and compiles the
+    /// kernels for it or finds them in the cache.
+    ///
+    /// # Errors
+    /// - [`Error::Missing`] if there is no driver or no NVRTC.
+    /// - [`Error::TooOld`] if one of them is older than 12.0, or NVRTC older than the device.
+    /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
+    pub fn new(ordinal: usize, cache: &Cache) -> Result<Self> {
+        check_driver()?;
+        let device = |error: DriverError| Error::Device { ordinal, reason: error.to_string() };
+        let context = CudaContext::new(ordinal).map_err(device)?;
+        let (major, minor) = context.compute_capability().map_err(device)?;
+        let arch = Arch { major, minor };
+        if arch < Arch::OLDEST {
+            let reason = format!("it is {arch}, but the kernels need {} or newer", Arch::OLDEST);
+            return Err(Error::Device { ordinal, reason });
+        }
+        let name = context.name().map_err(device)?;
+        let count = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(device)?;
+
+        let nvrtc = Nvrtc::load()?;
+        let mut functions = Vec::new();
+        for program in PROGRAMS {
+            let cubin = nvrtc.cubin(program, arch, cache)?;
+            let module = context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
+            for kernel in program.kernels {
+                functions.push(module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?);
+            }
+        }
+        Ok(Self {
+            stream: context.new_stream().map_err(failed("cuStreamCreate"))?,
+            functions: functions.into(),
+            multiprocessors: u32::try_from(count).unwrap_or(1),
+            arch,
+            name,
+            context,
+        })
+    }
+
+    /// Returns the architecture.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Returns the context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Returns the stream on which everything is enqueued.
+    #[must_use]
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Returns the same device and kernels on another stream of its primary context: torch's current one, say.
+    #[must_use]
+    pub fn on_stream(&self, stream: Arc<CudaStream>) -> Self {
+        Self {
+            context: Arc::clone(&self.context),
+            stream,
+            functions: Arc::clone(&self.functions),
+            arch: self.arch,
+            multiprocessors: self.multiprocessors,
+            name: self.name.clone(),
+        }
+    }
+
+    /// Returns a kernel's registers a thread and bytes of local memory a thread, as compiled.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
+        let function = &self.functions[kernel.0];
+        let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
+        Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
+    }
+
+    fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
+    }
+}
+
+/// Checks that there is a driver, and that it is new enough to be called.
+fn check_driver() -> Result<()> {
+    // SAFETY: this loads the driver's library and runs its initialisers, which ask nothing of us.
+    if !unsafe { sys::is_culib_present() } {
+        let remedy = "install NVIDIA's driver (libcuda)".to_owned();
+        return Err(Error::Missing { library: "the CUDA driver", remedy });
+    }
+    let mut version = 0;
+    // SAFETY: the library is present, as was just seen, and the pointer is to a live integer.
+    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    status.result().map_err(failed("cuDriverGetVersion"))?;
+    if version < OLDEST_DRIVER {
+        let words = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
+        let needed = format!("one for CUDA {} or newer", words(OLDEST_DRIVER));
+        return Err(Error::TooOld { library: "the CUDA driver", found: words(version), needed });
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("name", &self.name).field("arch", &self.arch).finish_non_exhaustive()
+    }
+}
+
+impl Machine for Gpu {
+    fn name(&self) -> String {
+        format!("{} ({})", self.name, self.arch)
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    fn take(&self, bytes: usize) -> Result<u64> {
+        self.bind()?;
+        // SAFETY: the context is current, and nobody reads the memory before it is filled.
+        let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
+        // SAFETY: the memory was just taken and has as many bytes; the stream is alive.
+        let filled = unsafe { result::memset_d8_async(address, 0, bytes, self.stream.cu_stream()) };
+        filled.map_err(failed("cuMemsetD8Async"))?;
+        Ok(address)
+    }
+
+    unsafe fn give_back(&self, address: u64, _bytes: usize) {
+        // A failure leaks the memory; the driver reports what caused it at the next call that can fail.
+        let _ = self.bind();
+        // SAFETY: the caller says that it came from `take` and is used no more; the call waits for the device.
+        let _ = unsafe { result::free_sync(address) };
+    }
+
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
+        // done, which the synchronisation below waits for.
+        let copied = unsafe { result::memcpy_htod_async(address, bytes, self.stream.cu_stream()) };
+        copied.map_err(failed("cuMemcpyHtoDAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
+        // done, which the synchronisation below waits for.
+        let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
+        copied.map_err(failed("cuMemcpyDtoHAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
+        self.bind()?;
+        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+        // SAFETY: the function is of a module that lives as long as this device, and takes one argument, which the
+        // call copies; that it is of the kernel's type, and all it points to, the caller vouches for.
+        let launched = unsafe {
+            result::launch_kernel(
+                self.functions[kernel.0].cu_function(),
+                (blocks, 1, 1),
+                (threads, 1, 1),
+                0,
+                self.stream.cu_stream(),
+                &mut arguments,
+            )
+        };
+        launched.map_err(failed("cuLaunchKernel"))
+    }
+}

@@ -1,0 +1,53 @@
+//! The stages as CUDA kernels, compiled for the device found.
+//!
+//! Kernels are CUDA C++ beside the Rust that launches them. NVRTC compiles them for the device found, headers
+//! passed in memory, and a disk cache keeps the result. Libraries are loaded at run time, so one binary also
+//! runs where there is no CUDA: there, [`Gpu::new`] says what is missing.
+//!
+//! A [`Machine`] is where kernels run: a [`Gpu`], or under the feature `emulator` the host. On it, a
+//! [`Step`] takes rows from logits to tokens: the survey reads each row once, the draw does the rest. It
+//! allocates nothing, waits for nothing, and can be captured in a graph. What comes out equals the oracle of
+//! `gumball-spec` bit for bit. An option that has no kernel yet is refused where parameters are [prepared](Prepared),
+//! never ignored.
+
+mod abi;
+mod cache;
+mod error;
+mod machine;
+mod nvrtc;
+mod program;
+
+mod gpu;
+mod graph;
+
+#[cfg(feature = "emulator")]
+mod emulator;
+
+mod prepared;
+mod step;
+
+mod edit;
+mod survey;
+
+mod filter;
+
+mod draw;
+
+mod logprobs;
+
+pub mod numbers;
+
+#[cfg(feature = "emulator")]
+pub use abi::layout;
+pub use abi::{Params, Record, Slot, State};
+pub use cache::Cache;
+#[cfg(feature = "emulator")]
+pub use emulator::Emulator;
+pub use error::{Error, Result};
+pub use gpu::Gpu;
+pub use graph::Graph;
+pub use machine::{Buffer, Kernel, Machine};
+pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use prepared::Prepared;
+pub use program::{PROGRAMS, Program};
+pub use step::{Dtype, Outputs, Rows, Step, Workspace};

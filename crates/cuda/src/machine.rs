@@ -1,0 +1,165 @@
+//! Machines: where kernels run. Memory, copies and launches, behind one interface.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::error::Result;
+use crate::program::PROGRAMS;
+
+/// A kernel, by its place among all kernels of all programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub(crate) usize);
+
+impl Kernel {
+    /// Returns the kernel of a name.
+    ///
+    /// # Panics
+    /// If there is none: names are ours.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let place = Self::all().position(|known| known == name);
+        Self(place.unwrap_or_else(|| panic!("no kernel {name}")))
+    }
+
+    /// Returns the names of all kernels, in their places.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        PROGRAMS.iter().flat_map(|program| program.kernels.iter().copied())
+    }
+}
+
+/// A place with memory of its own where kernels run in the order they are enqueued.
+pub trait Machine: fmt::Debug + Send + Sync {
+    /// Returns its name.
+    fn name(&self) -> String;
+
+    /// Returns how many blocks can run side by side, roughly: the tuning goes by it.
+    fn multiprocessors(&self) -> u32;
+
+    /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
+    fn threads_per_row(&self) -> u32 {
+        512
+    }
+
+    /// Takes memory, filled with zeros; the address is a multiple of 256.
+    ///
+    /// # Errors
+    /// What the machine says, if there is not enough.
+    fn take(&self, bytes: usize) -> Result<u64>;
+
+    /// Gives memory back, once everything enqueued before is done.
+    ///
+    /// # Safety
+    /// `address` came from [`Machine::take`] of this machine, and nobody uses the memory any more.
+    unsafe fn give_back(&self, address: u64, bytes: usize);
+
+    /// Copies into the machine's memory, after what was enqueued before; done on return.
+    ///
+    /// # Errors
+    /// What the machine says.
+    ///
+    /// # Safety
+    /// `address..address + bytes.len()` lies in memory taken from this machine.
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Copies out of the machine's memory, after what was enqueued before; done on return.
+    ///
+    /// # Errors
+    /// What the machine says, and failures of what was enqueued before.
+    ///
+    /// # Safety
+    /// `address..address + bytes.len()` lies in memory taken from this machine.
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Enqueues a kernel: `blocks` blocks of `threads` threads, and the bytes of its one argument.
+    ///
+    /// # Errors
+    /// What the machine says.
+    ///
+    /// # Safety
+    /// The grid is the kernel's, the argument of its type, and everything it points to is as the kernel's header
+    /// requires, and stays so until the kernel is done.
+    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()>;
+}
+
+/// Memory of a machine.
+#[derive(Debug)]
+pub struct Buffer {
+    machine: Arc<dyn Machine>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Takes `bytes` bytes, filled with zeros.
+    ///
+    /// # Errors
+    /// Those of [`Machine::take`].
+    pub fn zeroed(machine: &Arc<dyn Machine>, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(1);
+        Ok(Self { address: machine.take(bytes)?, machine: Arc::clone(machine), bytes })
+    }
+
+    /// Takes memory for some values and copies them there.
+    ///
+    /// # Errors
+    /// Those of [`Machine::take`] and [`Machine::write`].
+    pub fn of<T: Pod>(machine: &Arc<dyn Machine>, values: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(machine, size_of_val(values))?;
+        buffer.write(0, values)?;
+        Ok(buffer)
+    }
+
+    /// Returns the address.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn check(&self, start: usize, bytes: usize) {
+        let inside = start.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside, "{bytes} bytes from {start} of a buffer of {}", self.bytes);
+    }
+
+    /// Copies values to a place in bytes.
+    ///
+    /// # Errors
+    /// Those of [`Machine::write`].
+    ///
+    /// # Panics
+    /// If they do not fit there.
+    pub fn write<T: Pod>(&mut self, start: usize, values: &[T]) -> Result<()> {
+        let bytes = bytemuck::cast_slice(values);
+        self.check(start, bytes.len());
+        // SAFETY: `check` saw that the place lies inside this buffer, which is memory of its machine.
+        unsafe { self.machine.write(self.address + start as u64, bytes) }
+    }
+
+    /// Copies values from a place in bytes.
+    ///
+    /// # Errors
+    /// Those of [`Machine::read`].
+    ///
+    /// # Panics
+    /// If they do not lie inside.
+    pub fn read<T: Pod>(&self, start: usize, values: &mut [T]) -> Result<()> {
+        let bytes = bytemuck::cast_slice_mut(values);
+        self.check(start, bytes.len());
+        // SAFETY: `check` saw that the place lies inside this buffer, which is memory of its machine.
+        unsafe { self.machine.read(self.address + start as u64, bytes) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from `take` of this machine, and the buffer, its only owner, ends here.
+        unsafe { self.machine.give_back(self.address, self.bytes) }
+    }
+}

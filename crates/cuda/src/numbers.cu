@@ -1,0 +1,50 @@
+// numbers.cu: the numbers of num.cuh for many inputs, so that they can be held to the definition.
+//
+// Computes   for each input one of the numbers, as bits
+// Twins      src/numbers.rs, which has the definitions in the same order
+// Shapes     out [count]
+// Grid       x = 256 inputs
+// Requires   nothing; inputs outside a number's domain give anything
+
+#include "num.cuh"
+
+struct Sweep {
+    u64 from;
+    u64 step;
+    u64 count;
+    u64 which;
+    u64* out;
+};
+
+DEVICE u64 number(u64 which, u64 input) {
+    u32 word = (u32)input;
+    float x = bits_float(word);
+    switch (which) {
+    case 0: return float_bits(log2_rule(x));
+    case 1: return float_bits(exp2_rule(x));
+    case 2: return float_bits(exp_of_u32(word));
+    case 3: return float_bits(exp_of_u64(input));
+    case 4: return ordered_bits(x);
+    case 5: return float_bits(from_ordered_bits(word));
+    case 6: return float_bits(clean(x));
+    case 7: return float_bits(half_to_float((unsigned short)word));
+    case 8: return tile_mass(x, (input >> 32) * 15 + 1);
+    case 9: {
+        Words words = philox(input, word, word ^ 5, word >> 7, ~word);
+        return (((u64)words.w[0] << 32) | words.w[1]) ^ (((u64)words.w[2] << 32) | words.w[3]) * 3;
+    }
+    case 10: return key_of(x, word >> 12);
+    case 11: return weight(x);
+    default: {
+        Log2Parts parts = log2_parts(x);
+        return ((u64)(u32)parts.e << 32) | float_bits(parts.f);
+    }
+    }
+}
+
+KERNEL(numbers, 256, Sweep, sweep) {
+    u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (i < sweep.count) {
+        sweep.out[i] = number(sweep.which, sweep.from + i * sweep.step);
+    }
+}

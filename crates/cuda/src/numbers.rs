@@ -1,0 +1,154 @@
+//! The device's numbers beside their definitions, to be held equal bit for bit on any machine.
+
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
+use gumball_spec::num;
+use gumball_spec::row::clean;
+use gumball_spec::survey::Factor;
+use half::f16;
+
+use crate::error::Result;
+use crate::machine::{Buffer, Kernel, Machine};
+use crate::program::Program;
+
+/// The kernel.
+pub(crate) const PROGRAM: Program =
+    Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
+
+/// What the definition gives for an input, as bits; `None` outside its domain.
+pub type Definition = fn(u64) -> Option<u64>;
+
+/// Each number with its definition, in the order of `numbers.cu`. Inputs are words of 64 bits, the low 32 of which
+/// are a float where a number takes one.
+pub const NUMBERS: [(&str, Definition); 13] = [
+    ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
+    ("exp2", |i| (float(i) <= 0.0).then(|| bits(num::exp2(float(i))))),
+    ("exp_of_u32", |i| Some(bits(num::exp_of_u32(i as u32)))),
+    ("exp_of_u64", |i| Some(bits(num::exp_of_u64(i)))),
+    ("ordered_bits", |i| Some(u64::from(num::ordered_bits(float(i))))),
+    ("from_ordered_bits", |i| Some(bits(num::from_ordered_bits(i as u32)))),
+    ("clean", |i| Some(bits(clean(float(i))))),
+    ("half", |i| {
+        let half = f16::from_bits(i as u16);
+        (!half.is_nan()).then(|| bits(half.to_f32()))
+    }),
+    ("tile_mass", |i| {
+        let factor = float(i);
+        let ok = factor == 0.0 || (f32::MIN_POSITIVE..=1.0).contains(&factor);
+        ok.then(|| Factor::new(factor).mass((i >> 32) * 15 + 1))
+    }),
+    ("philox", |i| {
+        let word = i as u32;
+        let words = num::philox4x32_10(i, [word, word ^ 5, word >> 7, !word]).map(u64::from);
+        Some((words[0] << 32 | words[1]) ^ (words[2] << 32 | words[3]).wrapping_mul(3))
+    }),
+    ("key", |i| Some(num::key(float(i), i as u32 >> 12))),
+    ("weight", |i| (float(i) <= 0.0).then(|| (num::exp2(float(i)) * 268_435_456.0).round_ties_even() as u64)),
+    ("log2_parts", |i| {
+        let parts = |(e, f): (i32, f32)| u64::from(e as u32) << 32 | bits(f);
+        is_positive(float(i)).then(|| parts(num::log2_parts(float(i))))
+    }),
+];
+
+fn bits(x: f32) -> u64 {
+    u64::from(x.to_bits())
+}
+
+fn float(input: u64) -> f32 {
+    f32::from_bits(input as u32)
+}
+
+fn is_positive(x: f32) -> bool {
+    x > 0.0 && x.is_finite()
+}
+
+/// The argument of the kernel, as `numbers.cu` lays it out.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Sweep {
+    from: u64,
+    step: u64,
+    count: u64,
+    which: u64,
+    out: u64,
+}
+
+/// Inputs that follow each other in steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs {
+    /// The first.
+    pub from: u64,
+    /// How far they are apart, modulo 2^64.
+    pub step: u64,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Inputs computed at a time.
+const CHUNK: usize = 1 << 22;
+const THREADS: u32 = 256;
+
+/// Holds a number on a machine to its definition. Returns on how many inputs it was held, or what differs.
+///
+/// # Errors
+/// Those of the machine.
+///
+/// # Panics
+/// If there is no such number.
+pub fn hold(
+    machine: &Arc<dyn Machine>,
+    which: usize,
+    inputs: Inputs,
+) -> Result<std::result::Result<usize, String>> {
+    let (name, definition) = NUMBERS[which];
+    let kernel = Kernel::named("numbers");
+    let chunk = CHUNK.min(inputs.count);
+    let buffer = Buffer::zeroed(machine, chunk * size_of::<u64>())?;
+    let mut got = vec![0u64; chunk];
+    let mut held = 0;
+    for start in (0..inputs.count).step_by(CHUNK) {
+        let count = chunk.min(inputs.count - start);
+        let from = inputs.from.wrapping_add(inputs.step.wrapping_mul(start as u64));
+        let sweep = Sweep {
+            from,
+            step: inputs.step,
+            count: count as u64,
+            which: which as u64,
+            out: buffer.address(),
+        };
+        let blocks = (count as u32).div_ceil(THREADS);
+        // SAFETY: the kernel writes `count` words to `out`, for which there is room, and takes a `Sweep`.
+        unsafe { machine.launch(kernel, blocks, THREADS, bytemuck::bytes_of(&sweep)) }?;
+        buffer.read(0, &mut got[..count])?;
+        match compare(definition, from, inputs.step, &got[..count]) {
+            Ok(inside) => held += inside,
+            Err(difference) => return Ok(Err(format!("{name} {difference}"))),
+        }
+    }
+    Ok(Ok(held))
+}
+
+/// Compares what was got with the definition, over threads.
+fn compare(definition: Definition, from: u64, step: u64, got: &[u64]) -> std::result::Result<usize, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = got.len().div_ceil(threads).max(1);
+    let work = |(part, got): (usize, &[u64])| {
+        let mut held = 0;
+        for (i, got) in got.iter().enumerate() {
+            let input = from.wrapping_add(step.wrapping_mul((part * share + i) as u64));
+            if let Some(want) = definition(input) {
+                if *got != want {
+                    return Err(format!("of {input:#x} is {got:#x}, not {want:#x}"));
+                }
+                held += 1;
+            }
+        }
+        Ok(held)
+    };
+    std::thread::scope(|scope| {
+        let parts: Vec<_> =
+            got.chunks(share).enumerate().map(|part| scope.spawn(move || work(part))).collect();
+        parts.into_iter().map(|part| part.join().expect("a comparison does not panic")).sum()
+    })
+}

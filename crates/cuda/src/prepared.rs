@@ -1,0 +1,67 @@
+//! Requests made ready for kernels: validated, turned into the numbers that kernels read, and refused if they ask
+//! for what no kernel does yet.
+
+use gumball_spec::survey::scale;
+use gumball_spec::{Error, Result, SamplingParams};
+
+use crate::abi::{Params, asks};
+use crate::{draw, edit, filter, logprobs};
+
+/// Parameters that were validated for a vocabulary, as kernels read them.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    params: Params,
+    vocab: usize,
+}
+
+impl Prepared {
+    /// Validates parameters for a vocabulary of `vocab` ids.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    /// - [`Error::Unavailable`] for an option that has no kernel yet.
+    pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
+        params.validate(vocab)?;
+        edit::check(params)?;
+        filter::check(params, vocab)?;
+        logprobs::check(params)?;
+        let greedy = SamplingParams::is_greedy(params.temperature);
+        let t = if greedy { 0.0 } else { params.temperature };
+        let s = if greedy { 0.0 } else { scale(t) };
+        let mut prepared = Params {
+            temperature: params.temperature,
+            effective_temperature: t,
+            s,
+            filter_s: if params.temperature_last { scale(1.0) } else { s },
+            asks: if greedy { asks::GREEDY } else { 0 },
+            ..Params::default()
+        };
+        if !greedy {
+            filter::prepare(params, vocab, &mut prepared);
+        }
+        Ok(Self { params: prepared, vocab })
+    }
+
+    /// Returns the parameters for a seed and a draw index.
+    #[must_use]
+    pub fn seeded(&self, seed: u64, draw: u32) -> Params {
+        draw::seeded(self.params, seed, draw)
+    }
+
+    /// Returns the vocabulary they were validated for.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+}
+
+/// Refuses an option that is set but has no kernel yet.
+pub(crate) fn refuse(option: &'static str, set: bool) -> Result<()> {
+    if !set {
+        return Ok(());
+    }
+    Err(Error::Unavailable {
+        resource: "CUDA kernel",
+        reason: format!("{option} is not there on this backend yet; run the request on the CPU"),
+    })
+}

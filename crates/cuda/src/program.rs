@@ -1,0 +1,43 @@
+//! The programs that are compiled: a stage's kernels with the headers they include, all in memory.
+
+/// A source file with the name it is included by.
+pub type Source = (&'static str, &'static str);
+
+/// A program of kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name, that of its file.
+    pub name: &'static str,
+    /// Its source.
+    pub source: &'static str,
+    /// The kernels in it.
+    pub kernels: &'static [&'static str],
+}
+
+/// What programs include.
+pub const HEADERS: &[Source] = &[
+    ("place.cuh", include_str!("../device/place.cuh")),
+    ("num.cuh", include_str!("../device/num.cuh")),
+    ("step.cuh", include_str!("../device/step.cuh")),
+    ("warp.cuh", include_str!("../device/warp.cuh")),
+    ("row.cuh", include_str!("../device/row.cuh")),
+    ("arrival.cuh", include_str!("../device/arrival.cuh")),
+    ("filter.cu", include_str!("filter.cu")),
+];
+
+/// All programs.
+pub const PROGRAMS: &[Program] = &[crate::survey::PROGRAM, crate::draw::PROGRAM, crate::numbers::PROGRAM];
+
+impl Program {
+    /// Returns everything the compiled program depends on, besides the compiler and its options.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n{}", self.name, self.source);
+        for (name, source) in HEADERS {
+            text.push_str(name);
+            text.push('\n');
+            text.push_str(source);
+        }
+        text
+    }
+}

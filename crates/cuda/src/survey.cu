@@ -1,0 +1,115 @@
+// survey.cu: read each row once; learn what every later stage asks of it.
+//
+// Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of
+//            all arrive in the race; which odd values the row holds
+// Never      reads a row twice; never writes logits; never reads beyond the vocabulary
+// Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
+// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles]; odd [rows]
+// Grid       x = (row, block of warps); a warp takes TILES tiles, 4 warps a block; no dynamic shared memory
+// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out
+// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read
+
+#include "arrival.cuh"
+#include "row.cuh"
+#include "warp.cuh"
+
+#define SURVEY_THREADS 128
+
+// Which odd values a tile holds, as status bits.
+DEVICE u32 odd_values(const float (&z)[PER_LANE]) {
+    u32 bits = 0;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        bits |= z[j] != z[j] ? STATUS_NAN : z[j] > LARGEST ? STATUS_INF : 0;
+    }
+    return __reduce_or_sync(ALL_LANES, bits);
+}
+
+template <class T, u32 TILES>
+DEVICE void survey(const Step& step) {
+    u32 row = blockIdx.x / step.blocks_per_row;
+    u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
+    u32 first_tile = group * TILES, lane = lane_id();
+    int slot = step.slots[row];
+    if (slot < 0 || first_tile >= step.tiles) {
+        return;
+    }
+
+    Row<T> logits(step, row);
+    float z[TILES][PER_LANE];
+#pragma unroll
+    for (u32 i = 0; i < TILES; i++) {
+        if (first_tile + i < step.tiles) {
+            logits.load(first_tile + i, lane, z[i]);
+        }
+    }
+
+    // While the loads fly: lane i draws the first arrival of the i-th tile.
+    const Params& params = step.params[slot];
+    bool races = !(params.asks & ASKS_GREEDY);
+    Stream stream{params.seed, step.states[slot].position, params.draw};
+    u32 own_tile = first_tile + (lane < TILES ? lane : 0);
+    First first{1.0f, 0};
+    Record record{-INFINITE, 0.0f, 0.0f, 0};
+    if (races) {
+        first = first_arrival(stream, own_tile);
+        record.log_first = log2_of_normal(first.e);
+    }
+
+    u32 odd = 0;
+#pragma unroll
+    for (u32 i = 0; i < TILES; i++) {
+        if (first_tile + i >= step.tiles) {
+            break;
+        }
+        float m = -INFINITE;
+        bool ordinary = true;
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            m = larger(m, z[i][j]);
+            ordinary = ordinary && z[i][j] <= LARGEST;
+        }
+        if (__any_sync(ALL_LANES, !ordinary)) {
+            odd |= odd_values(z[i]);
+        }
+        m = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(clean(m))));
+        u32 place = TILE;
+#pragma unroll
+        for (u32 j = PER_LANE; j-- > 0;) {
+            // +inf counts as the largest float, so it has the maximum too; places rise with j.
+            place = z[i][j] >= m ? logits.place(first_tile + i, lane, j) : place;
+        }
+        place = __reduce_min_sync(ALL_LANES, place);
+        if (lane == i) {
+            record.maximum = m;
+            // In a tile of NaN no place has the maximum; none is asked for either.
+            record.places = place % TILE;
+        }
+    }
+    if (odd != 0 && lane == 0) {
+        atomicOr(&step.odd[row], odd);
+    }
+
+    if (lane < TILES && own_tile < step.tiles) {
+        if (races) {
+            record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places));
+        }
+        record.places |= first.place << 8;
+        step.records[(u64)row * step.tiles + own_tile] = record;
+    }
+}
+
+#define SURVEY(name, T, TILES)                      \
+    KERNEL(name, SURVEY_THREADS, Step, step) {      \
+        survey<T, TILES>(step);                     \
+    }
+
+SURVEY(survey_f32_1, F32, 1)
+SURVEY(survey_f32_2, F32, 2)
+SURVEY(survey_f32_4, F32, 4)
+SURVEY(survey_bf16_1, Bf16, 1)
+SURVEY(survey_bf16_2, Bf16, 2)
+SURVEY(survey_bf16_4, Bf16, 4)
+SURVEY(survey_f16_1, F16, 1)
+SURVEY(survey_f16_2, F16, 2)
+SURVEY(survey_f16_4, F16, 4)

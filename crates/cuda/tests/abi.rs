@@ -1,0 +1,12 @@
+//! Host and kernels lay out alike what crosses between them.
+#![cfg(feature = "emulator")]
+
+use gumball_cuda::{Cache, Emulator, layout};
+
+#[test]
+fn host_and_kernels_lay_out_alike() {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => assert_eq!(emulator.layout(), layout()),
+        Err(error) => println!("skipped: {error}"),
+    }
+}

@@ -1,0 +1,48 @@
+//! The device's numbers against the definition, bit for bit, as the host builds them from the same header.
+//!
+//! The GPU's own build of them is held by the conformance program (`conformance numbers`). The long test walks
+//! every 32-bit input: `cargo test --release -p gumball-cuda --features emulator --test numbers -- --ignored`
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
+use gumball_cuda::{Cache, Emulator, Machine};
+use gumball_spec::num::{SWITCH_32, SWITCH_64};
+
+/// Holds all numbers on inputs, of which at least one in `domain` must lie in the domain of each.
+fn hold_all(inputs: Inputs, domain: usize) {
+    let machine: Arc<dyn Machine> = match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Arc::new(emulator),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    for (which, (name, _)) in NUMBERS.iter().enumerate() {
+        let held = hold(&machine, which, inputs)
+            .expect("the host runs kernels")
+            .unwrap_or_else(|text| panic!("{text}"));
+        assert!(held >= inputs.count / domain, "{name} was held on {held} inputs only");
+    }
+}
+
+#[test]
+fn numbers_equal_the_definition_on_a_strided_sweep() {
+    hold_all(Inputs { from: 0, step: 4099, count: 1 << 20 }, 16);
+}
+
+#[test]
+fn numbers_equal_the_definition_on_words_of_64_bits() {
+    hold_all(Inputs { from: 0x0123_4567_89AB_CDEF, step: 0x9E37_79B9_7F4A_7C15, count: 1 << 20 }, 16);
+}
+
+#[test]
+fn numbers_equal_the_definition_at_the_switches() {
+    for place in [0, SWITCH_64, u64::MAX, u64::from(SWITCH_32), 0xC2FC_0000, 0x7F80_0000, 0x0080_0000] {
+        hold_all(Inputs { from: place.wrapping_sub(500), step: 1, count: 1000 }, usize::MAX);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn numbers_equal_the_definition_on_every_word() {
+    hold_all(Inputs { from: 0, step: 1, count: 1 << 32 }, 16);
+}
