@@ -48,18 +48,31 @@ pub struct Total {
 impl Mass {
     /// Fixes the given set: a cut of a view whose tile maxima are known.
     ///
-    /// `prefix` says that the cut starts with the row's first token, so that the row's maxima are its own.
-    pub fn give(&mut self, level: Proven, view: &View<'_>, maxima: &[f32], cut: Cut, prefix: bool, s: f32) {
+    /// `first` is the logit of its first token; `prefix` says that this is the row's, so that the row's maxima
+    /// are the set's own.
+    #[expect(clippy::too_many_arguments, reason = "it is what a given set is made of")]
+    pub fn give(
+        &mut self,
+        level: Proven,
+        view: &View<'_>,
+        maxima: &[f32],
+        cut: Cut,
+        first: f32,
+        prefix: bool,
+        s: f32,
+    ) {
         self.s = s;
+        self.first = first;
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
-        if prefix {
+        if prefix && cut == Cut::ALL {
+            // All maxima are the set's.
+        } else if prefix {
             let low = cut.low();
             self.maxima.iter_mut().filter(|m| **m < low).for_each(|m| *m = f32::NEG_INFINITY);
         } else {
             dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
         }
-        self.first = self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.factors.clear();
         self.factors.resize(maxima.len().next_multiple_of(WIDTH), 0.0);
         dispatch(level, Factors { mass: self });
@@ -101,9 +114,10 @@ impl Mass {
     /// Returns bounds of the mass of the whole row, if that is the given set, in half the time.
     pub fn bounds(&self, level: Proven, view: &View<'_>) -> (u64, u64) {
         let rough = dispatch(level, Rough { view, mass: self }) * TWO_POW_43;
-        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest.
+        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
+        // positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
         let tiles = self.maxima.len() as f64 + 1.0;
-        let error = num::ROUGH_ERROR + 1e-5;
+        let error = num::ROUGH_ERROR + 1e-5 + tiles * 6e-8;
         (((rough * (1.0 - error) - tiles).max(0.0)) as u64, (rough * (1.0 + error) + tiles) as u64)
     }
 
@@ -289,7 +303,7 @@ impl Kernel for Rough<'_> {
         let Mass { maxima, factors, s, .. } = self.mass;
         let s = l.splat(*s);
         let mut scratch = EMPTY_TILE;
-        let mut total = 0.0;
+        let mut total = l.splat(0.0);
         for (tile, (maximum, factor)) in maxima.iter().zip(factors).enumerate() {
             if *maximum == f32::NEG_INFINITY {
                 continue;
@@ -301,8 +315,8 @@ impl Kernel for Rough<'_> {
                 let weight = num::rough_exp2(l, l.mul(l.sub(l.load(chunk), m), s));
                 sums[i % 2] = l.add(sums[i % 2], weight);
             }
-            total += f64::from(l.reduce_add(l.add(sums[0], sums[1]))) * f64::from(*factor);
+            total = l.fma(l.add(sums[0], sums[1]), l.splat(*factor), total);
         }
-        total
+        f64::from(l.reduce_add(total))
     }
 }

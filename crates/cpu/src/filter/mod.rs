@@ -53,7 +53,15 @@ pub struct Buffers {
 pub fn temperature(reader: &Reader<'_>, buffers: &mut Buffers, params: &SamplingParams) -> f32 {
     let t = match params.dynamic_temperature {
         Some(dynamic) if params.temperature != 0.0 => {
-            buffers.mass.give(reader.level, &reader.view, reader.maxima, Cut::ALL, true, scale(1.0));
+            buffers.mass.give(
+                reader.level,
+                &reader.view,
+                reader.maxima,
+                Cut::ALL,
+                reader.first,
+                true,
+                scale(1.0),
+            );
             let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, Cut::ALL);
             dynamic_temperature(dynamic, entropy, total.count)
         }
@@ -129,7 +137,15 @@ impl Given {
         match &self.listed {
             Some(range) => buffers.list.give(reader.level, range.clone(), s),
             None => {
-                buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+                buffers.mass.give(
+                    reader.level,
+                    &reader.view,
+                    reader.maxima,
+                    self.cut,
+                    self.first,
+                    self.prefix,
+                    s,
+                );
                 if self.cut == Cut::ALL {
                     return buffers.mass.weigh_all(reader.level, &reader.view);
                 }
@@ -146,7 +162,15 @@ impl Given {
                 (total, buffers.list.entropy(total, s))
             }
             None => {
-                buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+                buffers.mass.give(
+                    reader.level,
+                    &reader.view,
+                    reader.maxima,
+                    self.cut,
+                    self.first,
+                    self.prefix,
+                    s,
+                );
                 let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, self.cut);
                 (total.mass, entropy)
             }
@@ -164,7 +188,15 @@ impl Given {
         // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
         let whole = self.cut == Cut::ALL;
         if whole {
-            buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.prefix, s);
+            buffers.mass.give(
+                reader.level,
+                &reader.view,
+                reader.maxima,
+                self.cut,
+                self.first,
+                self.prefix,
+                s,
+            );
             let (least, most) = buffers.mass.bounds(reader.level, &reader.view);
             let targets = target_mass(p, least)..=target_mass(p, most);
             if let Some(kept) = self.small_nucleus(reader, buffers, targets) {
