@@ -23,18 +23,8 @@ use crate::cut::CutLanes;
 use crate::filter::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, Mask, WIDTH, dispatch};
 use crate::num;
+use crate::task::Stream;
 use crate::tiles::EMPTY_TILE;
-
-/// Which of the independent draws: what a Philox counter holds besides its index.
-#[derive(Clone, Copy, Debug)]
-pub struct Stream {
-    /// The seed.
-    pub seed: u64,
-    /// The position.
-    pub position: u32,
-    /// The draw index.
-    pub draw: u32,
-}
 
 /// A tile that may hold the winner.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,8 @@ use gumball_spec::edit::Hook;
 use gumball_spec::{Row, Status, TILE};
 
 use crate::lanes::Proven;
+use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
-use crate::workspace::Task;
 
 /// The edits of one row.
 #[derive(Debug, Default)]

@@ -18,10 +18,12 @@ mod mass;
 mod num;
 mod prepared;
 mod survey;
+mod task;
 mod tiles;
 mod workspace;
 
 pub use history::{Entry, History};
 pub use level::Level;
 pub use prepared::Prepared;
-pub use workspace::{Chosen, Task, Workspace};
+pub use task::Task;
+pub use workspace::{Chosen, Workspace};

@@ -3,11 +3,10 @@
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
-use gumball_spec::request::{check_forced, check_mu};
 use gumball_spec::survey::scale;
-use gumball_spec::{Error, LogprobMode, NONE, Result, Row, Status};
+use gumball_spec::{LogprobMode, NONE, Result, Row, Status};
 
-use crate::draw::{Stream, draw};
+use crate::draw::draw;
 use crate::edit::Edits;
 use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
@@ -15,44 +14,7 @@ use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs};
 use crate::survey::{Survey, survey};
 use crate::tiles::View;
-use crate::{History, Level, Prepared};
-
-/// What a row is drawn for: a request's state at that row.
-#[derive(Clone, Copy, Debug)]
-pub struct Task<'a> {
-    /// The parameters.
-    pub prepared: &'a Prepared,
-    /// Prompt and output so far.
-    pub history: &'a History,
-    /// The seed in use.
-    pub seed: u64,
-    /// The number of tokens before the drawn one, modulo 2^32.
-    pub position: u32,
-    /// The index of the sample, for several draws from one row.
-    pub draw: u32,
-    /// Mirostat's limit, in bits; a number below +inf.
-    pub mu: f32,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
-    pub mask: Option<&'a [u32]>,
-    /// The token to emit whatever is drawn.
-    pub forced: Option<u32>,
-}
-
-impl Task<'_> {
-    fn stream(&self) -> Stream {
-        Stream { seed: self.seed, position: self.position, draw: self.draw }
-    }
-
-    /// Checks what comes with the row.
-    fn validate(&self, row: Row<'_>) -> Result<()> {
-        let vocab = self.prepared.vocab();
-        if row.vocab() != vocab {
-            return Err(Error::length("logits", row.vocab(), format!("{vocab} ids")));
-        }
-        check_forced(self.forced, vocab)?;
-        check_mu(self.mu)
-    }
-}
+use crate::{Level, Task};
 
 /// What came out of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,8 +93,8 @@ impl Workspace {
     /// Chooses the next token of a row.
     ///
     /// # Errors
-    /// - [`Error::Length`] if the row is not as long as the vocabulary of the parameters.
-    /// - [`Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
+    /// - [`gumball_spec::Error::Length`] if the row is not as long as the vocabulary of the parameters.
+    /// - [`gumball_spec::Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         task.validate(row)?;
         let _env = FloatEnv::enter();

@@ -1,6 +1,6 @@
 //! Bans: ids that must not come next, found in the history (rule E4).
 
-use crate::workspace::Task;
+use crate::task::Task;
 
 /// Calls `ban` for every id that a list, a bad word, an n-gram or the minimum length bans; ids may repeat
 /// and may lie outside the vocabulary. Allowed ids are a mask and not handled here.

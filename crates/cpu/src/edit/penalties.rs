@@ -4,8 +4,8 @@ use gumball_spec::{Row, Scope};
 
 use crate::history::Entry;
 use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
+use crate::task::Task;
 use crate::tiles::Overlay;
-use crate::workspace::Task;
 
 /// Adds the penalised ids of a task to an empty overlay.
 pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, overlay: &mut Overlay) {

@@ -30,7 +30,7 @@ pub use list::List;
 use self::search::{Goal, Search};
 use crate::cut::Cut;
 use crate::mass::Mass;
-use crate::workspace::Task;
+use crate::task::Task;
 
 /// How many tokens a nucleus is first looked for among.
 const NUCLEUS: [usize; 2] = [16, 128];
