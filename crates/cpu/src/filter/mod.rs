@@ -53,15 +53,7 @@ pub struct Buffers {
 pub fn temperature(reader: &Reader<'_>, buffers: &mut Buffers, params: &SamplingParams) -> f32 {
     let t = match params.dynamic_temperature {
         Some(dynamic) if params.temperature != 0.0 => {
-            buffers.mass.give(
-                reader.level,
-                &reader.view,
-                reader.maxima,
-                Cut::ALL,
-                reader.first,
-                true,
-                scale(1.0),
-            );
+            Given::whole(reader).give(reader, buffers, scale(1.0));
             let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, Cut::ALL);
             dynamic_temperature(dynamic, entropy, total.count)
         }
@@ -132,20 +124,18 @@ fn apply(
 }
 
 impl Given {
+    /// Makes an unlisted set the given set of the mass, at a scale.
+    fn give(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) {
+        let Self { cut, first, prefix, .. } = *self;
+        buffers.mass.give(reader.level, &reader.view, reader.maxima, cut, first, prefix, s);
+    }
+
     /// Weighs the set; returns its mass.
     pub fn total(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) -> u64 {
         match &self.listed {
             Some(range) => buffers.list.give(reader.level, range.clone(), s),
             None => {
-                buffers.mass.give(
-                    reader.level,
-                    &reader.view,
-                    reader.maxima,
-                    self.cut,
-                    self.first,
-                    self.prefix,
-                    s,
-                );
+                self.give(reader, buffers, s);
                 if self.cut == Cut::ALL {
                     return buffers.mass.weigh_all(reader.level, &reader.view);
                 }
@@ -162,15 +152,7 @@ impl Given {
                 (total, buffers.list.entropy(total, s))
             }
             None => {
-                buffers.mass.give(
-                    reader.level,
-                    &reader.view,
-                    reader.maxima,
-                    self.cut,
-                    self.first,
-                    self.prefix,
-                    s,
-                );
+                self.give(reader, buffers, s);
                 let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, self.cut);
                 (total.mass, entropy)
             }
@@ -188,15 +170,7 @@ impl Given {
         // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
         let whole = self.cut == Cut::ALL;
         if whole {
-            buffers.mass.give(
-                reader.level,
-                &reader.view,
-                reader.maxima,
-                self.cut,
-                self.first,
-                self.prefix,
-                s,
-            );
+            self.give(reader, buffers, s);
             let (least, most) = buffers.mass.bounds(reader.level, &reader.view);
             let targets = target_mass(p, least)..=target_mass(p, most);
             if let Some(kept) = self.small_nucleus(reader, buffers, targets) {

@@ -27,7 +27,7 @@ impl Given {
             return given.take(reader, buffers, k);
         }
         // Only the counts matter here, at whatever scale.
-        buffers.mass.give(reader.level, &reader.view, reader.maxima, self.cut, self.first, self.prefix, 1.0);
+        self.give(reader, buffers, 1.0);
         let total = buffers.mass.weigh(reader.level, &reader.view, self.cut);
         if total.count <= k {
             return self.clone();
