@@ -6,12 +6,11 @@
 use gumball_spec::logprobs::{Logprobs, TokenLogprob, logprob};
 use gumball_spec::num::{key, key_id, key_logit};
 use gumball_spec::survey::scale;
-use gumball_spec::{LogprobsParams, NONE, TILE};
+use gumball_spec::{LogprobsParams, NONE};
 
-use crate::cut::{Cut, CutLanes};
-use crate::filter::{Buffers, Given, Reader};
-use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
-use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
+use crate::cut::Cut;
+use crate::filter::{Buffers, Given, Reader, for_members};
+use crate::lanes::{Kernel, Lanes, dispatch};
 
 /// The members of a mode at its temperature.
 #[derive(Debug)]
@@ -114,15 +113,9 @@ impl Kernel for Count<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> u32 {
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
         let mut count = 0;
-        let mut scratch = EMPTY_TILE;
-        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
-            let logits = self.reader.view.tile(l, tile, &mut scratch);
-            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
-                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
-                count += cut.members(l, l.load(chunk), id).count_ones();
-            }
+        for_members!(l, self.reader, self.cut, |z, members| {
+            count += members.count_ones();
         });
         count
     }

@@ -65,13 +65,11 @@ impl Mass {
         self.first = first;
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
-        if prefix && cut == Cut::ALL {
-            // All maxima are the set's.
-        } else if prefix {
+        if !prefix {
+            dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
+        } else if cut != Cut::ALL {
             let low = cut.low();
             self.maxima.iter_mut().filter(|m| **m < low).for_each(|m| *m = f32::NEG_INFINITY);
-        } else {
-            dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
         }
         self.factors.clear();
         self.factors.resize(maxima.len().next_multiple_of(WIDTH), 0.0);
@@ -111,7 +109,14 @@ impl Mass {
         self.total().mass
     }
 
-    /// Returns bounds of the mass of the whole row, if that is the given set, in half the time.
+    /// Weighs as [`Mass::weigh`] does, and sums what the entropy needs.
+    pub fn weigh_with_entropy(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> (Total, f32) {
+        dispatch(level, Weigh::<INSIDE, true> { view, cut, mass: self });
+        let total = self.total();
+        (total, self.entropy(total.mass))
+    }
+
+    /// Returns bounds of the mass of the whole row, if that is the given set, in less time than it takes to weigh.
     pub fn bounds(&self, level: Proven, view: &View<'_>) -> (u64, u64) {
         let rough = dispatch(level, Rough { view, mass: self }) * TWO_POW_43;
         // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
@@ -119,13 +124,6 @@ impl Mass {
         let tiles = self.maxima.len() as f64 + 1.0;
         let error = num::ROUGH_ERROR + 1e-5 + tiles * 6e-8;
         (((rough * (1.0 - error) - tiles).max(0.0)) as u64, (rough * (1.0 + error) + tiles) as u64)
-    }
-
-    /// Does the same, and sums what the entropy needs.
-    pub fn weigh_with_entropy(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> (Total, f32) {
-        dispatch(level, Weigh::<INSIDE, true> { view, cut, mass: self });
-        let total = self.total();
-        (total, self.entropy(total.mass))
     }
 
     /// Returns what the part weighed last comes to.

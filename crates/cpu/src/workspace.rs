@@ -106,7 +106,7 @@ impl Workspace {
         let mut view = self.edits.view(row);
         let Survey { first, odd } = survey(self.level, &view, &mut self.maxima);
         view.odd = odd;
-        let mut status = self.edits.status(row, odd);
+        let status = self.edits.status(row, odd);
         let reader =
             Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
 
@@ -115,8 +115,7 @@ impl Workspace {
             Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
         let mut kept = None;
         if first == f32::NEG_INFINITY {
-            status.insert(Status::EMPTY);
-            chosen.status = status;
+            chosen.status.insert(Status::EMPTY);
         } else {
             chosen.temperature = temperature(&reader, &mut self.filter, params);
             if chosen.temperature == 0.0 {

@@ -267,6 +267,24 @@ pub fn least_logit(first: f32, passes: impl Fn(f32) -> bool) -> f32 {
     from_ordered_bits(high)
 }
 
+/// Visits the tiles that a cut reaches, sixteen logits at a time, with the mask of those inside it.
+macro_rules! for_members {
+    ($l:expr, $reader:expr, $cut:expr, |$z:ident, $members:ident| $body:block) => {{
+        let cut = $crate::cut::CutLanes::new($l, $cut);
+        let mut scratch = $crate::tiles::EMPTY_TILE;
+        $crate::tiles::for_tiles_reaching!($l, $reader.maxima, $cut.low(), |tile| {
+            let logits = $reader.view.tile($l, tile, &mut scratch);
+            for (i, chunk) in logits.as_chunks::<{ $crate::lanes::WIDTH }>().0.iter().enumerate() {
+                let start = (tile * gumball_spec::TILE + i * $crate::lanes::WIDTH) as u32;
+                let $z = $l.load(chunk);
+                let $members = cut.members($l, $z, $l.add_u($l.iota(), $l.splat_u(start)));
+                $body
+            }
+        });
+    }};
+}
+pub(crate) use for_members;
+
 /// The least logit of a cut; +inf if it has no token.
 struct Least<'a> {
     reader: &'a Reader<'a>,
@@ -278,17 +296,9 @@ impl Kernel for Least<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> f32 {
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
-        let none = l.splat(f32::NEG_INFINITY);
-        let (zero, mut negated) = (l.splat(0.0), none);
-        let mut scratch = EMPTY_TILE;
-        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
-            let logits = self.reader.view.tile(l, tile, &mut scratch);
-            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
-                let z = l.load(chunk);
-                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
-                negated = l.max(l.select(cut.members(l, z, id), l.sub(zero, z), none), negated);
-            }
+        let (zero, mut negated) = (l.splat(0.0), l.splat(f32::NEG_INFINITY));
+        for_members!(l, self.reader, self.cut, |z, members| {
+            negated = l.max_where(members, l.sub(zero, z), negated);
         });
         -l.reduce_max(negated) + 0.0
     }
@@ -308,17 +318,9 @@ impl Kernel for Largest<'_> {
         if self.cut.is_empty() {
             return f32::NEG_INFINITY;
         }
-        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
-        let lowest = l.splat(f32::NEG_INFINITY);
-        let mut max = lowest;
-        let mut scratch = EMPTY_TILE;
-        for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
-            let logits = self.reader.view.tile(l, tile, &mut scratch);
-            for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
-                let z = l.load(chunk);
-                let id = l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32));
-                max = l.max(l.select(cut.members(l, z, id), z, lowest), max);
-            }
+        let mut max = l.splat(f32::NEG_INFINITY);
+        for_members!(l, self.reader, self.cut, |z, members| {
+            max = l.max_where(members, z, max);
         });
         l.reduce_max(max) + 0.0
     }

@@ -24,6 +24,7 @@ use gumball_spec::num::{Tag, log2, philox4x32_10};
 use gumball_spec::survey::{log_mass, scale};
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
+pub(crate) use given::for_members;
 pub use given::{Given, Reader};
 pub use list::List;
 
