@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{Buffer, Dtype, Gpu, Machine, Rows, State};
-use gumball_spec::{NONE, Row, SamplingParams};
+use gumball_cuda::{Assignment, Buffer, Dtype, Gpu, Machine, Room, Rows, Start};
+use gumball_spec::{NONE, Row, SamplingParams, Widths};
 use half::{bf16, f16};
 
 use crate::rows;
@@ -109,14 +109,17 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: Option<&Gpu>, shape: Shape) -> R
     let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
     let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
-        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), vocab, slots, rows)?;
+        let room = Room { vocab, slots, rows, widths: Widths::default(), kept: false };
+        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
             let prepared = gumball_cuda::Prepared::new(&params(row), vocab)?;
-            let state = State { position: row as u32, mu: 0.0 };
-            workspace.admit(slot_of(row), &prepared, row as u64 * 77, (row % 3) as u32, state)?;
+            let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
+            let start = Start { seed, draw, position, ..Start::default() };
+            workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
-        workspace.assign(&list(&slot_of), &list(&forced_of))?;
+        let (slots, forced) = (list(&slot_of), list(&forced_of));
+        workspace.assign(&Assignment { slots: &slots, forced: &forced, ..Assignment::default() })?;
         let rows_of = Rows::of(&buffer, dtype, 0, rows, vocab, stride)?;
         let step = [workspace.step(&rows_of)?];
         let graph = graphs.map(|gpu| gpu.capture(&step)).transpose()?;
@@ -137,7 +140,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: Option<&Gpu>, shape: Shape) -> R
     for row in 0..rows {
         let mut position = row as u32;
         for (step, outputs) in outputs.iter().enumerate() {
-            let seen = (outputs.tokens[row], outputs.statuses[row], outputs.temperatures[row]);
+            let seen = (outputs.token(row), outputs.status(row), outputs.temperature(row));
             let wanted = if slot_of(row) < 0 {
                 (NONE, gumball_spec::Status(0), 0.0)
             } else {

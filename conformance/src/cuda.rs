@@ -5,12 +5,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gumball_cuda::{Buffer, Cache, Dtype, Emulator, Gpu, Machine, Prepared, Rows, State, Step, Workspace};
-use gumball_spec::{Error, NONE, Result, Row};
+use gumball_cuda::{
+    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Step,
+    Workspace,
+};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{Error, NONE, Result, Row, Widths};
 
 use crate::backend::{Backend, Oracle};
 use crate::case::Case;
-use crate::observed::Observed;
+use crate::observed::{Observed, differences};
 
 /// The slots of a pool, and those the rows of a case have: the case, padding, and the case again.
 const SLOTS: usize = 7;
@@ -22,7 +26,7 @@ pub struct Cuda {
     machine: Arc<dyn Machine>,
     /// The machine, if steps go through a graph.
     graphs: Option<Arc<Gpu>>,
-    workspaces: Mutex<HashMap<usize, Workspace>>,
+    workspaces: Mutex<HashMap<(usize, Widths), Workspace>>,
     lacking: AtomicUsize,
 }
 
@@ -71,56 +75,59 @@ impl Cuda {
     fn run(&self, case: &Case) -> Result<Observed> {
         let prepared = Prepared::new(&case.params, case.vocab())?;
         case.request().validate(case.vocab())?;
-        let lacks = |what: &str| Error::Unavailable {
-            resource: "CUDA kernel",
-            reason: format!("{what} is not there yet"),
-        };
+        let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
         if case.mask.is_some() {
-            return Err(lacks("the bitmask"));
+            return lacks("masks are not there yet");
         }
         if case.hook.is_some() {
-            return Err(lacks("a hook"));
+            return lacks("a hook runs on the host");
         }
 
+        let widths = case.params.logprobs.as_ref().map_or_else(Widths::default, |logprobs| Widths {
+            top_n: logprobs.top_n as usize,
+            ids: logprobs.ids.len(),
+        });
         let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match workspaces.entry(case.vocab()) {
+        let workspace = match workspaces.entry((case.vocab(), widths)) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(Workspace::new(Arc::clone(&self.machine), case.vocab(), SLOTS, ROWS.len())?)
+                let room = Room { vocab: case.vocab(), slots: SLOTS, rows: ROWS.len(), widths, kept: false };
+                entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
             }
         };
-        let state = State { position: case.position, mu: case.mu };
+        let start = Start {
+            seed: case.seed,
+            draw: case.draw,
+            position: case.position,
+            mu: case.mu,
+            prompt: &case.prompt,
+            output: &case.output,
+            room: 1,
+        };
         let slots = ROWS.into_iter().filter(|slot| *slot >= 0);
-        slots.clone().try_for_each(|slot| workspace.admit(slot, &prepared, case.seed, case.draw, state))?;
-        let forced = case.forced.map_or(NONE, |id| id as i32);
-        workspace.assign(&ROWS, &[forced; ROWS.len()])?;
+        slots.clone().try_for_each(|slot| workspace.admit(slot, &prepared, &start))?;
+        let forced = [case.forced.map_or(NONE, |id| id as i32); ROWS.len()];
+        let masks = [case.mask.as_deref(); ROWS.len()];
+        let masks = if case.mask.is_some() { &masks[..] } else { &[] };
+        workspace.assign(&Assignment { slots: &ROWS, forced: &forced, lines: &[], masks })?;
 
         let (buffer, dtype, start, stride) = self.rows(case)?;
         let rows = Rows::of(&buffer, dtype, start, ROWS.len(), case.vocab(), stride)?;
         self.enqueue(workspace.step(&rows)?)?;
         let outputs = workspace.outputs(ROWS.len())?;
 
-        let (none, both) = (outputs.tokens[1], [outputs.tokens[0], outputs.tokens[2]]);
-        assert!(none == NONE && outputs.statuses[1].0 == 0, "padding yields {none}\n{case:?}");
-        assert_eq!(both[0], both[1], "one case, two slots\n{case:?}");
-        assert_eq!(outputs.statuses[0], outputs.statuses[2], "one case, two slots\n{case:?}");
-        let moved = u32::from(both[0] != NONE);
+        let none = (outputs.token(1), outputs.status(1).0);
+        assert_eq!(none, (NONE, 0), "padding yields nothing\n{case:?}");
+        let moved = u32::from(outputs.token(0) != NONE);
         for slot in slots {
-            let position = workspace.state(slot)?.position;
-            assert_eq!(
-                position,
-                case.position.wrapping_add(moved),
-                "the position moves with a token\n{case:?}"
-            );
+            let position = workspace.position(slot)?;
+            let wanted = case.position.wrapping_add(moved);
+            assert_eq!(position, wanted, "the position moves with a token\n{case:?}");
         }
-        Ok(Observed {
-            token: outputs.tokens[0],
-            status: outputs.statuses[0],
-            temperature: outputs.temperatures[0],
-            mu: outputs.mus[0],
-            kept: None,
-            logprobs: None,
-        })
+        let [one, other] = [0, 2].map(|row| observed(case, &outputs, row));
+        let differences = differences(&one, &other);
+        assert!(differences.is_empty(), "one case, two slots:\n{differences}{case:?}");
+        Ok(one)
     }
 
     fn enqueue(&self, step: Step<'_>) -> Result<()> {
@@ -153,6 +160,45 @@ impl Cuda {
             }
         };
         Ok((buffer, dtype, start, stride))
+    }
+}
+
+/// Reads a row of the outputs.
+fn observed(case: &Case, outputs: &Outputs, row: usize) -> Observed {
+    let layout = outputs.layout();
+    let word = |section: std::ops::Range<usize>, place: usize| outputs.words()[section][place];
+    let entry =
+        |id: i32, logprob: u32, rank: u32| TokenLogprob { id, logprob: f32::from_bits(logprob), rank };
+    let logprobs = case.params.logprobs.as_ref().map(|asked| Logprobs {
+        token: entry(outputs.token(row), word(layout.logprobs(), row), word(layout.ranks(), row)),
+        top: (0..asked.top_n as usize)
+            .map(|place| {
+                let at = row * asked.top_n as usize + place;
+                let id = word(layout.top_ids(), at) as i32;
+                let rank = if id == NONE { 0 } else { place as u32 + 1 };
+                entry(id, word(layout.top_logprobs(), at), rank)
+            })
+            .collect(),
+        ids: (0..asked.ids.len())
+            .map(|place| {
+                let at = row * asked.ids.len() + place;
+                entry(asked.ids[place] as i32, word(layout.id_logprobs(), at), word(layout.id_ranks(), at))
+            })
+            .collect(),
+    });
+    // The device says which ids it kept; their order is that of the definition.
+    let kept = outputs.kept(row, case.vocab()).map(|mut ids| {
+        let edited = gumball_spec::edit::edit(case.logits.row(), &case.request(), None);
+        ids.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(edited.z[*id as usize], *id)));
+        ids
+    });
+    Observed {
+        token: outputs.token(row),
+        status: outputs.status(row),
+        temperature: outputs.temperature(row),
+        mu: outputs.mu(row),
+        kept,
+        logprobs,
     }
 }
 

@@ -38,7 +38,7 @@ struct Row {
     bool wide;
 
     DEVICE_MEMBER Row(const Step& step, u32 row)
-        : logits((const Element*)step.logits + row * step.stride), vocab(step.vocab),
+        : logits((const Element*)step.logits + (step.lines ? step.lines[row] : row) * step.stride), vocab(step.vocab),
           wide(((u64)logits & 15) == 0) {}
 
     // The logit of an id, cleaned.

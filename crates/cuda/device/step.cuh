@@ -10,39 +10,154 @@
 #define TILE 256
 #define PER_LANE 8
 
+// Words of a bitmask per tile.
+#define MASK_WORDS (TILE / 32)
+
 // The token of a row that has none.
 #define NONE (-1)
 
 enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 
+// What a request asks for, in Params::asks.
+enum Asks : u32 {
+    ASKS_GREEDY = 1 << 0,
+    // Filters act on the unfiltered row each, and what they keep is intersected (F9).
+    ASKS_JOINT = 1 << 1,
+    ASKS_DYNAMIC_TEMPERATURE = 1 << 2,
+    ASKS_MIROSTAT = 1 << 3,
+    // The filters see the row at temperature 1 (F8).
+    ASKS_TEMPERATURE_LAST = 1 << 4,
+    // The request has edits of ids: Request::entries is there.
+    ASKS_EDITS = 1 << 5,
+    // Ids may be banned for good: Request::allowed is there.
+    ASKS_ALLOWED = 1 << 6,
+    // Some edits depend on the history's end and are found anew in each step: DRY and the bans of E4.
+    ASKS_SEARCH = 1 << 7,
+    ASKS_LOGPROBS = 1 << 8,
+};
+
+// Filters, as they stand in Params::chain.
+enum Filter : u32 {
+    FILTER_TOP_N_SIGMA = 1,
+    FILTER_TOP_K = 2,
+    FILTER_TYPICAL_P = 3,
+    FILTER_TOP_P = 4,
+    FILTER_MIN_P = 5,
+    FILTER_EPSILON = 6,
+    FILTER_ETA = 7,
+    FILTER_XTC = 8,
+};
+
+enum Scope : u32 { SCOPE_NONE = 0, SCOPE_PROMPT = 1, SCOPE_OUTPUT = 2, SCOPE_BOTH = 3 };
+
+enum LogprobMode : u32 { MODE_RAW = 0, MODE_EDITED = 1, MODE_TEMPERED = 2, MODE_PROCESSED = 3 };
+
 // What a request asks for; prepared on the host, so that it is read and not computed here.
 struct alignas(16) Params {
     u64 seed;
+    // XTC acts if a word is below (F4).
+    u64 xtc_probability;
     u32 draw;
     // Bits of ASKS_*.
     u32 asks;
+    // The filters that are on, in the order they act, four bits each from the lowest; 0 ends.
+    u32 chain;
     // As given; 0 in a row that is greedy.
     float temperature;
     float effective_temperature;
     // log2(e) / T of the draw and of the filters (N6, F8).
     float s;
     float filter_s;
-    // L(min_p), where it is on (F2).
-    float min_p_threshold;
-    u32 reserved[3];
+
+    u32 top_k;
+    // P of F1.
+    u32 top_p;
+    u32 typical_p;
+    float top_n_sigma;
+    // L of each (F2).
+    float min_p;
+    float epsilon;
+    float eta;
+    float xtc_threshold;
+
+    float dynamic_min;
+    float dynamic_max;
+    float dynamic_exponent;
+    float mirostat_tau;
+    float mirostat_eta;
+
+    float repetition_penalty;
+    float frequency_penalty;
+    float presence_penalty;
+    // Of the repetition penalty and of the other two; SCOPE_NONE where a penalty is off.
+    u32 repetition_scope;
+    u32 penalty_scope;
+    float dry_multiplier;
+    float dry_base;
+    u32 dry_allowed_length;
+    u32 no_repeat_ngram;
+    u32 min_tokens;
+
+    u32 logprob_mode;
+    u32 top_n;
+    u32 reserved[4];
 };
 
-enum Asks : u32 { ASKS_GREEDY = 1, ASKS_MIN_P = 2 };
+// What is known of an id that a request's edits may touch: an entry of a table with open addressing, by id.
+struct alignas(16) Entry {
+    // The id plus 1; 0 where there is no entry.
+    u32 id_plus_1;
+    // How often the id stands in the prompt and in the output.
+    u32 prompt;
+    u32 output;
+    float bias;
+    // The length of the repeat that the id would continue (E3), if dry_step is the state's step.
+    u32 dry_step;
+    u32 dry_length;
+    // The id is banned (E4), if this is the state's step.
+    u32 ban_step;
+    u32 reserved;
+};
 
-// Where a request stands; the draw moves it on.
-struct alignas(8) State {
+// Lists of a request, each in memory of its own.
+struct alignas(16) Request {
+    // Prompt, then output; room for `room` ids.
+    u32* history;
+    // `entries_mask + 1` entries, a power of two, at most half of them in use.
+    Entry* entries;
+    // A bit for each id that has an entry, over whole tiles.
+    u32* touched;
+    // A bit for each id that is not banned for good, over whole tiles.
+    const u32* allowed;
+    const u32* stop_ids;
+    const u32* breakers;
+    // The bad words, one after the other, and where each ends.
+    const u32* bad_words;
+    const u32* bad_word_ends;
+    const u32* logprob_ids;
+    u32 room;
+    u32 entries_mask;
+    u32 stop_count;
+    u32 breaker_count;
+    u32 bad_word_count;
+    u32 logprob_id_count;
+};
+
+// Where a request stands; a step moves it on.
+struct alignas(16) State {
     u32 position;
     float mu;
+    // How many ids the history has, and how many of them are prompt.
+    u32 length;
+    u32 prompt_length;
+    // How many steps the request has seen, from 1 in the first: what Entry's stamps are held to.
+    u32 step;
+    u32 reserved[3];
 };
 
 // What the survey learns of a tile.
 struct alignas(16) Record {
-    // Of the cleaned logits; -inf in a tile of nothing.
+    // Of the edited logits; -inf in a tile of nothing.
     float maximum;
     // log2 of the tile's first arrival.
     float log_first;
@@ -52,26 +167,50 @@ struct alignas(16) Record {
     u32 places;
 };
 
+// Bits of Step::flags.
+enum StepFlags : u32 {
+    // Requests stay where they are; the forced tokens are scored.
+    STEP_SCORES = 1,
+};
+
 // One step of a batch.
 struct Step {
-    // [rows] rows of vocab elements, `stride` elements apart.
+    // Lines of vocab elements, `stride` elements apart.
     const void* logits;
     u64 stride;
     u32 rows;
     u32 vocab;
     u32 tiles;
     u32 blocks_per_row;
+    u32 flags;
+    // Words in a row of the mask; further ids are forbidden.
+    u32 mask_words;
+    u64 mask_stride;
+    // [rows]: the line each row reads; null: line i for row i.
+    const u32* lines;
     // [rows]; -1 is padding.
     const int* slots;
-    // [rows], -1 where nothing is forced; may be null.
+    // [rows], -1 where nothing is forced.
     const int* forced;
+    // [rows] rows of mask_words words, mask_stride words apart; null where there is no grammar.
+    const u32* masks;
+    // [rows]; 0 where a row has no mask; null: all have.
+    const u32* masked;
     // By slot.
     const Params* params;
+    const Request* requests;
     State* states;
     // [rows, tiles]
     Record* records;
     // [rows]; 0 before and after a step.
     u32* odd;
-    // Sections of [rows] words: tokens, statuses, logprobs, ranks, temperatures, mus.
+    // [rows, scratch_words]: for what does not fit on chip.
+    u64* scratch;
+    u64 scratch_words;
+    // Sections as Layout has them.
     u32* outputs;
+    u32 top_n_width;
+    u32 ids_width;
+    // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
+    u32* kept;
 };

@@ -3,7 +3,7 @@
 
 #include "survey.cu"
 
-#include "draw.cu"
+#include "step.cu"
 
 #include "numbers.cu"
 
@@ -17,16 +17,38 @@ extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, u
 // Sizes and offsets of what crosses between host and kernels, as src/abi.rs has them.
 extern "C" u64 gumball_layout(u64* out, u64 room) {
     const u64 layout[] = {
-        sizeof(Params), offsetof(Params, seed), offsetof(Params, draw), offsetof(Params, asks),
-        offsetof(Params, temperature), offsetof(Params, effective_temperature), offsetof(Params, s),
-        offsetof(Params, filter_s), offsetof(Params, min_p_threshold),
-        sizeof(State), offsetof(State, position), offsetof(State, mu),
-        sizeof(Record), offsetof(Record, maximum), offsetof(Record, log_first), offsetof(Record, log_top),
-        offsetof(Record, places),
-        sizeof(Step), offsetof(Step, logits), offsetof(Step, stride), offsetof(Step, rows), offsetof(Step, vocab),
-        offsetof(Step, tiles), offsetof(Step, blocks_per_row), offsetof(Step, slots), offsetof(Step, forced),
-        offsetof(Step, params), offsetof(Step, states), offsetof(Step, records), offsetof(Step, odd),
-        offsetof(Step, outputs),
+                sizeof(Params), offsetof(Params, seed), offsetof(Params, xtc_probability), offsetof(Params,
+        draw), offsetof(Params, asks), offsetof(Params, chain), offsetof(Params, temperature),
+        offsetof(Params, effective_temperature), offsetof(Params, s), offsetof(Params, filter_s),
+        offsetof(Params, top_k), offsetof(Params, top_p), offsetof(Params, typical_p), offsetof(Params,
+        top_n_sigma), offsetof(Params, min_p), offsetof(Params, epsilon), offsetof(Params, eta),
+        offsetof(Params, xtc_threshold), offsetof(Params, dynamic_min), offsetof(Params, dynamic_max),
+        offsetof(Params, dynamic_exponent), offsetof(Params, mirostat_tau), offsetof(Params, mirostat_eta),
+        offsetof(Params, repetition_penalty), offsetof(Params, frequency_penalty), offsetof(Params,
+        presence_penalty), offsetof(Params, repetition_scope), offsetof(Params, penalty_scope),
+        offsetof(Params, dry_multiplier), offsetof(Params, dry_base), offsetof(Params, dry_allowed_length),
+        offsetof(Params, no_repeat_ngram), offsetof(Params, min_tokens), offsetof(Params, logprob_mode),
+        offsetof(Params, top_n), offsetof(Params, reserved),
+                sizeof(Entry), offsetof(Entry, id_plus_1), offsetof(Entry, prompt), offsetof(Entry, output),
+        offsetof(Entry, bias), offsetof(Entry, dry_step), offsetof(Entry, dry_length), offsetof(Entry,
+        ban_step), offsetof(Entry, reserved),
+                sizeof(Request), offsetof(Request, history), offsetof(Request, entries), offsetof(Request,
+        touched), offsetof(Request, allowed), offsetof(Request, stop_ids), offsetof(Request, breakers),
+        offsetof(Request, bad_words), offsetof(Request, bad_word_ends), offsetof(Request, logprob_ids),
+        offsetof(Request, room), offsetof(Request, entries_mask), offsetof(Request, stop_count),
+        offsetof(Request, breaker_count), offsetof(Request, bad_word_count), offsetof(Request,
+        logprob_id_count),
+                sizeof(State), offsetof(State, position), offsetof(State, mu), offsetof(State, length),
+        offsetof(State, prompt_length), offsetof(State, step), offsetof(State, reserved),
+                sizeof(Record), offsetof(Record, maximum), offsetof(Record, log_first), offsetof(Record,
+        log_top), offsetof(Record, places),
+                sizeof(Step), offsetof(Step, logits), offsetof(Step, stride), offsetof(Step, rows),
+        offsetof(Step, vocab), offsetof(Step, tiles), offsetof(Step, blocks_per_row), offsetof(Step, flags),
+        offsetof(Step, mask_words), offsetof(Step, mask_stride), offsetof(Step, lines), offsetof(Step, slots),
+        offsetof(Step, forced), offsetof(Step, masks), offsetof(Step, masked), offsetof(Step, params),
+        offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, odd),
+        offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
+        top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);
     for (u64 i = 0; i < count && i < room; i++) {

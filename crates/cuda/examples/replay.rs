@@ -7,8 +7,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Rows, State, Workspace};
-use gumball_spec::SamplingParams;
+use gumball_cuda::{
+    Assignment, Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Room, Rows, Start, Workspace,
+};
+use gumball_spec::{SamplingParams, Widths};
 use half::bf16;
 
 const REPLAYS: usize = 20;
@@ -66,13 +68,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             let buffers = fill(&gpu, dtype, &rows, *count, batches)?;
             for (name, params) in &requests {
                 let machine: Arc<dyn Machine> = Arc::clone(&gpu) as Arc<dyn Machine>;
-                let mut workspace = Workspace::new(machine, vocab, *count, *count)?;
+                let mut workspace = Workspace::new(machine, room(vocab, *count))?;
                 let prepared = Prepared::new(params, vocab)?;
                 let slots: Vec<i32> = (0..*count as i32).collect();
                 for slot in &slots {
-                    workspace.admit(*slot, &prepared, *slot as u64, 0, State { position: 9, mu: 0.0 })?;
+                    let start = Start { seed: *slot as u64, position: 9, ..Start::default() };
+                    workspace.admit(*slot, &prepared, &start)?;
                 }
-                workspace.assign(&slots, &vec![-1; *count])?;
+                workspace.assign(&Assignment { slots: &slots, ..Assignment::default() })?;
                 let mut figures = Vec::new();
                 for whole in [false, true] {
                     let steps = buffers.iter().map(|buffer| {
@@ -97,6 +100,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+fn room(vocab: usize, rows: usize) -> Room {
+    Room { vocab, slots: rows, rows, widths: Widths::default(), kept: false }
 }
 
 /// Fills buffers with batches of rows, each beginning at another of the distinct ones.

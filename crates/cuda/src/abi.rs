@@ -1,88 +1,172 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`.
+//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
 
-/// What a request asks for, prepared; see [`crate::Prepared`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C, align(16))]
-pub struct Params {
-    pub(crate) seed: u64,
-    pub(crate) draw: u32,
-    pub(crate) asks: u32,
-    pub(crate) temperature: f32,
-    pub(crate) effective_temperature: f32,
-    pub(crate) s: f32,
-    pub(crate) filter_s: f32,
-    pub(crate) min_p_threshold: f32,
-    pub(crate) reserved: [u32; 3],
-}
-
 /// Bits of [`Params::asks`].
+#[expect(dead_code, reason = "edits and logprobs come next")]
 pub(crate) mod asks {
-    pub const GREEDY: u32 = 1;
-    pub const MIN_P: u32 = 2;
+    pub const GREEDY: u32 = 1 << 0;
+    pub const JOINT: u32 = 1 << 1;
+    pub const DYNAMIC_TEMPERATURE: u32 = 1 << 2;
+    pub const MIROSTAT: u32 = 1 << 3;
+    pub const TEMPERATURE_LAST: u32 = 1 << 4;
+    pub const EDITS: u32 = 1 << 5;
+    pub const ALLOWED: u32 = 1 << 6;
+    pub const SEARCH: u32 = 1 << 7;
+    pub const LOGPROBS: u32 = 1 << 8;
 }
 
-/// Where a request stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C, align(8))]
-pub struct State {
-    /// The number of tokens before the next one, prompt and output, modulo 2^32.
-    pub position: u32,
-    /// Mirostat's limit, in bits.
-    pub mu: f32,
-}
-
-/// What the survey learns of a tile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-#[repr(C, align(16))]
-pub struct Record {
-    /// The largest logit, cleaned; -inf in a tile of nothing.
-    pub maximum: f32,
-    /// `log2` of the tile's first arrival.
-    pub log_first: f32,
-    /// `log2` of the arrival of the first token of the order.
-    pub log_top: f32,
-    /// The place of that token, in the low byte, and of the first arrival, in the next.
-    pub places: u32,
+/// Bits of [`Step::flags`].
+#[expect(dead_code, reason = "scoring comes next")]
+pub(crate) mod flags {
+    pub const SCORES: u32 = 1;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
 pub type Slot = i32;
 
-/// One step of a batch; addresses are the machine's.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub struct Step {
-    pub(crate) logits: u64,
-    pub(crate) stride: u64,
-    pub(crate) rows: u32,
-    pub(crate) vocab: u32,
-    pub(crate) tiles: u32,
-    pub(crate) blocks_per_row: u32,
-    pub(crate) slots: u64,
-    pub(crate) forced: u64,
-    pub(crate) params: u64,
-    pub(crate) states: u64,
-    pub(crate) records: u64,
-    pub(crate) odd: u64,
-    pub(crate) outputs: u64,
+/// Makes structs whose layout a test can hold to the kernels' own.
+macro_rules! crossing {
+    ($($(#[$attribute:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$attribute])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+            pub(crate) struct $name {
+                $(pub(crate) $field: $type,)*
+            }
+        )*
+
+        /// Returns sizes and offsets of what crosses between host and kernels, for a test to hold to the kernels' own.
+        #[cfg(feature = "emulator")]
+        #[must_use]
+        pub fn layout() -> Vec<u64> {
+            let layout = [$(size_of::<$name>(), $(std::mem::offset_of!($name, $field),)*)*];
+            layout.map(|value| value as u64).to_vec()
+        }
+    };
 }
 
-/// Returns sizes and offsets of what crosses between host and kernels, for a test to hold to the kernels' own.
-#[cfg(feature = "emulator")]
-#[must_use]
-pub fn layout() -> Vec<u64> {
-    macro_rules! layout {
-        ($($type:ident: $($field:ident)*;)*) => {
-            [$(size_of::<$type>(), $(std::mem::offset_of!($type, $field),)*)*]
-        };
+crossing! {
+    /// What a request asks for, prepared.
+    #[repr(C, align(16))]
+    struct Params {
+        seed: u64,
+        xtc_probability: u64,
+        draw: u32,
+        asks: u32,
+        chain: u32,
+        temperature: f32,
+        effective_temperature: f32,
+        s: f32,
+        filter_s: f32,
+        top_k: u32,
+        top_p: u32,
+        typical_p: u32,
+        top_n_sigma: f32,
+        min_p: f32,
+        epsilon: f32,
+        eta: f32,
+        xtc_threshold: f32,
+        dynamic_min: f32,
+        dynamic_max: f32,
+        dynamic_exponent: f32,
+        mirostat_tau: f32,
+        mirostat_eta: f32,
+        repetition_penalty: f32,
+        frequency_penalty: f32,
+        presence_penalty: f32,
+        repetition_scope: u32,
+        penalty_scope: u32,
+        dry_multiplier: f32,
+        dry_base: f32,
+        dry_allowed_length: u32,
+        no_repeat_ngram: u32,
+        min_tokens: u32,
+        logprob_mode: u32,
+        top_n: u32,
+        reserved: [u32; 4],
     }
-    let layout = layout! {
-        Params: seed draw asks temperature effective_temperature s filter_s min_p_threshold;
-        State: position mu;
-        Record: maximum log_first log_top places;
-        Step: logits stride rows vocab tiles blocks_per_row slots forced params states records odd outputs;
-    };
-    layout.map(|value| value as u64).to_vec()
+
+    /// What is known of an id that a request's edits may touch.
+    #[repr(C, align(16))]
+    struct Entry {
+        id_plus_1: u32,
+        prompt: u32,
+        output: u32,
+        bias: f32,
+        dry_step: u32,
+        dry_length: u32,
+        ban_step: u32,
+        reserved: u32,
+    }
+
+    /// Lists of a request; addresses are the machine's.
+    #[repr(C, align(16))]
+    struct Request {
+        history: u64,
+        entries: u64,
+        touched: u64,
+        allowed: u64,
+        stop_ids: u64,
+        breakers: u64,
+        bad_words: u64,
+        bad_word_ends: u64,
+        logprob_ids: u64,
+        room: u32,
+        entries_mask: u32,
+        stop_count: u32,
+        breaker_count: u32,
+        bad_word_count: u32,
+        logprob_id_count: u32,
+    }
+
+    /// Where a request stands.
+    #[repr(C, align(16))]
+    struct State {
+        position: u32,
+        mu: f32,
+        length: u32,
+        prompt_length: u32,
+        step: u32,
+        reserved: [u32; 3],
+    }
+
+    /// What the survey learns of a tile.
+    #[repr(C, align(16))]
+    struct Record {
+        maximum: f32,
+        log_first: f32,
+        log_top: f32,
+        places: u32,
+    }
+
+    /// One step of a batch; addresses are the machine's.
+    #[repr(C)]
+    struct Step {
+        logits: u64,
+        stride: u64,
+        rows: u32,
+        vocab: u32,
+        tiles: u32,
+        blocks_per_row: u32,
+        flags: u32,
+        mask_words: u32,
+        mask_stride: u64,
+        lines: u64,
+        slots: u64,
+        forced: u64,
+        masks: u64,
+        masked: u64,
+        params: u64,
+        requests: u64,
+        states: u64,
+        records: u64,
+        odd: u64,
+        scratch: u64,
+        scratch_words: u64,
+        outputs: u64,
+        top_n_width: u32,
+        ids_width: u32,
+        kept: u64,
+    }
 }

@@ -1,12 +1,10 @@
-// draw.cu: the exponential race, run only where it can be won (section 3, D1, D2), and the end of a step.
+// draw.cu: the exponential race, run only where it can be won (section 3, D1, D2); device functions of a block.
 //
-// Computes   the first token of a row, its cut, the token that wins, its status; moves the request on
+// Computes   the token of a cut that wins
 // Never      reads a tile that cannot hold the winner; never draws an arrival of a token that cannot win
 // Twins      oracle spec/src/draw.rs | CPU cpu/src/draw.rs | why docs/stages/draw.md
-// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections of [rows]
-// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Traffic    16 bytes per tile; of the logits only the tiles whose bound reaches the best score
-// Requires   the survey of the same step before it on the stream
+// Requires   the row's survey; whole warps, all threads of the block
 //
 //     best = the best score of the tokens that lead their tiles        scored by the survey
 //     open = the tiles with y(maximum) - log2(first arrival) >= best   every score in a tile is at most that
@@ -14,12 +12,13 @@
 //
 // log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack.
 
+#pragma once
+
 #include "arrival.cuh"
-#include "filter.cu"
-#include "row.cuh"
+#include "cut.cuh"
+#include "view.cuh"
 #include "warp.cuh"
 
-#define DRAW_THREADS 512
 #define MOST_TILES 4096
 
 // A score with its token: larger scores are larger, and of equal ones the smaller id is. -0.0 equals +0.0.
@@ -30,7 +29,7 @@ DEVICE bool reaches(float bound, u64 leader) { return ordered_bits(bound + 0.0f)
 
 // The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach the leader.
 template <class T>
-DEVICE u64 best_of_tile(const Row<T>& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
+DEVICE u64 best_of_tile(const View<T, true>& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
                         float z_first, float s, u64 leader) {
     float z[PER_LANE];
     u32 lane = lane_id(), top = record.places & 255;
@@ -40,7 +39,7 @@ DEVICE u64 best_of_tile(const Row<T>& row, const Stream& stream, const Cut& cut,
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         u32 place = row.place(tile, lane, j), id = tile * TILE + place;
-        float logit = clean(z[j]), y = (logit - z_first) * s;
+        float logit = z[j], y = (logit - z_first) * s;
         bool runs = place != top && cut.contains(key_of(logit, id)) && reaches(y - record.log_first, leader);
         if (runs) {
             float score = y - log2_of_normal(token_arrival(stream, first, tile, place));
@@ -53,7 +52,10 @@ DEVICE u64 best_of_tile(const Row<T>& row, const Stream& stream, const Cut& cut,
 
 // The kept token that wins the race, in every thread.
 template <class T>
-DEVICE u32 race(const Step& step, u32 row_index, const Stream& stream, const Cut& cut, float z_first, float s) {
+DEVICE u32 race(const Step& step, u32 row_index, const View<T, true>& row, const Stream& stream, const Given& kept,
+                float s) {
+    const Cut& cut = kept.cut;
+    float z_first = kept.first;
     __shared__ u64 scratch[32];
     __shared__ u64 shared_leader;
     __shared__ u32 open_count;
@@ -89,7 +91,6 @@ DEVICE u32 race(const Step& step, u32 row_index, const Stream& stream, const Cut
     // Without it warps would miss tiles that others have not listed yet, and read no leader.
     __syncthreads();
 
-    Row<T> row(step, row_index);
     u32 count = open_count;
     for (u32 i = warp_id(); i < count; i += warps()) {
         u32 tile = open[i];
@@ -107,83 +108,3 @@ DEVICE u32 race(const Step& step, u32 row_index, const Stream& stream, const Cut
     __syncthreads();
     return key_id(shared_leader);
 }
-
-// The key of the row's first token, in every thread; 0 if it has none.
-DEVICE u64 first_key_of(const Step& step, u32 row_index) {
-    __shared__ u64 scratch[32];
-    const Record* records = step.records + (u64)row_index * step.tiles;
-    u64 first = 0;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        Record record = records[tile];
-        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
-        first = record.maximum > -INFINITE && key > first ? key : first;
-    }
-    return block_max(first, scratch);
-}
-
-// What a row came to.
-struct Chosen {
-    int token;
-    u32 status;
-    float temperature;
-    float mu;
-};
-
-DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
-    u32* out = step.outputs + row;
-    out[0] = (u32)chosen.token;
-    out[(u64)1 * step.rows] = chosen.status;
-    out[(u64)4 * step.rows] = float_bits(chosen.temperature);
-    out[(u64)5 * step.rows] = float_bits(chosen.mu);
-}
-
-template <class T>
-DEVICE void draw(const Step& step) {
-    u32 row = blockIdx.x;
-    int slot = step.slots[row];
-    if (slot < 0) {
-        if (threadIdx.x == 0) {
-            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
-        }
-        return;
-    }
-    const Params params = step.params[slot];
-    const State state = step.states[slot];
-    int forced = step.forced ? step.forced[row] : -1;
-
-    Chosen chosen{forced, 0, params.temperature, state.mu};
-    u64 first = first_key_of(step, row);
-    if (first == 0) {
-        chosen.status = STATUS_EMPTY;
-    } else {
-        chosen.temperature = params.effective_temperature;
-        if (forced >= 0) {
-            // A forced token was not drawn.
-        } else if (params.asks & ASKS_GREEDY) {
-            chosen.token = (int)key_id(first);
-        } else {
-            float z_first = key_logit(first);
-            Stream stream{params.seed, state.position, params.draw};
-            Cut cut = filter(params, z_first);
-            chosen.token = (int)race<T>(step, row, stream, cut, z_first, params.s);
-        }
-    }
-
-    if (threadIdx.x == 0) {
-        chosen.status |= step.odd[row];
-        step.odd[row] = 0;
-        if (chosen.token != NONE) {
-            step.states[slot].position = state.position + 1;
-        }
-        write(step, row, chosen);
-    }
-}
-
-#define DRAW(name, T)                       \
-    KERNEL(name, DRAW_THREADS, Step, step) { \
-        draw<T>(step);                      \
-    }
-
-DRAW(draw_f32, F32)
-DRAW(draw_bf16, Bf16)
-DRAW(draw_f16, F16)

@@ -6,19 +6,9 @@
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
-#include "step.cuh"
+#include "cut.cuh"
+#include "view.cuh"
 #include "warp.cuh"
-
-// An interval of the order, by the keys of its ends, which need not be tokens.
-struct Cut {
-    u64 first;
-    u64 last;
-
-    DEVICE_MEMBER bool contains(u64 key) const { return last <= key && key <= first; }
-};
-
-// Everything above -inf.
-DEVICE Cut cut_all() { return Cut{~0ull, 0x00800000ull << 32}; }
 
 // The least logit that passes, given that `first` does and that what passes is monotone.
 template <class Passes>
@@ -44,13 +34,29 @@ DEVICE float least_logit(float first, Passes passes) {
     return from_ordered_bits(fails + __ffs((int)passing));
 }
 
-// What the filters of a request keep of a row whose first logit is given.
-DEVICE Cut filter(const Params& params, float first) {
-    Cut cut = cut_all();
-    if (params.asks & ASKS_MIN_P) {
-        float s = params.filter_s, threshold = params.min_p_threshold;
-        float least = least_logit(first, [=](float z) { return (z - first) * s >= threshold; });
-        cut.last = (u64)ordered_bits(least) << 32;
+// What a row's filters have to go by.
+template <class T>
+struct Filtering {
+    const Step& step;
+    const Params& params;
+    const State& state;
+    u32 row;
+    View<T, true> view;
+    // The scale of the filters, which dynamic temperature may have changed.
+    float s;
+};
+
+// What the filters of a request keep of a row that is not empty, by a block, in every thread.
+template <class T>
+DEVICE Given filter(const Filtering<T>& given, float first) {
+    const Params& params = given.params;
+    Given kept{cut_all(), first, true};
+    for (u32 chain = params.chain; chain != 0; chain >>= 4) {
+        if ((chain & 15) == FILTER_MIN_P) {
+            float s = given.s, threshold = params.min_p;
+            float least = least_logit(first, [=](float z) { return (z - first) * s >= threshold; });
+            kept.cut.last = (u64)ordered_bits(least) << 32;
+        }
     }
-    return cut;
+    return kept;
 }

@@ -1,10 +1,17 @@
-//! Filters: from parameters to what `filter.cu` reads. min-p has a kernel; the others are refused.
+//! Filters: from parameters to what `filter.cu` reads. min-p has device code; the others are refused.
 
+use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
-use gumball_spec::{Filter, Result, SamplingParams};
+use gumball_spec::survey::scale;
+use gumball_spec::{Filter, FilterOrder, Result, SamplingParams};
 
 use crate::abi::{Params, asks};
 use crate::prepared::refuse;
+
+/// How many words of scratch a row has.
+pub(crate) fn scratch_words(tiles: usize) -> usize {
+    2 * tiles
+}
 
 /// Refuses what has no kernel.
 pub(crate) fn check(params: &SamplingParams, vocab: usize) -> Result<()> {
@@ -13,10 +20,65 @@ pub(crate) fn check(params: &SamplingParams, vocab: usize) -> Result<()> {
     params.filters(vocab).try_for_each(|filter| refuse(filter.name(), filter != Filter::MinP))
 }
 
-/// Writes what the filters of a request that is not greedy read.
-pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) {
-    if params.is_on(Filter::MinP, vocab) {
-        prepared.asks |= asks::MIN_P;
-        prepared.min_p_threshold = log2(params.min_p);
+/// Returns a filter as it stands in a chain.
+fn code(filter: Filter) -> u32 {
+    match filter {
+        Filter::TopNSigma => 1,
+        Filter::TopK => 2,
+        Filter::TypicalP => 3,
+        Filter::TopP => 4,
+        Filter::MinP => 5,
+        Filter::EpsilonCutoff => 6,
+        Filter::EtaCutoff => 7,
+        Filter::Xtc => 8,
     }
+}
+
+/// Writes temperature and filters of a request.
+pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) {
+    let greedy = SamplingParams::is_greedy(params.temperature);
+    let dynamic = params.dynamic_temperature.filter(|_| params.temperature != 0.0);
+    prepared.temperature = params.temperature;
+    if greedy && dynamic.is_none() {
+        prepared.asks |= asks::GREEDY;
+        return;
+    }
+    if params.order == FilterOrder::Joint {
+        prepared.asks |= asks::JOINT;
+    }
+    if params.temperature_last {
+        prepared.asks |= asks::TEMPERATURE_LAST;
+    }
+    if let Some(dynamic) = dynamic {
+        prepared.asks |= asks::DYNAMIC_TEMPERATURE;
+        prepared.dynamic_min = dynamic.min;
+        prepared.dynamic_max = dynamic.max;
+        prepared.dynamic_exponent = dynamic.exponent;
+    } else {
+        prepared.effective_temperature = params.temperature;
+        prepared.s = scale(params.temperature);
+    }
+    prepared.filter_s = if params.temperature_last { scale(1.0) } else { prepared.s };
+    if let Some(mirostat) = params.mirostat {
+        prepared.asks |= asks::MIROSTAT;
+        prepared.mirostat_tau = mirostat.tau;
+        prepared.mirostat_eta = mirostat.eta;
+        // It stands alone, and temperature_last does not concern it (F6).
+        prepared.filter_s = prepared.s;
+        return;
+    }
+    for (place, filter) in params.filters(vocab).enumerate() {
+        prepared.chain |= code(filter) << (4 * place);
+    }
+    // A fraction below 1 is below 2^32 too: the largest such f32 is 1 - 2^-24.
+    let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
+    prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
+    prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
+    prepared.top_p = fraction(params.top_p);
+    prepared.typical_p = fraction(params.typical_p);
+    prepared.top_n_sigma = params.top_n_sigma;
+    prepared.min_p = log2(params.min_p);
+    prepared.epsilon = log2(params.epsilon_cutoff);
+    prepared.eta = log2(params.eta_cutoff);
+    prepared.xtc_threshold = log2(params.xtc_threshold);
 }

@@ -23,8 +23,11 @@ mod graph;
 #[cfg(feature = "emulator")]
 mod emulator;
 
+mod outputs;
 mod prepared;
+mod rows;
 mod step;
+mod workspace;
 
 mod edit;
 mod survey;
@@ -37,9 +40,9 @@ mod logprobs;
 
 pub mod numbers;
 
+pub use abi::Slot;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
-pub use abi::{Params, Record, Slot, State};
 pub use cache::Cache;
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
@@ -48,6 +51,9 @@ pub use gpu::Gpu;
 pub use graph::Graph;
 pub use machine::{Buffer, Kernel, Machine};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
-pub use step::{Dtype, Outputs, Rows, Step, Workspace};
+pub use rows::{Dtype, Rows};
+pub use step::Step;
+pub use workspace::{Assignment, Room, Start, Workspace};

@@ -1,11 +1,10 @@
 //! Requests made ready for kernels: validated, turned into the numbers that kernels read, and refused if they ask
 //! for what no kernel does yet.
 
-use gumball_spec::survey::scale;
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::abi::{Params, asks};
-use crate::{draw, edit, filter, logprobs};
+use crate::abi::Params;
+use crate::{edit, filter, logprobs};
 
 /// Parameters that were validated for a vocabulary, as kernels read them.
 #[derive(Clone, Debug)]
@@ -25,27 +24,14 @@ impl Prepared {
         edit::check(params)?;
         filter::check(params, vocab)?;
         logprobs::check(params)?;
-        let greedy = SamplingParams::is_greedy(params.temperature);
-        let t = if greedy { 0.0 } else { params.temperature };
-        let s = if greedy { 0.0 } else { scale(t) };
-        let mut prepared = Params {
-            temperature: params.temperature,
-            effective_temperature: t,
-            s,
-            filter_s: if params.temperature_last { scale(1.0) } else { s },
-            asks: if greedy { asks::GREEDY } else { 0 },
-            ..Params::default()
-        };
-        if !greedy {
-            filter::prepare(params, vocab, &mut prepared);
-        }
+        let mut prepared = Params::default();
+        filter::prepare(params, vocab, &mut prepared);
         Ok(Self { params: prepared, vocab })
     }
 
-    /// Returns the parameters for a seed and a draw index.
-    #[must_use]
-    pub fn seeded(&self, seed: u64, draw: u32) -> Params {
-        draw::seeded(self.params, seed, draw)
+    /// Returns the parameters as kernels read them, but for the seed.
+    pub(crate) fn params(&self) -> Params {
+        self.params
     }
 
     /// Returns the vocabulary they were validated for.

@@ -21,12 +21,16 @@ pub const HEADERS: &[Source] = &[
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("row.cuh", include_str!("../device/row.cuh")),
+    ("view.cuh", include_str!("../device/view.cuh")),
+    ("cut.cuh", include_str!("../device/cut.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("filter.cu", include_str!("filter.cu")),
+    ("draw.cu", include_str!("draw.cu")),
+    ("logprobs.cu", include_str!("logprobs.cu")),
 ];
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[crate::survey::PROGRAM, crate::draw::PROGRAM, crate::numbers::PROGRAM];
+pub const PROGRAMS: &[Program] = &[crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

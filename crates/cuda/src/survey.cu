@@ -10,7 +10,7 @@
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read
 
 #include "arrival.cuh"
-#include "row.cuh"
+#include "view.cuh"
 #include "warp.cuh"
 
 #define SURVEY_THREADS 128
@@ -25,7 +25,7 @@ DEVICE u32 odd_values(const float (&z)[PER_LANE]) {
     return __reduce_or_sync(ALL_LANES, bits);
 }
 
-template <class T, u32 TILES>
+template <class T, u32 TILES, bool EDITED>
 DEVICE void survey(const Step& step) {
     u32 row = blockIdx.x / step.blocks_per_row;
     u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
@@ -35,12 +35,13 @@ DEVICE void survey(const Step& step) {
         return;
     }
 
-    Row<T> logits(step, row);
+    View<T, EDITED> logits(step, row, slot);
     float z[TILES][PER_LANE];
+    u32 odd = 0;
 #pragma unroll
     for (u32 i = 0; i < TILES; i++) {
         if (first_tile + i < step.tiles) {
-            logits.load(first_tile + i, lane, z[i]);
+            logits.load(first_tile + i, lane, z[i], odd);
         }
     }
 
@@ -56,7 +57,6 @@ DEVICE void survey(const Step& step) {
         record.log_first = log2_of_normal(first.e);
     }
 
-    u32 odd = 0;
 #pragma unroll
     for (u32 i = 0; i < TILES; i++) {
         if (first_tile + i >= step.tiles) {
@@ -86,6 +86,9 @@ DEVICE void survey(const Step& step) {
             record.places = place % TILE;
         }
     }
+    if (EDITED) {
+        odd = __reduce_or_sync(ALL_LANES, odd);
+    }
     if (odd != 0 && lane == 0) {
         atomicOr(&step.odd[row], odd);
     }
@@ -99,17 +102,21 @@ DEVICE void survey(const Step& step) {
     }
 }
 
-#define SURVEY(name, T, TILES)                      \
-    KERNEL(name, SURVEY_THREADS, Step, step) {      \
-        survey<T, TILES>(step);                     \
+// A kernel for each number of tiles a warp takes, on rows without edits and with them.
+#define SURVEY(type, T, TILES)                                               \
+    KERNEL(survey_##type##_##TILES, SURVEY_THREADS, Step, step) {            \
+        survey<T, TILES, false>(step);                                       \
+    }                                                                        \
+    KERNEL(survey_edited_##type##_##TILES, SURVEY_THREADS, Step, step) {     \
+        survey<T, TILES, true>(step);                                        \
     }
 
-SURVEY(survey_f32_1, F32, 1)
-SURVEY(survey_f32_2, F32, 2)
-SURVEY(survey_f32_4, F32, 4)
-SURVEY(survey_bf16_1, Bf16, 1)
-SURVEY(survey_bf16_2, Bf16, 2)
-SURVEY(survey_bf16_4, Bf16, 4)
-SURVEY(survey_f16_1, F16, 1)
-SURVEY(survey_f16_2, F16, 2)
-SURVEY(survey_f16_4, F16, 4)
+SURVEY(f32, F32, 1)
+SURVEY(f32, F32, 2)
+SURVEY(f32, F32, 4)
+SURVEY(bf16, Bf16, 1)
+SURVEY(bf16, Bf16, 2)
+SURVEY(bf16, Bf16, 4)
+SURVEY(f16, F16, 1)
+SURVEY(f16, F16, 2)
+SURVEY(f16, F16, 4)

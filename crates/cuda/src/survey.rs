@@ -6,7 +6,7 @@ use crate::abi;
 use crate::error::Result;
 use crate::machine::{Kernel, Machine};
 use crate::program::Program;
-use crate::step::Dtype;
+use crate::rows::Dtype;
 
 /// The kernels of the stage.
 pub(crate) const PROGRAM: Program = Program {
@@ -14,14 +14,23 @@ pub(crate) const PROGRAM: Program = Program {
     source: include_str!("survey.cu"),
     kernels: &[
         "survey_f32_1",
+        "survey_edited_f32_1",
         "survey_f32_2",
+        "survey_edited_f32_2",
         "survey_f32_4",
+        "survey_edited_f32_4",
         "survey_bf16_1",
+        "survey_edited_bf16_1",
         "survey_bf16_2",
+        "survey_edited_bf16_2",
         "survey_bf16_4",
+        "survey_edited_bf16_4",
         "survey_f16_1",
+        "survey_edited_f16_1",
         "survey_f16_2",
+        "survey_edited_f16_2",
         "survey_f16_4",
+        "survey_edited_f16_4",
     ],
 };
 
@@ -51,9 +60,10 @@ impl Tuning {
         vocab.div_ceil(TILE).div_ceil(WARPS_PER_BLOCK * self.tiles_per_warp) as u32
     }
 
-    /// Returns the kernel of a type.
-    pub fn kernel(self, dtype: Dtype) -> Kernel {
-        Kernel::named(&format!("survey_{}_{}", dtype.name(), self.tiles_per_warp))
+    /// Returns the kernel of a type, for rows that may have edits or not.
+    pub fn kernel(self, dtype: Dtype, edited: bool) -> Kernel {
+        let stage = if edited { "survey_edited" } else { "survey" };
+        Kernel::named(&format!("{stage}_{}_{}", dtype.name(), self.tiles_per_warp))
     }
 }
 
@@ -79,7 +89,7 @@ mod tests {
                 let tuning = tuning(132, rows, vocab);
                 let tiles = tuning.blocks_per_row(vocab) as usize * WARPS_PER_BLOCK * tuning.tiles_per_warp;
                 assert!(tiles >= vocab.div_ceil(TILE));
-                tuning.kernel(Dtype::Bf16);
+                tuning.kernel(Dtype::Bf16, false);
             }
         }
     }

@@ -42,7 +42,6 @@ mod state;
 
 mod sampler;
 
-mod layout;
 mod logits;
 mod options;
 mod outputs;
@@ -57,12 +56,11 @@ pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
-    NONE, Result, Row, SamplingParams, Scope, Status, TILE,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, Layout, LogprobMode, LogprobsParams, MAX_VOCAB,
+    Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
 };
 pub use half::{bf16, f16};
 
-pub use layout::{Layout, Widths};
 pub use logits::Logits;
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;

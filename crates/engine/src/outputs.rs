@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use gumball_spec::Status;
 
-use crate::layout::Layout;
 use crate::rows::RowsMut;
+use gumball_spec::layout::Layout;
 
 /// All outputs of a step, in one buffer that is reused from step to step.
 ///

@@ -3,12 +3,12 @@
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::layout::Widths;
 use crate::registry::routes;
 use crate::route::RACE;
 use crate::sequence::Sequence;
 use crate::state::State;
 use crate::workers::Workers;
+use gumball_spec::layout::Widths;
 
 /// A place in a [`Pool`], from 0; [`PADDING`] stands for none.
 pub type Slot = i32;

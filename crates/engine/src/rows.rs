@@ -6,10 +6,10 @@ use gumball_cpu::{Chosen, Task};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::{NONE, Result, Status};
 
-use crate::layout::{Widths, section};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::route::Stages;
+use gumball_spec::layout::Widths;
 
 /// A block of consecutive rows, to be written by one thread.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RowsMut<'a> {
 impl RowsMut<'_> {
     /// Returns the rows of the block, as places in the batch.
     pub(crate) fn range(&self) -> Range<usize> {
-        section(self.first, self.tokens.len())
+        self.first..self.first + self.tokens.len()
     }
 
     /// Splits off the first `len` rows.

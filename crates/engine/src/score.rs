@@ -7,13 +7,13 @@
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::{Error, Filter, LogprobMode, LogprobsParams, Result, SamplingParams};
 
-use crate::layout::{Layout, Widths};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::route::Stages;
 use crate::rows::RowsMut;
+use gumball_spec::layout::{Layout, Widths};
 
 /// How many rows a thread takes at a time, so that a history is built once for them.
 const GRAIN: usize = 16;

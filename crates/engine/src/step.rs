@@ -5,13 +5,13 @@
 
 use gumball_spec::{Error, NONE, Result};
 
-use crate::layout::Layout;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, Slot};
 use crate::route::Stages;
 use crate::rows::RowsMut;
+use gumball_spec::layout::Layout;
 
 impl Pool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.

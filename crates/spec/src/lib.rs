@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod layout;
 pub mod num;
 pub mod params;
 pub mod request;
@@ -27,6 +28,7 @@ pub mod logprobs;
 pub mod oracle;
 
 pub use error::{Error, Result};
+pub use layout::{Layout, Widths};
 pub use params::{
     Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
     Scope,

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// How many logprobs there is room for in a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Widths {
     /// The most likely tokens.
     pub top_n: usize,
@@ -113,6 +113,6 @@ impl Layout {
     }
 }
 
-pub(crate) fn section(start: usize, words: usize) -> Range<usize> {
+fn section(start: usize, words: usize) -> Range<usize> {
     start..start + words
 }

@@ -1,0 +1,32 @@
+// cut.cuh: cuts and given sets, intervals of the order (section 2, M1).
+#pragma once
+
+#include "num.cuh"
+
+// An interval of the order, by the keys of its ends, which need not be tokens.
+struct Cut {
+    u64 first;
+    u64 last;
+
+    DEVICE_MEMBER bool contains(u64 key) const { return last <= key && key <= first; }
+    DEVICE_MEMBER bool is_empty() const { return last > first; }
+    // The least logit inside, as far as the keys tell.
+    DEVICE_MEMBER float low() const { return key_logit(last); }
+};
+
+// Everything above -inf.
+DEVICE Cut cut_all() { return Cut{~0ull, 0x00800000ull << 32}; }
+
+// What two cuts share.
+DEVICE Cut both(const Cut& a, const Cut& b) {
+    return Cut{a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
+}
+
+// A cut with at least one token.
+struct Given {
+    Cut cut;
+    // The logit of its first token.
+    float first;
+    // Whether its first token is the row's: then its tiles' maxima are the row's too.
+    bool prefix;
+};

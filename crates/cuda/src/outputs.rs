@@ -1,0 +1,62 @@
+//! What a step came to, read back in one copy.
+
+use gumball_spec::layout::Layout;
+use gumball_spec::{Status, TILE};
+
+/// All outputs of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outputs {
+    pub(crate) layout: Layout,
+    pub(crate) words: Vec<u32>,
+    /// A bit for each kept id, over whole tiles, row by row; empty unless the workspace keeps them.
+    pub(crate) kept: Vec<u32>,
+}
+
+impl Outputs {
+    /// Returns where the sections lie.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Returns the buffer, in the layout of [`Layout`].
+    #[must_use]
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Returns the token of a row; [`gumball_spec::NONE`] where there is none.
+    #[must_use]
+    pub fn token(&self, row: usize) -> i32 {
+        self.words[self.layout.tokens()][row] as i32
+    }
+
+    /// Returns the status of a row.
+    #[must_use]
+    pub fn status(&self, row: usize) -> Status {
+        Status(self.words[self.layout.statuses()][row])
+    }
+
+    /// Returns the temperature in use in a row; 0 if greedy.
+    #[must_use]
+    pub fn temperature(&self, row: usize) -> f32 {
+        f32::from_bits(self.words[self.layout.temperatures()][row])
+    }
+
+    /// Returns mirostat's limit after a row.
+    #[must_use]
+    pub fn mu(&self, row: usize) -> f32 {
+        f32::from_bits(self.words[self.layout.mus()][row])
+    }
+
+    /// Returns the kept ids of a row, ascending; absent unless the workspace keeps them.
+    #[must_use]
+    pub fn kept(&self, row: usize, vocab: usize) -> Option<Vec<u32>> {
+        if self.kept.is_empty() {
+            return None;
+        }
+        let words = vocab.div_ceil(TILE) * TILE / 32;
+        let words = &self.kept[row * words..][..words];
+        Some((0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect())
+    }
+}

@@ -1,0 +1,101 @@
+//! Rows of logits in a machine's memory, as a caller hands them in.
+
+use std::marker::PhantomData;
+
+use gumball_spec::{Error, MAX_VOCAB, Result};
+
+use crate::machine::Buffer;
+
+/// The type of a row's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// Single precision.
+    F32,
+    /// Truncated single precision.
+    Bf16,
+    /// Half precision.
+    F16,
+}
+
+impl Dtype {
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::Bf16 => "bf16",
+            Dtype::F16 => "f16",
+        }
+    }
+
+    /// Returns the size of an element.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        if self == Dtype::F32 { 4 } else { 2 }
+    }
+}
+
+/// Rows of logits in the machine's memory, which lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) rows: usize,
+    pub(crate) vocab: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'b> Rows<'b> {
+    /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, `stride` less than it with several rows, or the
+    ///   address no multiple of an element's size.
+    ///
+    /// # Safety
+    /// For `'b`, all rows lie in memory that the machine can read, and nobody writes them while a step on them runs.
+    pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        if rows > 1 && stride < vocab {
+            return Err(Error::out_of_range(
+                "stride",
+                stride,
+                format!("at least the width of a row, {vocab}"),
+            ));
+        }
+        if !address.is_multiple_of(dtype.bytes() as u64) {
+            let allowed = format!("a multiple of {} bytes", dtype.bytes());
+            return Err(Error::out_of_range("logits", format!("{address:#x}"), allowed));
+        }
+        Ok(Self { memory: PhantomData, address, dtype, rows, vocab, stride })
+    }
+
+    /// Takes rows that begin `start` elements into a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`Rows::new`].
+    /// - [`Error::Length`] if the buffer ends before the last row does.
+    pub fn of(
+        buffer: &'b Buffer,
+        dtype: Dtype,
+        start: usize,
+        rows: usize,
+        vocab: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let last = rows.saturating_sub(1).checked_mul(stride);
+        let end =
+            last.and_then(|last| last.checked_add(start)?.checked_add(vocab)?.checked_mul(dtype.bytes()));
+        if end.is_none_or(|end| end > buffer.bytes()) {
+            let allowed = format!("at least {rows} rows of {vocab} elements, {stride} apart, from {start}");
+            return Err(Error::length("logits", buffer.bytes() / dtype.bytes(), allowed));
+        }
+        let address = buffer.address() + (start * dtype.bytes()) as u64;
+        // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing
+        // enqueues a write, and its end waits for what was enqueued before.
+        unsafe { Self::new(address, dtype, rows, vocab, stride) }
+    }
+}

@@ -1,0 +1,99 @@
+// step.cu: the end of a step: from a row's survey to its token and all that is said of it.
+//
+// Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
+// Never      reads a row that is padding, or touches its outputs twice
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
+// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Requires   the survey of the same step before it on the stream
+
+#include "draw.cu"
+#include "filter.cu"
+#include "logprobs.cu"
+
+#define FINISH_THREADS 512
+
+// The key of the row's first token, in every thread; 0 if it has none.
+DEVICE u64 first_key_of(const Step& step, u32 row_index) {
+    __shared__ u64 scratch[32];
+    const Record* records = step.records + (u64)row_index * step.tiles;
+    u64 first = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        Record record = records[tile];
+        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+        first = record.maximum > -INFINITE && key > first ? key : first;
+    }
+    return block_max(first, scratch);
+}
+
+// What a row came to.
+struct Chosen {
+    int token;
+    u32 status;
+    float temperature;
+    float mu;
+};
+
+DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
+    u32* out = step.outputs + row;
+    out[0] = (u32)chosen.token;
+    out[(u64)1 * step.rows] = chosen.status;
+    out[(u64)4 * step.rows] = float_bits(chosen.temperature);
+    out[(u64)5 * step.rows] = float_bits(chosen.mu);
+}
+
+template <class T>
+DEVICE void finish(const Step& step) {
+    u32 row = blockIdx.x;
+    int slot = step.slots[row];
+    if (slot < 0) {
+        write_no_logprobs(step, row);
+        if (threadIdx.x == 0) {
+            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
+        }
+        return;
+    }
+    const Params params = step.params[slot];
+    const State state = step.states[slot];
+    int forced = step.forced[row];
+    View<T, true> view(step, row, slot);
+
+    Chosen chosen{forced, 0, params.temperature, state.mu};
+    u64 first = first_key_of(step, row);
+    if (first == 0) {
+        chosen.status = STATUS_EMPTY;
+    } else {
+        chosen.temperature = params.effective_temperature;
+        Given kept{Cut{first, first}, key_logit(first), true};
+        if (!(params.asks & ASKS_GREEDY)) {
+            Filtering<T> filtering{step, params, state, row, view, params.filter_s};
+            kept = filter(filtering, key_logit(first));
+        }
+        if (forced >= 0) {
+            // A forced token was not drawn.
+        } else if (params.asks & ASKS_GREEDY) {
+            chosen.token = (int)key_id(first);
+        } else {
+            Stream stream{params.seed, state.position, params.draw};
+            chosen.token = (int)race<T>(step, row, view, stream, kept, params.s);
+        }
+    }
+    write_no_logprobs(step, row);
+
+    if (threadIdx.x == 0) {
+        chosen.status |= step.odd[row];
+        step.odd[row] = 0;
+        if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
+            step.states[slot].position = state.position + 1;
+        }
+        write(step, row, chosen);
+    }
+}
+
+#define FINISH(name, T)                         \
+    KERNEL(name, FINISH_THREADS, Step, step) {  \
+        finish<T>(step);                        \
+    }
+
+FINISH(finish_f32, F32)
+FINISH(finish_bf16, Bf16)
+FINISH(finish_f16, F16)

@@ -1,0 +1,269 @@
+//! The workspace: requests by slot and room for steps, in memory whose size is settled once.
+
+use std::sync::Arc;
+
+use gumball_spec::layout::{Layout, Widths};
+use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
+
+use crate::abi::{self, Params, Record, Request, Slot, State};
+use crate::machine::{Buffer, Machine};
+use crate::outputs::Outputs;
+use crate::prepared::Prepared;
+use crate::{draw, filter};
+
+/// What a workspace has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The number of ids in the vocabulary; in 1..=2^20.
+    pub vocab: usize,
+    /// How many requests can be in flight.
+    pub slots: usize,
+    /// How many rows a step can have.
+    pub rows: usize,
+    /// The room for logprobs.
+    pub widths: Widths,
+    /// Whether steps report the kept sets.
+    pub kept: bool,
+}
+
+/// Where a request stands when it is put into a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Start<'a> {
+    /// The seed in use.
+    pub seed: u64,
+    /// The draw index.
+    pub draw: u32,
+    /// The number of tokens before the next one, modulo 2^32.
+    pub position: u32,
+    /// Mirostat's limit for the next token, in bits.
+    pub mu: f32,
+    /// The ids of the prompt.
+    pub prompt: &'a [u32],
+    /// The ids generated so far.
+    pub output: &'a [u32],
+    /// How many more ids the history shall have room for.
+    pub room: usize,
+}
+
+/// What each row of a step goes by; an empty list stands for nothing in any row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assignment<'a> {
+    /// The slot of each row; -1 is padding.
+    pub slots: &'a [Slot],
+    /// The token to emit whatever is drawn; -1 for none.
+    pub forced: &'a [i32],
+    /// The line of logits that each row reads; empty: line i for row i.
+    pub lines: &'a [u32],
+    /// The grammar bitmask of each row.
+    pub masks: &'a [Option<&'a [u32]>],
+}
+
+/// Requests by slot, and room for steps.
+#[derive(Debug)]
+pub struct Workspace {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) room: Room,
+    params: Buffer,
+    requests: Buffer,
+    states: Buffer,
+    slots: Buffer,
+    forced: Buffer,
+    lines: Buffer,
+    masks: Buffer,
+    masked: Buffer,
+    records: Buffer,
+    odd: Buffer,
+    scratch: Buffer,
+    outputs: Buffer,
+    kept: Buffer,
+    assigned: Assigned,
+}
+
+/// Which of the lists an assignment had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Assigned {
+    rows: usize,
+    lines: bool,
+    masks: bool,
+}
+
+impl Workspace {
+    /// Takes the memory of a workspace.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::Unavailable`] if the machine has not enough memory.
+    pub fn new(machine: Arc<dyn Machine>, room: Room) -> Result<Self> {
+        let Room { vocab, slots, rows, widths, kept } = room;
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        let tiles = vocab.div_ceil(TILE);
+        let mask_bytes = tiles * TILE / 8;
+        let take = |bytes: usize| Buffer::zeroed(&machine, bytes);
+        Ok(Self {
+            params: take(slots * size_of::<Params>())?,
+            requests: take(slots * size_of::<Request>())?,
+            states: take(slots * size_of::<State>())?,
+            slots: take(rows * size_of::<Slot>())?,
+            forced: take(rows * size_of::<i32>())?,
+            lines: take(rows * size_of::<u32>())?,
+            masks: take(rows * mask_bytes)?,
+            masked: take(rows * size_of::<u32>())?,
+            records: take(rows * tiles * size_of::<Record>())?,
+            odd: take(rows * size_of::<u32>())?,
+            scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
+            outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
+            kept: take(if kept { rows * mask_bytes } else { 0 })?,
+            assigned: Assigned::default(),
+            machine,
+            room,
+        })
+    }
+
+    /// Puts a request into a slot.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
+        let Room { vocab, slots, .. } = self.room;
+        let Some(place) = usize::try_from(slot).ok().filter(|slot| *slot < slots) else {
+            return Err(Error::out_of_range("slot", slot, format!("in 0..{slots}")));
+        };
+        if request.vocab() != vocab {
+            return Err(Error::out_of_range("vocab", request.vocab(), format!("{vocab}, as here")));
+        }
+        let state = State { position: start.position, mu: start.mu, ..State::default() };
+        let params = draw::seeded(request.params(), start.seed, start.draw);
+        self.params.write(place * size_of::<Params>(), &[params])?;
+        self.requests.write(place * size_of::<Request>(), &[Request::default()])?;
+        self.states.write(place * size_of::<State>(), &[state])?;
+        Ok(())
+    }
+
+    /// Says what the rows of the next steps go by.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are more rows than there is room for, or the lists differ in length.
+    /// - [`Error::OutOfRange`] for a slot or a token that does not exist.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
+        let Room { vocab, slots, rows: most, .. } = self.room;
+        let count = rows.slots.len();
+        if count > most {
+            return Err(Error::length("slots", count, format!("at most {most} rows")));
+        }
+        for (parameter, length) in
+            [("forced", rows.forced.len()), ("lines", rows.lines.len()), ("masks", rows.masks.len())]
+        {
+            if length != 0 && length != count {
+                return Err(Error::length(parameter, length, format!("one per row, {count}, or 0")));
+            }
+        }
+        let within =
+            |value: i32, end: usize| value == -1 || usize::try_from(value).is_ok_and(|value| value < end);
+        if let Some(slot) = rows.slots.iter().find(|slot| !within(**slot, slots)) {
+            return Err(Error::out_of_range("slots", slot, format!("in -1..{slots}")));
+        }
+        if let Some(token) = rows.forced.iter().find(|token| !within(**token, vocab)) {
+            return Err(Error::out_of_range("forced", token, format!("an id in 0..{vocab}")));
+        }
+        self.slots.write(0, rows.slots)?;
+        if rows.forced.is_empty() {
+            self.forced.write(0, &vec![-1i32; count])?;
+        } else {
+            self.forced.write(0, rows.forced)?;
+        }
+        self.lines.write(0, rows.lines)?;
+        self.write_masks(rows.masks)?;
+        self.assigned =
+            Assigned { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
+        Ok(())
+    }
+
+    fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
+        if masks.is_empty() {
+            return Ok(());
+        }
+        let width = self.mask_words();
+        let mut words = vec![0u32; masks.len() * width];
+        for (row, mask) in masks.iter().enumerate() {
+            let mask = mask.unwrap_or_default();
+            let common = mask.len().min(width);
+            words[row * width..][..common].copy_from_slice(&mask[..common]);
+        }
+        let masked: Vec<u32> = masks.iter().map(|mask| u32::from(mask.is_some())).collect();
+        self.masks.write(0, &words)?;
+        self.masked.write(0, &masked)?;
+        Ok(())
+    }
+
+    fn mask_words(&self) -> usize {
+        self.room.vocab.div_ceil(TILE) * TILE / 32
+    }
+
+    /// Returns what the kernels of a step are handed, but for the logits.
+    pub(crate) fn abi(&self) -> abi::Step {
+        let tiles = self.room.vocab.div_ceil(TILE);
+        let given = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
+        let words = self.mask_words();
+        abi::Step {
+            vocab: self.room.vocab as u32,
+            tiles: tiles as u32,
+            mask_words: words as u32,
+            mask_stride: words as u64,
+            lines: given(self.assigned.lines, &self.lines),
+            slots: self.slots.address(),
+            forced: self.forced.address(),
+            masks: given(self.assigned.masks, &self.masks),
+            masked: given(self.assigned.masks, &self.masked),
+            params: self.params.address(),
+            requests: self.requests.address(),
+            states: self.states.address(),
+            records: self.records.address(),
+            odd: self.odd.address(),
+            scratch: self.scratch.address(),
+            scratch_words: filter::scratch_words(tiles) as u64,
+            outputs: self.outputs.address(),
+            top_n_width: self.room.widths.top_n as u32,
+            ids_width: self.room.widths.ids as u32,
+            kept: given(self.room.kept, &self.kept),
+            ..abi::Step::default()
+        }
+    }
+
+    /// Returns how many rows were assigned.
+    pub(crate) fn rows(&self) -> usize {
+        self.assigned.rows
+    }
+
+    /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If there is no room for so many rows.
+    pub fn outputs(&self, rows: usize) -> Result<Outputs> {
+        let layout = Layout { rows, widths: self.room.widths };
+        let mut words = vec![0u32; layout.words()];
+        self.outputs.read(0, &mut words)?;
+        let mut kept = vec![0u32; if self.room.kept { rows * self.mask_words() } else { 0 }];
+        self.kept.read(0, &mut kept)?;
+        Ok(Outputs { layout, words, kept })
+    }
+
+    /// Waits for the steps enqueued so far and returns the position of the request in a slot.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    pub fn position(&self, slot: Slot) -> Result<u32> {
+        let mut state = [State::default()];
+        self.states.read(usize::try_from(slot).expect("a slot") * size_of::<State>(), &mut state)?;
+        Ok(state[0].position)
+    }
+}
