@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Step,
-    Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row, Widths};
@@ -24,8 +23,8 @@ const ROWS: [i32; 3] = [5, -1, 2];
 pub struct Cuda {
     name: &'static str,
     machine: Arc<dyn Machine>,
-    /// The machine, if steps go through a graph.
-    graphs: Option<Arc<Gpu>>,
+    /// Whether steps go through a graph.
+    graphs: bool,
     workspaces: Mutex<HashMap<(usize, Widths), Workspace>>,
     lacking: AtomicUsize,
 }
@@ -42,7 +41,6 @@ impl Cuda {
     /// # Errors
     /// - [`Error::Unavailable`] if this machine lacks what it needs.
     pub fn by_name(name: &str) -> Result<Self> {
-        let gpu = || -> Result<Arc<Gpu>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         let made = |name, machine, graphs| Self {
             name,
             machine,
@@ -50,13 +48,11 @@ impl Cuda {
             workspaces: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
+        let gpu = || -> Result<Arc<dyn Machine>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         match name {
-            "cuda" => Ok(made("cuda", gpu()?, None)),
-            "cuda_graph" => {
-                let gpu = gpu()?;
-                Ok(made("cuda_graph", Arc::clone(&gpu) as Arc<dyn Machine>, Some(gpu)))
-            }
-            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), None)),
+            "cuda" => Ok(made("cuda", gpu()?, false)),
+            "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
+            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), false)),
         }
     }
 
@@ -66,10 +62,10 @@ impl Cuda {
         &self.machine
     }
 
-    /// Returns the GPU, if steps go through a graph.
+    /// Returns whether steps go through a graph.
     #[must_use]
-    pub fn graphs(&self) -> Option<&Gpu> {
-        self.graphs.as_deref()
+    pub fn graphs(&self) -> bool {
+        self.graphs
     }
 
     fn run(&self, case: &Case) -> Result<Observed> {
@@ -113,7 +109,12 @@ impl Cuda {
 
         let (buffer, dtype, start, stride) = self.rows(case)?;
         let rows = Rows::of(&buffer, dtype, start, ROWS.len(), case.vocab(), stride)?;
-        self.enqueue(workspace.step(&rows)?)?;
+        let step = workspace.step(&rows)?;
+        if self.graphs {
+            workspace.replay(&workspace.capture(&[step])?)?;
+        } else {
+            workspace.enqueue(&step)?;
+        }
         let outputs = workspace.outputs(ROWS.len())?;
 
         let none = (outputs.token(1), outputs.status(1).0);
@@ -128,13 +129,6 @@ impl Cuda {
         let differences = differences(&one, &other);
         assert!(differences.is_empty(), "one case, two slots:\n{differences}{case:?}");
         Ok(one)
-    }
-
-    fn enqueue(&self, step: Step<'_>) -> Result<()> {
-        match &self.graphs {
-            None => step.enqueue(),
-            Some(gpu) => Ok(gpu.capture(&[step])?.replay()?),
-        }
     }
 
     /// Copies a case's buffer to the machine, three times, so that the copies are aligned differently.
