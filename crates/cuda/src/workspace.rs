@@ -78,15 +78,23 @@ pub struct Workspace {
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
-    assigned: Assigned,
+    pub(crate) assigned: Assigned,
 }
 
-/// Which of the lists an assignment had.
+/// What steps are fixed for: the number of rows, and which lists an assignment has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub lines: bool,
+    pub masks: bool,
+}
+
+/// What was assigned last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Assigned {
-    rows: usize,
-    lines: bool,
-    masks: bool,
+pub(crate) struct Assigned {
+    pub shape: Shape,
+    /// One more than the highest line that a row reads; 0 if row i reads line i.
+    pub lines_end: usize,
 }
 
 impl Workspace {
@@ -180,8 +188,9 @@ impl Workspace {
         }
         self.lines.write(0, rows.lines)?;
         self.write_masks(rows.masks)?;
+        let shape = Shape { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
         self.assigned =
-            Assigned { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
+            Assigned { shape, lines_end: rows.lines.iter().max().map_or(0, |line| *line as usize + 1) };
         Ok(())
     }
 
@@ -216,11 +225,11 @@ impl Workspace {
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            lines: given(self.assigned.lines, &self.lines),
+            lines: given(self.assigned.shape.lines, &self.lines),
             slots: self.slots.address(),
             forced: self.forced.address(),
-            masks: given(self.assigned.masks, &self.masks),
-            masked: given(self.assigned.masks, &self.masked),
+            masks: given(self.assigned.shape.masks, &self.masks),
+            masked: given(self.assigned.shape.masks, &self.masked),
             params: self.params.address(),
             requests: self.requests.address(),
             states: self.states.address(),
@@ -237,7 +246,30 @@ impl Workspace {
 
     /// Returns how many rows were assigned.
     pub(crate) fn rows(&self) -> usize {
-        self.assigned.rows
+        self.assigned.shape.rows
+    }
+
+    /// Waits for the steps enqueued so far and reads what the last one came to, in the layout of its rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If there is no room for so many words.
+    pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
+        Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Returns where the outputs of the last step lie, in the layout of its rows; the address stays.
+    #[must_use]
+    pub fn outputs_address(&self) -> u64 {
+        self.outputs.address()
+    }
+
+    /// Returns what it has room for.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.
