@@ -194,6 +194,19 @@ impl Workspace {
         Ok(())
     }
 
+    /// Makes a row of the next steps padding, whatever was assigned to it: its request is about to go.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such row.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn retire(&mut self, row: usize) -> Result<()> {
+        let rows = self.room.rows;
+        if row >= rows {
+            return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
+        }
+        Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
+    }
+
     fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
         if masks.is_empty() {
             return Ok(());
@@ -258,6 +271,25 @@ impl Workspace {
     /// If there is no room for so many words.
     pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
         Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Waits for the steps enqueued so far and appends the kept ids of each row of the last one, ascending, to its list.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace keeps none, or there is no room for so many rows.
+    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
+        assert!(self.room.kept, "the workspace was made to keep none");
+        let width = self.mask_words();
+        let mut words = vec![0u32; rows.len() * width];
+        self.kept.read(0, &mut words)?;
+        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
+            let vocab = self.room.vocab as u32;
+            ids.extend((0..vocab).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1));
+        }
+        Ok(())
     }
 
     /// Returns where the outputs of the last step lie, in the layout of its rows; the address stays.
