@@ -62,19 +62,25 @@ DEVICE void finish(const Step& step) {
     if (first == 0) {
         chosen.status = STATUS_EMPTY;
     } else {
-        chosen.temperature = params.effective_temperature;
+        Filtering<T> filtering{step, params, state, row, view, params.filter_s};
+        Heat heat = temperature(filtering, first);
+        chosen.temperature = heat.temperature;
+        filtering.s = heat.filter_s;
         Given kept{Cut{first, first}, key_logit(first), true};
-        if (!(params.asks & ASKS_GREEDY)) {
-            Filtering<T> filtering{step, params, state, row, view, params.filter_s};
-            kept = filter(filtering, key_logit(first));
+        bool greedy = heat.temperature == 0.0f;
+        if (!greedy) {
+            kept = filter(filtering, first);
         }
         if (forced >= 0) {
             // A forced token was not drawn.
-        } else if (params.asks & ASKS_GREEDY) {
+        } else if (greedy) {
             chosen.token = (int)key_id(first);
         } else {
             Stream stream{params.seed, state.position, params.draw};
-            chosen.token = (int)race<T>(step, row, view, stream, kept, params.s);
+            chosen.token = (int)race<T>(step, row, view, stream, kept, heat.s);
+            if (params.asks & ASKS_MIROSTAT) {
+                chosen.mu = next_mu(filtering, kept, (u32)chosen.token);
+            }
         }
     }
     write_no_logprobs(step, row);
@@ -84,6 +90,7 @@ DEVICE void finish(const Step& step) {
         step.odd[row] = 0;
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
             step.states[slot].position = state.position + 1;
+            step.states[slot].mu = chosen.mu;
         }
         write(step, row, chosen);
     }
