@@ -1,32 +1,44 @@
 //! The CUDA backend: the kernels on a GPU, eagerly or in a graph, or emulated on the host.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Step,
-    Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row, Widths};
+use half::{bf16, f16};
 
-use crate::backend::{Backend, Oracle};
+use crate::backend::{Backend, Oracle, draw_by_draw};
 use crate::case::Case;
 use crate::observed::{Observed, differences};
 
-/// The slots of a pool, and those the rows of a case have: the case, padding, and the case again.
-const SLOTS: usize = 7;
-const ROWS: [i32; 3] = [5, -1, 2];
+/// The rows of a single case: the case, padding, and the case again.
+const TRIO: usize = 3;
+
+/// Elements between the rows of a batch.
+const GAP: usize = 3;
+
+/// How many draws go into a step.
+const DRAWS: usize = 2048;
+
+/// How many requests draw side by side where they do for long.
+const REQUESTS: usize = 4096;
+
+/// What a workspace was made for: vocabulary, room for logprobs, and rows.
+type Kind = (usize, Widths, usize);
 
 /// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
     name: &'static str,
     machine: Arc<dyn Machine>,
-    /// The machine, if steps go through a graph.
-    graphs: Option<Arc<Gpu>>,
-    workspaces: Mutex<HashMap<(usize, Widths), Workspace>>,
+    /// Whether steps go through a graph.
+    graphs: bool,
+    workspaces: Mutex<HashMap<Kind, Workspace>>,
     lacking: AtomicUsize,
 }
 
@@ -42,7 +54,6 @@ impl Cuda {
     /// # Errors
     /// - [`Error::Unavailable`] if this machine lacks what it needs.
     pub fn by_name(name: &str) -> Result<Self> {
-        let gpu = || -> Result<Arc<Gpu>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         let made = |name, machine, graphs| Self {
             name,
             machine,
@@ -50,13 +61,11 @@ impl Cuda {
             workspaces: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
+        let gpu = || -> Result<Arc<dyn Machine>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         match name {
-            "cuda" => Ok(made("cuda", gpu()?, None)),
-            "cuda_graph" => {
-                let gpu = gpu()?;
-                Ok(made("cuda_graph", Arc::clone(&gpu) as Arc<dyn Machine>, Some(gpu)))
-            }
-            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), None)),
+            "cuda" => Ok(made("cuda", gpu()?, false)),
+            "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
+            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), false)),
         }
     }
 
@@ -66,101 +75,216 @@ impl Cuda {
         &self.machine
     }
 
-    /// Returns the GPU, if steps go through a graph.
+    /// Returns whether steps go through a graph.
     #[must_use]
-    pub fn graphs(&self) -> Option<&Gpu> {
-        self.graphs.as_deref()
+    pub fn graphs(&self) -> bool {
+        self.graphs
     }
 
-    fn run(&self, case: &Case) -> Result<Observed> {
-        let prepared = Prepared::new(&case.params, case.vocab())?;
-        case.request().validate(case.vocab())?;
-        let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
-        if case.mask.is_some() {
-            return lacks("masks are not there yet");
-        }
-        if case.hook.is_some() {
-            return lacks("a hook runs on the host");
-        }
-
-        let widths = case.params.logprobs.as_ref().map_or_else(Widths::default, |logprobs| Widths {
-            top_n: logprobs.top_n as usize,
-            ids: logprobs.ids.len(),
-        });
+    /// Passes a batch through one step: cases of one vocabulary, type and room for logprobs; an absent one is padding.
+    fn run(&self, cases: &[Option<&Case>], packed: &Packed) -> Result<Vec<Option<Observed>>> {
+        let case = cases.iter().flatten().next().expect("a batch has a case");
+        let prepared = cases.iter().map(|case| case.map(prepare).transpose()).collect::<Result<Vec<_>>>()?;
+        let (vocab, widths) = (case.vocab(), widths(case));
+        // One size serves batches of several, and slots are not the rows' numbers.
+        let rows = cases.len().next_power_of_two();
+        let slots: Vec<i32> =
+            cases.iter().enumerate().map(|(row, case)| case.map_or(NONE, |_| (rows - row) as i32)).collect();
         let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match workspaces.entry((case.vocab(), widths)) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let room = Room { vocab: case.vocab(), slots: SLOTS, rows: ROWS.len(), widths, kept: false };
+        let workspace = match workspaces.entry((vocab, widths, rows)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let room = Room { vocab, slots: rows + 1, rows, widths, kept: false };
                 entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
             }
         };
-        let start = Start {
-            seed: case.seed,
-            draw: case.draw,
-            position: case.position,
-            mu: case.mu,
-            prompt: &case.prompt,
-            output: &case.output,
-            room: 1,
-        };
-        let slots = ROWS.into_iter().filter(|slot| *slot >= 0);
-        slots.clone().try_for_each(|slot| workspace.admit(slot, &prepared, &start))?;
-        let forced = [case.forced.map_or(NONE, |id| id as i32); ROWS.len()];
-        let masks = [case.mask.as_deref(); ROWS.len()];
-        let masks = if case.mask.is_some() { &masks[..] } else { &[] };
-        workspace.assign(&Assignment { slots: &ROWS, forced: &forced, lines: &[], masks })?;
-
-        let (buffer, dtype, start, stride) = self.rows(case)?;
-        let rows = Rows::of(&buffer, dtype, start, ROWS.len(), case.vocab(), stride)?;
-        self.enqueue(workspace.step(&rows)?)?;
-        let outputs = workspace.outputs(ROWS.len())?;
-
-        let none = (outputs.token(1), outputs.status(1).0);
-        assert_eq!(none, (NONE, 0), "padding yields nothing\n{case:?}");
-        let moved = u32::from(outputs.token(0) != NONE);
-        for slot in slots {
-            let position = workspace.position(slot)?;
-            let wanted = case.position.wrapping_add(moved);
-            assert_eq!(position, wanted, "the position moves with a token\n{case:?}");
+        for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
+            let (Some(case), Some(prepared)) = (case, prepared) else { continue };
+            let start = Start {
+                seed: case.seed,
+                draw: case.draw,
+                position: case.position,
+                mu: case.mu,
+                prompt: &case.prompt,
+                output: &case.output,
+                room: 1,
+            };
+            workspace.admit(*slot, prepared, &start)?;
         }
-        let [one, other] = [0, 2].map(|row| observed(case, &outputs, row));
-        let differences = differences(&one, &other);
-        assert!(differences.is_empty(), "one case, two slots:\n{differences}{case:?}");
-        Ok(one)
+        let forced = |case: &Option<&Case>| case.and_then(|case| case.forced).map_or(NONE, |id| id as i32);
+        let forced: Vec<i32> = cases.iter().map(forced).collect();
+        let masks: Vec<_> = cases.iter().map(|case| case.and_then(|case| case.mask.as_deref())).collect();
+        let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
+        workspace.assign(&Assignment { slots: &slots, forced: &forced, lines: &packed.lines, masks })?;
+
+        let Packed { buffer, dtype, start, stride, count, .. } = packed;
+        let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?;
+        let step = workspace.step(&rows)?;
+        if self.graphs {
+            workspace.replay(&workspace.capture(&[step])?)?;
+        } else {
+            workspace.enqueue(&step)?;
+        }
+        let outputs = workspace.outputs(cases.len())?;
+
+        let mut seen = Vec::new();
+        for (row, case) in cases.iter().enumerate() {
+            let Some(case) = case else {
+                let none = (outputs.token(row), outputs.status(row).0);
+                assert_eq!(none, (NONE, 0), "padding yields nothing beside\n{:?}", cases[0]);
+                seen.push(None);
+                continue;
+            };
+            let moved = u32::from(outputs.token(row) != NONE);
+            if cases.len() <= TRIO {
+                let (position, wanted) = (workspace.position(slots[row])?, case.position.wrapping_add(moved));
+                assert_eq!(position, wanted, "the position moves with a token\n{case:?}");
+            }
+            seen.push(Some(observed(case, &outputs, row)));
+        }
+        Ok(seen)
     }
 
-    fn enqueue(&self, step: Step<'_>) -> Result<()> {
-        match &self.graphs {
-            None => step.enqueue(),
-            Some(gpu) => Ok(gpu.capture(&[step])?.replay()?),
-        }
-    }
-
-    /// Copies a case's buffer to the machine, three times, so that the copies are aligned differently.
-    fn rows(&self, case: &Case) -> Result<(Buffer, Dtype, usize, usize)> {
-        fn copies<T: Copy>(values: &[T]) -> (Vec<T>, usize) {
-            let stride = values.len() + 1;
-            let copies = (0..ROWS.len()).flat_map(|_| values.iter().copied().chain(values.first().copied()));
-            (copies.collect(), stride)
+    /// Passes a case through a step twice, with padding between, its rows aligned differently.
+    fn twice(&self, case: &Case) -> Result<Observed> {
+        fn copies<T: Copy>(values: &[T]) -> Vec<T> {
+            (0..TRIO).flat_map(|_| values.iter().copied().chain(values.first().copied())).collect()
         }
         let (buffer, start) = case.logits.buffer();
-        let (buffer, dtype, stride) = match buffer {
-            Row::F32(values) => {
-                let (values, stride) = copies(values);
-                (Buffer::of(&self.machine, &values)?, Dtype::F32, stride)
-            }
-            Row::Bf16(values) => {
-                let (values, stride) = copies(values);
-                (Buffer::of(&self.machine, &values)?, Dtype::Bf16, stride)
-            }
-            Row::F16(values) => {
-                let (values, stride) = copies(values);
-                (Buffer::of(&self.machine, &values)?, Dtype::F16, stride)
-            }
+        let stride = buffer.vocab() + 1;
+        let (buffer, dtype) = match buffer {
+            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F32),
+            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::Bf16),
+            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F16),
         };
-        Ok((buffer, dtype, start, stride))
+        let packed = Packed { buffer, dtype, start, stride, count: TRIO, lines: vec![] };
+        let seen = self.run(&[Some(case), None, Some(case)], &packed)?;
+        let [Some(one), _, Some(other)] = &seen[..] else { unreachable!("two cases, two answers") };
+        let differences = differences(one, other);
+        assert!(differences.is_empty(), "one case, two slots:\n{differences}{case:?}");
+        Ok(one.clone())
     }
+
+    /// Copies the rows of cases of one shape and type to the machine; `lines` says which line each case reads.
+    fn pack(&self, rows: &[&Case], lines: Vec<u32>) -> Result<Packed> {
+        // The stride leaves a gap, so that only some rows lie on 16 bytes; what lies there must not be read.
+        fn place<'a, T: Copy + 'a>(rows: impl Iterator<Item = &'a [T]>, gap: T) -> Vec<T> {
+            rows.flat_map(|row| row.iter().copied().chain([gap; GAP])).collect()
+        }
+        macro_rules! packed {
+            ($kind:ident, $gap:expr) => {
+                place(
+                    rows.iter().map(|case| match case.logits.row() {
+                        Row::$kind(row) => row,
+                        _ => unreachable!("cases of one type"),
+                    }),
+                    $gap,
+                )
+            };
+        }
+        let (buffer, dtype) = match rows[0].logits.row() {
+            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, Dtype::F32),
+            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, Dtype::Bf16),
+            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, Dtype::F16),
+        };
+        Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
+    }
+
+    /// Draws from a case's row by [`REQUESTS`] requests with seeds from `seed` on, step after step with no host work
+    /// between but the reading of tokens, until there are `draws`; calls `see(seed, position, token)` for each.
+    ///
+    /// # Errors
+    /// What the machine says.
+    pub fn advance(
+        &self,
+        case: &Case,
+        seed: u64,
+        draws: u32,
+        mut see: impl FnMut(u64, u32, i32),
+    ) -> Result<()> {
+        let prepared = prepare(case)?;
+        let rows = REQUESTS.min(draws as usize);
+        let room = Room { vocab: case.vocab(), slots: rows, rows, widths: widths(case), kept: false };
+        let mut workspace = Workspace::new(Arc::clone(&self.machine), room)?;
+        let slots: Vec<i32> = (0..rows as i32).collect();
+        for slot in &slots {
+            let start = Start { seed: seed + *slot as u64, position: case.position, ..Start::default() };
+            workspace.admit(*slot, &prepared, &start)?;
+        }
+        let packed = self.pack(&[case], vec![0; rows])?;
+        workspace.assign(&Assignment { slots: &slots, lines: &packed.lines, ..Assignment::default() })?;
+        let line = Rows::of(&packed.buffer, packed.dtype, 0, 1, case.vocab(), packed.stride)?;
+        let step = [workspace.step(&line)?];
+        let graph = self.graphs.then(|| workspace.capture(&step)).transpose()?;
+        for (number, _) in (0..draws).step_by(rows).enumerate() {
+            match &graph {
+                Some(graph) => workspace.replay(graph)?,
+                None => workspace.enqueue(&step[0])?,
+            }
+            let outputs = workspace.outputs(rows)?;
+            for slot in 0..rows {
+                let position = case.position.wrapping_add(number as u32);
+                see(seed + slot as u64, position, outputs.token(slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes cases through as few steps as their shapes allow.
+    fn together(&self, cases: &[Case]) -> Vec<Result<Observed>> {
+        let mut parts: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, case) in cases.iter().enumerate() {
+            let dtype = std::mem::discriminant(&case.logits.row());
+            parts.entry((case.vocab(), widths(case), dtype)).or_default().push(place);
+        }
+        let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
+        for places in parts.into_values() {
+            let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
+            let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
+            let answers = self.pack(&part, vec![]).and_then(|packed| self.run(&batch, &packed));
+            for (row, place) in places.iter().enumerate() {
+                // A step is refused whole, so each case then answers for itself.
+                seen[*place] = Some(match &answers {
+                    Ok(answers) => Ok(answers[row].clone().expect("a case, an answer")),
+                    Err(_) => self.sample(&cases[*place]),
+                });
+            }
+        }
+        seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
+    }
+}
+
+/// Rows in the machine's memory.
+struct Packed {
+    buffer: Buffer,
+    dtype: Dtype,
+    /// The element at which the first row starts, how far rows are apart, and how many there are.
+    start: usize,
+    stride: usize,
+    count: usize,
+    /// The line each case reads; empty: line i for case i.
+    lines: Vec<u32>,
+}
+
+fn prepare(case: &Case) -> Result<Prepared> {
+    let prepared = Prepared::new(&case.params, case.vocab())?;
+    case.request().validate(case.vocab())?;
+    let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
+    if case.mask.is_some() {
+        return lacks("masks are not there yet");
+    }
+    if case.hook.is_some() {
+        return lacks("a hook runs on the host");
+    }
+    Ok(prepared)
+}
+
+/// The room for logprobs that a case needs.
+fn widths(case: &Case) -> Widths {
+    case.params.logprobs.as_ref().map_or_else(Widths::default, |logprobs| Widths {
+        top_n: logprobs.top_n as usize,
+        ids: logprobs.ids.len(),
+    })
 }
 
 /// Reads a row of the outputs.
@@ -209,13 +333,35 @@ impl Backend for Cuda {
 
     /// Samples through the kernels. What has no kernel yet is answered by the oracle and counted.
     fn sample(&self, case: &Case) -> Result<Observed> {
-        match self.run(case) {
+        match self.twice(case) {
             Err(Error::Unavailable { resource: "CUDA kernel", .. }) => {
                 self.lacking.fetch_add(1, Ordering::Relaxed);
                 Oracle.sample(case)
             }
             result => result,
         }
+    }
+
+    fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
+        self.together(cases)
+    }
+
+    /// Draws many rows in a step, all of which read one line.
+    fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
+        if prepare(case).is_err() {
+            return draw_by_draw(self, case, count, vary);
+        }
+        let mut tokens = Vec::new();
+        let mut cases = vec![case.clone(); DRAWS.min(count as usize)];
+        for first in (0..count).step_by(DRAWS) {
+            let batch = &mut cases[..DRAWS.min((count - first) as usize)];
+            batch.iter_mut().zip(first..).for_each(|(case, i)| vary(case, i));
+            let batch: Vec<Option<&Case>> = batch.iter().map(Some).collect();
+            let packed = self.pack(&[case], vec![0; batch.len()])?;
+            let seen = self.run(&batch, &packed)?;
+            tokens.extend(seen.into_iter().flatten().map(|seen| seen.token));
+        }
+        Ok(tokens)
     }
 
     fn lacking(&self) -> usize {

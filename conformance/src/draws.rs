@@ -2,12 +2,14 @@
 //! do not.
 //!
 //! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat row,
-//! and sets that filters left. Draws go straight through one CPU workspace, each at a position of its own.
+//! and sets that filters left. On the CPU, draws go straight through one workspace, each at a position of its own; on
+//! a CUDA machine thousands of requests draw in a step, which is replayed while their positions advance on the device.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_spec::{Result, SamplingParams};
+use gumball_spec::{FilterOrder, Result, SamplingParams};
 
 use crate::case::{Case, UNIT};
+use crate::cuda::Cuda;
 use crate::law::Law;
 use crate::rows;
 use crate::statistics::ChiSquare;
@@ -58,7 +60,13 @@ pub fn settings() -> Vec<Setting> {
         twelve("top_k 5", SamplingParams { top_k: 5, ..plain() }),
         twelve("top_p 0.7", SamplingParams { top_p: 0.7, ..plain() }),
         twelve("min_p 0.15", SamplingParams { min_p: 0.15, ..plain() }),
-        twelve("a chain with XTC", mixed),
+        twelve("typical_p 0.5", SamplingParams { typical_p: 0.5, ..plain() }),
+        twelve("top_n_sigma 0.8", SamplingParams { top_n_sigma: 0.8, ..plain() }),
+        twelve("epsilon_cutoff 0.05", SamplingParams { epsilon_cutoff: 0.05, ..plain() }),
+        twelve("eta_cutoff 0.09", SamplingParams { eta_cutoff: 0.09, ..plain() }),
+        twelve("xtc 0.6", SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() }),
+        twelve("a chain with XTC", mixed.clone()),
+        twelve("the same, joint", SamplingParams { order: FilterOrder::Joint, ..mixed }),
     ]
 }
 
@@ -91,6 +99,25 @@ impl Setting {
             };
             counts.add(&case, workspace.sample(case.logits.row(), &task, None)?.token);
         }
+        Ok(law.test(&counts).collect())
+    }
+
+    /// The same on a CUDA machine, with a seed for each of many requests.
+    ///
+    /// # Errors
+    /// What the machine says.
+    ///
+    /// # Panics
+    /// If a token outside the cut was drawn.
+    pub fn run_on(&self, cuda: &Cuda, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
+        let law = Law::new(&self.row, &self.params);
+        let mut counts = law.counts();
+        let mut case = Case::of(&self.row, self.params.clone());
+        case.position = 0;
+        cuda.advance(&case.clone(), seed, draws, |seed, position, token| {
+            (case.seed, case.position) = (seed, position);
+            counts.add(&case, token);
+        })?;
         Ok(law.test(&counts).collect())
     }
 }

@@ -35,6 +35,29 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
         cases.iter().map(|case| self.sample(case)).collect()
     }
+
+    /// Draws `count` tokens of a case; `vary` gives it the seed, the position and the draw index of each.
+    ///
+    /// # Errors
+    /// Those of [`Backend::sample`].
+    fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
+        draw_by_draw(self, case, count, vary)
+    }
+}
+
+/// Draws a case's tokens one by one.
+pub(crate) fn draw_by_draw(
+    backend: &(impl Backend + ?Sized),
+    case: &Case,
+    count: u32,
+    vary: &dyn Fn(&mut Case, u32),
+) -> Result<Vec<i32>> {
+    let mut case = case.clone();
+    let draw = |i| {
+        vary(&mut case, i);
+        Ok(backend.sample(&case)?.token)
+    };
+    (0..count).map(draw).collect()
 }
 
 /// The definition itself: what every other backend is held to.

@@ -3,7 +3,7 @@
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule or name
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
-//! them to their law at the machine's best level; `numbers [--every] NAME` holds the numbers of a CUDA backend to
+//! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,15 +14,16 @@ use std::time::Instant;
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch;
 use gumball_conformance::cuda::Cuda;
-use gumball_conformance::draws;
+use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
-use gumball_conformance::statistics::FALSE_ALARM;
+use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_cpu::Level;
 use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
-    | draws [--seed N] [COUNT] | numbers [--every] NAME | batch NAME";
+    | draws [--seed N] [COUNT] \
+    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         ["draws", count] => number(count).and_then(|count| draw(DRAWS.0, count)),
         ["draws", "--seed", seed] => number(seed).and_then(|seed| draw(seed, DRAWS.1)),
         ["draws", "--seed", seed, count] => number(seed).and_then(|seed| draw(seed, number(count)?)),
+        ["draws-on", name] => draw_on(name, DRAWS.1),
+        ["draws-on", name, count] => number(count).and_then(|count| draw_on(name, count)),
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -100,16 +103,29 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text} is not a number in range\n{USAGE}"))
 }
 
-/// Spreads draws evenly over the settings, each with a seed of its own: equal kept sets would draw the same.
 fn draw(seed: u64, count: u32) -> Result<bool, String> {
     let level = Level::detect().map_err(|error| error.to_string())?;
+    let run = |setting: &Setting, seed, draws| setting.run(level, seed, draws);
+    spread(&level.to_string(), seed, count, &run)
+}
+
+fn draw_on(name: &str, count: u32) -> Result<bool, String> {
+    let cuda = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    spread(name, DRAWS.0, count, &|setting, seed, draws| setting.run_on(&cuda, seed << 32, draws))
+}
+
+/// Draws from a setting, under a seed, so many times.
+type Run<'r> = &'r dyn Fn(&Setting, u64, u32) -> gumball_spec::Result<Vec<ChiSquare>>;
+
+/// Spreads draws evenly over the settings, each with a seed of its own: equal kept sets would draw the same.
+fn spread(place: &str, seed: u64, count: u32, run: Run<'_>) -> Result<bool, String> {
     let settings = draws::settings();
     let each = count / settings.len() as u32;
     let mut ok = true;
-    println!("{level}, seeds from {seed}, {each} draws each, false-alarm rate of a test {FALSE_ALARM:e}\n");
+    println!("{place}, seeds from {seed}, {each} draws each, false-alarm rate of a test {FALSE_ALARM:e}\n");
     println!("| setting | chi-square | degrees of freedom | p-value |\n| --- | --- | --- | --- |");
     for (setting, seed) in settings.iter().zip(seed..) {
-        for test in setting.run(level, seed, each).map_err(|error| error.to_string())? {
+        for test in run(setting, seed, each).map_err(|error| error.to_string())? {
             ok &= test.p_value >= FALSE_ALARM;
             println!("| {} | {:.1} | {} | {:.3} |", setting.name, test.value, test.freedom, test.p_value);
         }

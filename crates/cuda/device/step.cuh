@@ -163,7 +163,8 @@ struct alignas(16) Record {
     float log_first;
     // log2 of the arrival of the first token of the order.
     float log_top;
-    // Where that token lies in the tile, in the low byte; the place of the first arrival in the next.
+    // Where that token lies in the tile, in the low byte; the place of the first arrival in the next; above, the
+    // status bits of odd values in this or a neighbouring tile.
     u32 places;
 };
 
@@ -202,8 +203,6 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
-    // [rows]; 0 before and after a step.
-    u32* odd;
     // [rows, scratch_words]: for what does not fit on chip.
     u64* scratch;
     u64 scratch_words;

@@ -161,7 +161,6 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
-        odd: u64,
         scratch: u64,
         scratch_words: u64,
         outputs: u64,

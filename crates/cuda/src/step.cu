@@ -12,17 +12,35 @@
 
 #define FINISH_THREADS 512
 
-// The key of the row's first token, in every thread; 0 if it has none.
-DEVICE u64 first_key_of(const Step& step, u32 row_index) {
+// What the survey says of a row as a whole.
+struct Whole {
+    // The key of its first token; 0 if it has none.
+    u64 first;
+    // The status bits of its odd values.
+    u32 odd;
+};
+
+// The same in every thread.
+DEVICE Whole whole_of(const Step& step, u32 row_index) {
     __shared__ u64 scratch[32];
+    __shared__ u32 odd_scratch[32];
     const Record* records = step.records + (u64)row_index * step.tiles;
     u64 first = 0;
+    u32 odd = 0;
     for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
         Record record = records[tile];
         u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
         first = record.maximum > -INFINITE && key > first ? key : first;
+        odd |= record.places >> 16;
     }
-    return block_max(first, scratch);
+    odd = __reduce_or_sync(ALL_LANES, odd);
+    if (lane_id() == 0) {
+        odd_scratch[warp_id()] = odd;
+    }
+    // Its barrier also lets the words be read below.
+    first = block_max(first, scratch);
+    odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
+    return Whole{first, odd};
 }
 
 // What a row came to.
@@ -57,10 +75,11 @@ DEVICE void finish(const Step& step) {
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
 
-    Chosen chosen{forced, 0, params.temperature, state.mu};
-    u64 first = first_key_of(step, row);
+    Whole whole = whole_of(step, row);
+    u64 first = whole.first;
+    Chosen chosen{forced, whole.odd, params.temperature, state.mu};
     if (first == 0) {
-        chosen.status = STATUS_EMPTY;
+        chosen.status |= STATUS_EMPTY;
     } else {
         Filtering<T> filtering{step, params, state, row, view, params.filter_s};
         Heat heat = temperature(filtering, first);
@@ -86,8 +105,6 @@ DEVICE void finish(const Step& step) {
     write_no_logprobs(step, row);
 
     if (threadIdx.x == 0) {
-        chosen.status |= step.odd[row];
-        step.odd[row] = 0;
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
             step.states[slot].position = state.position + 1;
             step.states[slot].mu = chosen.mu;

@@ -4,7 +4,7 @@
 //            all arrive in the race; which odd values the row holds
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
-// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles]; odd [rows]
+// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles]
 // Grid       x = (row, block of warps); a warp takes TILES tiles, 4 warps a block; no dynamic shared memory
 // Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read
@@ -89,15 +89,13 @@ DEVICE void survey(const Step& step) {
     if (EDITED) {
         odd = __reduce_or_sync(ALL_LANES, odd);
     }
-    if (odd != 0 && lane == 0) {
-        atomicOr(&step.odd[row], odd);
-    }
 
     if (lane < TILES && own_tile < step.tiles) {
         if (races) {
             record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places));
         }
-        record.places |= first.place << 8;
+        // Odd values of any of the warp's tiles stand in its first record: only the row's are asked for.
+        record.places |= first.place << 8 | (lane == 0 ? odd << 16 : 0);
         step.records[(u64)row * step.tiles + own_tile] = record;
     }
 }

@@ -1,6 +1,7 @@
 //! The workspace: requests by slot and room for steps, in memory whose size is settled once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
@@ -61,6 +62,8 @@ pub struct Assignment<'a> {
 /// Requests by slot, and room for steps.
 #[derive(Debug)]
 pub struct Workspace {
+    /// Tells workspaces apart: a step goes to the one that fixed it.
+    pub(crate) id: u64,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) room: Room,
     params: Buffer,
@@ -72,7 +75,6 @@ pub struct Workspace {
     masks: Buffer,
     masked: Buffer,
     records: Buffer,
-    odd: Buffer,
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
@@ -101,7 +103,9 @@ impl Workspace {
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let take = |bytes: usize| Buffer::zeroed(&machine, bytes);
+        static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
+            id: MADE.fetch_add(1, Ordering::Relaxed),
             params: take(slots * size_of::<Params>())?,
             requests: take(slots * size_of::<Request>())?,
             states: take(slots * size_of::<State>())?,
@@ -111,7 +115,6 @@ impl Workspace {
             masks: take(rows * mask_bytes)?,
             masked: take(rows * size_of::<u32>())?,
             records: take(rows * tiles * size_of::<Record>())?,
-            odd: take(rows * size_of::<u32>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
@@ -222,7 +225,6 @@ impl Workspace {
             requests: self.requests.address(),
             states: self.states.address(),
             records: self.records.address(),
-            odd: self.odd.address(),
             scratch: self.scratch.address(),
             scratch_words: filter::scratch_words(tiles) as u64,
             outputs: self.outputs.address(),
