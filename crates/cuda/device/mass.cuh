@@ -77,7 +77,7 @@ DEVICE Maxima give(const V& view, const Maxima& bounds, const Cut& set, float* t
     float found = -INFINITE;
     visit_tiles(
         view, bounds, set.low(),
-        [&](u32 tile, float, const float(&z)[PER_LANE], bool mine) {
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool mine) INLINE {
             float most = -INFINITE;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
@@ -87,7 +87,7 @@ DEVICE Maxima give(const V& view, const Maxima& bounds, const Cut& set, float* t
             most = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(most)));
             found = mine ? most : found;
         },
-        [&](u32 tile, float, bool visited) { to[tile] = visited ? found : -INFINITE; });
+        [&](u32 tile, float, bool visited) INLINE { to[tile] = visited ? found : -INFINITE; });
     // Without it a warp would read the maxima of tiles that others have not written yet.
     __syncthreads();
     return Maxima{to, 1, bounds.tiles};
@@ -106,7 +106,7 @@ DEVICE Weighed weigh(const V& view, const Maxima& maxima, const Given& given, co
     u32 count = 0;
     visit_tiles(
         view, maxima, part.low(),
-        [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) {
+        [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
             // Eight weights of at most 2^28 fit.
             u32 q = 0;
 #pragma unroll
@@ -118,7 +118,7 @@ DEVICE Weighed weigh(const V& view, const Maxima& maxima, const Given& given, co
             u64 sum = warp_sum_of_words(q);
             own = mine ? sum : own;
         },
-        [&](u32, float maximum, bool visited) {
+        [&](u32, float maximum, bool visited) INLINE {
             mass += visited ? tile_mass(exp2_rule((maximum - given.first) * s), own) : 0;
         });
     return Weighed{block_sum(mass), block_sum(count)};
@@ -148,7 +148,7 @@ DEVICE WeighedEntropy weigh_with_entropy(const V& view, const Maxima& maxima, co
     u32 count = 0;
     visit_tiles(
         view, maxima, given.cut.low(),
-        [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) {
+        [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
             u32 q_sum = 0;
             // Below 2^49 a token.
             u64 r_sum = 0;
@@ -164,7 +164,7 @@ DEVICE WeighedEntropy weigh_with_entropy(const V& view, const Maxima& maxima, co
             own_q = mine ? q : own_q;
             own_r = mine ? r : own_r;
         },
-        [&](u32, float maximum, bool visited) {
+        [&](u32, float maximum, bool visited) INLINE {
             if (visited) {
                 float factor = exp2_rule((maximum - given.first) * s);
                 u64 d = fixed_distance((given.first - maximum) * s);

@@ -5,6 +5,9 @@
 
 #define LARGEST 3.402823466e+38f
 
+// For lambdas: calls would take what they capture out of the registers.
+#define INLINE __attribute__((always_inline))
+
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__

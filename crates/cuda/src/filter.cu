@@ -67,7 +67,7 @@ DEVICE Given while_logit(const Given& given, Passes passes) {
 // The prefix of a set whose y at a scale reaches a threshold.
 DEVICE Given at_least(const Given& given, float s, float threshold) {
     float first = given.first;
-    return while_logit(given, [=](float z) { return (z - first) * s >= threshold; });
+    return while_logit(given, [=](float z) INLINE { return (z - first) * s >= threshold; });
 }
 
 // The first and the last token of a cut, by their keys; there is one.
@@ -76,7 +76,7 @@ DEVICE Cut ends_of(const Filtering<T>& f, const Cut& cut) {
     u64 most = 0, least = 0;
     visit_tiles(
         f.view, f.bounds(), cut.low(),
-        [&](u32 tile, float, const float(&z)[PER_LANE], bool) {
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 u64 key = key_of(z[j], tile * TILE + f.view.place(tile, lane_id(), j));
@@ -85,7 +85,7 @@ DEVICE Cut ends_of(const Filtering<T>& f, const Cut& cut) {
                 least = member && ~key > least ? ~key : least;
             }
         },
-        [](u32, float, bool) {});
+        [](u32, float, bool) INLINE {});
     return Cut{block_largest(most), ~block_largest(least)};
 }
 
@@ -134,7 +134,7 @@ DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
     float first = given.first;
     visit_tiles(
         f.view, f.bounds(), given.cut.low(),
-        [&](u32 tile, float, const float(&z)[PER_LANE], bool) {
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 if (given.cut.contains(key_of(z[j], tile * TILE + f.view.place(tile, lane_id(), j)))) {
@@ -145,7 +145,7 @@ DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
                 }
             }
         },
-        [](u32, float, bool) {});
+        [](u32, float, bool) INLINE {});
     count = block_sum(count);
     sum = block_sum(sum);
     squares = block_sum(squares);
@@ -153,7 +153,7 @@ DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
     u64 high = high_product_of_u64(count, squares) - high_product_of_u64(sum, sum) - (low < square);
     double sigma = double_ratio(double_root(wide_to_double(high, low - square)), u64_to_double(count));
     double limit = double_product((double)f.params.top_n_sigma, sigma);
-    return while_logit(given, [=](float z) { return (double)deviation(first, z) <= limit; });
+    return while_logit(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
 // What one filter keeps of a given set.
@@ -184,12 +184,16 @@ DEVICE Given filter(const Filtering<T>& f, u64 first) {
     if (f.params.asks & ASKS_MIROSTAT) {
         float lz = log_mass(weigh(f.view, f.bounds(), whole, whole.cut, f.s).mass);
         float s = f.s, z_first = whole.first, mu = f.state.mu;
-        return while_logit(whole, [=](float z) { return lz - (z - z_first) * s <= mu; });
+        return while_logit(whole, [=](float z) INLINE { return lz - (z - z_first) * s <= mu; });
     }
     Given kept = whole;
     bool joint = f.params.asks & ASKS_JOINT;
     for (u32 chain = f.params.chain; chain != 0; chain >>= 4) {
-        Given left = apply(f, chain & 15, joint ? whole : kept);
+        Given base = kept;
+        if (joint) {
+            base = whole;
+        }
+        Given left = apply(f, chain & 15, base);
         if (joint) {
             left.cut = both(left.cut, kept.cut);
             left.first = key_logit(left.cut.first);

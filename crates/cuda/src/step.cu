@@ -11,6 +11,8 @@
 #include "logprobs.cu"
 
 #define FINISH_THREADS 512
+// One block a multiprocessor, or the compiler spills for the sake of two.
+#define FINISH_BOUNDS FINISH_THREADS, 1
 
 // What the survey says of a row as a whole.
 struct Whole {
@@ -70,7 +72,8 @@ DEVICE void finish(const Step& step) {
         }
         return;
     }
-    const Params params = step.params[slot];
+    // Read where it is used: there is more of it than registers.
+    const Params& params = step.params[slot];
     const State state = step.states[slot];
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
@@ -114,7 +117,7 @@ DEVICE void finish(const Step& step) {
 }
 
 #define FINISH(name, T)                         \
-    KERNEL(name, FINISH_THREADS, Step, step) {  \
+    KERNEL(name, FINISH_BOUNDS, Step, step) {   \
         finish<T>(step);                        \
     }
 
