@@ -5,6 +5,9 @@
 
 #define LARGEST 3.402823466e+38f
 
+// For lambdas: calls would take what they capture out of the registers.
+#define INLINE __attribute__((always_inline))
+
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__
@@ -23,6 +26,14 @@ DEVICE float round_even(float x) { return rintf(x); }
 DEVICE float int_to_float(int i) { return __int2float_rn(i); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
+// f64, for the one rule that takes it (F5).
+DEVICE double u64_to_double(unsigned long long u) { return __ull2double_rn(u); }
+DEVICE double double_root(double x) { return __dsqrt_rn(x); }
+DEVICE double double_product(double a, double b) { return __dmul_rn(a, b); }
+DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
+DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
+// The high word of a product.
+DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
@@ -56,6 +67,14 @@ DEVICE float round_even(float x) { return __builtin_rintf(x); }
 DEVICE float int_to_float(int i) { return (float)i; }
 DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
+DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
+DEVICE double double_root(double x) { return __builtin_sqrt(x); }
+DEVICE double double_product(double a, double b) { return a * b; }
+DEVICE double double_ratio(double a, double b) { return a / b; }
+DEVICE int leading_zeros(unsigned long long u) { return u == 0 ? 64 : __builtin_clzll(u); }
+DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {
