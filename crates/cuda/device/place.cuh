@@ -24,6 +24,14 @@ DEVICE float int_to_float(int i) { return __int2float_rn(i); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
 
+DEVICE double to_f64(float x) { return (double)x; }
+DEVICE float f64_to_float(double x) { return __double2float_rn(x); }
+DEVICE double bits_f64(unsigned long long bits) { return __longlong_as_double((long long)bits); }
+DEVICE double add_f64(double a, double b) { return __dadd_rn(a, b); }
+DEVICE double sub_f64(double a, double b) { return __dsub_rn(a, b); }
+DEVICE double mul_f64(double a, double b) { return __dmul_rn(a, b); }
+DEVICE double div_f64(double a, double b) { return __ddiv_rn(a, b); }
+
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
     float x;
@@ -56,6 +64,18 @@ DEVICE float round_even(float x) { return __builtin_rintf(x); }
 DEVICE float int_to_float(int i) { return (float)i; }
 DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
+
+DEVICE double to_f64(float x) { return (double)x; }
+DEVICE float f64_to_float(double x) { return (float)x; }
+DEVICE double bits_f64(unsigned long long bits) {
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+DEVICE double add_f64(double a, double b) { return a + b; }
+DEVICE double sub_f64(double a, double b) { return a - b; }
+DEVICE double mul_f64(double a, double b) { return a * b; }
+DEVICE double div_f64(double a, double b) { return a / b; }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

@@ -10,7 +10,7 @@ use crate::prepared::refuse;
 
 /// How many words of scratch a row has.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles
+    2 * tiles + crate::logprobs::scratch_words(tiles)
 }
 
 /// Refuses what has no kernel.

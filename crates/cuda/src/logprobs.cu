@@ -1,12 +1,13 @@
 // logprobs.cu: how likely the token, its rivals and given ids were (rules L1 to L3); device functions of a block.
 //
-// Computes   the sections of logprobs and ranks of a row
+// Computes   the sections of logprobs and ranks of a row, and the bits of its kept set
+// Never      sorts a row: ranks are counts, and the top n are listed from a bound that the maxima give
 // Twins      oracle spec/src/logprobs.rs | CPU cpu/src/logprobs.rs | why docs/stages/logprobs.md
+// Traffic    the tiles of the mode's members once for the mass; those that reach a token for its rank; of a row
+//            with edits, in mode raw, the whole row once more for its maxima
 #pragma once
 
-#include "cut.cuh"
-#include "view.cuh"
-#include "warp.cuh"
+#include "members.cuh"
 
 // Where the sections with several words a row begin, as Layout has them.
 struct Sections {
@@ -24,19 +25,294 @@ struct Sections {
     }
 };
 
+// Where a row's logprobs go.
+struct Entries {
+    Sections sections;
+    u32* logprob;
+    u32* rank;
+    u32 top_width;
+    u32 ids_width;
+
+    DEVICE_MEMBER Entries(const Step& step, u32 row)
+        : sections(step, row), logprob(step.outputs + 2ull * step.rows + row),
+          rank(step.outputs + 3ull * step.rows + row), top_width(step.top_n_width), ids_width(step.ids_width) {}
+
+    // The token is entry 0, the ids follow.
+    DEVICE_MEMBER void set(u32 entry, float value, u32 place) {
+        *(entry == 0 ? logprob : sections.id_logprobs + entry - 1) = float_bits(value);
+        *(entry == 0 ? rank : sections.id_ranks + entry - 1) = place;
+    }
+
+    DEVICE_MEMBER void set_top(u32 place, int id, float value) {
+        sections.top_ids[place] = (u32)id;
+        sections.top_logprobs[place] = float_bits(value);
+    }
+
+    // The places of the top list from one on stay empty.
+    DEVICE_MEMBER void end_top(u32 from) {
+        for (u32 i = from + threadIdx.x; i < top_width; i += blockDim.x) {
+            set_top(i, NONE, -INFINITE);
+        }
+    }
+
+    // The same for the ids.
+    DEVICE_MEMBER void end_ids(u32 from) {
+        for (u32 i = from + threadIdx.x; i < ids_width; i += blockDim.x) {
+            set(i + 1, -INFINITE, 0);
+        }
+    }
+};
+
 // Writes what stands where a row has no logprobs.
 DEVICE void write_no_logprobs(const Step& step, u32 row) {
-    Sections sections(step, row);
+    Entries entries(step, row);
     if (threadIdx.x == 0) {
-        step.outputs[2ull * step.rows + row] = float_bits(-INFINITE);
-        step.outputs[3ull * step.rows + row] = 0;
+        entries.set(0, -INFINITE, 0);
     }
-    for (u32 i = threadIdx.x; i < step.top_n_width; i += blockDim.x) {
-        sections.top_ids[i] = (u32)NONE;
-        sections.top_logprobs[i] = float_bits(-INFINITE);
+    entries.end_top(0);
+    entries.end_ids(0);
+}
+
+// What of a logprob is the same for all members (L3), in f64.
+struct Likelihood {
+    double first;
+    double temperature;
+    double log_mass;
+
+    DEVICE_MEMBER Likelihood(float first_logit, float t, u64 mass)
+        : first(to_f64(first_logit)), temperature(to_f64(t)) {
+        Log2Parts parts = log2_parts(u64_to_float(mass));
+        float p = log2_one_plus(parts.f) * parts.f;
+        log_mass = mul_f64(ln_2(), add_f64(to_f64(int_to_float(parts.e - 43)), to_f64(p)));
     }
-    for (u32 i = threadIdx.x; i < step.ids_width; i += blockDim.x) {
-        sections.id_logprobs[i] = float_bits(-INFINITE);
-        sections.id_ranks[i] = 0;
+
+    DEVICE_MEMBER float of(float z) const {
+        return f64_to_float(sub_f64(div_f64(sub_f64(to_f64(z), first), temperature), log_mass));
+    }
+
+    static DEVICE_MEMBER double ln_2() { return bits_f64(0x3FE62E42FEFA39EFull); }
+};
+
+// What was asked for of a row: its token, then its ids.
+struct Asked {
+    int token;
+    const u32* ids;
+    u32 id_count;
+    u32 top_n;
+
+    DEVICE_MEMBER u32 count() const { return 1 + id_count; }
+    // NONE for the token of a row that has none.
+    DEVICE_MEMBER int id(u32 entry) const { return entry == 0 ? token : (int)ids[entry - 1]; }
+};
+
+// Logprobs where the first token is certain.
+DEVICE void write_certain(Entries& entries, const Asked& asked, int winner) {
+    for (u32 entry = threadIdx.x; entry < asked.count(); entry += blockDim.x) {
+        bool wins = asked.id(entry) == winner;
+        entries.set(entry, wins ? 0.0f : -INFINITE, wins);
+    }
+    if (threadIdx.x == 0 && asked.top_n > 0) {
+        entries.set_top(0, winner, 0.0f);
+    }
+    entries.end_top(asked.top_n > 0);
+    entries.end_ids(asked.id_count);
+}
+
+// The token's and the ids' logprobs and ranks.
+template <class V>
+DEVICE void write_ranked(Entries& entries, const Asked& asked, const Members<V>& members,
+                         const Likelihood& likelihood, Sought& sought) {
+    u32 own = threadIdx.x;
+    for (u32 start = 0; start < asked.count(); start += SOUGHT) {
+        u32 count = asked.count() - start < SOUGHT ? asked.count() - start : SOUGHT;
+        float z = -INFINITE;
+        if (own < count) {
+            int id = asked.id(start + own);
+            z = id < 0 ? -INFINITE : members.row.logit((u32)id);
+            u64 key = key_of(z, (u32)id);
+            bool inside = members.cut.contains(key);
+            z = inside ? z : -INFINITE;
+            sought.keys[own] = inside ? key : ~0ull;
+        }
+        count_before(members, members.cut, sought, count);
+        if (own < count) {
+            bool inside = z > -INFINITE;
+            entries.set(start + own, inside ? likelihood.of(z) : -INFINITE, inside ? sought.before[own] + 1 : 0);
+        }
+    }
+}
+
+// The first n members with their logprobs.
+template <class V>
+DEVICE void write_top(Entries& entries, u32 n, const Members<V>& members, const Likelihood& likelihood, Sought& sought,
+                      List& list) {
+    Cut rest = members.cut;
+    u32 done = 0;
+    float low = reached_by(members, n, list);
+    while (done < n) {
+        u64 bound = (u64)ordered_bits(low) << 32;
+        Cut part = rest;
+        part.last = bound > rest.last ? bound : rest.last;
+        u32 count = gather(members, part, list);
+        if (count > LIST_ROOM) {
+            part.last = narrow(members, rest, sought);
+            count = gather(members, part, list);
+        }
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+            u64 own = list.keys[i];
+            u32 place = done;
+            for (u32 other = 0; other < count; other++) {
+                place += list.keys[other] > own;
+            }
+            if (place < n) {
+                entries.set_top(place, (int)key_id(own), likelihood.of(key_logit(own)));
+            }
+        }
+        done += count;
+        if (part.last <= rest.last) {
+            break;
+        }
+        rest.first = part.last - 1;
+        low = -INFINITE;
+    }
+    entries.end_top(done < n ? done : n);
+}
+
+// Shared memory of the stage.
+struct LogprobsRoom {
+    u64 sums[32];
+    Sought sought;
+    List list;
+};
+
+// What was asked for of the members of a mode at a temperature above 0.
+template <class V>
+DEVICE void write_members(Entries& entries, const Asked& asked, const Members<V>& members, float temperature,
+                          LogprobsRoom& room) {
+    u64 mass = mass_of(members, scale_of(temperature), room.sums);
+    Likelihood likelihood(members.first, temperature, mass);
+    write_ranked(entries, asked, members, likelihood, room.sought);
+    entries.end_ids(asked.id_count);
+    if (asked.top_n > 0) {
+        write_top(entries, asked.top_n, members, likelihood, room.sought, room.list);
+    } else {
+        entries.end_top(0);
+    }
+}
+
+// How many words of scratch a row's raw maxima take: the last ones.
+DEVICE u32 raw_words(u32 tiles) { return (tiles + 1) / 2; }
+
+// Finds the maxima of a row without its edits, into scratch; returns its largest logit, in every thread.
+template <class V>
+DEVICE float find_maxima(const V& row, u32 tiles, float* maxima) {
+    __shared__ u64 scratch[32];
+    u32 most = 0, lane = lane_id();
+    for (u32 tile = warp_id(); tile < tiles; tile += warps()) {
+        float z[PER_LANE], maximum = -INFINITE;
+        row.load(tile, lane, z);
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            maximum = larger(maximum, z[j]);
+        }
+        u32 bits = __reduce_max_sync(ALL_LANES, ordered_bits(maximum));
+        most = bits > most ? bits : most;
+        if (lane == 0) {
+            maxima[tile] = from_ordered_bits(bits);
+        }
+    }
+    // Its barrier also lets all warps read the maxima.
+    return from_ordered_bits((u32)block_max(most, scratch));
+}
+
+// A row whose token is known, as its logprobs need it.
+template <class T>
+struct Told {
+    const Step& step;
+    u32 row;
+    View<T, true> view;
+    // Whether its edits leave every logit as it came.
+    bool unedited;
+    int token;
+    float temperature;
+    // The key of its first token; 0 if it has none.
+    u64 first;
+    // What its filters kept, if it has a token.
+    Given kept;
+};
+
+// Writes a row's logprobs, as its request asked for them.
+template <class T>
+DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Request& request) {
+    __shared__ LogprobsRoom room;
+    const Step& step = told.step;
+    Entries entries(step, told.row);
+    Asked asked{told.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+    u32 mode = params.logprob_mode;
+    Maxima maxima{&step.records[(u64)told.row * step.tiles].maximum, sizeof(Record) / 4, step.tiles};
+    float first = told.first == 0 ? -INFINITE : key_logit(told.first);
+    if (mode == MODE_RAW) {
+        View<T, false> raw(step, told.row, step.slots[told.row]);
+        if (!told.unedited) {
+            u64* own = step.scratch + told.row * step.scratch_words;
+            float* own_maxima = (float*)(own + step.scratch_words - raw_words(step.tiles));
+            first = find_maxima(raw, step.tiles, own_maxima);
+            maxima = Maxima{own_maxima, 1, step.tiles};
+        }
+        if (first > -INFINITE) {
+            write_members(entries, asked, Members<View<T, false>>{raw, maxima, cut_all(), first, true}, 1.0f,
+                          room);
+            return;
+        }
+    } else if (told.first != 0) {
+        float temperature = mode == MODE_EDITED ? 1.0f : told.temperature;
+        if (temperature == 0.0f) {
+            write_certain(entries, asked, (int)key_id(told.first));
+            return;
+        }
+        bool whole = mode != MODE_PROCESSED;
+        Members<View<T, true>> members{told.view, maxima, whole ? cut_all() : told.kept.cut,
+                                       whole ? first : told.kept.first, whole || told.kept.prefix};
+        write_members(entries, asked, members, temperature, room);
+        return;
+    }
+    // No member: the same as where nothing was asked for.
+    write_no_logprobs(step, told.row);
+}
+
+// Writes that a row keeps no token, if anyone asks.
+DEVICE void write_nothing_kept(const Step& step, u32 row) {
+    u64 words = step.kept == nullptr ? 0 : (u64)step.tiles * MASK_WORDS;
+    for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
+        step.kept[row * words + i] = 0;
+    }
+}
+
+// Writes a bit for each kept token of a row, 0 for the others, if anyone asks.
+template <class T>
+DEVICE void write_kept(const Step& step, u32 row, const View<T, true>& view, const Cut& kept) {
+    if (step.kept == nullptr) {
+        return;
+    }
+    u32* words = step.kept + (u64)row * step.tiles * MASK_WORDS;
+    const Record* records = step.records + (u64)row * step.tiles;
+    u32 lane = lane_id();
+    for (u32 tile = warp_id(); tile < step.tiles; tile += warps()) {
+        u64 keys[PER_LANE] = {};
+        if (records[tile].maximum >= kept.low()) {
+            load_keys(view, kept, tile, keys);
+        }
+        for (u32 word = 0; word < MASK_WORDS; word++) {
+            u32 bits = 0;
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                u32 place = view.place(tile, lane, j);
+                bits |= keys[j] != 0 && place / 32 == word ? 1u << place % 32 : 0;
+            }
+            bits = __reduce_or_sync(ALL_LANES, bits);
+            if (lane == 0) {
+                words[tile * MASK_WORDS + word] = bits;
+            }
+        }
     }
 }

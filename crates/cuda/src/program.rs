@@ -24,6 +24,7 @@ pub const HEADERS: &[Source] = &[
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
+    ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),

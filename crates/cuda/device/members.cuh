@@ -1,0 +1,247 @@
+// members.cuh: the tokens of a cut, found by a block in the tiles that can hold them.
+//
+// Computes   a cut's mass; how many of its tokens come before some keys; its first tokens, sorted, a listful at a time
+// Never      loads a tile whose maximum is below what is looked for
+// Requires   all threads of the block; whole warps; barriers between two uses of the same shared words
+#pragma once
+
+#include "cut.cuh"
+#include "view.cuh"
+#include "warp.cuh"
+
+// The maxima of a row's tiles: in its records, or for themselves.
+struct Maxima {
+    const float* maxima;
+    // In words.
+    u32 stride;
+    u32 tiles;
+
+    DEVICE_MEMBER float of(u32 tile) const { return maxima[tile * stride]; }
+};
+
+// Calls visit(tile) for every tile whose maximum is above -inf and reaches a logit, each by one warp.
+template <class Visit>
+DEVICE void for_tiles(const Maxima& maxima, float low, Visit visit) {
+    for (u32 start = warp_id(); start < maxima.tiles; start += 32 * warps()) {
+        u32 own = start + lane_id() * warps();
+        float maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
+        u32 reach = __ballot_sync(ALL_LANES, maximum >= low && maximum > -INFINITE);
+        for (; reach != 0; reach &= reach - 1) {
+            visit(start + (__ffs((int)reach) - 1) * warps());
+        }
+    }
+}
+
+// An interval of the order of a row, as a mode's distribution is.
+template <class V>
+struct Members {
+    V row;
+    Maxima maxima;
+    Cut cut;
+    // The logit of its first token.
+    float first;
+    // Whether that is the row's first token: then the tiles' maxima down to the cut's end are members.
+    bool prefix;
+};
+
+// The keys of a lane's tokens of a tile that are in a cut; 0 for the others.
+template <class V>
+DEVICE void load_keys(const V& row, const Cut& cut, u32 tile, u64 (&keys)[PER_LANE]) {
+    float z[PER_LANE];
+    u32 lane = lane_id();
+    row.load(tile, lane, z);
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        u64 key = key_of(z[j], tile * TILE + row.place(tile, lane, j));
+        keys[j] = cut.contains(key) ? key : 0;
+    }
+}
+
+// The sum of the lanes' words, each below 2^32, as 64 bits.
+DEVICE u64 warp_sum(u32 x) {
+    return ((u64)__reduce_add_sync(ALL_LANES, x >> 16) << 16) + __reduce_add_sync(ALL_LANES, x & 0xFFFF);
+}
+
+// What a tile adds to the mass of the members at a scale (M1, M3), by a warp.
+template <class V>
+DEVICE u64 mass_of_tile(const Members<V>& members, u32 tile, float s) {
+    float z[PER_LANE], most = -INFINITE;
+    u32 lane = lane_id();
+    members.row.load(tile, lane, z);
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        u32 id = tile * TILE + members.row.place(tile, lane, j);
+        z[j] = members.cut.contains(key_of(z[j], id)) ? z[j] : -INFINITE;
+        most = larger(most, z[j]);
+    }
+    most = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(most)));
+    if (most == -INFINITE) {
+        return 0;
+    }
+    u32 q = 0;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        q += weight((z[j] - most) * s);
+    }
+    return tile_mass(exp2_rule((most - members.first) * s), warp_sum(q));
+}
+
+// The mass of the members, in every thread. `sums` serves one mass.
+template <class V>
+DEVICE u64 mass_of(const Members<V>& members, float s, u64 (&sums)[32]) {
+    u64 mass = 0;
+    for_tiles(members.maxima, members.cut.low(), [&](u32 tile) { mass += mass_of_tile(members, tile, s); });
+    if (lane_id() == 0) {
+        sums[warp_id()] = mass;
+    }
+    // Without it a warp reads the sums of warps that have not written theirs.
+    __syncthreads();
+    mass = 0;
+    for (u32 warp = 0; warp < warps(); warp++) {
+        mass += sums[warp];
+    }
+    return mass;
+}
+
+// How many keys are looked for at once.
+#define SOUGHT 16
+
+// Keys in shared memory, and how many members come before each.
+struct Sought {
+    u64 keys[SOUGHT];
+    u32 before[SOUGHT];
+};
+
+// Counts the tokens of a cut before each of `count` keys inside it; of a key that is all ones there are none. Begins
+// and ends with a barrier: before the first, some threads write what others then read; after the last, the same.
+template <class V>
+DEVICE void count_before(const Members<V>& members, const Cut& cut, Sought& sought, u32 count) {
+    if (threadIdx.x < count) {
+        sought.before[threadIdx.x] = 0;
+    }
+    __syncthreads();
+    u64 least = ~0ull;
+    for (u32 i = 0; i < count; i++) {
+        least = sought.keys[i] < least ? sought.keys[i] : least;
+    }
+    // No maximum reaches infinity.
+    for_tiles(members.maxima, least == ~0ull ? INFINITE : key_logit(least), [&](u32 tile) {
+        u64 keys[PER_LANE];
+        load_keys(members.row, cut, tile, keys);
+        for (u32 i = 0; i < count; i++) {
+            u64 key = sought.keys[i];
+            u32 before = 0;
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                before += keys[j] > key;
+            }
+            before = __reduce_add_sync(ALL_LANES, before);
+            if (before != 0 && lane_id() == 0) {
+                atomicAdd(&sought.before[i], before);
+            }
+        }
+    });
+    __syncthreads();
+}
+
+// How many tokens are listed at once.
+#define LIST_ROOM 1024
+
+// A list in shared memory.
+struct List {
+    u64 keys[LIST_ROOM];
+    u32 count;
+};
+
+// Lists the members in a cut, in no order, as far as there is room; returns how many there are. Begins and ends
+// with a barrier: before it an older list may still be read, after it this one may.
+template <class V>
+DEVICE u32 gather(const Members<V>& members, const Cut& cut, List& list) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        list.count = 0;
+    }
+    // Without it a thread adds to the count before it is 0.
+    __syncthreads();
+    for_tiles(members.maxima, cut.low(), [&](u32 tile) {
+        u64 keys[PER_LANE];
+        load_keys(members.row, cut, tile, keys);
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            if (keys[j] != 0) {
+                u32 place = atomicAdd(&list.count, 1u);
+                if (place < LIST_ROOM) {
+                    list.keys[place] = keys[j];
+                }
+            }
+        }
+    });
+    __syncthreads();
+    return list.count;
+}
+
+// A logit that at least n members reach, if the maxima tell of one; else -inf. In every thread. The list is only
+// room for it.
+template <class V>
+DEVICE float reached_by(const Members<V>& members, u32 n, List& list) {
+    if (!members.prefix || n > blockDim.x) {
+        return -INFINITE;
+    }
+    float own_maximum = -INFINITE;
+    for (u32 tile = threadIdx.x; tile < members.maxima.tiles; tile += blockDim.x) {
+        own_maximum = larger(own_maximum, members.maxima.of(tile));
+    }
+    u32 own = ordered_bits(own_maximum);
+    list.keys[threadIdx.x] = own;
+    if (threadIdx.x == 0) {
+        list.count = ordered_bits(-INFINITE);
+    }
+    // Without it a thread compares with what others have not written yet.
+    __syncthreads();
+    u32 above = 0, level = 0;
+    for (u32 i = 0; i < blockDim.x; i++) {
+        above += list.keys[i] > own;
+        level += list.keys[i] == own;
+    }
+    if (above < n && n <= above + level) {
+        // Whoever comes here writes the same.
+        list.count = own;
+    }
+    // Without it a thread reads the bound before it is written.
+    __syncthreads();
+    return from_ordered_bits(list.count);
+}
+
+// A key inside a cut of more members than a list has room for, so that those from it on fill much of a list.
+template <class V>
+DEVICE u64 narrow(const Members<V>& members, const Cut& cut, Sought& sought) {
+    // Above the key `many` are more members than fit, above `few` only `fits`.
+    u64 many = cut.last - 1, few = (u64)ordered_bits(members.first) << 32 | 0xFFFFFFFFu;
+    few = few < cut.first ? few : cut.first;
+    u32 fits = 0;
+    while (few - many > 1 && fits < LIST_ROOM / 2) {
+        u64 width = few - many;
+        auto pivot = [=](u32 i) {
+            u64 parts = SOUGHT + 1;
+            return many + width / parts * (i + 1) + width % parts * (i + 1) / parts;
+        };
+        if (threadIdx.x < SOUGHT) {
+            sought.keys[threadIdx.x] = pivot(threadIdx.x);
+        }
+        count_before(members, cut, sought, SOUGHT);
+        // Pivots rise, so counts fall.
+        u32 first_fit = 0;
+        while (first_fit < SOUGHT && sought.before[first_fit] > LIST_ROOM) {
+            first_fit++;
+        }
+        u64 below = first_fit == 0 ? many : pivot(first_fit - 1);
+        if (first_fit < SOUGHT) {
+            fits = sought.before[first_fit];
+            few = pivot(first_fit);
+        }
+        many = below;
+        // Without it a fast thread seeks other keys while a slow one still reads these counts.
+        __syncthreads();
+    }
+    return few + 1;
+}
