@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{Assignment, Buffer, Dtype, Gpu, Machine, Room, Rows, Start};
+use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start};
 use gumball_spec::{NONE, Row, SamplingParams, Widths};
 use half::{bf16, f16};
 
@@ -83,11 +83,11 @@ fn params(row: usize) -> SamplingParams {
     }
 }
 
-/// Holds a batch to the CPU, every token of every step; in a graph if `graphs` is there.
+/// Holds a batch to the CPU, every token of every step; in a graph if `graphs`.
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, graphs: Option<&Gpu>, shape: Shape) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
     let Shape { dtype, rows, vocab, steps } = shape;
     let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(rows) as u64).map(|seed| distinct(vocab, seed)).collect();
@@ -122,12 +122,12 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: Option<&Gpu>, shape: Shape) -> R
         workspace.assign(&Assignment { slots: &slots, forced: &forced, ..Assignment::default() })?;
         let rows_of = Rows::of(&buffer, dtype, 0, rows, vocab, stride)?;
         let step = [workspace.step(&rows_of)?];
-        let graph = graphs.map(|gpu| gpu.capture(&step)).transpose()?;
+        let graph = graphs.then(|| workspace.capture(&step)).transpose()?;
         let mut outputs = Vec::new();
         for _ in 0..steps {
             match &graph {
-                Some(graph) => graph.replay()?,
-                None => step[0].enqueue()?,
+                Some(graph) => workspace.replay(graph)?,
+                None => workspace.enqueue(&step[0])?,
             }
             outputs.push(workspace.outputs(rows)?);
         }

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Step,
-    Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row, Widths};
@@ -37,8 +36,8 @@ type Kind = (usize, Widths, usize);
 pub struct Cuda {
     name: &'static str,
     machine: Arc<dyn Machine>,
-    /// The machine, if steps go through a graph.
-    graphs: Option<Arc<Gpu>>,
+    /// Whether steps go through a graph.
+    graphs: bool,
     workspaces: Mutex<HashMap<Kind, Workspace>>,
     lacking: AtomicUsize,
 }
@@ -55,7 +54,6 @@ impl Cuda {
     /// # Errors
     /// - [`Error::Unavailable`] if this machine lacks what it needs.
     pub fn by_name(name: &str) -> Result<Self> {
-        let gpu = || -> Result<Arc<Gpu>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         let made = |name, machine, graphs| Self {
             name,
             machine,
@@ -63,13 +61,11 @@ impl Cuda {
             workspaces: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
+        let gpu = || -> Result<Arc<dyn Machine>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         match name {
-            "cuda" => Ok(made("cuda", gpu()?, None)),
-            "cuda_graph" => {
-                let gpu = gpu()?;
-                Ok(made("cuda_graph", Arc::clone(&gpu) as Arc<dyn Machine>, Some(gpu)))
-            }
-            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), None)),
+            "cuda" => Ok(made("cuda", gpu()?, false)),
+            "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
+            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), false)),
         }
     }
 
@@ -79,10 +75,10 @@ impl Cuda {
         &self.machine
     }
 
-    /// Returns the GPU, if steps go through a graph.
+    /// Returns whether steps go through a graph.
     #[must_use]
-    pub fn graphs(&self) -> Option<&Gpu> {
-        self.graphs.as_deref()
+    pub fn graphs(&self) -> bool {
+        self.graphs
     }
 
     /// Passes a batch through one step: cases of one vocabulary, type and room for logprobs; an absent one is padding.
@@ -123,7 +119,12 @@ impl Cuda {
 
         let Packed { buffer, dtype, start, stride, count, .. } = packed;
         let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?;
-        self.enqueue(workspace.step(&rows)?)?;
+        let step = workspace.step(&rows)?;
+        if self.graphs {
+            workspace.replay(&workspace.capture(&[step])?)?;
+        } else {
+            workspace.enqueue(&step)?;
+        }
         let outputs = workspace.outputs(cases.len())?;
 
         let mut seen = Vec::new();
@@ -142,13 +143,6 @@ impl Cuda {
             seen.push(Some(observed(case, &outputs, row)));
         }
         Ok(seen)
-    }
-
-    fn enqueue(&self, step: Step<'_>) -> Result<()> {
-        match &self.graphs {
-            None => step.enqueue(),
-            Some(gpu) => Ok(gpu.capture(&[step])?.replay()?),
-        }
     }
 
     /// Passes a case through a step twice, with padding between, its rows aligned differently.
@@ -221,11 +215,11 @@ impl Cuda {
         workspace.assign(&Assignment { slots: &slots, lines: &packed.lines, ..Assignment::default() })?;
         let line = Rows::of(&packed.buffer, packed.dtype, 0, 1, case.vocab(), packed.stride)?;
         let step = [workspace.step(&line)?];
-        let graph = self.graphs.as_ref().map(|gpu| gpu.capture(&step)).transpose()?;
+        let graph = self.graphs.then(|| workspace.capture(&step)).transpose()?;
         for (number, _) in (0..draws).step_by(rows).enumerate() {
             match &graph {
-                Some(graph) => graph.replay()?,
-                None => step[0].enqueue()?,
+                Some(graph) => workspace.replay(graph)?,
+                None => workspace.enqueue(&step[0])?,
             }
             let outputs = workspace.outputs(rows)?;
             for slot in 0..rows {

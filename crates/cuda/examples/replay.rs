@@ -84,11 +84,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                         Ok(if whole { step } else { step.survey_only() })
                     });
                     let steps = steps.collect::<gumball_spec::Result<Vec<_>>>()?;
-                    let graph = gpu.capture(&steps)?;
-                    (0..3).try_for_each(|_| graph.replay())?;
+                    let graph = workspace.capture(&steps)?;
+                    (0..3).try_for_each(|_| workspace.replay(&graph))?;
                     let mut times = Vec::new();
                     for _ in 0..REPLAYS {
-                        times.push(gpu.elapsed_us(|| graph.replay())? / steps.len() as f32);
+                        times.push(gpu.elapsed_us(|| workspace.replay(&graph))? / steps.len() as f32);
                     }
                     times.sort_by(f32::total_cmp);
                     figures.push(format!("{:.2} ({:.2})", times[REPLAYS / 2], times[REPLAYS * 19 / 20]));

@@ -7,13 +7,14 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 
 use libloading::{Library, Symbol};
 
 use crate::cache::{Cache, fnv1a};
 use crate::error::{Error, Result};
-use crate::machine::{Kernel, Machine};
+use crate::machine::{Kernel, Machine, Recording};
 use crate::program::{HEADERS, PROGRAMS, Source};
 
 const SOURCES: &[Source] = &[
@@ -31,7 +32,32 @@ const ALIGNMENT: usize = 256;
 /// The emulated device.
 #[derive(Debug)]
 pub struct Emulator {
+    kernels: Kernels,
+    /// What each thread that records has launched so far.
+    recording: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
+}
+
+/// The kernels, built for the host.
+#[derive(Clone, Debug)]
+struct Kernels {
     library: Arc<Library>,
+}
+
+/// A launch that was recorded.
+#[derive(Clone, Debug)]
+struct Launch {
+    kernel: Kernel,
+    blocks: u32,
+    threads: u32,
+    /// The argument in whole words, so that it is aligned.
+    argument: Vec<u64>,
+}
+
+/// Launches that were recorded, and the kernels they run.
+#[derive(Debug)]
+struct Recorded {
+    kernels: Kernels,
+    launches: Vec<Launch>,
 }
 
 /// One block runs at a time: shared memory is static.
@@ -48,19 +74,20 @@ impl Emulator {
     /// - [`Error::Compile`] with the compiler's words.
     pub fn new(cache: &Cache) -> Result<Self> {
         static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
-        Ok(Self { library: LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()? })
+        let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
+        Ok(Self { kernels: Kernels { library }, recording: Mutex::default() })
     }
 
-    fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
-        // SAFETY: the library is built of kernels.cpp, whose functions have the types they are asked for under.
-        unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
+    /// Returns the recordings under way.
+    fn recording(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns sizes and offsets of what crosses between host and kernels, in the order of `kernels.cpp`.
     #[must_use]
     pub fn layout(&self) -> Vec<u64> {
         let mut out = vec![0; 256];
-        let layout: Symbol<'_, LayoutOf> = self.symbol("gumball_layout");
+        let layout: Symbol<'_, LayoutOf> = self.kernels.symbol("gumball_layout");
         // SAFETY: the function writes at most as many words as there is room for.
         let count = unsafe { layout(out.as_mut_ptr(), out.len() as u64) };
         out.truncate(usize::try_from(count).expect("a count"));
@@ -167,13 +194,58 @@ impl Machine for Emulator {
     }
 
     unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
-        let name = Kernel::all().nth(kernel.0).expect("a kernel has a place");
+        let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
+        bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
+        let launch = Launch { kernel, blocks, threads, argument: words };
+        let this = thread::current().id();
+        if let Some((_, launches)) = self.recording().iter_mut().find(|(thread, _)| *thread == this) {
+            launches.push(launch);
+            return Ok(());
+        }
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.kernels.run(&launch) };
+        Ok(())
+    }
+
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+        let this = thread::current().id();
+        self.recording().push((this, Vec::new()));
+        let launched = launch();
+        let mut recording = self.recording();
+        let place = recording.iter().position(|(thread, _)| *thread == this).expect("pushed above");
+        let (_, launches) = recording.swap_remove(place);
+        launched?;
+        Ok(Box::new(Recorded { kernels: self.kernels.clone(), launches }))
+    }
+}
+
+impl Kernels {
+    fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
+        // SAFETY: the library is built of kernels.cpp, whose functions have the types they are asked for under.
+        unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Runs a launch to its end.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch`].
+    unsafe fn run(&self, launch: &Launch) {
+        let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
         let function: Symbol<'_, *const c_void> = self.symbol(name);
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
         let _one_at_a_time = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
         // type, and all it points to, the caller vouches for; no other block runs meanwhile.
-        unsafe { run(*function, argument.as_ptr(), blocks, threads) };
+        unsafe { run(*function, launch.argument.as_ptr().cast(), launch.blocks, launch.threads) };
+    }
+}
+
+impl Recording for Recorded {
+    unsafe fn replay(&self) -> Result<()> {
+        for launch in &self.launches {
+            // SAFETY: the caller vouches for each launch.
+            unsafe { self.kernels.run(launch) };
+        }
         Ok(())
     }
 }

@@ -2,19 +2,20 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute},
+    sys::{self, CUdevice_attribute_enum as Attribute, CUstream},
 };
 use cudarc::nvrtc::Ptx;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::machine::{Kernel, Machine};
+use crate::machine::{Kernel, Machine, Recording};
 use crate::nvrtc::{Arch, Nvrtc};
 use crate::program::PROGRAMS;
+use crate::staging::Staging;
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -27,6 +28,8 @@ pub struct Gpu {
     arch: Arch,
     multiprocessors: u32,
     name: String,
+    /// Where bytes wait for their copy to the device.
+    staging: Mutex<Staging>,
 }
 
 fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
@@ -63,8 +66,10 @@ impl Gpu {
                 functions.push(module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?);
             }
         }
+        let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
-            stream: context.new_stream().map_err(failed("cuStreamCreate"))?,
+            staging: Mutex::new(Staging::new(&stream)?),
+            stream,
             functions: functions.into(),
             multiprocessors: u32::try_from(count).unwrap_or(1),
             arch,
@@ -91,17 +96,36 @@ impl Gpu {
         &self.stream
     }
 
-    /// Returns the same device and kernels on another stream of its primary context: torch's current one, say.
-    #[must_use]
-    pub fn on_stream(&self, stream: Arc<CudaStream>) -> Self {
-        Self {
+    /// Returns the same device and kernels on another stream of the same context.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver has no memory to copy from.
+    pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
+        Ok(Self {
+            staging: Mutex::new(Staging::new(&stream)?),
             context: Arc::clone(&self.context),
             stream,
             functions: Arc::clone(&self.functions),
             arch: self.arch,
             multiprocessors: self.multiprocessors,
             name: self.name.clone(),
-        }
+        })
+    }
+
+    /// Returns the same device and kernels on a stream of the host program: torch's current one, say.
+    ///
+    /// Everything is then enqueued there, in turn with what the host program enqueues; nothing needs to wait.
+    ///
+    /// # Errors
+    /// Those of [`Gpu::on_stream`].
+    ///
+    /// # Safety
+    /// `stream` is the handle of a stream (`CUstream`, `cudaStream_t`; 0 is the default one) of this device's primary
+    /// context, and is destroyed only after the returned value, and all that was made with it.
+    pub unsafe fn on_raw_stream(&self, stream: usize) -> Result<Self> {
+        // SAFETY: the caller says that the stream is of this context and lives long enough; the wrapper does not own it.
+        let stream = unsafe { self.context.wrap_borrowed_stream(stream as CUstream) };
+        self.on_stream(stream)
     }
 
     /// Returns a kernel's registers a thread and bytes of local memory a thread, as compiled.
@@ -172,11 +196,9 @@ impl Machine for Gpu {
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bind()?;
-        // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
-        // done, which the synchronisation below waits for.
-        let copied = unsafe { result::memcpy_htod_async(address, bytes, self.stream.cu_stream()) };
-        copied.map_err(failed("cuMemcpyHtoDAsync"))?;
-        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
+        unsafe { staging.write(address, bytes) }
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
@@ -204,5 +226,13 @@ impl Machine for Gpu {
             )
         };
         launched.map_err(failed("cuLaunchKernel"))
+    }
+
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+        self.captured(launch)
+    }
+
+    fn gpu(&self) -> Option<&Gpu> {
+        Some(self)
     }
 }

@@ -1,51 +1,107 @@
 //! Graphs: steps captured once and replayed with one call, positions advancing on the device.
+//!
+//! A graph reads what its workspace holds at the time of a replay: requests may be admitted, released and assigned to
+//! rows in between, as long as the shape stays. It holds no borrow of the workspace, so it is replayed through it.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use gumball_spec::Result;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
 use crate::gpu::Gpu;
+use crate::machine::Recording;
 use crate::step::Step;
+use crate::workspace::Workspace;
 
-/// Steps that were captured. What they read and write outlives `'w`.
-pub struct Graph<'w> {
-    graph: CudaGraph,
-    steps: PhantomData<&'w ()>,
+/// Steps of a workspace that were captured; their logits live as long as `'b`.
+#[derive(Debug)]
+pub struct Graph<'b> {
+    workspace: u64,
+    steps: usize,
+    recording: Box<dyn Recording>,
+    memory: PhantomData<&'b ()>,
 }
 
-impl fmt::Debug for Graph<'_> {
+impl Graph<'_> {
+    /// Returns how many steps a replay takes.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+}
+
+impl Workspace {
+    /// Captures steps, to be replayed in this order. Nothing runs yet.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    ///
+    /// # Panics
+    /// If a step was fixed by another workspace.
+    pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
+        let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step));
+        let recording = self.machine.record(&mut launch)?;
+        Ok(Graph { workspace: self.id, steps: steps.len(), recording, memory: PhantomData })
+    }
+
+    /// Enqueues the captured steps on the machine's stream. Allocates nothing and waits for nothing.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    ///
+    /// # Panics
+    /// If the graph was captured by another workspace.
+    pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
+        assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
+        // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
+        // whoever made `Rows` vouches, for as long as the graph's lifetime.
+        Ok(unsafe { graph.recording.replay() }?)
+    }
+}
+
+/// A graph of the driver.
+struct Captured(CudaGraph);
+
+impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph").finish_non_exhaustive()
+        f.debug_struct("Captured").finish_non_exhaustive()
+    }
+}
+
+impl Recording for Captured {
+    unsafe fn replay(&self) -> error::Result<()> {
+        self.0.launch().map_err(|error| Error::call("cuGraphLaunch", error))
     }
 }
 
 impl Gpu {
-    /// Captures steps, to be replayed in this order. The steps' workspaces must be of this device.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] with what the driver says.
-    pub fn capture<'w>(&self, steps: &[Step<'w>]) -> Result<Graph<'w>> {
+    /// Captures what a function launches.
+    pub(crate) fn captured(
+        &self,
+        launch: &mut dyn FnMut() -> error::Result<()>,
+    ) -> error::Result<Box<dyn Recording>> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         let begun = self.stream().begin_capture(mode);
         begun.map_err(|error| Error::call("cuStreamBeginCapture", error))?;
-        let enqueued: Result<()> = steps.iter().try_for_each(Step::enqueue_kernels);
+        let launched = launch();
         let ended = self.stream().end_capture(CUgraphInstantiate_flags(0));
-        enqueued?;
+        launched?;
         let graph = ended.map_err(|error| Error::call("cuStreamEndCapture", error))?;
         let graph = graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))?;
-        Ok(Graph { graph, steps: PhantomData })
+        Ok(Box::new(Captured(graph)))
     }
-}
 
-impl Gpu {
     /// Returns how long the device takes for what a function enqueues, in microseconds, by its own clock.
     ///
     /// # Errors
     /// - [`Error::Call`] with what the driver says, and the function's own.
-    pub fn elapsed_us(&self, enqueue: impl FnOnce() -> Result<()>) -> Result<f32> {
+    pub fn elapsed_us<E: From<Error>>(
+        &self,
+        enqueue: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<f32, E> {
         let failed = |error| Error::call("timing by events", error);
         let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
         let began = event()?;
@@ -53,15 +109,5 @@ impl Gpu {
         let ended = event()?;
         ended.synchronize().map_err(failed)?;
         Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
-    }
-}
-
-impl Graph<'_> {
-    /// Enqueues the captured steps on the device's stream. Allocates nothing and waits for nothing.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] with what the driver says.
-    pub fn replay(&self) -> Result<()> {
-        self.graph.launch().map_err(|error| Error::call("cuGraphLaunch", error))
     }
 }

@@ -19,6 +19,7 @@ mod program;
 
 mod gpu;
 mod graph;
+mod staging;
 
 #[cfg(feature = "emulator")]
 mod emulator;
@@ -49,7 +50,7 @@ pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use gpu::Gpu;
 pub use graph::Graph;
-pub use machine::{Buffer, Kernel, Machine};
+pub use machine::{Buffer, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
 pub use prepared::Prepared;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::error::Result;
+use crate::gpu::Gpu;
 use crate::program::PROGRAMS;
 
 /// A kernel, by its place among all kernels of all programs.
@@ -54,10 +55,12 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// `address` came from [`Machine::take`] of this machine, and nobody uses the memory any more.
     unsafe fn give_back(&self, address: u64, bytes: usize);
 
-    /// Copies into the machine's memory, after what was enqueued before; done on return.
+    /// Copies into the machine's memory, between what was enqueued before and what is enqueued later.
+    ///
+    /// The bytes are taken on return; whether the copy is done then is left open. It is no part of a recording.
     ///
     /// # Errors
-    /// What the machine says.
+    /// What the machine says; also if the host program is capturing the stream, whose graph would copy stale bytes.
     ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory taken from this machine.
@@ -81,6 +84,29 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// The grid is the kernel's, the argument of its type, and everything it points to is as the kernel's header
     /// requires, and stays so until the kernel is done.
     unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()>;
+
+    /// Records what a function launches on the calling thread, to be replayed; none of it runs.
+    ///
+    /// # Errors
+    /// Those of the function, and what the machine says.
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
+
+    /// Returns the machine as a GPU, if it is one: for its stream and context.
+    fn gpu(&self) -> Option<&Gpu> {
+        None
+    }
+}
+
+/// Launches that a machine recorded.
+pub trait Recording: fmt::Debug {
+    /// Enqueues them in their order. Allocates nothing and waits for nothing.
+    ///
+    /// # Errors
+    /// What the machine says.
+    ///
+    /// # Safety
+    /// What each launch points to is still as its kernel requires, and stays so until it is done.
+    unsafe fn replay(&self) -> Result<()>;
 }
 
 /// Memory of a machine.

@@ -1,7 +1,10 @@
 //! A step: rows of logits in, tokens out, by kernels alone.
 //!
-//! [`Workspace::step`] fixes the kernels of a shape; [`Step::enqueue`] launches them and neither allocates nor
-//! waits, so it can be captured in a graph and replayed: positions advance on the device.
+//! [`Workspace::step`] fixes the kernels of a shape; [`Workspace::enqueue`] launches them and neither allocates nor
+//! waits, so it can be captured in a graph and replayed: positions advance on the device. A step holds no borrow of its
+//! workspace, so requests can come and go between two replays.
+
+use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
@@ -30,7 +33,7 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if the rows are not of the vocabulary, or not as many as were assigned.
-    pub fn step<'w>(&'w self, rows: &Rows<'w>) -> Result<Step<'w>> {
+    pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
         let vocab = self.room.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
@@ -49,17 +52,46 @@ impl Workspace {
             ..abi
         };
         let survey = tuning.kernel(rows.dtype, true);
-        Ok(Step { workspace: self, survey, finish: Some(finish(rows.dtype)), step })
+        let finish = Some(finish(rows.dtype));
+        Ok(Step { workspace: self.id, survey, finish, step, memory: PhantomData })
+    }
+
+    /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails.
+    ///
+    /// # Panics
+    /// If the step was fixed by another workspace.
+    pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
+        Ok(self.enqueue_kernels(step)?)
+    }
+
+    pub(crate) fn enqueue_kernels(&self, step: &Step<'_>) -> crate::Result<()> {
+        assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
+        let Step { survey, finish, step, .. } = step;
+        if step.rows == 0 {
+            return Ok(());
+        }
+        let machine = &*self.machine;
+        // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
+        // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
+        unsafe { survey::enqueue(machine, *survey, step) }?;
+        let Some(finish) = *finish else { return Ok(()) };
+        // SAFETY: the same, and the survey was enqueued before; the grid is step.cu's, and the layout of `step` is held
+        // to the kernels' in tests/abi.rs.
+        unsafe { machine.launch(finish, step.rows, machine.threads_per_row(), bytemuck::bytes_of(step)) }
     }
 }
 
-/// A step ready to be enqueued.
-#[derive(Debug)]
-pub struct Step<'w> {
-    workspace: &'w Workspace,
+/// A step of a workspace, ready to be enqueued there; its logits live as long as `'b`.
+#[derive(Clone, Debug)]
+pub struct Step<'b> {
+    workspace: u64,
     survey: Kernel,
     finish: Option<Kernel>,
     step: abi::Step,
+    memory: PhantomData<&'b ()>,
 }
 
 impl Step<'_> {
@@ -67,29 +99,5 @@ impl Step<'_> {
     #[must_use]
     pub fn survey_only(self) -> Self {
         Self { finish: None, ..self }
-    }
-
-    /// Enqueues the step on the machine's stream. Allocates nothing and waits for nothing.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails.
-    pub fn enqueue(&self) -> Result<()> {
-        Ok(self.enqueue_kernels()?)
-    }
-
-    pub(crate) fn enqueue_kernels(&self) -> crate::Result<()> {
-        if self.step.rows == 0 {
-            return Ok(());
-        }
-        let machine = &*self.workspace.machine;
-        // SAFETY: the buffers are the workspace's, which outlives this value, sized for the shape that `step`
-        // checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
-        unsafe { survey::enqueue(machine, self.survey, &self.step) }?;
-        let Some(finish) = self.finish else { return Ok(()) };
-        // SAFETY: the same, and the survey was enqueued before; the grid is step.cu's, and the layout of `step` is held
-        // to the kernels' in tests/abi.rs.
-        unsafe {
-            machine.launch(finish, self.step.rows, machine.threads_per_row(), bytemuck::bytes_of(&self.step))
-        }
     }
 }

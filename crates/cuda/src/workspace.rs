@@ -1,6 +1,7 @@
 //! The workspace: requests by slot and room for steps, in memory whose size is settled once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
@@ -61,6 +62,8 @@ pub struct Assignment<'a> {
 /// Requests by slot, and room for steps.
 #[derive(Debug)]
 pub struct Workspace {
+    /// Tells workspaces apart: a step goes to the one that fixed it.
+    pub(crate) id: u64,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) room: Room,
     params: Buffer,
@@ -101,7 +104,9 @@ impl Workspace {
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let take = |bytes: usize| Buffer::zeroed(&machine, bytes);
+        static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
+            id: MADE.fetch_add(1, Ordering::Relaxed),
             params: take(slots * size_of::<Params>())?,
             requests: take(slots * size_of::<Request>())?,
             logprob_ids: take(slots * widths.ids * size_of::<u32>())?,
