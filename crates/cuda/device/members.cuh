@@ -32,10 +32,9 @@ DEVICE void for_tiles(const Maxima& maxima, float low, Visit visit) {
     }
 }
 
-// An interval of the order of a row, as a mode's distribution is.
-template <class V>
+// An interval of the order of a row, as a mode's distribution is. It is kept in shared memory: the kernel has no
+// registers to spare for it.
 struct Members {
-    V row;
     Maxima maxima;
     Cut cut;
     // The logit of its first token.
@@ -64,13 +63,13 @@ DEVICE u64 warp_sum(u32 x) {
 
 // What a tile adds to the mass of the members at a scale (M1, M3), by a warp.
 template <class V>
-DEVICE u64 mass_of_tile(const Members<V>& members, u32 tile, float s) {
+DEVICE u64 mass_of_tile(const V& row, const Members& members, u32 tile, float s) {
     float z[PER_LANE], most = -INFINITE;
     u32 lane = lane_id();
-    members.row.load(tile, lane, z);
+    row.load(tile, lane, z);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        u32 id = tile * TILE + members.row.place(tile, lane, j);
+        u32 id = tile * TILE + row.place(tile, lane, j);
         z[j] = members.cut.contains(key_of(z[j], id)) ? z[j] : -INFINITE;
         most = larger(most, z[j]);
     }
@@ -88,9 +87,9 @@ DEVICE u64 mass_of_tile(const Members<V>& members, u32 tile, float s) {
 
 // The mass of the members, in every thread. `sums` serves one mass.
 template <class V>
-DEVICE u64 mass_of(const Members<V>& members, float s, u64 (&sums)[32]) {
+DEVICE u64 mass_of(const V& row, const Members& members, float s, u64 (&sums)[32]) {
     u64 mass = 0;
-    for_tiles(members.maxima, members.cut.low(), [&](u32 tile) { mass += mass_of_tile(members, tile, s); });
+    for_tiles(members.maxima, members.cut.low(), [&](u32 tile) { mass += mass_of_tile(row, members, tile, s); });
     if (lane_id() == 0) {
         sums[warp_id()] = mass;
     }
@@ -115,7 +114,7 @@ struct Sought {
 // Counts the tokens of a cut before each of `count` keys inside it; of a key that is all ones there are none. Begins
 // and ends with a barrier: before the first, some threads write what others then read; after the last, the same.
 template <class V>
-DEVICE void count_before(const Members<V>& members, const Cut& cut, Sought& sought, u32 count) {
+DEVICE void count_before(const V& row, const Members& members, const Cut& cut, Sought& sought, u32 count) {
     if (threadIdx.x < count) {
         sought.before[threadIdx.x] = 0;
     }
@@ -127,7 +126,7 @@ DEVICE void count_before(const Members<V>& members, const Cut& cut, Sought& soug
     // No maximum reaches infinity.
     for_tiles(members.maxima, least == ~0ull ? INFINITE : key_logit(least), [&](u32 tile) {
         u64 keys[PER_LANE];
-        load_keys(members.row, cut, tile, keys);
+        load_keys(row, cut, tile, keys);
         for (u32 i = 0; i < count; i++) {
             u64 key = sought.keys[i];
             u32 before = 0;
@@ -156,7 +155,7 @@ struct List {
 // Lists the members in a cut, in no order, as far as there is room; returns how many there are. Begins and ends
 // with a barrier: before it an older list may still be read, after it this one may.
 template <class V>
-DEVICE u32 gather(const Members<V>& members, const Cut& cut, List& list) {
+DEVICE u32 gather(const V& row, const Members& members, const Cut& cut, List& list) {
     __syncthreads();
     if (threadIdx.x == 0) {
         list.count = 0;
@@ -165,7 +164,7 @@ DEVICE u32 gather(const Members<V>& members, const Cut& cut, List& list) {
     __syncthreads();
     for_tiles(members.maxima, cut.low(), [&](u32 tile) {
         u64 keys[PER_LANE];
-        load_keys(members.row, cut, tile, keys);
+        load_keys(row, cut, tile, keys);
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             if (keys[j] != 0) {
@@ -182,8 +181,7 @@ DEVICE u32 gather(const Members<V>& members, const Cut& cut, List& list) {
 
 // A logit that at least n members reach, if the maxima tell of one; else -inf. In every thread. The list is only
 // room for it.
-template <class V>
-DEVICE float reached_by(const Members<V>& members, u32 n, List& list) {
+DEVICE float reached_by(const Members& members, u32 n, List& list) {
     if (!members.prefix || n > blockDim.x) {
         return -INFINITE;
     }
@@ -214,7 +212,7 @@ DEVICE float reached_by(const Members<V>& members, u32 n, List& list) {
 
 // A key inside a cut of more members than a list has room for, so that those from it on fill much of a list.
 template <class V>
-DEVICE u64 narrow(const Members<V>& members, const Cut& cut, Sought& sought) {
+DEVICE u64 narrow(const V& row, const Members& members, const Cut& cut, Sought& sought) {
     // Above the key `many` are more members than fit, above `few` only `fits`.
     u64 many = cut.last - 1, few = (u64)ordered_bits(members.first) << 32 | 0xFFFFFFFFu;
     few = few < cut.first ? few : cut.first;
@@ -228,7 +226,7 @@ DEVICE u64 narrow(const Members<V>& members, const Cut& cut, Sought& sought) {
         if (threadIdx.x < SOUGHT) {
             sought.keys[threadIdx.x] = pivot(threadIdx.x);
         }
-        count_before(members, cut, sought, SOUGHT);
+        count_before(row, members, cut, sought, SOUGHT);
         // Pivots rise, so counts fall.
         u32 first_fit = 0;
         while (first_fit < SOUGHT && sought.before[first_fit] > LIST_ROOM) {

@@ -12,6 +12,10 @@
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
+// The same, for blocks that may have a multiprocessor to themselves: the compiler shall rather use all its registers
+// than spill for the sake of a second block.
+#define LARGE_KERNEL(name, threads, Argument, argument) \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Argument argument)
 #define INFINITE __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -46,6 +50,7 @@ DEVICE float half_to_float(unsigned short bits) {
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
+#define LARGE_KERNEL(name, threads, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INFINITE __builtin_inff()
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

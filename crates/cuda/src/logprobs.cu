@@ -9,55 +9,37 @@
 
 #include "members.cuh"
 
-// Where the sections with several words a row begin, as Layout has them.
-struct Sections {
-    u32* top_ids;
-    u32* top_logprobs;
-    u32* id_logprobs;
-    u32* id_ranks;
-
-    DEVICE_MEMBER Sections(const Step& step, u32 row) {
-        u64 rows = step.rows, top = step.top_n_width, ids = step.ids_width;
-        top_ids = step.outputs + 6 * rows + row * top;
-        top_logprobs = step.outputs + 6 * rows + rows * top + row * top;
-        id_logprobs = step.outputs + 6 * rows + 2 * rows * top + row * ids;
-        id_ranks = step.outputs + 6 * rows + 2 * rows * top + rows * ids + row * ids;
-    }
-};
-
-// Where a row's logprobs go.
+// Where a row's logprobs go, as Layout has it. Places are worked out where they are needed: the kernel has no
+// registers to spare for them.
 struct Entries {
-    Sections sections;
-    u32* logprob;
-    u32* rank;
-    u32 top_width;
-    u32 ids_width;
-
-    DEVICE_MEMBER Entries(const Step& step, u32 row)
-        : sections(step, row), logprob(step.outputs + 2ull * step.rows + row),
-          rank(step.outputs + 3ull * step.rows + row), top_width(step.top_n_width), ids_width(step.ids_width) {}
+    const Step& step;
+    u32 row;
 
     // The token is entry 0, the ids follow.
-    DEVICE_MEMBER void set(u32 entry, float value, u32 place) {
-        *(entry == 0 ? logprob : sections.id_logprobs + entry - 1) = float_bits(value);
-        *(entry == 0 ? rank : sections.id_ranks + entry - 1) = place;
+    DEVICE_MEMBER void set(u32 entry, float logprob, u32 rank) const {
+        u64 rows = step.rows, ids = step.ids_width;
+        u64 first = (6 + 2ull * step.top_n_width) * rows + row * ids + entry - 1;
+        step.outputs[entry == 0 ? 2 * rows + row : first] = float_bits(logprob);
+        step.outputs[entry == 0 ? 3 * rows + row : first + rows * ids] = rank;
     }
 
-    DEVICE_MEMBER void set_top(u32 place, int id, float value) {
-        sections.top_ids[place] = (u32)id;
-        sections.top_logprobs[place] = float_bits(value);
+    DEVICE_MEMBER void set_top(u32 place, int id, float logprob) const {
+        u64 rows = step.rows, top = step.top_n_width;
+        u64 first = 6 * rows + row * top + place;
+        step.outputs[first] = (u32)id;
+        step.outputs[first + rows * top] = float_bits(logprob);
     }
 
     // The places of the top list from one on stay empty.
-    DEVICE_MEMBER void end_top(u32 from) {
-        for (u32 i = from + threadIdx.x; i < top_width; i += blockDim.x) {
+    DEVICE_MEMBER void end_top(u32 from) const {
+        for (u32 i = from + threadIdx.x; i < step.top_n_width; i += blockDim.x) {
             set_top(i, NONE, -INFINITE);
         }
     }
 
     // The same for the ids.
-    DEVICE_MEMBER void end_ids(u32 from) {
-        for (u32 i = from + threadIdx.x; i < ids_width; i += blockDim.x) {
+    DEVICE_MEMBER void end_ids(u32 from) const {
+        for (u32 i = from + threadIdx.x; i < step.ids_width; i += blockDim.x) {
             set(i + 1, -INFINITE, 0);
         }
     }
@@ -65,7 +47,7 @@ struct Entries {
 
 // Writes what stands where a row has no logprobs.
 DEVICE void write_no_logprobs(const Step& step, u32 row) {
-    Entries entries(step, row);
+    Entries entries{step, row};
     if (threadIdx.x == 0) {
         entries.set(0, -INFINITE, 0);
     }
@@ -79,8 +61,9 @@ struct Likelihood {
     double temperature;
     double log_mass;
 
-    DEVICE_MEMBER Likelihood(float first_logit, float t, u64 mass)
-        : first(to_f64(first_logit)), temperature(to_f64(t)) {
+    DEVICE_MEMBER void set(float first_logit, float t, u64 mass) {
+        first = to_f64(first_logit);
+        temperature = to_f64(t);
         Log2Parts parts = log2_parts(u64_to_float(mass));
         float p = log2_one_plus(parts.f) * parts.f;
         log_mass = mul_f64(ln_2(), add_f64(to_f64(int_to_float(parts.e - 43)), to_f64(p)));
@@ -106,7 +89,9 @@ struct Asked {
 };
 
 // Logprobs where the first token is certain.
-DEVICE void write_certain(Entries& entries, const Asked& asked, int winner) {
+DEVICE void write_certain(const Entries& entries, const Asked& asked, int winner) {
+    // Without it a thread reads what was asked for before it is written.
+    __syncthreads();
     for (u32 entry = threadIdx.x; entry < asked.count(); entry += blockDim.x) {
         bool wins = asked.id(entry) == winner;
         entries.set(entry, wins ? 0.0f : -INFINITE, wins);
@@ -120,7 +105,7 @@ DEVICE void write_certain(Entries& entries, const Asked& asked, int winner) {
 
 // The token's and the ids' logprobs and ranks.
 template <class V>
-DEVICE void write_ranked(Entries& entries, const Asked& asked, const Members<V>& members,
+DEVICE void write_ranked(const Entries& entries, const Asked& asked, const V& row, const Members& members,
                          const Likelihood& likelihood, Sought& sought) {
     u32 own = threadIdx.x;
     for (u32 start = 0; start < asked.count(); start += SOUGHT) {
@@ -128,13 +113,13 @@ DEVICE void write_ranked(Entries& entries, const Asked& asked, const Members<V>&
         float z = -INFINITE;
         if (own < count) {
             int id = asked.id(start + own);
-            z = id < 0 ? -INFINITE : members.row.logit((u32)id);
+            z = id < 0 ? -INFINITE : row.logit((u32)id);
             u64 key = key_of(z, (u32)id);
             bool inside = members.cut.contains(key);
             z = inside ? z : -INFINITE;
             sought.keys[own] = inside ? key : ~0ull;
         }
-        count_before(members, members.cut, sought, count);
+        count_before(row, members, members.cut, sought, count);
         if (own < count) {
             bool inside = z > -INFINITE;
             entries.set(start + own, inside ? likelihood.of(z) : -INFINITE, inside ? sought.before[own] + 1 : 0);
@@ -144,7 +129,7 @@ DEVICE void write_ranked(Entries& entries, const Asked& asked, const Members<V>&
 
 // The first n members with their logprobs.
 template <class V>
-DEVICE void write_top(Entries& entries, u32 n, const Members<V>& members, const Likelihood& likelihood, Sought& sought,
+DEVICE void write_top(const Entries& entries, u32 n, const V& row, const Members& members, const Likelihood& likelihood, Sought& sought,
                       List& list) {
     Cut rest = members.cut;
     u32 done = 0;
@@ -153,10 +138,10 @@ DEVICE void write_top(Entries& entries, u32 n, const Members<V>& members, const 
         u64 bound = (u64)ordered_bits(low) << 32;
         Cut part = rest;
         part.last = bound > rest.last ? bound : rest.last;
-        u32 count = gather(members, part, list);
+        u32 count = gather(row, members, part, list);
         if (count > LIST_ROOM) {
-            part.last = narrow(members, rest, sought);
-            count = gather(members, part, list);
+            part.last = narrow(row, members, rest, sought);
+            count = gather(row, members, part, list);
         }
         for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
             u64 own = list.keys[i];
@@ -180,21 +165,29 @@ DEVICE void write_top(Entries& entries, u32 n, const Members<V>& members, const 
 
 // Shared memory of the stage.
 struct LogprobsRoom {
+    Asked asked;
+    Members members;
+    Likelihood likelihood;
     u64 sums[32];
     Sought sought;
     List list;
 };
 
-// What was asked for of the members of a mode at a temperature above 0.
+// What was asked for of the members in the room, at a temperature above 0. Begins with a barrier.
 template <class V>
-DEVICE void write_members(Entries& entries, const Asked& asked, const Members<V>& members, float temperature,
-                          LogprobsRoom& room) {
-    u64 mass = mass_of(members, scale_of(temperature), room.sums);
-    Likelihood likelihood(members.first, temperature, mass);
-    write_ranked(entries, asked, members, likelihood, room.sought);
-    entries.end_ids(asked.id_count);
-    if (asked.top_n > 0) {
-        write_top(entries, asked.top_n, members, likelihood, room.sought, room.list);
+DEVICE void write_members(const Entries& entries, const V& row, float temperature, LogprobsRoom& room) {
+    const Members& members = room.members;
+    // Without it a thread reads the members before they are written.
+    __syncthreads();
+    u64 mass = mass_of(row, members, scale_of(temperature), room.sums);
+    if (threadIdx.x == 0) {
+        room.likelihood.set(members.first, temperature, mass);
+    }
+    // The barriers before the tokens' logprobs let every thread read it.
+    write_ranked(entries, room.asked, row, members, room.likelihood, room.sought);
+    entries.end_ids(room.asked.id_count);
+    if (room.asked.top_n > 0) {
+        write_top(entries, room.asked.top_n, row, members, room.likelihood, room.sought, room.list);
     } else {
         entries.end_top(0);
     }
@@ -246,34 +239,37 @@ template <class T>
 DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Request& request) {
     __shared__ LogprobsRoom room;
     const Step& step = told.step;
-    Entries entries(step, told.row);
-    Asked asked{told.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+    Entries entries{step, told.row};
     u32 mode = params.logprob_mode;
     Maxima maxima{&step.records[(u64)told.row * step.tiles].maximum, sizeof(Record) / 4, step.tiles};
     float first = told.first == 0 ? -INFINITE : key_logit(told.first);
+    if (threadIdx.x == 0) {
+        room.asked = Asked{told.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+        bool whole = mode != MODE_PROCESSED;
+        room.members = Members{maxima, whole ? cut_all() : told.kept.cut, whole ? first : told.kept.first,
+                               whole || told.kept.prefix};
+    }
     if (mode == MODE_RAW) {
         View<T, false> raw(step, told.row, step.slots[told.row]);
         if (!told.unedited) {
             u64* own = step.scratch + told.row * step.scratch_words;
-            float* own_maxima = (float*)(own + step.scratch_words - raw_words(step.tiles));
-            first = find_maxima(raw, step.tiles, own_maxima);
-            maxima = Maxima{own_maxima, 1, step.tiles};
+            float* raw_maxima = (float*)(own + step.scratch_words - raw_words(step.tiles));
+            first = find_maxima(raw, step.tiles, raw_maxima);
+            if (threadIdx.x == 0) {
+                room.members = Members{Maxima{raw_maxima, 1, step.tiles}, cut_all(), first, true};
+            }
         }
         if (first > -INFINITE) {
-            write_members(entries, asked, Members<View<T, false>>{raw, maxima, cut_all(), first, true}, 1.0f,
-                          room);
+            write_members(entries, raw, 1.0f, room);
             return;
         }
     } else if (told.first != 0) {
         float temperature = mode == MODE_EDITED ? 1.0f : told.temperature;
         if (temperature == 0.0f) {
-            write_certain(entries, asked, (int)key_id(told.first));
-            return;
+            write_certain(entries, room.asked, (int)key_id(told.first));
+        } else {
+            write_members(entries, told.view, temperature, room);
         }
-        bool whole = mode != MODE_PROCESSED;
-        Members<View<T, true>> members{told.view, maxima, whole ? cut_all() : told.kept.cut,
-                                       whole ? first : told.kept.first, whole || told.kept.prefix};
-        write_members(entries, asked, members, temperature, room);
         return;
     }
     // No member: the same as where nothing was asked for.

@@ -124,9 +124,9 @@ DEVICE void finish(const Step& step) {
     }
 }
 
-#define FINISH(name, T)                         \
-    KERNEL(name, FINISH_THREADS, Step, step) {  \
-        finish<T>(step);                        \
+#define FINISH(name, T)                              \
+    LARGE_KERNEL(name, FINISH_THREADS, Step, step) { \
+        finish<T>(step);                             \
     }
 
 FINISH(finish_f32, F32)
