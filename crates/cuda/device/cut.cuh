@@ -10,6 +10,7 @@ struct Cut {
 
     DEVICE_MEMBER bool contains(u64 key) const { return last <= key && key <= first; }
     DEVICE_MEMBER bool is_empty() const { return last > first; }
+    DEVICE_MEMBER bool operator==(const Cut& other) const { return first == other.first && last == other.last; }
     // The least logit inside, as far as the keys tell.
     DEVICE_MEMBER float low() const { return key_logit(last); }
 };
@@ -25,7 +26,10 @@ DEVICE Cut both(const Cut& a, const Cut& b) {
     return Cut{a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
 }
 
-// A cut with at least one token.
+// The least key that a token of this logit can have.
+DEVICE u64 last_key_of(float z) { return (u64)ordered_bits(z) << 32; }
+
+// A cut with at least one token, whose first end is one.
 struct Given {
     Cut cut;
     // The logit of its first token.

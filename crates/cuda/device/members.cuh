@@ -1,105 +1,36 @@
 // members.cuh: the tokens of a cut, found by a block in the tiles that can hold them.
 //
-// Computes   a cut's mass; how many of its tokens come before some keys; its first tokens, sorted, a listful at a time
+// Computes   how many of a cut's tokens come before some keys; lists of its first tokens
 // Never      loads a tile whose maximum is below what is looked for
 // Requires   all threads of the block; whole warps; barriers between two uses of the same shared words
 #pragma once
 
-#include "cut.cuh"
-#include "view.cuh"
-#include "warp.cuh"
+#include "mass.cuh"
 
-// The maxima of a row's tiles: in its records, or for themselves.
-struct Maxima {
-    const float* maxima;
-    // In words.
-    u32 stride;
-    u32 tiles;
-
-    DEVICE_MEMBER float of(u32 tile) const { return maxima[tile * stride]; }
-};
-
-// Calls visit(tile) for every tile whose maximum is above -inf and reaches a logit, each by one warp.
-template <class Visit>
-DEVICE void for_tiles(const Maxima& maxima, float low, Visit visit) {
-    for (u32 start = warp_id(); start < maxima.tiles; start += 32 * warps()) {
-        u32 own = start + lane_id() * warps();
-        float maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
-        u32 reach = __ballot_sync(ALL_LANES, maximum >= low && maximum > -INFINITE);
-        for (; reach != 0; reach &= reach - 1) {
-            visit(start + (__ffs((int)reach) - 1) * warps());
-        }
-    }
-}
-
-// An interval of the order of a row, as a mode's distribution is. It is kept in shared memory: the kernel has no
-// registers to spare for it.
+// The members of a mode: an interval of the order of a row. It is kept in shared memory: the kernel has no registers to
+// spare for it.
 struct Members {
+    Given given;
+    // The maxima of the members in each tile.
     Maxima maxima;
-    Cut cut;
-    // The logit of its first token.
-    float first;
-    // Whether that is the row's first token: then the tiles' maxima down to the cut's end are members.
-    bool prefix;
 };
 
-// The keys of a lane's tokens of a tile that are in a cut; 0 for the others.
-template <class V>
-DEVICE void load_keys(const V& row, const Cut& cut, u32 tile, u64 (&keys)[PER_LANE]) {
-    float z[PER_LANE];
-    u32 lane = lane_id();
-    row.load(tile, lane, z);
+// Visits the tiles that a part of the members reaches, a warp each: `inside(keys)` in all lanes, with the keys of its
+// tokens and 0 for others.
+template <class V, class Inside>
+DEVICE void visit_keys(const V& row, const Maxima& maxima, const Cut& part, float low, Inside inside) {
+    visit_tiles(
+        row, maxima, low,
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
+            u64 keys[PER_LANE];
 #pragma unroll
-    for (u32 j = 0; j < PER_LANE; j++) {
-        u64 key = key_of(z[j], tile * TILE + row.place(tile, lane, j));
-        keys[j] = cut.contains(key) ? key : 0;
-    }
-}
-
-// The sum of the lanes' words, each below 2^32, as 64 bits.
-DEVICE u64 warp_sum(u32 x) {
-    return ((u64)__reduce_add_sync(ALL_LANES, x >> 16) << 16) + __reduce_add_sync(ALL_LANES, x & 0xFFFF);
-}
-
-// What a tile adds to the mass of the members at a scale (M1, M3), by a warp.
-template <class V>
-DEVICE u64 mass_of_tile(const V& row, const Members& members, u32 tile, float s) {
-    float z[PER_LANE], most = -INFINITE;
-    u32 lane = lane_id();
-    row.load(tile, lane, z);
-#pragma unroll
-    for (u32 j = 0; j < PER_LANE; j++) {
-        u32 id = tile * TILE + row.place(tile, lane, j);
-        z[j] = members.cut.contains(key_of(z[j], id)) ? z[j] : -INFINITE;
-        most = larger(most, z[j]);
-    }
-    most = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(most)));
-    if (most == -INFINITE) {
-        return 0;
-    }
-    u32 q = 0;
-#pragma unroll
-    for (u32 j = 0; j < PER_LANE; j++) {
-        q += weight((z[j] - most) * s);
-    }
-    return tile_mass(exp2_rule((most - members.first) * s), warp_sum(q));
-}
-
-// The mass of the members, in every thread. `sums` serves one mass.
-template <class V>
-DEVICE u64 mass_of(const V& row, const Members& members, float s, u64 (&sums)[32]) {
-    u64 mass = 0;
-    for_tiles(members.maxima, members.cut.low(), [&](u32 tile) { mass += mass_of_tile(row, members, tile, s); });
-    if (lane_id() == 0) {
-        sums[warp_id()] = mass;
-    }
-    // Without it a warp reads the sums of warps that have not written theirs.
-    __syncthreads();
-    mass = 0;
-    for (u32 warp = 0; warp < warps(); warp++) {
-        mass += sums[warp];
-    }
-    return mass;
+            for (u32 j = 0; j < PER_LANE; j++) {
+                u64 key = key_of(z[j], tile * TILE + row.place(tile, lane_id(), j));
+                keys[j] = part.contains(key) ? key : 0;
+            }
+            inside(keys);
+        },
+        [](u32, float, bool) INLINE {});
 }
 
 // How many keys are looked for at once.
@@ -124,9 +55,8 @@ DEVICE void count_before(const V& row, const Members& members, const Cut& cut, S
         least = sought.keys[i] < least ? sought.keys[i] : least;
     }
     // No maximum reaches infinity.
-    for_tiles(members.maxima, least == ~0ull ? INFINITE : key_logit(least), [&](u32 tile) {
-        u64 keys[PER_LANE];
-        load_keys(row, cut, tile, keys);
+    float low = least == ~0ull ? INFINITE : key_logit(least);
+    visit_keys(row, members.maxima, cut, low, [&](const u64(&keys)[PER_LANE]) INLINE {
         for (u32 i = 0; i < count; i++) {
             u64 key = sought.keys[i];
             u32 before = 0;
@@ -162,9 +92,7 @@ DEVICE u32 gather(const V& row, const Members& members, const Cut& cut, List& li
     }
     // Without it a thread adds to the count before it is 0.
     __syncthreads();
-    for_tiles(members.maxima, cut.low(), [&](u32 tile) {
-        u64 keys[PER_LANE];
-        load_keys(row, cut, tile, keys);
+    visit_keys(row, members.maxima, cut, cut.low(), [&](const u64(&keys)[PER_LANE]) INLINE {
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             if (keys[j] != 0) {
@@ -182,7 +110,7 @@ DEVICE u32 gather(const V& row, const Members& members, const Cut& cut, List& li
 // A logit that at least n members reach, if the maxima tell of one; else -inf. In every thread. The list is only
 // room for it.
 DEVICE float reached_by(const Members& members, u32 n, List& list) {
-    if (!members.prefix || n > blockDim.x) {
+    if (n > blockDim.x) {
         return -INFINITE;
     }
     float own_maximum = -INFINITE;
@@ -214,12 +142,12 @@ DEVICE float reached_by(const Members& members, u32 n, List& list) {
 template <class V>
 DEVICE u64 narrow(const V& row, const Members& members, const Cut& cut, Sought& sought) {
     // Above the key `many` are more members than fit, above `few` only `fits`.
-    u64 many = cut.last - 1, few = (u64)ordered_bits(members.first) << 32 | 0xFFFFFFFFu;
+    u64 many = cut.last - 1, few = (u64)ordered_bits(members.given.first) << 32 | 0xFFFFFFFFu;
     few = few < cut.first ? few : cut.first;
     u32 fits = 0;
     while (few - many > 1 && fits < LIST_ROOM / 2) {
         u64 width = few - many;
-        auto pivot = [=](u32 i) {
+        auto pivot = [=](u32 i) INLINE {
             u64 parts = SOUGHT + 1;
             return many + width / parts * (i + 1) + width % parts * (i + 1) / parts;
         };

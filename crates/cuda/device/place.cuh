@@ -5,6 +5,9 @@
 
 #define LARGEST 3.402823466e+38f
 
+// For lambdas: calls would take what they capture out of the registers.
+#define INLINE __attribute__((always_inline))
+
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__
@@ -12,10 +15,6 @@
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
-// The same, for blocks that may have a multiprocessor to themselves: the compiler shall rather use all its registers
-// than spill for the sake of a second block.
-#define LARGE_KERNEL(name, threads, Argument, argument) \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Argument argument)
 #define INFINITE __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -27,14 +26,19 @@ DEVICE float round_even(float x) { return rintf(x); }
 DEVICE float int_to_float(int i) { return __int2float_rn(i); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
-
-DEVICE double to_f64(float x) { return (double)x; }
-DEVICE float f64_to_float(double x) { return __double2float_rn(x); }
-DEVICE double bits_f64(unsigned long long bits) { return __longlong_as_double((long long)bits); }
-DEVICE double add_f64(double a, double b) { return __dadd_rn(a, b); }
-DEVICE double sub_f64(double a, double b) { return __dsub_rn(a, b); }
-DEVICE double mul_f64(double a, double b) { return __dmul_rn(a, b); }
-DEVICE double div_f64(double a, double b) { return __ddiv_rn(a, b); }
+// f64, for the rules that take it (F5, L3).
+DEVICE double u64_to_double(unsigned long long u) { return __ull2double_rn(u); }
+DEVICE double double_root(double x) { return __dsqrt_rn(x); }
+DEVICE double float_to_double(float x) { return (double)x; }
+DEVICE float double_to_float(double x) { return __double2float_rn(x); }
+DEVICE double bits_double(unsigned long long bits) { return __longlong_as_double((long long)bits); }
+DEVICE double double_sum(double a, double b) { return __dadd_rn(a, b); }
+DEVICE double double_difference(double a, double b) { return __dsub_rn(a, b); }
+DEVICE double double_product(double a, double b) { return __dmul_rn(a, b); }
+DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
+DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
+// The high word of a product.
+DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
@@ -50,7 +54,6 @@ DEVICE float half_to_float(unsigned short bits) {
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
-#define LARGE_KERNEL(name, threads, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INFINITE __builtin_inff()
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -69,18 +72,23 @@ DEVICE float round_even(float x) { return __builtin_rintf(x); }
 DEVICE float int_to_float(int i) { return (float)i; }
 DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
-
-DEVICE double to_f64(float x) { return (double)x; }
-DEVICE float f64_to_float(double x) { return (float)x; }
-DEVICE double bits_f64(unsigned long long bits) {
+DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
+DEVICE double double_root(double x) { return __builtin_sqrt(x); }
+DEVICE double float_to_double(float x) { return (double)x; }
+DEVICE float double_to_float(double x) { return (float)x; }
+DEVICE double bits_double(unsigned long long bits) {
     double x;
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
-DEVICE double add_f64(double a, double b) { return a + b; }
-DEVICE double sub_f64(double a, double b) { return a - b; }
-DEVICE double mul_f64(double a, double b) { return a * b; }
-DEVICE double div_f64(double a, double b) { return a / b; }
+DEVICE double double_sum(double a, double b) { return a + b; }
+DEVICE double double_difference(double a, double b) { return a - b; }
+DEVICE double double_product(double a, double b) { return a * b; }
+DEVICE double double_ratio(double a, double b) { return a / b; }
+DEVICE int leading_zeros(unsigned long long u) { return u == 0 ? 64 : __builtin_clzll(u); }
+DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

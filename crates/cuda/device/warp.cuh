@@ -29,3 +29,39 @@ DEVICE u64 block_max(u64 x, u64* scratch) {
     __syncthreads();
     return warp_max(lane_id() < warps() ? scratch[lane_id()] : 0);
 }
+
+// The sum of the lanes' words.
+DEVICE u64 warp_sum_of_words(u32 x) {
+    u64 high = __reduce_add_sync(ALL_LANES, x >> 16);
+    return (high << 16) + __reduce_add_sync(ALL_LANES, x & 0xFFFF);
+}
+
+// The sum of the lanes' numbers, modulo 2^64: in parts of 27 bits, so that 32 of them fit a word.
+DEVICE u64 warp_sum(u64 x) {
+    u64 low = __reduce_add_sync(ALL_LANES, (u32)x & 0x07FFFFFF);
+    u64 middle = __reduce_add_sync(ALL_LANES, (u32)(x >> 27) & 0x07FFFFFF);
+    u64 high = __reduce_add_sync(ALL_LANES, (u32)(x >> 54));
+    return low + (middle << 27) + (high << 54);
+}
+
+// The sum of the block's numbers, modulo 2^64, in every thread.
+DEVICE u64 block_sum(u64 x) {
+    __shared__ u64 scratch[32];
+    x = warp_sum(x);
+    // Without it a warp could overwrite what a slower one still reads of the sum before.
+    __syncthreads();
+    if (lane_id() == 0) {
+        scratch[warp_id()] = x;
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    return warp_sum(lane_id() < warps() ? scratch[lane_id()] : 0);
+}
+
+// The largest of the block's words, in every thread; any number of times.
+DEVICE u64 block_largest(u64 x) {
+    __shared__ u64 scratch[32];
+    // Without it a warp could overwrite what a slower one still reads of the words before.
+    __syncthreads();
+    return block_max(x, scratch);
+}

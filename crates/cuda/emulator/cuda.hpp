@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "block.hpp"
 
@@ -44,18 +45,32 @@ inline unsigned int __ballot_sync(unsigned int, bool predicate) {
 inline bool __any_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline bool __all_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) == ~0u; }
 
+// Exchanges the bits of a value and takes those of a lane.
+template <class T>
+inline T take_from(T x, unsigned int lane) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &x, sizeof x);
+    bits = emulator::exchange(bits)[lane % 32];
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
 template <class T>
 inline T __shfl_sync(unsigned int, T x, int lane) {
-    return (T)emulator::exchange((uint64_t)x)[lane % 32];
+    return take_from(x, (unsigned int)lane);
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned int, T x, int mask) {
-    return (T)emulator::exchange((uint64_t)x)[(threadIdx.x % 32) ^ mask];
+    return take_from(x, (threadIdx.x % 32) ^ (unsigned int)mask);
 }
 template <class T>
 inline T __shfl_up_sync(unsigned int, T x, unsigned int delta) {
     unsigned int lane = threadIdx.x % 32;
-    return (T)emulator::exchange((uint64_t)x)[lane >= delta ? lane - delta : lane];
+    return take_from(x, lane >= delta ? lane - delta : lane);
+}
+template <class T>
+inline T __shfl_down_sync(unsigned int, T x, unsigned int delta) {
+    unsigned int lane = threadIdx.x % 32;
+    return take_from(x, lane + delta < 32 ? lane + delta : lane);
 }
 template <class T>
 inline unsigned int __match_any_sync(unsigned int, T x) {

@@ -6,9 +6,7 @@
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
-#include "cut.cuh"
-#include "view.cuh"
-#include "warp.cuh"
+#include "mass.cuh"
 
 // The least logit that passes, given that `first` does and that what passes is monotone.
 template <class Passes>
@@ -41,22 +39,207 @@ struct Filtering {
     const Params& params;
     const State& state;
     u32 row;
-    View<T, true> view;
+    const View<T, true>& view;
     // The scale of the filters, which dynamic temperature may have changed.
     float s;
+
+    // Bounds of the maxima of any set of the row's tokens; those of a prefix themselves.
+    DEVICE_MEMBER Maxima bounds() const { return surveyed_maxima(step, row); }
+
+    // The maxima of a given set's tokens in each tile.
+    DEVICE_MEMBER Maxima maxima(const Given& given) const {
+        return given.prefix ? bounds() : give(view, bounds(), given.cut, room_for_maxima(step, row, 0));
+    }
 };
 
-// What the filters of a request keep of a row that is not empty, by a block, in every thread.
+// The prefix of a set down to a key, but with its first token.
+DEVICE Given down_to(const Given& given, u64 last) {
+    last = last < given.cut.first ? last : given.cut.first;
+    return Given{Cut{given.cut.first, last > given.cut.last ? last : given.cut.last}, given.first, given.prefix};
+}
+
+// The prefix of a set whose logits pass, which is monotone; the first token in any case (F2).
+template <class Passes>
+DEVICE Given while_logit(const Given& given, Passes passes) {
+    return down_to(given, passes(given.first) ? last_key_of(least_logit(given.first, passes)) : given.cut.first);
+}
+
+// The prefix of a set whose y at a scale reaches a threshold.
+DEVICE Given at_least(const Given& given, float s, float threshold) {
+    float first = given.first;
+    return while_logit(given, [=](float z) INLINE { return (z - first) * s >= threshold; });
+}
+
+// The first and the last token of a cut, by their keys; there is one.
 template <class T>
-DEVICE Given filter(const Filtering<T>& given, float first) {
-    const Params& params = given.params;
-    Given kept{cut_all(), first, true};
-    for (u32 chain = params.chain; chain != 0; chain >>= 4) {
-        if ((chain & 15) == FILTER_MIN_P) {
-            float s = given.s, threshold = params.min_p;
-            float least = least_logit(first, [=](float z) { return (z - first) * s >= threshold; });
-            kept.cut.last = (u64)ordered_bits(least) << 32;
-        }
+DEVICE Cut ends_of(const Filtering<T>& f, const Cut& cut) {
+    u64 most = 0, least = 0;
+    visit_tiles(
+        f.view, f.bounds(), cut.low(),
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                u64 key = key_of(z[j], tile * TILE + f.view.place(tile, lane_id(), j));
+                bool member = cut.contains(key);
+                most = member && key > most ? key : most;
+                least = member && ~key > least ? ~key : least;
+            }
+        },
+        [](u32, float, bool) INLINE {});
+    return Cut{block_largest(most), ~block_largest(least)};
+}
+
+// What is left of a set from a key on, which is a token's.
+DEVICE Given from_key(const Given& given, u64 first) {
+    return Given{Cut{first, given.cut.last}, key_logit(first), given.prefix && first == given.cut.first};
+}
+
+// Whether XTC acts on a row (F4).
+DEVICE bool xtc_acts(const Params& params, const State& state) {
+    return philox(params.seed, 0, state.position, TAG_XTC, params.draw).w[0] < params.xtc_probability;
+}
+
+// Drops the tokens at or above a threshold but the last of them (F4).
+template <class T>
+DEVICE Given xtc(const Filtering<T>& f, const Given& given, float threshold) {
+    if (!(0.0f >= threshold)) {
+        return given;
     }
-    return kept;
+    Given top = at_least(given, f.s, threshold);
+    return from_key(given, ends_of(f, top.cut).last);
+}
+
+// How far a logit lies below the first, in units of 2^-12 (F5).
+DEVICE u32 deviation(float first, float z) {
+    return float_to_u32(fminf(round_even((first - z) * 4096.0f), 4194303.0f));
+}
+
+// The f64 nearest to a u128.
+DEVICE double wide_to_double(u64 high, u64 low) {
+    if (high == 0) {
+        return u64_to_double(low);
+    }
+    int bits = 64 - leading_zeros(high);
+    u64 top = bits == 64 ? high : (high << (64 - bits)) | (low >> bits);
+    u64 rest = bits == 64 ? low : low << (64 - bits);
+    // What was cut off only decides between halves.
+    double power = u64_to_double(1ull << (bits / 2)) * u64_to_double(1ull << (bits - bits / 2));
+    return u64_to_double(top | (rest != 0)) * power;
+}
+
+// Keeps the tokens within n standard deviations of the first logit (F5).
+template <class T>
+DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
+    u64 count = 0, sum = 0, squares = 0;
+    float first = given.first;
+    visit_tiles(
+        f.view, f.bounds(), given.cut.low(),
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                if (given.cut.contains(key_of(z[j], tile * TILE + f.view.place(tile, lane_id(), j)))) {
+                    u64 x = deviation(first, z[j]);
+                    count++;
+                    sum += x;
+                    squares += x * x;
+                }
+            }
+        },
+        [](u32, float, bool) INLINE {});
+    count = block_sum(count);
+    sum = block_sum(sum);
+    squares = block_sum(squares);
+    u64 low = count * squares, square = sum * sum;
+    u64 high = high_product_of_u64(count, squares) - high_product_of_u64(sum, sum) - (low < square);
+    double sigma = double_ratio(double_root(wide_to_double(high, low - square)), u64_to_double(count));
+    double limit = double_product((double)f.params.top_n_sigma, sigma);
+    return while_logit(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
+}
+
+// What one filter keeps of a given set.
+template <class T>
+DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
+    const Params& params = f.params;
+    WeighedEntropy sums{0, 0, 0.0f};
+    if (filter == FILTER_ETA) {
+        sums = weigh_with_entropy(f.view, f.maxima(given), given, f.s);
+    } else if (filter == FILTER_EPSILON || (filter == FILTER_XTC && xtc_acts(params, f.state))) {
+        sums.mass = weigh(f.view, f.maxima(given), given, given.cut, f.s).mass;
+    }
+    float lz = log_mass(sums.mass);
+    switch (filter) {
+    case FILTER_TOP_N_SIGMA: return top_n_sigma(f, given);
+    case FILTER_MIN_P: return at_least(given, f.s, params.min_p);
+    case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
+    case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
+    case FILTER_XTC: return sums.mass == 0 ? given : xtc(f, given, params.xtc_threshold + lz);
+    default: return given;
+    }
+}
+
+// What the filters of a request keep of a row that is not empty, by a block, in every thread; `first` is its first key.
+template <class T>
+DEVICE Given filter(const Filtering<T>& f, u64 first) {
+    const Given whole{Cut{first, cut_all().last}, key_logit(first), true};
+    if (f.params.asks & ASKS_MIROSTAT) {
+        float lz = log_mass(weigh(f.view, f.bounds(), whole, whole.cut, f.s).mass);
+        float s = f.s, z_first = whole.first, mu = f.state.mu;
+        return while_logit(whole, [=](float z) INLINE { return lz - (z - z_first) * s <= mu; });
+    }
+    Given kept = whole;
+    bool joint = f.params.asks & ASKS_JOINT;
+    for (u32 chain = f.params.chain; chain != 0; chain >>= 4) {
+        Given base = kept;
+        if (joint) {
+            base = whole;
+        }
+        Given left = apply(f, chain & 15, base);
+        if (joint) {
+            left.cut = both(left.cut, kept.cut);
+            left.first = key_logit(left.cut.first);
+            left.prefix = left.cut.first == first;
+        }
+        kept = left;
+    }
+    // Each of the intervals joined has its first token, but they may have none in common (F9).
+    return kept.cut.is_empty() ? Given{Cut{first, first}, whole.first, true} : kept;
+}
+
+// The temperature of a row and the scales that follow from it (F7, F8, N6).
+struct Heat {
+    // 0 where the row is greedy.
+    float temperature;
+    float s;
+    float filter_s;
+};
+
+// The temperature of a row that is not empty; dynamic temperature is worked out here.
+template <class T>
+DEVICE Heat temperature(const Filtering<T>& f, u64 first) {
+    const Params& params = f.params;
+    Heat heat{params.effective_temperature, params.s, params.filter_s};
+    if (!(params.asks & ASKS_DYNAMIC_TEMPERATURE)) {
+        return heat;
+    }
+    const Given whole{Cut{first, cut_all().last}, key_logit(first), true};
+    WeighedEntropy sums = weigh_with_entropy(f.view, f.bounds(), whole, log2_e());
+    float power = 0.0f;
+    if (sums.entropy > 0.0f && sums.count > 1) {
+        float ratio = fminf(sums.entropy / log2_rule(u64_to_float(sums.count)), 1.0f);
+        power = exp2_rule(params.dynamic_exponent * log2_rule(ratio));
+    }
+    float t = params.dynamic_min + (params.dynamic_max - params.dynamic_min) * power;
+    heat.temperature = t < bits_float((127 - 100) << 23) ? 0.0f : t;
+    heat.s = log2_e() / t;
+    bool apart = (params.asks & ASKS_TEMPERATURE_LAST) && !(params.asks & ASKS_MIROSTAT);
+    heat.filter_s = apart ? log2_e() : heat.s;
+    return heat;
+}
+
+// Mirostat's limit after a token was drawn from a kept set (F6).
+template <class T>
+DEVICE float next_mu(const Filtering<T>& f, const Given& kept, u32 token) {
+    float lz = log_mass(weigh(f.view, f.bounds(), kept, kept.cut, f.s).mass);
+    float surprise = lz - (f.view.logit(token) - kept.first) * f.s;
+    return f.state.mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);
 }

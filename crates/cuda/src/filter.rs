@@ -1,4 +1,4 @@
-//! Filters: from parameters to what `filter.cu` reads. min-p has device code; the others are refused.
+//! Filters: from parameters to what `filter.cu` reads.
 
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
@@ -10,14 +10,13 @@ use crate::prepared::refuse;
 
 /// How many words of scratch a row has.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles + crate::logprobs::scratch_words(tiles)
+    2 * tiles
 }
 
 /// Refuses what has no kernel.
 pub(crate) fn check(params: &SamplingParams, vocab: usize) -> Result<()> {
-    refuse("mirostat", params.mirostat.is_some())?;
-    refuse("dynamic_temperature", params.dynamic_temperature.is_some())?;
-    params.filters(vocab).try_for_each(|filter| refuse(filter.name(), filter != Filter::MinP))
+    let lacking = [Filter::TopK, Filter::TopP, Filter::TypicalP];
+    params.filters(vocab).try_for_each(|filter| refuse(filter.name(), lacking.contains(&filter)))
 }
 
 /// Returns a filter as it stands in a chain.

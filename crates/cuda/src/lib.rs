@@ -55,6 +55,6 @@ pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
-pub use rows::{Dtype, Rows};
+pub use rows::{Dtype, MaskRows, Rows};
 pub use step::Step;
 pub use workspace::{Assignment, Room, Start, Workspace};

@@ -62,18 +62,18 @@ struct Likelihood {
     double log_mass;
 
     DEVICE_MEMBER void set(float first_logit, float t, u64 mass) {
-        first = to_f64(first_logit);
-        temperature = to_f64(t);
+        first = float_to_double(first_logit);
+        temperature = float_to_double(t);
         Log2Parts parts = log2_parts(u64_to_float(mass));
         float p = log2_one_plus(parts.f) * parts.f;
-        log_mass = mul_f64(ln_2(), add_f64(to_f64(int_to_float(parts.e - 43)), to_f64(p)));
+        log_mass = double_product(ln_2(), double_sum(float_to_double(int_to_float(parts.e - 43)), float_to_double(p)));
     }
 
     DEVICE_MEMBER float of(float z) const {
-        return f64_to_float(sub_f64(div_f64(sub_f64(to_f64(z), first), temperature), log_mass));
+        return double_to_float(double_difference(double_ratio(double_difference(float_to_double(z), first), temperature), log_mass));
     }
 
-    static DEVICE_MEMBER double ln_2() { return bits_f64(0x3FE62E42FEFA39EFull); }
+    static DEVICE_MEMBER double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }
 };
 
 // What was asked for of a row: its token, then its ids.
@@ -90,8 +90,6 @@ struct Asked {
 
 // Logprobs where the first token is certain.
 DEVICE void write_certain(const Entries& entries, const Asked& asked, int winner) {
-    // Without it a thread reads what was asked for before it is written.
-    __syncthreads();
     for (u32 entry = threadIdx.x; entry < asked.count(); entry += blockDim.x) {
         bool wins = asked.id(entry) == winner;
         entries.set(entry, wins ? 0.0f : -INFINITE, wins);
@@ -115,11 +113,11 @@ DEVICE void write_ranked(const Entries& entries, const Asked& asked, const V& ro
             int id = asked.id(start + own);
             z = id < 0 ? -INFINITE : row.logit((u32)id);
             u64 key = key_of(z, (u32)id);
-            bool inside = members.cut.contains(key);
+            bool inside = members.given.cut.contains(key);
             z = inside ? z : -INFINITE;
             sought.keys[own] = inside ? key : ~0ull;
         }
-        count_before(row, members, members.cut, sought, count);
+        count_before(row, members, members.given.cut, sought, count);
         if (own < count) {
             bool inside = z > -INFINITE;
             entries.set(start + own, inside ? likelihood.of(z) : -INFINITE, inside ? sought.before[own] + 1 : 0);
@@ -129,9 +127,9 @@ DEVICE void write_ranked(const Entries& entries, const Asked& asked, const V& ro
 
 // The first n members with their logprobs.
 template <class V>
-DEVICE void write_top(const Entries& entries, u32 n, const V& row, const Members& members, const Likelihood& likelihood, Sought& sought,
-                      List& list) {
-    Cut rest = members.cut;
+DEVICE void write_top(const Entries& entries, u32 n, const V& row, const Members& members,
+                      const Likelihood& likelihood, Sought& sought, List& list) {
+    Cut rest = members.given.cut;
     u32 done = 0;
     float low = reached_by(members, n, list);
     while (done < n) {
@@ -168,20 +166,18 @@ struct LogprobsRoom {
     Asked asked;
     Members members;
     Likelihood likelihood;
-    u64 sums[32];
     Sought sought;
     List list;
 };
 
-// What was asked for of the members in the room, at a temperature above 0. Begins with a barrier.
+// What was asked for of the members in the room, at a temperature above 0.
 template <class V>
 DEVICE void write_members(const Entries& entries, const V& row, float temperature, LogprobsRoom& room) {
     const Members& members = room.members;
-    // Without it a thread reads the members before they are written.
-    __syncthreads();
-    u64 mass = mass_of(row, members, scale_of(temperature), room.sums);
+    const Given& given = members.given;
+    u64 mass = weigh(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
-        room.likelihood.set(members.first, temperature, mass);
+        room.likelihood.set(given.first, temperature, mass);
     }
     // The barriers before the tokens' logprobs let every thread read it.
     write_ranked(entries, room.asked, row, members, room.likelihood, room.sought);
@@ -191,31 +187,6 @@ DEVICE void write_members(const Entries& entries, const V& row, float temperatur
     } else {
         entries.end_top(0);
     }
-}
-
-// How many words of scratch a row's raw maxima take: the last ones.
-DEVICE u32 raw_words(u32 tiles) { return (tiles + 1) / 2; }
-
-// Finds the maxima of a row without its edits, into scratch; returns its largest logit, in every thread.
-template <class V>
-DEVICE float find_maxima(const V& row, u32 tiles, float* maxima) {
-    __shared__ u64 scratch[32];
-    u32 most = 0, lane = lane_id();
-    for (u32 tile = warp_id(); tile < tiles; tile += warps()) {
-        float z[PER_LANE], maximum = -INFINITE;
-        row.load(tile, lane, z);
-#pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            maximum = larger(maximum, z[j]);
-        }
-        u32 bits = __reduce_max_sync(ALL_LANES, ordered_bits(maximum));
-        most = bits > most ? bits : most;
-        if (lane == 0) {
-            maxima[tile] = from_ordered_bits(bits);
-        }
-    }
-    // Its barrier also lets all warps read the maxima.
-    return from_ordered_bits((u32)block_max(most, scratch));
 }
 
 // A row whose token is known, as its logprobs need it.
@@ -241,39 +212,41 @@ DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Requ
     const Step& step = told.step;
     Entries entries{step, told.row};
     u32 mode = params.logprob_mode;
-    Maxima maxima{&step.records[(u64)told.row * step.tiles].maximum, sizeof(Record) / 4, step.tiles};
-    float first = told.first == 0 ? -INFINITE : key_logit(told.first);
-    if (threadIdx.x == 0) {
-        room.asked = Asked{told.token, request.logprob_ids, request.logprob_id_count, params.top_n};
-        bool whole = mode != MODE_PROCESSED;
-        room.members = Members{maxima, whole ? cut_all() : told.kept.cut, whole ? first : told.kept.first,
-                               whole || told.kept.prefix};
-    }
-    if (mode == MODE_RAW) {
+    Maxima maxima = surveyed_maxima(step, told.row);
+    Given given = mode == MODE_PROCESSED ? told.kept : Given{cut_all(), key_logit(told.first), true};
+    bool empty = told.first == 0;
+    if (mode == MODE_RAW && !told.unedited) {
         View<T, false> raw(step, told.row, step.slots[told.row]);
-        if (!told.unedited) {
-            u64* own = step.scratch + told.row * step.scratch_words;
-            float* raw_maxima = (float*)(own + step.scratch_words - raw_words(step.tiles));
-            first = find_maxima(raw, step.tiles, raw_maxima);
-            if (threadIdx.x == 0) {
-                room.members = Members{Maxima{raw_maxima, 1, step.tiles}, cut_all(), first, true};
-            }
+        maxima = give(raw, Maxima{nullptr, 0, step.tiles}, cut_all(), room_for_maxima(step, told.row, 0));
+        u32 most = 0;
+        for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+            u32 bits = ordered_bits(maxima.of(tile));
+            most = bits > most ? bits : most;
         }
-        if (first > -INFINITE) {
-            write_members(entries, raw, 1.0f, room);
-            return;
-        }
-    } else if (told.first != 0) {
-        float temperature = mode == MODE_EDITED ? 1.0f : told.temperature;
-        if (temperature == 0.0f) {
-            write_certain(entries, room.asked, (int)key_id(told.first));
-        } else {
-            write_members(entries, told.view, temperature, room);
-        }
+        given.first = from_ordered_bits((u32)block_largest(most));
+        empty = given.first == -INFINITE;
+    } else if (!empty && !given.prefix) {
+        maxima = give(told.view, maxima, given.cut, room_for_maxima(step, told.row, 0));
+    }
+    if (empty) {
+        write_no_logprobs(step, told.row);
         return;
     }
-    // No member: the same as where nothing was asked for.
-    write_no_logprobs(step, told.row);
+    if (threadIdx.x == 0) {
+        room.asked = Asked{told.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+        room.members = Members{given, maxima};
+    }
+    // Without it a thread reads the members before they are written.
+    __syncthreads();
+    float temperature = mode == MODE_RAW || mode == MODE_EDITED ? 1.0f : told.temperature;
+    if (temperature == 0.0f) {
+        write_certain(entries, room.asked, (int)key_id(told.first));
+    } else if (mode == MODE_RAW) {
+        View<T, false> raw(step, told.row, step.slots[told.row]);
+        write_members(entries, raw, temperature, room);
+    } else {
+        write_members(entries, told.view, temperature, room);
+    }
 }
 
 // Writes that a row keeps no token, if anyone asks.
@@ -291,24 +264,24 @@ DEVICE void write_kept(const Step& step, u32 row, const View<T, true>& view, con
         return;
     }
     u32* words = step.kept + (u64)row * step.tiles * MASK_WORDS;
-    const Record* records = step.records + (u64)row * step.tiles;
-    u32 lane = lane_id();
-    for (u32 tile = warp_id(); tile < step.tiles; tile += warps()) {
-        u64 keys[PER_LANE] = {};
-        if (records[tile].maximum >= kept.low()) {
-            load_keys(view, kept, tile, keys);
-        }
-        for (u32 word = 0; word < MASK_WORDS; word++) {
-            u32 bits = 0;
+    // All tiles have words to be written.
+    visit_tiles(
+        view, Maxima{nullptr, 0, step.tiles}, -INFINITE,
+        [&](u32 tile, float, const float(&z)[PER_LANE], bool) INLINE {
+            u32 lane = lane_id();
+            for (u32 word = 0; word < MASK_WORDS; word++) {
+                u32 bits = 0;
 #pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                u32 place = view.place(tile, lane, j);
-                bits |= keys[j] != 0 && place / 32 == word ? 1u << place % 32 : 0;
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    u32 place = view.place(tile, lane, j);
+                    bool member = kept.contains(key_of(z[j], tile * TILE + place));
+                    bits |= member && place / 32 == word ? 1u << place % 32 : 0;
+                }
+                bits = __reduce_or_sync(ALL_LANES, bits);
+                if (lane == 0) {
+                    words[tile * MASK_WORDS + word] = bits;
+                }
             }
-            bits = __reduce_or_sync(ALL_LANES, bits);
-            if (lane == 0) {
-                words[tile * MASK_WORDS + word] = bits;
-            }
-        }
-    }
+        },
+        [](u32, float, bool) INLINE {});
 }

@@ -4,11 +4,6 @@ use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
 use crate::abi::{Params, asks};
 
-/// How many words of scratch a row has for logprobs: the maxima of its tiles without edits, two a word.
-pub(crate) fn scratch_words(tiles: usize) -> usize {
-    tiles.div_ceil(2)
-}
-
 /// Writes what a request asks to be told.
 pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };

@@ -23,6 +23,7 @@ pub const HEADERS: &[Source] = &[
     ("row.cuh", include_str!("../device/row.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
+    ("mass.cuh", include_str!("../device/mass.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),

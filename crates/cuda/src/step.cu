@@ -11,6 +11,8 @@
 #include "logprobs.cu"
 
 #define FINISH_THREADS 512
+// One block a multiprocessor, or the compiler spills for the sake of two.
+#define FINISH_BOUNDS FINISH_THREADS, 1
 
 // What the survey says of a row as a whole.
 struct Whole {
@@ -76,7 +78,8 @@ DEVICE void finish(const Step& step) {
         }
         return;
     }
-    const Params params = step.params[slot];
+    // Read where it is used: there is more of it than registers.
+    const Params& params = step.params[slot];
     const State state = step.states[slot];
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
@@ -88,19 +91,25 @@ DEVICE void finish(const Step& step) {
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
-        chosen.temperature = params.effective_temperature;
+        Filtering<T> filtering{step, params, state, row, view, params.filter_s};
+        Heat heat = temperature(filtering, first);
+        chosen.temperature = heat.temperature;
+        filtering.s = heat.filter_s;
         kept = Given{Cut{first, first}, key_logit(first), true};
-        if (!(params.asks & ASKS_GREEDY)) {
-            Filtering<T> filtering{step, params, state, row, view, params.filter_s};
-            kept = filter(filtering, key_logit(first));
+        bool greedy = heat.temperature == 0.0f;
+        if (!greedy) {
+            kept = filter(filtering, first);
         }
         if (forced >= 0) {
             // A forced token was not drawn.
-        } else if (params.asks & ASKS_GREEDY) {
+        } else if (greedy) {
             chosen.token = (int)key_id(first);
         } else {
             Stream stream{params.seed, state.position, params.draw};
-            chosen.token = (int)race<T>(step, row, view, stream, kept, params.s);
+            chosen.token = (int)race<T>(step, row, view, stream, kept, heat.s);
+            if (params.asks & ASKS_MIROSTAT) {
+                chosen.mu = next_mu(filtering, kept, (u32)chosen.token);
+            }
         }
     }
     if (params.asks & ASKS_LOGPROBS) {
@@ -119,14 +128,15 @@ DEVICE void finish(const Step& step) {
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
             step.states[slot].position = state.position + 1;
+            step.states[slot].mu = chosen.mu;
         }
         write(step, row, chosen);
     }
 }
 
-#define FINISH(name, T)                              \
-    LARGE_KERNEL(name, FINISH_THREADS, Step, step) { \
-        finish<T>(step);                             \
+#define FINISH(name, T)                         \
+    KERNEL(name, FINISH_BOUNDS, Step, step) {   \
+        finish<T>(step);                        \
     }
 
 FINISH(finish_f32, F32)

@@ -79,15 +79,23 @@ pub struct Workspace {
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
-    assigned: Assigned,
+    pub(crate) assigned: Assigned,
 }
 
-/// Which of the lists an assignment had.
+/// What steps are fixed for: the number of rows, and which lists an assignment has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub lines: bool,
+    pub masks: bool,
+}
+
+/// What was assigned last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Assigned {
-    rows: usize,
-    lines: bool,
-    masks: bool,
+pub(crate) struct Assigned {
+    pub shape: Shape,
+    /// One more than the highest line that a row reads; 0 if row i reads line i.
+    pub lines_end: usize,
 }
 
 impl Workspace {
@@ -193,9 +201,23 @@ impl Workspace {
         }
         self.lines.write(0, rows.lines)?;
         self.write_masks(rows.masks)?;
+        let shape = Shape { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
         self.assigned =
-            Assigned { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
+            Assigned { shape, lines_end: rows.lines.iter().max().map_or(0, |line| *line as usize + 1) };
         Ok(())
+    }
+
+    /// Makes a row of the next steps padding, whatever was assigned to it: its request is about to go.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such row.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn retire(&mut self, row: usize) -> Result<()> {
+        let rows = self.room.rows;
+        if row >= rows {
+            return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
+        }
+        Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
     }
 
     fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
@@ -229,11 +251,11 @@ impl Workspace {
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            lines: given(self.assigned.lines, &self.lines),
+            lines: given(self.assigned.shape.lines, &self.lines),
             slots: self.slots.address(),
             forced: self.forced.address(),
-            masks: given(self.assigned.masks, &self.masks),
-            masked: given(self.assigned.masks, &self.masked),
+            masks: given(self.assigned.shape.masks, &self.masks),
+            masked: given(self.assigned.shape.masks, &self.masked),
             params: self.params.address(),
             requests: self.requests.address(),
             states: self.states.address(),
@@ -250,7 +272,49 @@ impl Workspace {
 
     /// Returns how many rows were assigned.
     pub(crate) fn rows(&self) -> usize {
-        self.assigned.rows
+        self.assigned.shape.rows
+    }
+
+    /// Waits for the steps enqueued so far and reads what the last one came to, in the layout of its rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If there is no room for so many words.
+    pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
+        Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Waits for the steps enqueued so far and appends the kept ids of each row of the last one, ascending, to its list.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace keeps none, or there is no room for so many rows.
+    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
+        assert!(self.room.kept, "the workspace was made to keep none");
+        let width = self.mask_words();
+        let mut words = vec![0u32; rows.len() * width];
+        self.kept.read(0, &mut words)?;
+        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
+            let vocab = self.room.vocab as u32;
+            ids.extend((0..vocab).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1));
+        }
+        Ok(())
+    }
+
+    /// Returns where the outputs of the last step lie, in the layout of its rows; the address stays.
+    #[must_use]
+    pub fn outputs_address(&self) -> u64 {
+        self.outputs.address()
+    }
+
+    /// Returns what it has room for.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.
