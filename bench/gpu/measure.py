@@ -127,8 +127,7 @@ def objection(task, logits, tokens):
         if ratio < plan.MIN_P * 0.999:
             return f"a token is {ratio:.4f} times as likely as the likeliest, of min-p {plan.MIN_P}"
     if task in ("top-p", "top-k-top-p", "full"):
-        if task != "top-p":
-            scaled.masked_fill_(scaled < scaled.topk(plan.TOP_K).values[:, -1:], -torch.inf)
+        # Of the whole row: after top-k some take p of what is left, which keeps less.
         before = (scaled.softmax(-1) * (logits > drawn)).sum(1).max().item()
         if before > plan.TOP_P + 2e-3:
             return f"{before:.4f} of the mass comes before a token, of top-p {plan.TOP_P}"
