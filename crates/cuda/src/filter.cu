@@ -213,9 +213,6 @@ struct Heat {
     float filter_s;
 };
 
-// The number of N6.
-DEVICE float log2_e() { return bits_float(0x3FB8AA3B); }
-
 // The temperature of a row that is not empty; dynamic temperature is worked out here.
 template <class T>
 DEVICE Heat temperature(const Filtering<T>& f, u64 first) {

@@ -25,6 +25,7 @@ pub const HEADERS: &[Source] = &[
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
+    ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),

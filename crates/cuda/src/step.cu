@@ -61,12 +61,18 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
 }
 
+// Whether a grammar restricts a row.
+DEVICE bool is_masked(const Step& step, u32 row) {
+    return step.masks != nullptr && (step.masked == nullptr || step.masked[row] != 0);
+}
+
 template <class T>
 DEVICE void finish(const Step& step) {
     u32 row = blockIdx.x;
     int slot = step.slots[row];
     if (slot < 0) {
         write_no_logprobs(step, row);
+        write_nothing_kept(step, row);
         if (threadIdx.x == 0) {
             write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
         }
@@ -81,6 +87,7 @@ DEVICE void finish(const Step& step) {
     Whole whole = whole_of(step, row);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, state.mu};
+    Given kept{cut_none(), 0.0f, true};
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
@@ -88,7 +95,7 @@ DEVICE void finish(const Step& step) {
         Heat heat = temperature(filtering, first);
         chosen.temperature = heat.temperature;
         filtering.s = heat.filter_s;
-        Given kept{Cut{first, first}, key_logit(first), true};
+        kept = Given{Cut{first, first}, key_logit(first), true};
         bool greedy = heat.temperature == 0.0f;
         if (!greedy) {
             kept = filter(filtering, first);
@@ -105,7 +112,18 @@ DEVICE void finish(const Step& step) {
             }
         }
     }
-    write_no_logprobs(step, row);
+    if (params.asks & ASKS_LOGPROBS) {
+        bool unedited = !(params.asks & (ASKS_EDITS | ASKS_ALLOWED | ASKS_SEARCH)) && !is_masked(step, row);
+        Told<T> told{step, row, view, unedited, chosen.token, chosen.temperature, first, kept};
+        write_logprobs(told, params, step.requests[slot]);
+    } else {
+        write_no_logprobs(step, row);
+    }
+    if (kept.cut.is_empty()) {
+        write_nothing_kept(step, row);
+    } else {
+        write_kept(step, row, view, kept.cut);
+    }
 
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {

@@ -10,7 +10,7 @@ use crate::abi::{self, Params, Record, Request, Slot, State};
 use crate::machine::{Buffer, Machine};
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
-use crate::{draw, filter};
+use crate::{draw, filter, logprobs};
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ pub struct Workspace {
     pub(crate) room: Room,
     params: Buffer,
     requests: Buffer,
+    logprob_ids: Buffer,
     states: Buffer,
     slots: Buffer,
     forced: Buffer,
@@ -116,6 +117,7 @@ impl Workspace {
             id: MADE.fetch_add(1, Ordering::Relaxed),
             params: take(slots * size_of::<Params>())?,
             requests: take(slots * size_of::<Request>())?,
+            logprob_ids: take(slots * widths.ids * size_of::<u32>())?,
             states: take(slots * size_of::<State>())?,
             slots: take(rows * size_of::<Slot>())?,
             forced: take(rows * size_of::<i32>())?,
@@ -135,20 +137,31 @@ impl Workspace {
     /// Puts a request into a slot.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary.
+    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary, or
+    ///   asks for more logprobs than there is room for.
+    /// - [`Error::Length`] if it names more ids than there is room for.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
-        let Room { vocab, slots, .. } = self.room;
+        let Room { vocab, slots, widths, .. } = self.room;
         let Some(place) = usize::try_from(slot).ok().filter(|slot| *slot < slots) else {
             return Err(Error::out_of_range("slot", slot, format!("in 0..{slots}")));
         };
         if request.vocab() != vocab {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{vocab}, as here")));
         }
+        logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), widths)?;
         let state = State { position: start.position, mu: start.mu, ..State::default() };
         let params = draw::seeded(request.params(), start.seed, start.draw);
+        let ids = request.logprob_ids();
+        let ids_start = place * widths.ids * size_of::<u32>();
+        let lists = Request {
+            logprob_ids: self.logprob_ids.address() + ids_start as u64,
+            logprob_id_count: ids.len() as u32,
+            ..Request::default()
+        };
+        self.logprob_ids.write(ids_start, ids)?;
         self.params.write(place * size_of::<Params>(), &[params])?;
-        self.requests.write(place * size_of::<Request>(), &[Request::default()])?;
+        self.requests.write(place * size_of::<Request>(), &[lists])?;
         self.states.write(place * size_of::<State>(), &[state])?;
         Ok(())
     }
