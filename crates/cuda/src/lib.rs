@@ -31,6 +31,7 @@ mod step;
 mod workspace;
 
 mod edit;
+mod lines;
 mod survey;
 
 mod filter;

@@ -113,7 +113,7 @@ DEVICE void finish(const Step& step) {
         }
     }
     if (params.asks & ASKS_LOGPROBS) {
-        bool unedited = !(params.asks & (ASKS_EDITS | ASKS_ALLOWED | ASKS_SEARCH)) && !is_masked(step, row);
+        bool unedited = !has_edits(params) && !is_masked(step, row);
         Told<T> told{step, row, view, unedited, chosen.token, chosen.temperature, first, kept};
         write_logprobs(told, params, step.requests[slot]);
     } else {
