@@ -250,3 +250,13 @@ pub fn shapes() -> Vec<Shape> {
     }
     shapes
 }
+
+/// Few rows of few tiles, in every type.
+#[must_use]
+pub fn small_shapes() -> Vec<Shape> {
+    let shapes = [(12, 257), (10, 3_000)].into_iter();
+    let typed = |(rows, vocab)| {
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, vocab, steps: 2 })
+    };
+    shapes.flat_map(typed).collect()
+}

@@ -13,6 +13,7 @@
 mod abi;
 mod cache;
 mod error;
+mod found;
 mod machine;
 mod nvrtc;
 mod program;
@@ -49,6 +50,7 @@ pub use cache::Cache;
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
 pub use error::{Error, Result};
+pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
 pub use machine::{Buffer, Kernel, Machine, Recording};

@@ -11,6 +11,7 @@
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
+//! | let a sampler draw on a device | [`DeviceRoute`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
 //!
 //! ```
@@ -72,6 +73,7 @@ pub use half::{bf16, f16};
 #[cfg(feature = "cuda")]
 pub use device::{
     Device, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
+    DeviceRoute,
 };
 /// What a device is made of: for whoever brings a stream, memory or a machine.
 #[cfg(feature = "cuda")]

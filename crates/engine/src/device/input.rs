@@ -1,6 +1,9 @@
 //! What a step on a device goes by: rows in the device's memory, and what the host says about them.
 
-use gumball_cuda::{MaskRows, Rows};
+use std::sync::Arc;
+
+use gumball_cuda::{Buffer, Dtype, Machine, MaskRows, Rows};
+use gumball_spec::{Result, Row};
 
 use crate::options::{BatchOptions, Masks};
 
@@ -37,4 +40,23 @@ impl<'a> DeviceOptions<'a> {
     pub(super) fn on_host(&self) -> BatchOptions<'a> {
         BatchOptions { masks: self.masks, forced: self.forced, hooks: &[] }
     }
+}
+
+/// Copies logits of the host to memory of a machine: to `memory` if it is large enough, else to more that is taken.
+pub(super) fn copy_up(
+    machine: &Arc<dyn Machine>,
+    memory: &mut Option<Buffer>,
+    data: Row<'_>,
+) -> Result<(Buffer, Dtype)> {
+    let (dtype, bytes): (_, &[u8]) = match data {
+        Row::F32(data) => (Dtype::F32, bytemuck::cast_slice(data)),
+        Row::Bf16(data) => (Dtype::Bf16, bytemuck::cast_slice(data)),
+        Row::F16(data) => (Dtype::F16, bytemuck::cast_slice(data)),
+    };
+    let mut buffer = match memory.take().filter(|buffer| buffer.bytes() >= bytes.len()) {
+        Some(buffer) => buffer,
+        None => Buffer::zeroed(machine, bytes.len())?,
+    };
+    buffer.write(0, bytes)?;
+    Ok((buffer, dtype))
 }

@@ -5,17 +5,19 @@
 
 mod input;
 mod pool;
+mod route;
 mod sequences;
 mod step;
 
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Gpu, Machine};
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 pub use gumball_cuda::{Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits};
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
+pub use route::DeviceRoute;
 
 /// A device that is open: its kernels are compiled, its stream is there.
 #[derive(Clone, Debug)]
@@ -31,16 +33,37 @@ impl Device {
     /// [`Gpu::on_raw_stream`](gumball_cuda::Gpu::on_raw_stream), and make the device of that.
     ///
     /// # Errors
-    /// - [`Unavailable`](gumball_spec::Error::Unavailable) if the driver, NVRTC or the device is missing or too old; it
+    /// - [`Error::Unavailable`] if the driver, NVRTC or the device is missing or too old; it
     ///   says which, and what to do.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::from(Gpu::new(ordinal, &Cache::user())?))
     }
 
+    /// Opens a device by its name: `cuda` or `cuda:N`, and where it is built in `emulated`.
+    ///
+    /// # Errors
+    /// - [`Error::Unknown`] if there is no such name.
+    /// - [`Error::Unavailable`] if it is not there, as in [`Device::cuda`].
+    pub fn open(name: &str) -> Result<Self> {
+        #[cfg(feature = "emulator")]
+        if name == "emulated" {
+            return Self::emulated();
+        }
+        let ordinal = match name.strip_prefix("cuda") {
+            Some("") => Some(0),
+            Some(rest) => rest.strip_prefix(':').and_then(|ordinal| ordinal.parse().ok()),
+            None => None,
+        };
+        let known = || if cfg!(feature = "emulator") { "cuda, cuda:N, emulated" } else { "cuda, cuda:N" };
+        let unknown =
+            || Error::Unknown { parameter: "device", name: name.to_owned(), known: known().to_owned() };
+        Self::cuda(ordinal.ok_or_else(unknown)?)
+    }
+
     /// Returns the device that the host emulates: every result the same, and slow.
     ///
     /// # Errors
-    /// - [`Unavailable`](gumball_spec::Error::Unavailable) if there is no C++ compiler, or the processor has no fma.
+    /// - [`Error::Unavailable`] if there is no C++ compiler, or the processor has no fma.
     #[cfg(feature = "emulator")]
     pub fn emulated() -> Result<Self> {
         Ok(Self::new(Arc::new(gumball_cuda::Emulator::new(&Cache::user())?)))

@@ -3,11 +3,11 @@
 //! What the rows go by is copied up only when it changes. So a step of the same slots is launches and nothing else, and
 //! a captured one is a single call.
 
-use gumball_cuda::{Assignment, Buffer, Dtype, Graph, Rows};
+use gumball_cuda::{Assignment, Graph, Rows};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE, Result, Row};
+use gumball_spec::{Error, NONE, Result};
 
-use super::input::{DeviceInput, DeviceOptions};
+use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -91,28 +91,13 @@ impl DevicePool {
         if slots.is_empty() {
             self.note(0);
         } else {
-            let (buffer, dtype) = self.copy_up(data)?;
+            let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, data)?;
             let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
             let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows));
             self.upload = Some(buffer);
             enqueued?;
         }
         self.fetch(out)
-    }
-
-    /// Copies logits to memory of the device that is used again for the next.
-    fn copy_up(&mut self, data: Row<'_>) -> Result<(Buffer, Dtype)> {
-        let (dtype, bytes): (_, &[u8]) = match data {
-            Row::F32(data) => (Dtype::F32, bytemuck::cast_slice(data)),
-            Row::Bf16(data) => (Dtype::Bf16, bytemuck::cast_slice(data)),
-            Row::F16(data) => (Dtype::F16, bytemuck::cast_slice(data)),
-        };
-        let mut buffer = match self.upload.take().filter(|buffer| buffer.bytes() >= bytes.len()) {
-            Some(buffer) => buffer,
-            None => Buffer::zeroed(self.device.machine(), bytes.len())?,
-        };
-        buffer.write(0, bytes)?;
-        Ok((buffer, dtype))
     }
 
     /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot.

@@ -1,10 +1,12 @@
 //! A pool on a device, which the host emulates here, does what a pool of the host does.
 
+use std::sync::Arc;
+
 use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
     BatchOptions, Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook, SamplingParams, Slot,
-    Widths, bf16, f16,
+    DevicePoolConfig, DeviceRoute, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook, Sampler,
+    SamplingParams, Slot, Widths, bf16, f16, routes,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -275,6 +277,35 @@ fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
     assert!(on_device.release(15).is_err() && on_device.sequence(-1).is_err());
     for slot in [a, b] {
         assert_eq!(on_device.sequence(slot).unwrap().position(), 3);
+    }
+}
+
+#[test]
+fn a_sampler_draws_through_a_device_as_through_the_host() {
+    let Some(device) = device() else { return };
+    routes().register(Arc::new(DeviceRoute::new("emulated", device.clone()))).unwrap();
+    for params in requests(&mut device_pool(&device)) {
+        let [mut host, mut through] = ["race", "emulated"].map(|route| {
+            Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
+        });
+        for step in 0..4 {
+            let z = row(step);
+            assert_eq!(through.sample(&z).unwrap(), host.sample(&z).unwrap());
+            assert_eq!(through.logprobs(), host.logprobs());
+        }
+        assert_eq!(through.sequence().state(), host.sequence().state());
+        assert!(through.sample(&[0.0f32; 3]).unwrap_err().to_string().starts_with("logits has length 3"));
+    }
+}
+
+#[test]
+fn a_device_is_opened_by_its_name() {
+    for name in ["cpu", "cuda:", "cuda:x", "cuda1", ""] {
+        let error = Device::open(name).unwrap_err().to_string();
+        assert!(error.ends_with("is not known; known are: cuda, cuda:N, emulated"), "{error}");
+    }
+    if let Err(error) = Device::open("cuda:999") {
+        assert!(error.to_string().starts_with("no CUDA: "), "{error}");
     }
 }
 
