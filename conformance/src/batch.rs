@@ -256,7 +256,7 @@ pub fn shapes() -> Vec<Shape> {
 pub fn small_shapes() -> Vec<Shape> {
     let shapes = [(12, 257), (10, 3_000)].into_iter();
     let typed = |(rows, vocab)| {
-        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, vocab, steps: 2 })
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, lines: rows, vocab, steps: 2 })
     };
     shapes.flat_map(typed).collect()
 }
