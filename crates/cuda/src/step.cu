@@ -80,7 +80,8 @@ DEVICE void finish(const Step& step) {
     }
     // Read where it is used: there is more of it than registers.
     const Params& params = step.params[slot];
-    const State state = step.states[slot];
+    State state = step.states[slot];
+    state.position += step.flags & STEP_SCORES ? row : 0;
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
 
