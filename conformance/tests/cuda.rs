@@ -36,14 +36,42 @@ fn mixed_batches_draw_as_the_cpu_does() {
                 continue;
             }
         };
-        for (rows, vocab) in [(60, 257), (50, 3_000), (3, 70_000)] {
+        for (rows, lines, vocab) in [
+            (60, 60, 257),
+            (50, 50, 3_000),
+            (3, 3, 70_000),
+            // Many draws from few lines, and few draws.
+            (60, 24, 3_000),
+            (40, 1, 3_000),
+            (5, 2, 70_000),
+            (5, 2, 300),
+        ] {
             for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                let shape = Shape { dtype, rows, vocab, steps: 2 };
+                let shape = Shape { dtype, rows, lines, vocab, steps: 2 };
                 // The emulator records what is launched as a graph does.
                 for graphs in [false, true] {
                     hold(backend.machine(), graphs, shape).unwrap_or_else(|text| panic!("{name}: {text}"));
                 }
             }
         }
+    }
+}
+
+#[test]
+fn scores_are_the_logprobs_of_forced_tokens() {
+    for name in ["cuda_emulated", "cuda"] {
+        let backend = match gumball_conformance::cuda::Cuda::by_name(name) {
+            Ok(backend) => backend,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        let held = |seed| {
+            gumball_conformance::scores::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"))
+        };
+        let held = (0..200).filter(|seed| held(*seed)).count();
+        assert!(held > 10, "{held} sequences had only what kernels can do");
     }
 }

@@ -17,7 +17,6 @@ pub(crate) mod asks {
 }
 
 /// Bits of [`Step::flags`].
-#[expect(dead_code, reason = "scoring comes next")]
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
 }
@@ -161,6 +160,7 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
+        line_records: u64,
         scratch: u64,
         scratch_words: u64,
         outputs: u64,

@@ -32,6 +32,7 @@ mod step;
 mod workspace;
 
 mod edit;
+mod lines;
 mod survey;
 
 mod filter;
@@ -39,6 +40,8 @@ mod filter;
 mod draw;
 
 mod logprobs;
+
+mod score;
 
 pub mod numbers;
 
@@ -58,5 +61,6 @@ pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
 pub use rows::{Dtype, MaskRows, Rows};
+pub use score::Known;
 pub use step::Step;
 pub use workspace::{Assignment, Room, Start, Workspace};

@@ -70,7 +70,8 @@ struct Likelihood {
     }
 
     DEVICE_MEMBER float of(float z) const {
-        return double_to_float(double_difference(double_ratio(double_difference(float_to_double(z), first), temperature), log_mass));
+        double difference = double_difference(float_to_double(z), first);
+        return double_to_float(double_difference(double_ratio(difference, temperature), log_mass));
     }
 
     static DEVICE_MEMBER double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }

@@ -80,7 +80,8 @@ DEVICE void finish(const Step& step) {
     }
     // Read where it is used: there is more of it than registers.
     const Params& params = step.params[slot];
-    const State state = step.states[slot];
+    State state = step.states[slot];
+    state.position += step.flags & STEP_SCORES ? row : 0;
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
 
@@ -113,7 +114,7 @@ DEVICE void finish(const Step& step) {
         }
     }
     if (params.asks & ASKS_LOGPROBS) {
-        bool unedited = !(params.asks & (ASKS_EDITS | ASKS_ALLOWED | ASKS_SEARCH)) && !is_masked(step, row);
+        bool unedited = !has_edits(params) && !is_masked(step, row);
         Told<T> told{step, row, view, unedited, chosen.token, chosen.temperature, first, kept};
         write_logprobs(told, params, step.requests[slot]);
     } else {

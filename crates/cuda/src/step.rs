@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
-use crate::abi;
+use crate::abi::{self, flags};
 use crate::machine::Kernel;
 use crate::program::Program;
 use crate::rows::{Dtype, MaskRows, Rows};
@@ -70,12 +70,21 @@ impl Workspace {
             blocks_per_row: tuning.blocks_per_row(vocab),
             ..abi
         };
-        let survey = tuning.kernel(rows.dtype, true);
         let finish = Some(finish(rows.dtype));
+        let multiprocessors = self.machine.multiprocessors();
+        let alike = step.lines != 0 && step.masks == 0;
+        let (lines_survey, (survey, step)) =
+            if alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab) {
+                let (survey, step) = self.lines_room.cut(multiprocessors, rows, step);
+                (Some(survey), step)
+            } else {
+                (None, (tuning.kernel(rows.dtype, true), step))
+            };
         let step = Step {
             workspace: self.id,
             shape: self.assigned.shape,
             lines: rows.rows,
+            lines_survey,
             survey,
             finish,
             step,
@@ -119,11 +128,15 @@ impl Workspace {
 
     pub(crate) fn enqueue_kernels(&self, step: &Step<'_>) -> crate::Result<()> {
         assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
-        let Step { survey, finish, step, .. } = step;
+        let Step { lines_survey, survey, finish, step, .. } = step;
         if step.rows == 0 {
             return Ok(());
         }
         let machine = &*self.machine;
+        if let Some((kernel, lines)) = lines_survey {
+            // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
+            unsafe { survey::enqueue(machine, *kernel, lines) }?;
+        }
         // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
         // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
         unsafe { survey::enqueue(machine, *survey, step) }?;
@@ -141,6 +154,8 @@ pub struct Step<'b> {
     pub(crate) shape: Shape,
     /// How many lines the logits have.
     pub(crate) lines: usize,
+    /// The survey of lines that several rows read; then `survey` gives the rows their records from there.
+    lines_survey: Option<(Kernel, abi::Step)>,
     survey: Kernel,
     finish: Option<Kernel>,
     step: abi::Step,
@@ -148,6 +163,12 @@ pub struct Step<'b> {
 }
 
 impl Step<'_> {
+    /// Returns the step as one of scores: row i stands i tokens further on than its request, which stays where it is.
+    pub(crate) fn scoring(mut self) -> Self {
+        self.step.flags |= flags::SCORES;
+        self
+    }
+
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {

@@ -7,6 +7,7 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Params, Record, Request, Slot, State};
+use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
@@ -76,6 +77,7 @@ pub struct Workspace {
     masks: Buffer,
     masked: Buffer,
     records: Buffer,
+    pub(crate) lines_room: Lines,
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
@@ -124,6 +126,7 @@ impl Workspace {
             lines: take(rows * size_of::<u32>())?,
             masks: take(rows * mask_bytes)?,
             masked: take(rows * size_of::<u32>())?,
+            lines_room: Lines::new(&machine, rows, vocab)?,
             records: take(rows * tiles * size_of::<Record>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
@@ -239,6 +242,11 @@ impl Workspace {
 
     fn mask_words(&self) -> usize {
         self.room.vocab.div_ceil(TILE) * TILE / 32
+    }
+
+    /// Returns how many words a row's kept set has; 0 if none are kept.
+    pub(crate) fn kept_words(&self) -> usize {
+        if self.room.kept { self.mask_words() } else { 0 }
     }
 
     /// Returns what the kernels of a step are handed, but for the logits.
