@@ -48,8 +48,10 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<bool, String> {
         let mut workspace = Workspace::new(Arc::clone(machine), room)?;
         let buffer = Buffer::of(machine, &lines.concat())?;
         let rows = Rows::of(&buffer, Dtype::F32, 0, count, vocab, vocab)?;
+        let all: Vec<u32> = (0..count as u32).collect();
+        let read = if seed.is_multiple_of(4) { &all[..] } else { &[] };
         let masks: Vec<Option<&[u32]>> = masks.iter().map(|mask| Some(&mask[..])).collect();
-        workspace.score(1, &prepared, &known, &rows, &masks)
+        workspace.score(1, &prepared, &known, &rows, read, &masks)
     };
     let scores = score().map_err(|error: Error| text(&error))?;
 

@@ -30,7 +30,15 @@ pub struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Checks that there is an id of the vocabulary for each of `rows` rows, and returns them.
+    /// Checks that there is an id of the vocabulary for each of `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if one is missing.
+    /// - [`Error::OutOfRange`] if one is outside the vocabulary, or `prompt_len` beyond the ids.
+    pub fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+        self.targets(rows, vocab).map(drop)
+    }
+
     fn targets(&self, rows: usize, vocab: usize) -> Result<Vec<i32>> {
         let Known { ids, prompt_len, start, .. } = *self;
         if prompt_len > ids.len() {
@@ -54,7 +62,8 @@ impl Workspace {
     /// `slot` is taken for the request and holds it afterwards in an unspecified state. What was assigned is lost.
     ///
     /// # Shapes and units
-    /// `rows`: any number of rows, row i to predict `known.ids[known.start + i]`. `masks`: one a row, or none.
+    /// `rows`: any number of rows, row i to predict `known.ids[known.start + i]`. `lines`: the line each row reads; empty:
+    /// line i for row i. `masks`: one a row, or none.
     ///
     /// # Errors
     /// - Those of [`Workspace::admit`] and [`Workspace::step`].
@@ -66,9 +75,11 @@ impl Workspace {
         request: &Prepared,
         known: &Known<'_>,
         rows: &Rows<'_>,
+        lines: &[u32],
         masks: &[Option<&[u32]>],
     ) -> Result<Outputs> {
-        let targets = known.targets(rows.rows(), self.room.vocab)?;
+        let count = if lines.is_empty() { rows.rows() } else { lines.len() };
+        let targets = known.targets(count, self.room.vocab)?;
         if !masks.is_empty() && masks.len() != targets.len() {
             let allowed = format!("one per row, {}, or 0", targets.len());
             return Err(Error::length("masks", masks.len(), allowed));
@@ -89,8 +100,12 @@ impl Workspace {
             }
             let slots = vec![slot; end - row];
             let masks = if masks.is_empty() { masks } else { &masks[row..end] };
-            self.assign(&Assignment { slots: &slots, forced: &targets[row..end], lines: &[], masks })?;
-            let step = self.step(&rows.part(row..end))?;
+            let (lines, rows) = match lines {
+                [] => (lines, rows.part(row..end)),
+                _ => (&lines[row..end], *rows),
+            };
+            self.assign(&Assignment { slots: &slots, forced: &targets[row..end], lines, masks })?;
+            let step = self.step(&rows)?;
             self.enqueue(&if stays { step.scoring() } else { step })?;
             all.place(row, &self.outputs(end - row)?);
             row = end;
