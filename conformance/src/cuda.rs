@@ -137,8 +137,14 @@ impl Cuda {
             };
             let moved = u32::from(outputs.token(row) != NONE);
             if cases.len() <= TRIO {
-                let (position, wanted) = (workspace.position(slots[row])?, case.position.wrapping_add(moved));
-                assert_eq!(position, wanted, "the position moves with a token\n{case:?}");
+                let standing = workspace.standing(slots[row])?;
+                let wanted = case.position.wrapping_add(moved);
+                assert_eq!(standing.position, wanted, "the position moves with a token\n{case:?}");
+                if let Some(history) = standing.history {
+                    let token = u32::try_from(outputs.token(row)).ok();
+                    let ids = case.prompt.iter().chain(&case.output).copied().chain(token);
+                    assert!(history.into_iter().eq(ids), "the history moves with a token\n{case:?}");
+                }
             }
             seen.push(Some(observed(case, &outputs, row)));
         }
@@ -270,9 +276,6 @@ fn prepare(case: &Case) -> Result<Prepared> {
     let prepared = Prepared::new(&case.params, case.vocab())?;
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
-    if case.mask.is_some() {
-        return lacks("masks are not there yet");
-    }
     if case.hook.is_some() {
         return lacks("a hook runs on the host");
     }

@@ -34,6 +34,8 @@ enum Asks : u32 {
     // Some edits depend on the history's end and are found anew in each step: DRY and the bans of E4.
     ASKS_SEARCH = 1 << 7,
     ASKS_LOGPROBS = 1 << 8,
+    // Every id of the history has an entry, and so gets the next token.
+    ASKS_COUNTS = 1 << 9,
 };
 
 // Filters, as they stand in Params::chain.
@@ -111,9 +113,8 @@ struct alignas(16) Entry {
     u32 prompt;
     u32 output;
     float bias;
-    // The length of the repeat that the id would continue (E3), if dry_step is the state's step.
-    u32 dry_step;
-    u32 dry_length;
+    // What DRY takes away (E3), as the bits of an f32, if the high word is the state's step.
+    u64 dry;
     // The id is banned (E4), if this is the state's step.
     u32 ban_step;
     u32 reserved;
@@ -121,7 +122,7 @@ struct alignas(16) Entry {
 
 // Lists of a request, each in memory of its own.
 struct alignas(16) Request {
-    // Prompt, then output; room for `room` ids.
+    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS or ASKS_SEARCH.
     u32* history;
     // `entries_mask + 1` entries, a power of two, at most half of them in use.
     Entry* entries;

@@ -3,7 +3,6 @@
 use bytemuck::{Pod, Zeroable};
 
 /// Bits of [`Params::asks`].
-#[expect(dead_code, reason = "edits and logprobs come next")]
 pub(crate) mod asks {
     pub const GREEDY: u32 = 1 << 0;
     pub const JOINT: u32 = 1 << 1;
@@ -14,6 +13,7 @@ pub(crate) mod asks {
     pub const ALLOWED: u32 = 1 << 6;
     pub const SEARCH: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
+    pub const COUNTS: u32 = 1 << 9;
 }
 
 /// Bits of [`Step::flags`].
@@ -93,8 +93,7 @@ crossing! {
         prompt: u32,
         output: u32,
         bias: f32,
-        dry_step: u32,
-        dry_length: u32,
+        dry: u64,
         ban_step: u32,
         reserved: u32,
     }

@@ -1,15 +1,19 @@
 //! Requests made ready for kernels: validated, turned into the numbers that kernels read, and refused if they ask
 //! for what no kernel does yet.
 
+use std::sync::Arc;
+
 use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::abi::{Params, asks};
+use crate::edit::Edits;
 use crate::{edit, filter, logprobs};
 
 /// Parameters that were validated for a vocabulary, as kernels read them.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
+    edits: Arc<Edits>,
     logprob_ids: Vec<u32>,
     vocab: usize,
 }
@@ -22,13 +26,13 @@ impl Prepared {
     /// - [`Error::Unavailable`] for an option that has no kernel yet.
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
-        edit::check(params)?;
         filter::check(params, vocab)?;
         let mut prepared = Params::default();
         filter::prepare(params, vocab, &mut prepared);
+        let edits = Arc::new(edit::prepare(params, vocab, &mut prepared));
         logprobs::prepare(params, &mut prepared);
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
-        Ok(Self { params: prepared, logprob_ids, vocab })
+        Ok(Self { params: prepared, edits, logprob_ids, vocab })
     }
 
     /// Returns the parameters as kernels read them, but for the seed.
@@ -36,9 +40,14 @@ impl Prepared {
         self.params
     }
 
+    /// Returns the lists of their edits.
+    pub(crate) fn edits(&self) -> &Arc<Edits> {
+        &self.edits
+    }
+
     /// Returns whether any edit depends on the history.
     pub(crate) fn reads_history(&self) -> bool {
-        self.params.asks & (asks::EDITS | asks::SEARCH) != 0
+        self.params.asks & (asks::COUNTS | asks::SEARCH) != 0
     }
 
     /// Returns the ids whose logprobs are to be reported.

@@ -21,6 +21,7 @@ pub const HEADERS: &[Source] = &[
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("row.cuh", include_str!("../device/row.cuh")),
+    ("entries.cuh", include_str!("../device/entries.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
@@ -32,7 +33,8 @@ pub const HEADERS: &[Source] = &[
 ];
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
+pub const PROGRAMS: &[Program] =
+    &[crate::edit::PROGRAM, crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -126,9 +126,13 @@ DEVICE void finish(const Step& step) {
         write_kept(step, row, view, kept.cut);
     }
 
+    if (params.asks & ASKS_COUNTS) {
+        // Without it a slower warp would read logits edited by what the token has just become part of.
+        __syncthreads();
+    }
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-            step.states[slot].position = state.position + 1;
+            advance(step, slot, params.asks, state, (u32)chosen.token);
             step.states[slot].mu = chosen.mu;
         }
         write(step, row, chosen);

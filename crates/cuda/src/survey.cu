@@ -31,11 +31,18 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
     u32 lane = lane_id();
     View<T, EDITED> logits(step, row, slot);
     float z[TILES][PER_LANE];
+    Over over[TILES];
     u32 odd = 0;
 #pragma unroll
     for (u32 i = 0; i < TILES; i++) {
         if (first_tile + i < step.tiles) {
-            logits.load(first_tile + i, lane, z[i], odd);
+            over[i] = logits.over(first_tile + i, lane);
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < TILES; i++) {
+        if (first_tile + i < step.tiles) {
+            logits.load(first_tile + i, lane, over[i], z[i]);
         }
     }
 
@@ -56,6 +63,7 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         if (first_tile + i >= step.tiles) {
             break;
         }
+        logits.edit(first_tile + i, lane, over[i], z[i], odd);
         float m = -INFINITE;
         bool ordinary = true;
 #pragma unroll
@@ -137,12 +145,13 @@ DEVICE void arrive(const Step& step) {
     step.records[(u64)row * step.tiles + tile] = record;
 }
 
+// Edits take registers: with fewer blocks on a multiprocessor nothing is put aside.
 // A kernel for each number of tiles a warp takes, on rows without edits and with them.
 #define SURVEY(type, T, TILES)                                               \
     KERNEL(survey_##type##_##TILES, SURVEY_THREADS, Step, step) {            \
         survey<T, TILES, false>(step);                                       \
     }                                                                        \
-    KERNEL(survey_edited_##type##_##TILES, SURVEY_THREADS, Step, step) {     \
+    KERNEL_BESIDE(survey_edited_##type##_##TILES, SURVEY_THREADS, 6, Step, step) { \
         survey<T, TILES, true>(step);                                        \
     }
 
@@ -157,7 +166,7 @@ SURVEY(f16, F16, 2)
 SURVEY(f16, F16, 4)
 
 #define ARRIVE(type, T)                                                      \
-    KERNEL(arrive_##type, SURVEY_THREADS, Step, step) {                      \
+    KERNEL_BESIDE(arrive_##type, SURVEY_THREADS, 9, Step, step) {            \
         arrive<T>(step);                                                     \
     }
 
