@@ -108,6 +108,7 @@ impl Cuda {
                 prompt: &case.prompt,
                 output: &case.output,
                 room: 1,
+                keep_history: false,
             };
             workspace.admit(*slot, prepared, &start)?;
         }

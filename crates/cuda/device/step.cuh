@@ -36,6 +36,8 @@ enum Asks : u32 {
     ASKS_LOGPROBS = 1 << 8,
     // Every id of the history has an entry, and so gets the next token.
     ASKS_COUNTS = 1 << 9,
+    // The history is kept though no edit reads it.
+    ASKS_HISTORY = 1 << 10,
 };
 
 // Filters, as they stand in Params::chain.
@@ -122,7 +124,7 @@ struct alignas(16) Entry {
 
 // Lists of a request, each in memory of its own.
 struct alignas(16) Request {
-    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS or ASKS_SEARCH.
+    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS, ASKS_SEARCH or ASKS_HISTORY.
     u32* history;
     // `entries_mask + 1` entries, a power of two, at most half of them in use.
     Entry* entries;

@@ -14,6 +14,7 @@ pub(crate) mod asks {
     pub const SEARCH: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
     pub const COUNTS: u32 = 1 << 9;
+    pub const HISTORY: u32 = 1 << 10;
 }
 
 /// Bits of [`Step::flags`].
