@@ -22,7 +22,6 @@ impl Prepared {
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
         edit::check(params)?;
-        filter::check(params, vocab)?;
         logprobs::check(params)?;
         let mut prepared = Params::default();
         filter::prepare(params, vocab, &mut prepared);
