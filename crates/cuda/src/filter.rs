@@ -3,20 +3,16 @@
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
 use gumball_spec::survey::scale;
-use gumball_spec::{Filter, FilterOrder, Result, SamplingParams};
+use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
 use crate::abi::{Params, asks};
-use crate::prepared::refuse;
+
+/// How many tokens `device/search.cuh` sorts at once.
+const LISTED: usize = 2048;
 
 /// How many words of scratch a row has.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles
-}
-
-/// Refuses what has no kernel.
-pub(crate) fn check(params: &SamplingParams, vocab: usize) -> Result<()> {
-    let lacking = [Filter::TopK, Filter::TopP, Filter::TypicalP];
-    params.filters(vocab).try_for_each(|filter| refuse(filter.name(), lacking.contains(&filter)))
+    2 * tiles + 2 * LISTED
 }
 
 /// Returns a filter as it stands in a chain.

@@ -26,7 +26,6 @@ impl Prepared {
     /// - [`Error::Unavailable`] for an option that has no kernel yet.
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
-        filter::check(params, vocab)?;
         let mut prepared = Params::default();
         filter::prepare(params, vocab, &mut prepared);
         let edits = Arc::new(edit::prepare(params, vocab, &mut prepared));

@@ -25,6 +25,7 @@ pub const HEADERS: &[Source] = &[
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
+    ("search.cuh", include_str!("../device/search.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
