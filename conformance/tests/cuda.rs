@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(cuda_emulated, cuda, cuda_graph);
+backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching);
 
 /// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step, is held here.
 #[test]

@@ -14,12 +14,15 @@ pub(crate) mod asks {
     pub const SEARCH: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
     pub const COUNTS: u32 = 1 << 9;
-    pub const HISTORY: u32 = 1 << 10;
+    pub const LIST: u32 = 1 << 10;
+    pub const SUMS: u32 = 1 << 11;
+    pub const HISTORY: u32 = 1 << 12;
 }
 
 /// Bits of [`Step::flags`].
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
+    pub const SEARCHES: u32 = 2;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -160,6 +163,7 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
+        sums: u64,
         line_records: u64,
         scratch: u64,
         scratch_words: u64,
