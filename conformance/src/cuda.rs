@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Variant,
+    Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row, Widths};
@@ -29,8 +30,8 @@ const DRAWS: usize = 2048;
 /// How many requests draw side by side where they do for long.
 const REQUESTS: usize = 4096;
 
-/// What a workspace was made for: vocabulary, room for logprobs, and rows.
-type Kind = (usize, Widths, usize);
+/// What a workspace was made for: vocabulary, room for logprobs, rows, and whether it reports kept sets.
+type Kind = (usize, Widths, usize, bool);
 
 /// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
@@ -90,7 +91,8 @@ impl Cuda {
     }
 
     /// Passes a batch through one step: cases of one vocabulary, type and room for logprobs; an absent one is padding.
-    fn run(&self, cases: &[Option<&Case>], packed: &Packed) -> Result<Vec<Option<Observed>>> {
+    /// Without kept sets, rows that ask for little take kernels of their own.
+    fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
         let case = cases.iter().flatten().next().expect("a batch has a case");
         let prepared = cases.iter().map(|case| case.map(prepare).transpose()).collect::<Result<Vec<_>>>()?;
         let (vocab, widths) = (case.vocab(), widths(case));
@@ -99,10 +101,10 @@ impl Cuda {
         let slots: Vec<i32> =
             cases.iter().enumerate().map(|(row, case)| case.map_or(NONE, |_| (rows - row) as i32)).collect();
         let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match workspaces.entry((vocab, widths, rows)) {
+        let workspace = match workspaces.entry((vocab, widths, rows, kept)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let room = Room { vocab, slots: rows + 1, rows, widths, kept: true };
+                let room = Room { vocab, slots: rows + 1, rows, widths, kept };
                 entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
             }
         };
@@ -174,10 +176,18 @@ impl Cuda {
             Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F16),
         };
         let packed = Packed { buffer, dtype, start, stride, count: TRIO, lines: vec![] };
-        let seen = self.run(&[Some(case), None, Some(case)], &packed)?;
+        let trio = [Some(case), None, Some(case)];
+        let seen = self.run(&trio, &packed, true)?;
         let [Some(one), _, Some(other)] = &seen[..] else { unreachable!("two cases, two answers") };
-        let differences = differences(one, other);
-        assert!(differences.is_empty(), "one case, two slots:\n{differences}{case:?}");
+        let mut others = vec![("two slots", other.clone())];
+        if case.mask.is_none() && prepare(case)?.variant() == Variant::Lean {
+            let lean = self.run(&trio, &packed, false)?;
+            others.extend(lean.into_iter().flatten().map(|lean| ("two variants", lean)));
+        }
+        for (what, other) in others {
+            let differences = differences(one, &other);
+            assert!(differences.is_empty(), "one case, {what}:\n{differences}{case:?}");
+        }
         Ok(one.clone())
     }
 
@@ -257,7 +267,7 @@ impl Cuda {
         for places in parts.into_values() {
             let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
             let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
-            let answers = self.pack(&part, vec![]).and_then(|packed| self.run(&batch, &packed));
+            let answers = self.pack(&part, vec![]).and_then(|packed| self.run(&batch, &packed, true));
             for (row, place) in places.iter().enumerate() {
                 // A step is refused whole, so each case then answers for itself.
                 seen[*place] = Some(match &answers {
@@ -371,7 +381,7 @@ impl Backend for Cuda {
             batch.iter_mut().zip(first..).for_each(|(case, i)| vary(case, i));
             let batch: Vec<Option<&Case>> = batch.iter().map(Some).collect();
             let packed = self.pack(&[case], vec![0; batch.len()])?;
-            let seen = self.run(&batch, &packed)?;
+            let seen = self.run(&batch, &packed, false)?;
             tokens.extend(seen.into_iter().flatten().map(|seen| seen.token));
         }
         Ok(tokens)

@@ -25,6 +25,12 @@
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // The larger of two; NaN is less than everything.
 DEVICE float larger(float a, float b) { return fmaxf(a, b); }
+// The larger of two; NaN, without a sign, if one is.
+DEVICE float larger_or_nan(float a, float b) {
+    float x;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+}
 DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_even(float x) { return rintf(x); }
@@ -46,6 +52,27 @@ DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 // Fetches what lies at an address into the second-level cache, where it will be read soon.
 DEVICE void prefetch(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
+
+// Sixteen bytes that nobody writes while the kernel runs, and nobody reads soon.
+DEVICE void load_once(const void* from, unsigned int (&words)[4]) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(from));
+}
+
+// Lets the next kernel on the stream begin where it was launched to: it waits before it reads what this one writes.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernels before are done, and their writes seen; every block has to.
+DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // 2^x, with a relative error of 2^-21 at most; where that is subnormal it may be 0. Not the same everywhere: for bounds only.
 DEVICE float about_exp2(float x) {
@@ -75,6 +102,9 @@ DEVICE float half_to_float(unsigned short bits) {
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float larger(float a, float b) { return b > a || a != a ? b : a; }
+DEVICE float larger_or_nan(float a, float b) {
+    return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a;
+}
 DEVICE unsigned int float_bits(float x) {
     unsigned int bits;
     std::memcpy(&bits, &x, sizeof bits);
@@ -85,6 +115,9 @@ DEVICE float bits_float(unsigned int bits) {
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
+DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
+DEVICE void let_next_begin() {}
+DEVICE void wait_for_previous() {}
 DEVICE float round_even(float x) { return __builtin_rintf(x); }
 DEVICE float int_to_float(int i) { return (float)i; }
 DEVICE float u64_to_float(unsigned long long u) { return (float)u; }

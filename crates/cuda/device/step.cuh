@@ -170,10 +170,21 @@ struct alignas(16) Record {
     float log_first;
     // log2 of the arrival of the first token of the order.
     float log_top;
-    // Where that token lies in the tile, in the low byte; the place of the first arrival in the next; above, the
-    // status bits of odd values in this or a neighbouring tile.
+    // Where that token lies in the tile, in the low byte; above, the status bits of odd values in this or a
+    // neighbouring tile; in the upper 22 bits what none of the tile's other logits exceeds, as ordered bits.
     u32 places;
 };
+
+#define OTHERS_BITS 0xFFFFFC00u
+
+DEVICE u32 places_of(u32 place, u32 odd, float others) {
+    return place | odd << 8 | ((ordered_bits(others) + ~OTHERS_BITS) & OTHERS_BITS);
+}
+
+DEVICE u32 odd_of(const Record& record) { return record.places >> 8 & 3; }
+
+// What no logit of the tile exceeds, the first token's aside.
+DEVICE float others_of(const Record& record) { return from_ordered_bits(record.places & OTHERS_BITS); }
 
 // Bits of Step::flags.
 enum StepFlags : u32 {

@@ -5,6 +5,10 @@
 
 #include "survey.cu"
 
+#include "sweep.cu"
+
+#include "lean.cu"
+
 #include "step.cu"
 
 #include "numbers.cu"

@@ -7,8 +7,8 @@
 // Requires   the row's survey; whole warps, all threads of the block
 //
 //     best = the best score of the tokens that lead their tiles        scored by the survey
-//     open = the tiles with y(maximum) - log2(first arrival) >= best   every score in a tile is at most that
-//     of their other tokens, those with y - log2(first arrival) >= best are scored
+//     open = the tiles with y(others) - log2(first arrival) >= best    every other score in a tile is at most that
+//     of these other tokens, those with y - log2(first arrival) >= best are scored
 //
 // log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack.
 
@@ -28,8 +28,8 @@ DEVICE u64 leader_of(float score, u32 id) { return key_of(score + 0.0f, id); }
 DEVICE bool reaches(float bound, u64 leader) { return ordered_bits(bound + 0.0f) >= (u32)(leader >> 32); }
 
 // The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach the leader.
-template <class T>
-DEVICE u64 best_of_tile(const View<T, true>& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
+template <class V>
+DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
                         float z_first, float s, u64 leader) {
     float z[PER_LANE];
     u32 lane = lane_id(), top = record.places & 255;
@@ -50,10 +50,49 @@ DEVICE u64 best_of_tile(const View<T, true>& row, const Stream& stream, const Cu
     return warp_max(best);
 }
 
+// The records of a row over the threads of its block: the first HELD of each stay in its registers.
+template <u32 HELD>
+struct Records {
+    const Record* records;
+    u32 tiles;
+    Record held[HELD + 1];
+
+    DEVICE_MEMBER Records(const Step& step, u32 row)
+        : records(step.records + (u64)row * step.tiles), tiles(step.tiles) {
+#pragma unroll
+        for (int i = 0; i < (int)HELD; i++) {
+            u32 tile = threadIdx.x + i * blockDim.x;
+            if (tile < tiles) {
+                held[i] = records[tile];
+            }
+        }
+    }
+
+    // Calls `see(tile, record)` for each of the thread's tiles.
+    template <class See>
+    DEVICE_MEMBER void each(See see) const {
+#pragma unroll
+        for (int i = 0; i < (int)HELD; i++) {
+            u32 tile = threadIdx.x + i * blockDim.x;
+            if (tile < tiles) {
+                see(tile, held[i]);
+            }
+        }
+        for (u32 tile = threadIdx.x + HELD * blockDim.x; tile < tiles; tile += blockDim.x) {
+            see(tile, records[tile]);
+        }
+    }
+};
+
+// What bounds the scores of a tile's tokens but for the first of the order. Where filters dropped the first tokens of
+// the row, no kept token has y above 0.
+DEVICE float bound_of(const Record& record, float z_first, float s) {
+    return fminf((others_of(record) - z_first) * s, 0.0f) - record.log_first;
+}
+
 // The kept token that wins the race, in every thread.
-template <class T>
-DEVICE u32 race(const Step& step, u32 row_index, const View<T, true>& row, const Stream& stream, const Given& kept,
-                float s) {
+template <u32 HELD, class V>
+DEVICE u32 race(const Records<HELD>& records, const V& row, const Stream& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
     float z_first = kept.first;
     __shared__ u64 scratch[32];
@@ -61,16 +100,14 @@ DEVICE u32 race(const Step& step, u32 row_index, const View<T, true>& row, const
     __shared__ u32 open_count;
     __shared__ unsigned short open[MOST_TILES];
 
-    const Record* records = step.records + (u64)row_index * step.tiles;
     u64 leader = 0;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        Record record = records[tile];
+    records.each([&](u32 tile, const Record& record) INLINE {
         u32 id = tile * TILE + (record.places & 255);
         if (cut.contains(key_of(record.maximum, id))) {
             u64 own = leader_of((record.maximum - z_first) * s - record.log_top, id);
             leader = own > leader ? own : leader;
         }
-    }
+    });
     if (threadIdx.x == 0) {
         open_count = 0;
     }
@@ -79,27 +116,27 @@ DEVICE u32 race(const Step& step, u32 row_index, const View<T, true>& row, const
     if (threadIdx.x == 0) {
         shared_leader = leader;
     }
-    float low = key_logit(cut.last);
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        Record record = records[tile];
-        // Where filters dropped the first tokens, no kept token has y above 0.
-        float y = fminf((record.maximum - z_first) * s, 0.0f);
-        if (record.maximum >= low && reaches(y - record.log_first, leader)) {
+    float low = cut.low();
+    records.each([&](u32 tile, const Record& record) INLINE {
+        if (others_of(record) >= low && reaches(bound_of(record, z_first, s), leader)) {
             open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
         }
-    }
+    });
     // Without it warps would miss tiles that others have not listed yet, and read no leader.
     __syncthreads();
 
     u32 count = open_count;
+    if (count == 0) {
+        return key_id(leader);
+    }
     for (u32 i = warp_id(); i < count; i += warps()) {
         u32 tile = open[i];
-        Record record = records[tile];
+        Record record = records.records[tile];
         // Other warps raise the leader meanwhile; an older one is only a lower bound.
-        leader = __shfl_sync(ALL_LANES, lane_id() == 0 ? atomicMax(&shared_leader, 0ull) : 0ull, 0);
-        if (reaches(fminf((record.maximum - z_first) * s, 0.0f) - record.log_first, leader)) {
+        leader = __shfl_sync(ALL_LANES, *(volatile u64*)&shared_leader, 0);
+        if (reaches(bound_of(record, z_first, s), leader)) {
             u64 best = best_of_tile(row, stream, cut, record, tile, z_first, s, leader);
-            if (lane_id() == 0) {
+            if (lane_id() == 0 && best > leader) {
                 atomicMax(&shared_leader, best);
             }
         }

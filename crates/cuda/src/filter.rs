@@ -15,6 +15,9 @@ pub(crate) fn scratch_words(tiles: usize) -> usize {
     2 * tiles + 2 * LISTED
 }
 
+/// Min-p in a chain.
+pub(crate) const MIN_P: u32 = 5;
+
 /// Returns a filter as it stands in a chain.
 fn code(filter: Filter) -> u32 {
     match filter {
@@ -22,7 +25,7 @@ fn code(filter: Filter) -> u32 {
         Filter::TopK => 2,
         Filter::TypicalP => 3,
         Filter::TopP => 4,
-        Filter::MinP => 5,
+        Filter::MinP => MIN_P,
         Filter::EpsilonCutoff => 6,
         Filter::EtaCutoff => 7,
         Filter::Xtc => 8,

@@ -20,6 +20,9 @@ use crate::staging::Staging;
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
 
+/// The oldest devices whose kernels can begin before those that they wait for are done.
+const EARLY: Arch = Arch { major: 9, minor: 0 };
+
 /// A device with a stream on which kernels run in turn.
 pub struct Gpu {
     context: Arc<CudaContext>,
@@ -226,6 +229,44 @@ impl Machine for Gpu {
             )
         };
         launched.map_err(failed("cuLaunchKernel"))
+    }
+
+    unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
+        if self.arch < EARLY {
+            // SAFETY: the caller vouches for more than it takes.
+            return unsafe { self.launch(kernel, blocks, threads, argument) };
+        }
+        self.bind()?;
+        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+        let mut attributes = [sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        }];
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: self.stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: 1,
+        };
+        let function = self.functions[kernel.0].cu_function();
+        // SAFETY: as for `launch`; the call copies the configuration with its attribute, and the caller says that the
+        // kernel waits where it must.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(&raw const config, function, arguments.as_mut_ptr(), std::ptr::null_mut())
+        };
+        launched.result().map_err(failed("cuLaunchKernelEx"))
+    }
+
+    fn is_capturing(&self) -> Result<bool> {
+        let status = self.stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {

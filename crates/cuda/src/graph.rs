@@ -13,8 +13,8 @@ use gumball_spec::Result;
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
 use crate::machine::Recording;
-use crate::residents::Needs;
 use crate::step::Step;
+use crate::variant::Variant;
 use crate::workspace::{Shape, Workspace};
 
 /// Steps of a workspace that were captured; their logits live as long as `'b`.
@@ -22,13 +22,13 @@ use crate::workspace::{Shape, Workspace};
 pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
-    /// What rows all of them have the kernels for, and by how many tokens they can move a request on.
-    serves: Needs,
+    /// By how many tokens they can move a request on.
     moves: u64,
     shape: Shape,
     /// How few lines the logits of a step have.
     lines: usize,
-    recording: Box<dyn Recording>,
+    /// By variant.
+    recordings: Vec<Box<dyn Recording>>,
     memory: PhantomData<&'b ()>,
 }
 
@@ -41,7 +41,7 @@ impl Graph<'_> {
 }
 
 impl Workspace {
-    /// Captures steps, to be replayed in this order. Nothing runs yet.
+    /// Captures steps, to be replayed in this order, in each variant. Nothing runs yet.
     ///
     /// # Errors
     /// - Those of [`Workspace::enqueue`].
@@ -51,19 +51,20 @@ impl Workspace {
     /// If a step was fixed by another workspace.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
-        let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step));
-        let recording = self.machine.record(&mut launch)?;
-        let serves = steps.iter().fold(Needs::ANY, |all, step| all.and(step.serves));
+        let record = |variant: &Variant| {
+            let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, *variant));
+            self.machine.record(&mut launch)
+        };
+        let recordings = Variant::ALL.iter().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();
         let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
         Ok(Graph {
             workspace: self.id,
             steps: steps.len(),
-            serves,
             moves,
             shape: self.assigned.shape,
             lines,
-            recording,
+            recordings,
             memory: PhantomData,
         })
     }
@@ -78,10 +79,13 @@ impl Workspace {
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.lines)?;
-        self.allow(graph.serves, graph.moves)?;
+        self.spend(graph.moves)?;
+        let variant = self.variant();
         // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
         // whoever made `Rows` vouches, for as long as the graph's lifetime.
-        Ok(unsafe { graph.recording.replay() }?)
+        unsafe { graph.recordings[variant as usize].replay() }?;
+        self.served.count(variant, graph.steps as u64);
+        Ok(())
     }
 }
 

@@ -32,6 +32,7 @@ mod prepared;
 mod residents;
 mod rows;
 mod step;
+mod variant;
 mod workspace;
 
 mod edit;
@@ -67,4 +68,5 @@ pub use residents::{Standing, Start};
 pub use rows::{Dtype, MaskRows, Rows};
 pub use score::Known;
 pub use step::Step;
+pub use variant::Variant;
 pub use workspace::{Assignment, Room, Workspace};

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE};
 
 use crate::abi::{self, Params, Record, Request, Slot, State, asks};
-use crate::machine::{Buffer, Kernel, Machine};
+use crate::machine::{Buffer, Machine};
 use crate::rows::Rows;
-use crate::survey;
+use crate::survey::{self, Survey};
+use crate::variant::Variant;
 
 /// Room for the records of lines, and the request that they are surveyed for.
 #[derive(Debug)]
@@ -34,18 +35,18 @@ impl Lines {
         })
     }
 
-    /// Returns the survey of the lines, and the step whose rows take their records from there with the kernel that does.
+    /// Returns the survey of the lines, and the step whose rows take their records from there with what does that.
     pub fn cut(
         &self,
         multiprocessors: u32,
         rows: &Rows<'_>,
         step: abi::Step,
-    ) -> ((Kernel, abi::Step), (Kernel, abi::Step)) {
-        let tuning = survey::tuning(multiprocessors, rows.rows, rows.vocab);
+    ) -> ((Survey, abi::Step), (Survey, abi::Step)) {
+        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, rows.dtype, Variant::Lean);
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,
-            blocks_per_row: tuning.blocks_per_row(rows.vocab),
+            blocks_per_row: survey.blocks_per_row,
             lines: 0,
             slots: zeros,
             params: self.params.address(),
@@ -54,8 +55,9 @@ impl Lines {
             records: self.records.address(),
             ..step
         };
-        let (arrive, blocks_per_row) = survey::arrive(rows.dtype, rows.vocab);
-        let step = abi::Step { line_records: self.records.address(), blocks_per_row, ..step };
-        ((tuning.kernel(rows.dtype, false), lines), (arrive, step))
+        let arrive = survey::arrive(rows.dtype, rows.vocab);
+        let line_records = self.records.address();
+        let step = abi::Step { line_records, blocks_per_row: arrive.blocks_per_row, ..step };
+        ((survey, lines), (arrive, step))
     }
 }

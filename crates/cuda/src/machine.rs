@@ -85,6 +85,29 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// requires, and stays so until the kernel is done.
     unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()>;
 
+    /// Enqueues a kernel, as [`Machine::launch`] does, that may begin before the kernel launched last is done.
+    ///
+    /// It begins once all blocks of that kernel allow it; where the machine knows no such thing, when that kernel is done.
+    ///
+    /// # Errors
+    /// What the machine says.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
+    /// of theirs until then.
+    unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller vouches for more than it takes.
+        unsafe { self.launch(kernel, blocks, threads, argument) }
+    }
+
+    /// Returns whether the host program captures what is enqueued in a graph of its own.
+    ///
+    /// # Errors
+    /// What the machine says.
+    fn is_capturing(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Records what a function launches on the calling thread, to be replayed; none of it runs.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use gumball_spec::{Result, SamplingParams};
 
 use crate::abi::{Params, asks};
 use crate::edit::Edits;
+use crate::variant::Variant;
 use crate::{edit, filter, logprobs};
 
 /// Parameters that were validated for a vocabulary, as kernels read them.
@@ -37,19 +38,25 @@ impl Prepared {
         self.params
     }
 
-    /// Returns the lists of their edits.
-    pub(crate) fn edits(&self) -> &Arc<Edits> {
-        &self.edits
-    }
-
     /// Returns whether any edit depends on the history.
     pub(crate) fn reads_history(&self) -> bool {
         self.params.asks & (asks::COUNTS | asks::SEARCH) != 0
     }
 
+    /// Returns the lists of their edits.
+    pub(crate) fn edits(&self) -> &Arc<Edits> {
+        &self.edits
+    }
+
     /// Returns the ids whose logprobs are to be reported.
     pub(crate) fn logprob_ids(&self) -> &[u32] {
         &self.logprob_ids
+    }
+
+    /// Returns the least variant of a step that serves them.
+    #[must_use]
+    pub fn variant(&self) -> Variant {
+        Variant::of(&self.params)
     }
 
     /// Returns the vocabulary they were validated for.

@@ -23,6 +23,8 @@ pub const HEADERS: &[Source] = &[
     ("row.cuh", include_str!("../device/row.cuh")),
     ("entries.cuh", include_str!("../device/entries.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),
+    ("chosen.cuh", include_str!("../device/chosen.cuh")),
+    ("sums.cuh", include_str!("../device/sums.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
@@ -36,8 +38,14 @@ pub const HEADERS: &[Source] = &[
 ];
 
 /// All programs.
-pub const PROGRAMS: &[Program] =
-    &[crate::edit::PROGRAM, crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
+pub const PROGRAMS: &[Program] = &[
+    crate::edit::PROGRAM,
+    crate::survey::PROGRAM,
+    crate::survey::SWEEP,
+    crate::step::PROGRAM,
+    crate::step::LEAN,
+    crate::numbers::PROGRAM,
+];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -10,6 +10,7 @@ use crate::ledger::{Ledger, UNBOUNDED};
 use crate::lists::{History, Lists, Sheet};
 use crate::machine::{Buffer, Machine};
 use crate::prepared::Prepared;
+use crate::variant::Variant;
 use crate::{draw, logprobs};
 
 /// Where a request stands when it is put into a slot.
@@ -46,25 +47,6 @@ pub struct Standing {
     pub output_len: usize,
     /// The ids of the prompt and of the output, if they are kept.
     pub history: Option<Vec<u32>>,
-}
-
-/// Which kernels some rows need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Needs {
-    /// Some row has edits or a mask.
-    pub edits: bool,
-    /// Some edits hang on a history's end.
-    pub search: bool,
-}
-
-impl Needs {
-    /// Everything.
-    pub const ANY: Self = Self { edits: true, search: true };
-
-    /// Returns what both have.
-    pub fn and(self, other: Self) -> Self {
-        Self { edits: self.edits && other.edits, search: self.search && other.search }
-    }
 }
 
 /// What the host knows of a slot.
@@ -208,11 +190,11 @@ impl Residents {
         self.ledger.retire(row);
     }
 
-    /// Returns which kernels the requests of the rows need.
-    pub fn needs(&self) -> Needs {
+    /// Returns the least variant that serves the requests of the rows.
+    pub fn variant(&self) -> Variant {
         let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        let asks = slots.fold(0, |asks, slot| asks | self.slots[slot].asks());
-        Needs { edits: asks & (asks::EDITS | asks::ALLOWED) != 0, search: asks & asks::SEARCH != 0 }
+        let requests = slots.filter_map(|slot| self.slots[slot].request.as_ref());
+        requests.map(|request| Variant::of(&request.params())).max().unwrap_or(Variant::Lean)
     }
 
     /// Returns whether every row's request has room for so many more tokens.

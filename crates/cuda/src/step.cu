@@ -6,6 +6,7 @@
 // Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
 
+#include "chosen.cuh"
 #include "draw.cu"
 #include "filter.cu"
 #include "list.cu"
@@ -38,7 +39,7 @@ DEVICE Whole whole_of(const Step& step, u32 row_index) {
         u32 bits = ordered_bits(record.maximum);
         first = record.maximum > -INFINITE && key > first ? key : first;
         least = record.maximum > -INFINITE && bits < least ? bits : least;
-        odd |= record.places >> 16;
+        odd |= odd_of(record);
     }
     odd = __reduce_or_sync(ALL_LANES, odd);
     least = __reduce_min_sync(ALL_LANES, least);
@@ -51,22 +52,6 @@ DEVICE Whole whole_of(const Step& step, u32 row_index) {
     odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
     least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
     return Whole{first, from_ordered_bits(least), odd};
-}
-
-// What a row came to.
-struct Chosen {
-    int token;
-    u32 status;
-    float temperature;
-    float mu;
-};
-
-DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
-    u32* out = step.outputs + row;
-    out[0] = (u32)chosen.token;
-    out[(u64)1 * step.rows] = chosen.status;
-    out[(u64)4 * step.rows] = float_bits(chosen.temperature);
-    out[(u64)5 * step.rows] = float_bits(chosen.mu);
 }
 
 // A row of a step: what the parts of its end that are apart find for themselves.
@@ -123,7 +108,7 @@ DEVICE_APART void search_and_race(const Step& step, u32 row, int slot, bool race
     Found found{heat, filter(filtering, first), NONE, end.state.mu};
     if (races) {
         Stream stream{end.params.seed, end.state.position, end.params.draw};
-        found.token = (int)race<T>(step, row, end.view, stream, found.kept, heat.s);
+        found.token = (int)race(Records<0>(step, row), end.view, stream, found.kept, heat.s);
         if (end.params.asks & ASKS_MIROSTAT) {
             found.mu = next_mu(filtering, found.kept, (u32)found.token);
         }
@@ -161,6 +146,7 @@ DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float tem
 template <class T>
 DEVICE void finish(const Step& step) {
     u32 row = blockIdx.x;
+    wait_for_previous();
     int slot = step.slots[row];
     if (slot < 0) {
         write_no_logprobs(step, row);

@@ -1,8 +1,8 @@
 //! A step: rows of logits in, tokens out, by kernels alone.
 //!
-//! [`Workspace::step`] fixes the kernels of a shape; [`Workspace::enqueue`] launches them and neither allocates nor
-//! waits, so it can be captured in a graph and replayed: positions advance on the device. A step holds no borrow of its
-//! workspace, so requests can come and go between two replays.
+//! [`Workspace::step`] fixes the kernels of a shape, in each [`Variant`]; [`Workspace::enqueue`] launches those that
+//! the assigned rows need. It neither allocates nor waits, so it can be captured in a graph and replayed: positions
+//! advance on the device. A step holds no borrow of its workspace, so requests can come and go between two replays.
 
 use std::marker::PhantomData;
 
@@ -10,11 +10,11 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
-use crate::machine::Kernel;
+use crate::machine::{Kernel, Machine};
 use crate::program::Program;
-use crate::residents::Needs;
 use crate::rows::{Dtype, MaskRows, Rows};
-use crate::survey;
+use crate::survey::{self, Survey};
+use crate::variant::Variant;
 use crate::workspace::{Shape, Workspace};
 
 /// The kernels that end a step.
@@ -24,9 +24,28 @@ pub(crate) const PROGRAM: Program = Program {
     kernels: &["finish_f32", "finish_bf16", "finish_f16"],
 };
 
-fn finish(dtype: Dtype) -> Kernel {
-    Kernel::named(&format!("finish_{}", dtype.name()))
+/// The kernels that end a step whose rows ask for little.
+pub(crate) const LEAN: Program = Program {
+    name: "lean",
+    source: include_str!("lean.cu"),
+    kernels: &["finish_lean_f32", "finish_lean_bf16", "finish_lean_f16"],
+};
+
+fn finish(dtype: Dtype, variant: Variant) -> Kernel {
+    let stage = if variant == Variant::Lean { "finish_lean" } else { "finish" };
+    Kernel::named(&format!("{stage}_{}", dtype.name()))
 }
+
+/// Returns how many threads a block that ends a row has: as many as a block can, unless rows are so many that blocks wait
+/// for each other.
+fn finish_threads(machine: &dyn Machine, rows: usize, variant: Variant) -> u32 {
+    let most = machine.threads_per_row();
+    let many = rows >= 2 * machine.multiprocessors() as usize;
+    if variant == Variant::Lean && many { most.min(LEAN_THREADS_OF_MANY) } else { most }
+}
+
+/// Threads a row of many whose end is lean; measured.
+const LEAN_THREADS_OF_MANY: u32 = 256;
 
 impl Workspace {
     /// Fixes the kernels of a step over some rows, as they were assigned.
@@ -46,20 +65,6 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step`], for the bitmasks too.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
-        let needs = self.needs();
-        self.fix(rows, masks, Needs { edits: needs.edits || masks.is_some(), ..needs })
-    }
-
-    /// Fixes a step, as [`Workspace::step_masked`] does, with kernels for rows that ask for anything: so it, and a graph
-    /// of it, serves whatever requests are assigned later. Where they ask for less, that costs a launch.
-    ///
-    /// # Errors
-    /// - Those of [`Workspace::step_masked`].
-    pub fn step_for_any<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
-        self.fix(rows, masks, Needs::ANY)
-    }
-
-    fn fix<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>, serves: Needs) -> Result<Step<'b>> {
         let vocab = self.room.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
@@ -78,33 +83,27 @@ impl Workspace {
             abi.mask_words = masks.width as u32;
             abi.mask_stride = masks.stride as u64;
         }
-        let tuning = survey::tuning(self.machine.multiprocessors(), self.rows(), vocab);
-        let step = abi::Step {
-            logits: rows.address,
-            stride: rows.stride as u64,
-            rows: self.rows() as u32,
-            blocks_per_row: tuning.blocks_per_row(vocab),
-            ..abi
-        };
-        let finish = Some(finish(rows.dtype));
+        let step =
+            abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
         let multiprocessors = self.machine.multiprocessors();
         let alike = step.lines != 0 && step.masks == 0;
-        let (serves, lines_survey, (survey, step)) =
-            if alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab) {
-                let (survey, step) = self.lines_room.cut(multiprocessors, rows, step);
-                // Its second kernel surveys rows with edits for themselves.
-                (Needs { edits: true, ..serves }, Some(survey), step)
-            } else {
-                (serves, None, (tuning.kernel(rows.dtype, serves.edits), step))
-            };
+        let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
+        let survey = |variant| survey::survey(multiprocessors, self.rows(), vocab, rows.dtype, variant);
+        let (lines_survey, surveys, step) = if by_line {
+            let (lines, (arrive, step)) = self.lines_room.cut(multiprocessors, rows, step);
+            (Some(lines), [arrive; Variant::ALL.len()], step)
+        } else {
+            (None, Variant::ALL.map(survey), step)
+        };
         let step = Step {
             workspace: self.id,
-            serves,
             shape: self.assigned.shape,
             lines: rows.rows,
             lines_survey,
-            survey,
-            finish,
+            surveys,
+            finishes: Some(Variant::ALL.map(|variant| {
+                (finish(rows.dtype, variant), finish_threads(&*self.machine, self.rows(), variant))
+            })),
             step,
             memory: PhantomData,
         };
@@ -134,7 +133,7 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
-    ///   lack, was assigned since the step was fixed, or rows that ask for kernels it has not.
+    ///   lack, was assigned since the step was fixed.
     /// - [`Error::OutOfRange`] if the history of a row's request may have no room for another token.
     /// - [`Error::Unavailable`] if the machine fails.
     ///
@@ -142,32 +141,42 @@ impl Workspace {
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
         self.check(step.shape, step.lines)?;
-        self.allow(step.serves, step.moves())?;
-        Ok(self.enqueue_kernels(step)?)
+        self.spend(step.moves())?;
+        // The host program may replay what it captures for any requests.
+        let capturing = self.machine.is_capturing()?;
+        let variant = if capturing { Variant::Searching } else { self.variant() };
+        self.enqueue_kernels(step, variant)?;
+        self.served.count(variant, 1);
+        Ok(())
     }
 
-    pub(crate) fn enqueue_kernels(&self, step: &Step<'_>) -> crate::Result<()> {
+    /// Launches the kernels of a variant. The rows must not need another that serves more.
+    pub(crate) fn enqueue_kernels(&self, step: &Step<'_>, variant: Variant) -> crate::Result<()> {
         assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
-        let Step { serves, lines_survey, survey, finish, step, .. } = step;
+        let Step { lines_survey, surveys, finishes, step, .. } = step;
         if step.rows == 0 {
             return Ok(());
         }
+        let variant = variant.max(if step.masks == 0 { Variant::Lean } else { Variant::Edited });
         let machine = &*self.machine;
-        if serves.search {
+        if variant == Variant::Searching {
             // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
-        if let Some((kernel, lines)) = lines_survey {
+        if let Some((survey, lines)) = lines_survey {
             // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
-            unsafe { survey::enqueue(machine, *kernel, lines) }?;
+            unsafe { survey::enqueue(machine, *survey, lines) }?;
         }
+        let survey = surveys[variant as usize];
+        let step = &abi::Step { blocks_per_row: survey.blocks_per_row, ..*step };
         // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
         // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
-        unsafe { survey::enqueue(machine, *survey, step) }?;
-        let Some(finish) = *finish else { return Ok(()) };
-        // SAFETY: the same, and the survey was enqueued before; the grid is step.cu's, and the layout of `step` is held
-        // to the kernels' in tests/abi.rs.
-        unsafe { machine.launch(finish, step.rows, machine.threads_per_row(), bytemuck::bytes_of(step)) }
+        unsafe { survey::enqueue(machine, survey, step) }?;
+        let Some(finishes) = finishes else { return Ok(()) };
+        let (finish, threads) = finishes[variant as usize];
+        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
+        // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        unsafe { machine.launch_early(finish, step.rows, threads, bytemuck::bytes_of(step)) }
     }
 }
 
@@ -175,15 +184,15 @@ impl Workspace {
 #[derive(Clone, Debug)]
 pub struct Step<'b> {
     workspace: u64,
-    /// What rows it has the kernels for.
-    pub(crate) serves: Needs,
     pub(crate) shape: Shape,
     /// How many lines the logits have.
     pub(crate) lines: usize,
-    /// The survey of lines that several rows read; then `survey` gives the rows their records from there.
-    lines_survey: Option<(Kernel, abi::Step)>,
-    survey: Kernel,
-    finish: Option<Kernel>,
+    /// The survey of lines that several rows read; then `surveys` give the rows their records from there.
+    lines_survey: Option<(Survey, abi::Step)>,
+    /// By variant.
+    surveys: [Survey; Variant::ALL.len()],
+    /// Kernel and threads a row, by variant.
+    finishes: Option<[(Kernel, u32); Variant::ALL.len()]>,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
@@ -205,11 +214,11 @@ impl Step<'_> {
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
-        Self { finish: None, ..self }
+        Self { finishes: None, ..self }
     }
 
     /// Returns by how many tokens it can move a request on.
     pub(crate) fn moves(&self) -> u64 {
-        u64::from(self.finish.is_some() && self.step.flags & flags::SCORES == 0)
+        u64::from(self.finishes.is_some() && self.step.flags & flags::SCORES == 0)
     }
 }

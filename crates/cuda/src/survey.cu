@@ -1,7 +1,8 @@
-// survey.cu: read each row once; learn what every later stage asks of it.
+// survey.cu: read each row, under its edits, once; learn what every later stage asks of it.
 //
 // Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of
-//            all arrive in the race; about the sum of its weights, if asked for; which odd values the row holds
+//            all arrive in the race; a bound of its other tokens; about the sum of its weights, if asked for; which odd
+//            values the row holds
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, sums [rows, tiles]
@@ -10,6 +11,7 @@
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read
 
 #include "arrival.cuh"
+#include "sums.cuh"
 #include "view.cuh"
 #include "warp.cuh"
 
@@ -23,17 +25,6 @@ DEVICE u32 odd_values(const float (&z)[PER_LANE]) {
         bits |= z[j] != z[j] ? STATUS_NAN : z[j] > LARGEST ? STATUS_INF : 0;
     }
     return __reduce_or_sync(ALL_LANES, bits);
-}
-
-// About the sum of a tile's weights, in units of 2^-23 of its maximum's; 0 in a tile of nothing.
-DEVICE u32 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
-    float sum = 0.0f;
-#pragma unroll
-    for (u32 j = 0; j < PER_LANE; j++) {
-        sum += about_exp2((z[j] - maximum) * s);
-    }
-    // A lane's eight weights are 2^26 at most. NaN, the sum in a tile of nothing, becomes 0.
-    return __reduce_add_sync(ALL_LANES, float_to_u32(larger(sum, 0.0f) * 8388608.0f));
 }
 
 // Surveys a warp's tiles of a row.
@@ -99,6 +90,12 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
             place = z[i][j] >= m ? logits.place(first_tile + i, lane, j) : place;
         }
         place = __reduce_min_sync(ALL_LANES, place);
+        float others = -INFINITE;
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            others = larger(others, logits.place(first_tile + i, lane, j) == place ? -INFINITE : z[i][j]);
+        }
+        others = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(clean(others))));
         if (sums) {
             u32 own = about_sum_of_weights(z[i], m, params.filter_s);
             sum = lane == i ? own : sum;
@@ -106,7 +103,7 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         if (lane == i) {
             record.maximum = m;
             // In a tile of NaN no place has the maximum; none is asked for either.
-            record.places = place % TILE;
+            record.places = places_of(place % TILE, 0, others);
         }
     }
     if (EDITED) {
@@ -115,10 +112,10 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
 
     if (lane < TILES && own_tile < step.tiles) {
         if (races) {
-            record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places));
+            record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places & 255));
         }
         // Odd values of any of the warp's tiles stand in its first record: only the row's are asked for.
-        record.places |= first.place << 8 | (lane == 0 ? odd << 16 : 0);
+        record.places |= lane == 0 ? odd << 8 : 0;
         step.records[(u64)row * step.tiles + own_tile] = record;
         if (sums) {
             step.sums[(u64)row * step.tiles + own_tile] = sum;
@@ -128,6 +125,7 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
 
 template <class T, u32 TILES, bool EDITED>
 DEVICE void survey(const Step& step) {
+    let_next_begin();
     u32 row = blockIdx.x / step.blocks_per_row;
     u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
     int slot = step.slots[row];
@@ -140,6 +138,7 @@ DEVICE void survey(const Step& step) {
 // edits, or that asks for sums, is surveyed for itself.
 template <class T>
 DEVICE void arrive(const Step& step) {
+    let_next_begin();
     u32 row = blockIdx.x / step.blocks_per_row;
     u32 first_tile = (blockIdx.x % step.blocks_per_row) * SURVEY_THREADS;
     int slot = step.slots[row];
@@ -164,17 +163,12 @@ DEVICE void arrive(const Step& step) {
         First first = first_arrival(stream, tile);
         record.log_first = log2_of_normal(first.e);
         record.log_top = log2_of_normal(token_arrival(stream, first, tile, record.places & 255));
-        record.places |= first.place << 8;
     }
     step.records[(u64)row * step.tiles + tile] = record;
 }
 
-// Edits take registers: with fewer blocks on a multiprocessor nothing is put aside.
-// A kernel for each number of tiles a warp takes, on rows without edits and with them.
+// A kernel for each number of tiles a warp takes. Rows without edits are swept: sweep.cu.
 #define SURVEY(type, T, TILES)                                               \
-    KERNEL(survey_##type##_##TILES, SURVEY_THREADS, Step, step) {            \
-        survey<T, TILES, false>(step);                                       \
-    }                                                                        \
     KERNEL_BESIDE(survey_edited_##type##_##TILES, SURVEY_THREADS, 6, Step, step) { \
         survey<T, TILES, true>(step);                                        \
     }

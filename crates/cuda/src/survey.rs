@@ -1,4 +1,4 @@
-//! The survey: the launch of `survey.cu`, and how many tiles a warp takes.
+//! The survey: the launches of `sweep.cu` and `survey.cu`, and how many tiles a warp takes.
 
 use gumball_spec::TILE;
 
@@ -7,29 +7,21 @@ use crate::error::Result;
 use crate::machine::{Kernel, Machine};
 use crate::program::Program;
 use crate::rows::Dtype;
+use crate::variant::Variant;
 
-/// The kernels of the stage.
+/// The kernels for rows that may have edits, or share lines.
 pub(crate) const PROGRAM: Program = Program {
     name: "survey",
     source: include_str!("survey.cu"),
     kernels: &[
-        "survey_f32_1",
         "survey_edited_f32_1",
-        "survey_f32_2",
         "survey_edited_f32_2",
-        "survey_f32_4",
         "survey_edited_f32_4",
-        "survey_bf16_1",
         "survey_edited_bf16_1",
-        "survey_bf16_2",
         "survey_edited_bf16_2",
-        "survey_bf16_4",
         "survey_edited_bf16_4",
-        "survey_f16_1",
         "survey_edited_f16_1",
-        "survey_f16_2",
         "survey_edited_f16_2",
-        "survey_f16_4",
         "survey_edited_f16_4",
         "arrive_f32",
         "arrive_bf16",
@@ -37,36 +29,91 @@ pub(crate) const PROGRAM: Program = Program {
     ],
 };
 
-const WARPS_PER_BLOCK: usize = 4;
+/// The kernels for rows without edits.
+pub(crate) const SWEEP: Program = Program {
+    name: "sweep",
+    source: include_str!("sweep.cu"),
+    kernels: &[
+        "sweep_f32_few",
+        "sweep_f32_many",
+        "sweep_sums_f32_few",
+        "sweep_sums_f32_many",
+        "sweep_bf16_few",
+        "sweep_bf16_many",
+        "sweep_sums_bf16_few",
+        "sweep_sums_bf16_many",
+        "sweep_f16_few",
+        "sweep_f16_many",
+        "sweep_sums_f16_few",
+        "sweep_sums_f16_many",
+    ],
+};
+
+/// A survey as it is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub kernel: Kernel,
+    /// How many threads a block has.
+    pub threads: u32,
+    /// Into how many blocks a row is cut.
+    pub blocks_per_row: u32,
+}
 
 /// How the survey is cut into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tuning {
-    /// How many tiles a warp takes: 1, 2 or 4.
-    pub tiles_per_warp: usize,
+struct Tuning {
+    warps: usize,
+    tiles_per_warp: usize,
+}
+
+/// How many warps of one tile a multiprocessor takes at once. Above it warps take more, so that few of them draw.
+const WARPS_AT_ONCE: usize = 64;
+
+/// Returns how rows without edits are swept.
+fn sweep_tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
+    let few = rows * vocab.div_ceil(TILE) <= multiprocessors as usize * WARPS_AT_ONCE;
+    Tuning { warps: 8, tiles_per_warp: if few { 1 } else { 4 } }
 }
 
 /// Below this many warps a multiprocessor, warps take fewer tiles so that more of them load at once.
 const WARPS_TO_FILL: usize = 16;
 
-/// Returns the tuning of a shape: as many tiles a warp as still leave the device full.
-pub(crate) fn tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
+/// Returns how rows with edits are surveyed: with as many tiles a warp as still leave the device full.
+fn edited_tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
     let tiles = rows * vocab.div_ceil(TILE);
     let full = multiprocessors as usize * WARPS_TO_FILL;
     let tiles_per_warp = [4, 2].into_iter().find(|per_warp| tiles / per_warp >= full).unwrap_or(1);
-    Tuning { tiles_per_warp }
+    Tuning { warps: 4, tiles_per_warp }
 }
 
 impl Tuning {
-    /// Returns how many blocks a row is cut into.
-    pub fn blocks_per_row(self, vocab: usize) -> u32 {
-        vocab.div_ceil(TILE).div_ceil(WARPS_PER_BLOCK * self.tiles_per_warp) as u32
+    fn blocks_per_row(self, vocab: usize) -> u32 {
+        vocab.div_ceil(TILE).div_ceil(self.warps * self.tiles_per_warp) as u32
     }
+}
 
-    /// Returns the kernel of a type, for rows that may have edits or not.
-    pub fn kernel(self, dtype: Dtype, edited: bool) -> Kernel {
-        let stage = if edited { "survey_edited" } else { "survey" };
-        Kernel::named(&format!("{stage}_{}_{}", dtype.name(), self.tiles_per_warp))
+/// Returns the survey that a variant of a step takes: a pure function of the variant, the shape and the device.
+pub(crate) fn survey(
+    multiprocessors: u32,
+    rows: usize,
+    vocab: usize,
+    dtype: Dtype,
+    variant: Variant,
+) -> Survey {
+    let dtype = dtype.name();
+    let (tuning, name) = if variant >= Variant::Edited {
+        let tuning = edited_tuning(multiprocessors, rows, vocab);
+        (tuning, format!("survey_edited_{dtype}_{}", tuning.tiles_per_warp))
+    } else {
+        let tuning = sweep_tuning(multiprocessors, rows, vocab);
+        let stage = if variant == Variant::Lean { "sweep" } else { "sweep_sums" };
+        let shape = if tuning.tiles_per_warp == 1 { "few" } else { "many" };
+        (tuning, format!("{stage}_{dtype}_{shape}"))
+    };
+    Survey {
+        kernel: Kernel::named(&name),
+        threads: 32 * tuning.warps as u32,
+        blocks_per_row: tuning.blocks_per_row(vocab),
     }
 }
 
@@ -79,21 +126,27 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
     rows.saturating_sub(lines) * vocab.div_ceil(TILE) >= multiprocessors as usize * SPARED_TILES
 }
 
-/// Returns in how many blocks a row gets its arrivals, of a type's kernel.
-pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> (Kernel, u32) {
-    let blocks = vocab.div_ceil(TILE).div_ceil(32 * WARPS_PER_BLOCK) as u32;
-    (Kernel::named(&format!("arrive_{}", dtype.name())), blocks)
+/// Threads of a block that gives rows their arrivals.
+const ARRIVE_THREADS: usize = 128;
+
+/// Returns what gives rows the arrivals that the records of their lines lack.
+pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> Survey {
+    Survey {
+        kernel: Kernel::named(&format!("arrive_{}", dtype.name())),
+        threads: ARRIVE_THREADS as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(ARRIVE_THREADS) as u32,
+    }
 }
 
 /// Enqueues the survey of a step.
 ///
 /// # Safety
-/// As for [`Machine::launch`], `step` being cut as its tuning says.
-pub(crate) unsafe fn enqueue(machine: &dyn Machine, kernel: Kernel, step: &abi::Step) -> Result<()> {
-    let blocks = step.rows * step.blocks_per_row;
-    // SAFETY: the grid is survey.cu's; for what `step` points to, the caller vouches; its layout
+/// As for [`Machine::launch`], `step` being cut as the survey says.
+pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
+    let blocks = step.rows * survey.blocks_per_row;
+    // SAFETY: the grid is survey.cu's or sweep.cu's; for what `step` points to, the caller vouches; its layout
     // is held to the kernels' in tests/abi.rs.
-    unsafe { machine.launch(kernel, blocks, 32 * WARPS_PER_BLOCK as u32, bytemuck::bytes_of(step)) }
+    unsafe { machine.launch(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]
@@ -104,12 +157,28 @@ mod tests {
     fn warps_cover_every_tile() {
         for vocab in [1, 255, 256, 257, 1024, 1025, 151_936, 1 << 20] {
             for rows in [1, 8, 512, 100_000] {
-                let tuning = tuning(132, rows, vocab);
-                let tiles = tuning.blocks_per_row(vocab) as usize * WARPS_PER_BLOCK * tuning.tiles_per_warp;
-                assert!(tiles >= vocab.div_ceil(TILE));
-                tuning.kernel(Dtype::Bf16, false);
+                for tuning in [sweep_tuning, edited_tuning].map(|tuning| tuning(132, rows, vocab)) {
+                    let tiles = tuning.blocks_per_row(vocab) as usize * tuning.warps * tuning.tiles_per_warp;
+                    assert!(tiles >= vocab.div_ceil(TILE));
+                }
+                // Kernels of every name are there.
+                for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                    let threads = |variant| survey(132, rows, vocab, dtype, variant).threads;
+                    assert_eq!(Variant::ALL.map(threads), [256, 256, 128, 128]);
+                }
             }
         }
+    }
+
+    #[test]
+    fn one_row_is_spread_and_many_are_not() {
+        for tuning in [sweep_tuning, edited_tuning] {
+            assert_eq!(tuning(132, 1, 151_936).tiles_per_warp, 1);
+            assert_eq!(tuning(132, 512, 151_936).tiles_per_warp, 4);
+        }
+        // On a device of 132 multiprocessors, measured.
+        assert_eq!(sweep_tuning(132, 8, 151_936).tiles_per_warp, 1);
+        assert_eq!(sweep_tuning(132, 32, 151_936).tiles_per_warp, 4);
     }
 
     #[test]
@@ -119,11 +188,5 @@ mod tests {
         assert!(!by_line(132, 4, 1, 151_936));
         assert!(!by_line(132, 64, 64, 151_936));
         assert!(!by_line(132, 64, 1_000, 151_936));
-    }
-
-    #[test]
-    fn one_row_is_spread_and_many_are_not() {
-        assert_eq!(tuning(132, 1, 151_936).tiles_per_warp, 1);
-        assert_eq!(tuning(132, 512, 151_936).tiles_per_warp, 4);
     }
 }

@@ -12,7 +12,8 @@ use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
-use crate::residents::{Needs, Residents, Standing, Start};
+use crate::residents::{Residents, Standing, Start};
+use crate::variant::{Served, Variant};
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct Workspace {
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
+    pub(crate) served: Served,
 }
 
 /// What steps are fixed for: the number of rows, and which lists an assignment has.
@@ -110,6 +112,7 @@ impl Workspace {
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
+            served: Served::default(),
             machine,
             room,
         })
@@ -327,24 +330,28 @@ impl Workspace {
         Ok(Outputs { layout, words, kept })
     }
 
-    /// Returns which kernels the assigned rows need.
-    pub(crate) fn needs(&self) -> Needs {
-        let needs = self.residents.needs();
-        Needs { edits: needs.edits || self.assigned.shape.masks, ..needs }
+    /// Returns the variant that serves the assigned rows.
+    pub(crate) fn variant(&self) -> Variant {
+        let shape = self.assigned.shape;
+        let least = match () {
+            () if shape.masks => Variant::Edited,
+            () if self.room.kept => Variant::Unedited,
+            () => Variant::Lean,
+        };
+        least.max(self.residents.variant())
     }
 
-    /// Allows steps that serve certain rows and move requests on by so many tokens, and counts these.
+    /// Returns how many steps a variant served: those enqueued or replayed here.
+    #[must_use]
+    pub fn served(&self, variant: Variant) -> u64 {
+        self.served.steps(variant)
+    }
+
+    /// Counts tokens by which steps move the requests of the rows on.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] if the assigned rows need more.
-    /// - [`Error::OutOfRange`] if a history may have no room for the tokens.
-    pub(crate) fn allow(&self, serves: Needs, moves: u64) -> Result<()> {
-        let needs = self.needs();
-        if needs.and(serves) != needs {
-            let reason =
-                "a row has edits or a mask, for which the step was not fixed; fix it anew, or for any";
-            return Err(Error::Conflict { parameter: "step", other: "assign", reason });
-        }
+    /// - [`Error::OutOfRange`] if a history may have no room for them.
+    pub(crate) fn spend(&self, moves: u64) -> Result<()> {
         self.residents.spend(moves)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Prepared, Room, Rows, Start, Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Prepared, Room, Rows, Start, Variant, Workspace,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
@@ -82,18 +82,21 @@ fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
 }
 
 #[test]
-fn a_step_serves_only_rows_whose_kernels_it_has() {
+fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
     on_rows(1, |workspace, rows| {
         admit(workspace, 0, &SamplingParams::default(), &[], 0);
         admit(workspace, 1, &no_repeats(), &[], 9);
         assign(workspace, &[0]);
-        let (plain, any) = (workspace.step(rows).unwrap(), workspace.step_for_any(rows, None).unwrap());
-        let graph = workspace.capture(std::slice::from_ref(&plain)).unwrap();
-        workspace.enqueue(&any).unwrap();
+        let step = workspace.step(rows).unwrap();
+        let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
+        workspace.enqueue(&step).unwrap();
+        workspace.replay(&graph).unwrap();
+        assert_eq!(workspace.served(Variant::Lean), 2);
         assign(workspace, &[1]);
-        assert!(matches!(workspace.enqueue(&plain), Err(Error::Conflict { parameter: "step", .. })));
-        assert!(matches!(workspace.replay(&graph), Err(Error::Conflict { parameter: "step", .. })));
-        (0..3).for_each(|_| workspace.enqueue(&any).unwrap());
+        workspace.replay(&graph).unwrap();
+        workspace.enqueue(&step).unwrap();
+        workspace.replay(&graph).unwrap();
+        assert_eq!(workspace.served(Variant::Searching), 3);
         assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
         // The slot's next request asks for nothing, and its lists are gone.
         workspace.release(1).unwrap();
@@ -103,6 +106,7 @@ fn a_step_serves_only_rows_whose_kernels_it_has() {
             (workspace.outputs(1).unwrap().token(0), workspace.standing(1).unwrap().history),
             (0, None)
         );
+        assert_eq!(Variant::ALL.map(|variant| workspace.served(variant)), [5, 0, 0, 3]);
     });
 }
 

@@ -1,0 +1,22 @@
+// chosen.cuh: what a step says of a row, logprobs and the kept set aside.
+//
+// Requires   outputs: sections as Layout has them
+#pragma once
+
+#include "step.cuh"
+
+// What a row came to.
+struct Chosen {
+    int token;
+    u32 status;
+    float temperature;
+    float mu;
+};
+
+DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
+    u32* out = step.outputs + row;
+    out[0] = (u32)chosen.token;
+    out[(u64)1 * step.rows] = chosen.status;
+    out[(u64)4 * step.rows] = float_bits(chosen.temperature);
+    out[(u64)5 * step.rows] = float_bits(chosen.mu);
+}

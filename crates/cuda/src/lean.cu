@@ -1,0 +1,112 @@
+// lean.cu: the end of a step whose rows ask for a token and no more, of a race over the row or over what min-p keeps.
+//
+// Computes   what step.cu computes of such rows
+// Never      reads a logit outside the tiles that the race opens
+// Twins      as step.cu, which rows that ask for more take; who takes which is in src/step.rs
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
+// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets, and
+//            no filter but min-p
+//
+// It is apart from step.cu because it has the latency of one warp's work in it and little else: a block begins while the
+// survey still runs, holds its records in registers, and seldom reads a logit.
+
+#include "chosen.cuh"
+#include "draw.cu"
+#include "filter.cu"
+#include "logprobs.cu"
+
+#define LEAN_THREADS 512
+// As many blocks a multiprocessor as its registers allow without a spill.
+#define LEAN_BOUNDS LEAN_THREADS, 2
+// As many blocks a multiprocessor as its registers allow without a spill.
+#define LEAN_BOUNDS LEAN_THREADS, 2
+
+// Records of a thread in registers: all of them, at 151936 ids, from 149 threads on.
+#define LEAN_HELD 4
+
+// The cut of min-p (F2). The least logit is close to what division gives: mostly one look at 32 logits finds it.
+DEVICE Cut min_p_cut(float first, float s, float threshold) {
+    auto passes = [=](float z) INLINE { return (z - first) * s >= threshold; };
+    if (!passes(first)) {
+        return Cut{~0ull, key_of(first, 0)};
+    }
+    u32 base = ordered_bits(first + threshold / s) - 16;
+    u32 passing = __ballot_sync(ALL_LANES, passes(from_ordered_bits(base + lane_id())));
+    // What passes is monotone, so next to one that does not the first that does is the least.
+    bool found = passing != 0 && (passing & 1) == 0;
+    float least = found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_logit(first, passes);
+    return Cut{~0ull, last_key_of(least)};
+}
+
+template <class T>
+DEVICE void finish_lean(const Step& step) {
+    __shared__ u64 scratch[32];
+    __shared__ u32 odd_scratch[32];
+    u32 row = blockIdx.x;
+    // What the survey does not write is read before it is done.
+    int slot = step.slots[row], forced = step.forced[row];
+    const Params& params = step.params[slot < 0 ? 0 : slot];
+    const State state = step.states[slot < 0 ? 0 : slot];
+    Stream stream{params.seed, state.position, params.draw};
+    u32 asks = params.asks, chain = params.chain;
+    float s = params.s, filter_s = params.filter_s, threshold = params.min_p;
+    Chosen chosen{forced, 0, params.temperature, state.mu};
+    float effective_temperature = params.effective_temperature;
+    wait_for_previous();
+    write_no_logprobs(step, row);
+    if (slot < 0) {
+        if (threadIdx.x == 0) {
+            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
+        }
+        return;
+    }
+
+    Records<LEAN_HELD> records(step, row);
+    u64 first = 0;
+    u32 odd = 0;
+    records.each([&](u32 tile, const Record& record) INLINE {
+        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+        first = record.maximum > -INFINITE && key > first ? key : first;
+        odd |= odd_of(record);
+    });
+    odd = __reduce_or_sync(ALL_LANES, odd);
+    if (lane_id() == 0) {
+        odd_scratch[warp_id()] = odd;
+    }
+    // Its barrier also lets the words be read below.
+    first = block_max(first, scratch);
+    if (first == 0) {
+        chosen.status = STATUS_EMPTY;
+    } else {
+        chosen.temperature = effective_temperature;
+        if (forced >= 0) {
+            // A forced token was not drawn.
+        } else if (asks & ASKS_GREEDY) {
+            chosen.token = (int)key_id(first);
+        } else {
+            float z_first = key_logit(first);
+            Cut cut = chain == FILTER_MIN_P ? min_p_cut(z_first, filter_s, threshold) : cut_all();
+            View<T, false> view(step, row, slot);
+            chosen.token = (int)race(records, view, stream, Given{cut, z_first, true}, s);
+        }
+    }
+    if (warp_id() == 0) {
+        chosen.status |= __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
+    }
+    if (threadIdx.x == 0) {
+        if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
+            advance(step, slot, asks, state, (u32)chosen.token);
+        }
+        write(step, row, chosen);
+    }
+}
+
+#define FINISH_LEAN(name, T)                   \
+    KERNEL(name, LEAN_BOUNDS, Step, step) {   \
+        finish_lean<T>(step);                  \
+    }
+
+FINISH_LEAN(finish_lean_f32, F32)
+FINISH_LEAN(finish_lean_bf16, Bf16)
+FINISH_LEAN(finish_lean_f16, F16)
