@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(cuda_emulated, cuda, cuda_graph);
+backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {

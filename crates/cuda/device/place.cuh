@@ -12,6 +12,8 @@
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+// A function that is called, so that its registers are its own.
+#define DEVICE_APART static __device__ __noinline__
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
@@ -45,6 +47,13 @@ DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned lon
 // Fetches what lies at an address into the second-level cache, where it will be read soon.
 DEVICE void prefetch(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
 
+// 2^x, with a relative error of 2^-21 at most; where that is subnormal it may be 0. Not the same everywhere: for bounds only.
+DEVICE float about_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
     float x;
@@ -54,10 +63,12 @@ DEVICE float half_to_float(unsigned short bits) {
 
 #else
 
+#include <cmath>
 #include <cstring>
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define DEVICE_APART static inline
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
 #define KERNEL_BESIDE(name, threads, blocks, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INFINITE __builtin_inff()
@@ -96,6 +107,7 @@ DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned lon
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 DEVICE void prefetch(const void* place) { __builtin_prefetch(place); }
+DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

@@ -36,6 +36,10 @@ enum Asks : u32 {
     ASKS_LOGPROBS = 1 << 8,
     // Every id of the history has an entry, and so gets the next token.
     ASKS_COUNTS = 1 << 9,
+    // The filters keep a short set as a rule and can be done on a list.
+    ASKS_LIST = 1 << 10,
+    // The first filter asks for the mass of the whole row: the survey tells it about.
+    ASKS_SUMS = 1 << 11,
 };
 
 // Filters, as they stand in Params::chain.
@@ -173,6 +177,8 @@ struct alignas(16) Record {
 enum StepFlags : u32 {
     // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.
     STEP_SCORES = 1,
+    // Nothing is done on lists: for tests of what is done where they are too long.
+    STEP_SEARCHES = 2,
 };
 
 // One step of a batch.
@@ -204,6 +210,9 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
+    // [rows, tiles]: about the sum of a tile's weights at the scale of the filters, in units of 2^-23 of its
+    // maximum's; in rows that ask for it.
+    u32* sums;
     // [lines, tiles]: records without arrivals, where several rows read one line; else null.
     const Record* line_records;
     // [rows, scratch_words]: for what does not fit on chip.

@@ -65,3 +65,28 @@ DEVICE u64 block_largest(u64 x) {
     __syncthreads();
     return block_max(x, scratch);
 }
+
+// The sum of what the threads before this one have, and of what all have.
+struct Scan {
+    u64 before;
+    u64 total;
+};
+
+DEVICE Scan block_scan(u64 x) {
+    __shared__ u64 scratch[32];
+    u64 sum = x;
+#pragma unroll
+    for (u32 apart = 1; apart < 32; apart *= 2) {
+        u64 other = __shfl_up_sync(ALL_LANES, sum, apart);
+        sum += lane_id() >= apart ? other : 0;
+    }
+    // Without it a warp could overwrite what a slower one still reads of the scan before.
+    __syncthreads();
+    if (lane_id() == 31) {
+        scratch[warp_id()] = sum;
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    u64 warps_before = warp_sum(lane_id() < warp_id() ? scratch[lane_id()] : 0);
+    return Scan{warps_before + sum - x, warp_sum(lane_id() < warps() ? scratch[lane_id()] : 0)};
+}

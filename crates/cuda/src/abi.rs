@@ -14,11 +14,14 @@ pub(crate) mod asks {
     pub const SEARCH: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
     pub const COUNTS: u32 = 1 << 9;
+    pub const LIST: u32 = 1 << 10;
+    pub const SUMS: u32 = 1 << 11;
 }
 
 /// Bits of [`Step::flags`].
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
+    pub const SEARCHES: u32 = 2;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -159,6 +162,7 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
+        sums: u64,
         line_records: u64,
         scratch: u64,
         scratch_words: u64,

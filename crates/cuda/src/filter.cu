@@ -6,7 +6,7 @@
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
-#include "mass.cuh"
+#include "search.cuh"
 
 // The least logit that passes, given that `first` does and that what passes is monotone.
 template <class Passes>
@@ -156,25 +156,78 @@ DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
     return while_logit(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
+// The mass that top-p and typical-p aim at, of a total (F1).
+DEVICE u64 target_mass(u32 p, u64 total) {
+    u64 low = 0xFFFFFFFFull;
+    return p * (total >> 32) + ((p * (total & low) + low) >> 32);
+}
+
+// The shortest prefix of a set that has a number of tokens; all of it if it has no more.
+template <class T>
+DEVICE Given top_k(const Filtering<T>& f, const Given& given) {
+    RowOrder order;
+    Maxima bounds = f.bounds();
+    Searched<View<T, true>, RowOrder> set{f.step, f.row, f.view, bounds, given, order, f.s};
+    return down_to(given, search<false>(set, f.params.top_k, Weighed{0, f.step.vocab}));
+}
+
+// The shortest prefix of a set that reaches its share of the mass (F1).
+template <class T>
+DEVICE Given top_p(const Filtering<T>& f, const Maxima& maxima, const Given& given, const Weighed& sums) {
+    RowOrder order;
+    Searched<View<T, true>, RowOrder> set{f.step, f.row, f.view, maxima, given, order, f.s};
+    return down_to(given, search<true>(set, target_mass(f.params.top_p, sums.mass), sums));
+}
+
+// The tokens of a set whose surprise is nearest to the entropy, up to a share of the mass (F3).
+template <class T>
+DEVICE Given typical_p(const Filtering<T>& f, const Maxima& maxima, const Given& given, const WeighedEntropy& sums) {
+    NearestFirst order{given.first, f.s, log_mass(sums.mass), sums.entropy};
+    Searched<View<T, true>, NearestFirst> set{f.step, f.row, f.view, maxima, given, order, f.s};
+    u64 target = target_mass(f.params.typical_p, sums.mass);
+    float delta = NearestFirst::distance(search<true>(set, target, Weighed{sums.mass, sums.count}));
+    // Along the row's order the excess rises: the tokens near enough are those not too late and not too early.
+    Cut cut{given.cut.first, last_key_of(least_logit(given.first, [=](float z) INLINE { return order.excess(z) <= delta; }))};
+    cut.last = cut.last > given.cut.last ? cut.last : given.cut.last;
+    if (order.excess(given.first) < -delta) {
+        float early = least_logit(given.first, [=](float z) INLINE { return order.excess(z) < -delta; });
+        cut.first = ends_of(f, Cut{last_key_of(early) - 1, cut.last}).first;
+    }
+    return Given{cut, key_logit(cut.first), given.prefix && cut.first == given.cut.first};
+}
+
 // What one filter keeps of a given set.
 template <class T>
 DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
     const Params& params = f.params;
-    WeighedEntropy sums{0, 0, 0.0f};
-    if (filter == FILTER_ETA) {
-        sums = weigh_with_entropy(f.view, f.maxima(given), given, f.s);
-    } else if (filter == FILTER_EPSILON || (filter == FILTER_XTC && xtc_acts(params, f.state))) {
-        sums.mass = weigh(f.view, f.maxima(given), given, given.cut, f.s).mass;
+    if (filter == FILTER_TOP_K) {
+        return top_k(f, given);
+    }
+    if (filter == FILTER_TOP_N_SIGMA) {
+        return top_n_sigma(f, given);
+    }
+    if (filter == FILTER_MIN_P) {
+        return at_least(given, f.s, params.min_p);
+    }
+    if (filter == FILTER_XTC && !xtc_acts(params, f.state)) {
+        return given;
+    }
+    // The others go by what the given set comes to.
+    Maxima maxima = f.maxima(given);
+    if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
+        WeighedEntropy sums = weigh_with_entropy(f.view, maxima, given, f.s);
+        if (filter == FILTER_TYPICAL_P) {
+            return typical_p(f, maxima, given, sums);
+        }
+        float threshold = fminf(params.eta, params.eta / 2.0f - sums.entropy);
+        return at_least(given, f.s, threshold + log_mass(sums.mass));
+    }
+    Weighed sums = weigh(f.view, maxima, given, given.cut, f.s);
+    if (filter == FILTER_TOP_P) {
+        return top_p(f, maxima, given, sums);
     }
     float lz = log_mass(sums.mass);
-    switch (filter) {
-    case FILTER_TOP_N_SIGMA: return top_n_sigma(f, given);
-    case FILTER_MIN_P: return at_least(given, f.s, params.min_p);
-    case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
-    case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
-    case FILTER_XTC: return sums.mass == 0 ? given : xtc(f, given, params.xtc_threshold + lz);
-    default: return given;
-    }
+    return filter == FILTER_XTC ? xtc(f, given, params.xtc_threshold + lz) : at_least(given, f.s, params.epsilon + lz);
 }
 
 // What the filters of a request keep of a row that is not empty, by a block, in every thread; `first` is its first key.

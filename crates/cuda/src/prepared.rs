@@ -1,9 +1,8 @@
-//! Requests made ready for kernels: validated, turned into the numbers that kernels read, and refused if they ask
-//! for what no kernel does yet.
+//! Requests made ready for kernels: validated, and turned into the numbers that kernels read.
 
 use std::sync::Arc;
 
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Result, SamplingParams};
 
 use crate::abi::{Params, asks};
 use crate::edit::Edits;
@@ -23,10 +22,8 @@ impl Prepared {
     ///
     /// # Errors
     /// - Those of [`SamplingParams::validate`].
-    /// - [`Error::Unavailable`] for an option that has no kernel yet.
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
-        filter::check(params, vocab)?;
         let mut prepared = Params::default();
         filter::prepare(params, vocab, &mut prepared);
         let edits = Arc::new(edit::prepare(params, vocab, &mut prepared));
@@ -60,15 +57,4 @@ impl Prepared {
     pub fn vocab(&self) -> usize {
         self.vocab
     }
-}
-
-/// Refuses an option that is set but has no kernel yet.
-pub(crate) fn refuse(option: &'static str, set: bool) -> Result<()> {
-    if !set {
-        return Ok(());
-    }
-    Err(Error::Unavailable {
-        resource: "CUDA kernel",
-        reason: format!("{option} is not there on this backend yet; run the request on the CPU"),
-    })
 }

@@ -25,10 +25,13 @@ pub const HEADERS: &[Source] = &[
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
+    ("search.cuh", include_str!("../device/search.cuh")),
+    ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
+    ("list.cu", include_str!("list.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),
 ];
 

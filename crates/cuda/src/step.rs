@@ -195,6 +195,13 @@ impl Step<'_> {
         self
     }
 
+    /// Returns the step with short sets searched as long ones are, which gives the same: for tests.
+    #[must_use]
+    pub fn searching(mut self) -> Self {
+        self.step.flags |= flags::SEARCHES;
+        self
+    }
+
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
