@@ -236,7 +236,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let (prompt, output) = history(row, vocab);
             let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
-            let start = Start { seed, draw, position, mu: 0.0, prompt, output, room };
+            let start = Start { seed, draw, position, mu: 0.0, prompt, output, room, keep_history: false };
             workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();

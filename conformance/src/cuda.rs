@@ -116,6 +116,7 @@ impl Cuda {
                 prompt: &case.prompt,
                 output: &case.output,
                 room: 1,
+                keep_history: false,
             };
             workspace.admit(*slot, prepared, &start)?;
         }

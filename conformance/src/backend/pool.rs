@@ -144,7 +144,8 @@ impl Pooled<DevicePool> {
     pub fn on_device(name: &'static str, device: Device) -> Self {
         let make = move |vocab, widths| {
             let (slots, rows) = (TOGETHER, 2 * TOGETHER);
-            let config = DevicePoolConfig { slots, rows, widths, kept: true, room: 1, vocab };
+            let config =
+                DevicePoolConfig { slots, rows, widths, kept: true, room: 1, ..DevicePoolConfig::new(vocab) };
             DevicePool::new(device.clone(), config)
         };
         Self::new(name, Box::new(make))

@@ -52,7 +52,7 @@ DEVICE void advance(const Step& step, int slot, u32 asks, const State& state, u3
     next->position = state.position + 1;
     next->length = state.length + 1;
     next->step = state.step + 1;
-    if (!(asks & (ASKS_COUNTS | ASKS_SEARCH))) {
+    if (!(asks & (ASKS_COUNTS | ASKS_SEARCH | ASKS_HISTORY))) {
         return;
     }
     const Request& request = step.requests[slot];

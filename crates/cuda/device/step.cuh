@@ -40,6 +40,8 @@ enum Asks : u32 {
     ASKS_LIST = 1 << 10,
     // The first filter asks for the mass of the whole row: the survey tells it about.
     ASKS_SUMS = 1 << 11,
+    // The history is kept though no edit reads it.
+    ASKS_HISTORY = 1 << 12,
 };
 
 // Filters, as they stand in Params::chain.
@@ -126,7 +128,7 @@ struct alignas(16) Entry {
 
 // Lists of a request, each in memory of its own.
 struct alignas(16) Request {
-    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS or ASKS_SEARCH.
+    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS, ASKS_SEARCH or ASKS_HISTORY.
     u32* history;
     // `entries_mask + 1` entries, a power of two, at most half of them in use.
     Entry* entries;

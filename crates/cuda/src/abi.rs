@@ -16,6 +16,7 @@ pub(crate) mod asks {
     pub const COUNTS: u32 = 1 << 9;
     pub const LIST: u32 = 1 << 10;
     pub const SUMS: u32 = 1 << 11;
+    pub const HISTORY: u32 = 1 << 12;
 }
 
 /// Bits of [`Step::flags`].

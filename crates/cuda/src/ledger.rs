@@ -60,6 +60,11 @@ impl Ledger {
         &self.rows
     }
 
+    /// Returns how many steps the rows have room for.
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
     /// Counts steps that are about to be enqueued.
     ///
     /// # Errors

@@ -136,7 +136,7 @@ impl Lists {
     ) -> Result<Request> {
         let asks = |bits: u32| params.asks & bits != 0;
         let mut request = Request::default();
-        if !asks(asks::EDITS | asks::ALLOWED) {
+        if !asks(asks::EDITS | asks::ALLOWED | asks::HISTORY) {
             return Ok(request);
         }
         let end = history.end()?;
@@ -153,7 +153,7 @@ impl Lists {
         let [stop_ids, breakers, bad_words, ends] = lists.map(|list| sheet.append(list));
         let mut ids = sheet.units.len();
         let mut bytes = ids * UNIT;
-        if asks(asks::COUNTS | asks::SEARCH) {
+        if asks(asks::COUNTS | asks::SEARCH | asks::HISTORY) {
             request.room = end;
             ids = sheet.reserve(history.len() * size_of::<u32>());
             sheet.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);

@@ -29,6 +29,8 @@ pub struct Start<'a> {
     pub output: &'a [u32],
     /// How many more ids the history shall have room for.
     pub room: usize,
+    /// Whether the history is kept even if no edit reads it, so that it can be read back.
+    pub keep_history: bool,
 }
 
 /// Where a request stands, as read back.
@@ -42,7 +44,7 @@ pub struct Standing {
     pub prompt_len: usize,
     /// See `prompt_len`.
     pub output_len: usize,
-    /// The ids of the prompt and of the output, if the request's edits read them.
+    /// The ids of the prompt and of the output, if they are kept.
     pub history: Option<Vec<u32>>,
 }
 
@@ -70,6 +72,7 @@ impl Needs {
 struct Resident {
     /// None in an empty slot.
     request: Option<Prepared>,
+    keep_history: bool,
     on_machine: Request,
     lists: Lists,
 }
@@ -80,7 +83,7 @@ impl Resident {
     }
 
     fn has_history(&self) -> bool {
-        self.asks() & (asks::COUNTS | asks::SEARCH) != 0
+        self.keep_history || self.asks() & (asks::COUNTS | asks::SEARCH) != 0
     }
 }
 
@@ -123,7 +126,9 @@ impl Residents {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
         }
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
-        let params = draw::seeded(request.params(), start.seed, start.draw);
+        let mut params = draw::seeded(request.params(), start.seed, start.draw);
+        params.asks |= if start.keep_history { asks::HISTORY } else { 0 };
+        self.slots[place].keep_history = start.keep_history;
         self.write_lists(place, request, History::of(start))?;
         let state = State {
             position: start.position,
@@ -140,7 +145,8 @@ impl Residents {
     /// Writes lists, and takes note of what the slot has.
     fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
         let resident = &mut self.slots[place];
-        let (params, edits) = (request.params(), request.edits());
+        let (mut params, edits) = (request.params(), request.edits());
+        params.asks |= if resident.keep_history { asks::HISTORY } else { 0 };
         resident.on_machine =
             resident.lists.write(&self.machine, &mut self.sheet, &params, self.vocab, edits, history)?;
         resident.request = Some(request.clone());
@@ -159,6 +165,7 @@ impl Residents {
         let place = self.place(slot)?;
         let resident = &mut self.slots[place];
         resident.request = None;
+        resident.keep_history = false;
         resident.on_machine = Request::default();
         self.ledger.set(place, UNBOUNDED);
         self.params.write(place * size_of::<Params>(), &[Params::default()])?;
@@ -206,6 +213,11 @@ impl Residents {
         let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
         let asks = slots.fold(0, |asks, slot| asks | self.slots[slot].asks());
         Needs { edits: asks & (asks::EDITS | asks::ALLOWED) != 0, search: asks & asks::SEARCH != 0 }
+    }
+
+    /// Returns whether every row's request has room for so many more tokens.
+    pub fn has_room(&self, steps: u64) -> bool {
+        self.ledger.left() >= steps
     }
 
     /// Counts steps that move the requests of the rows on.

@@ -127,6 +127,7 @@ impl<'a> Known<'a> {
             prompt: if bare { &[] } else { prompt },
             output: if bare { &[] } else { output },
             room,
+            keep_history: false,
         }
     }
 }

@@ -136,7 +136,13 @@ impl Workspace {
         self.residents.release(slot)
     }
 
-    /// Gives the history in a slot room for `room` more ids than it has now, if the request's edits read one. Waits for
+    /// Returns whether the histories of the assigned rows have room for so many more tokens, whatever is drawn.
+    #[must_use]
+    pub fn has_room(&self, steps: u64) -> bool {
+        self.residents.has_room(steps)
+    }
+
+    /// Gives the history in a slot room for `room` more ids than it has now, if it is kept. Waits for
     /// the steps enqueued so far.
     ///
     /// # Errors

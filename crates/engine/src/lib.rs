@@ -36,7 +36,7 @@
 //! [`Device::cuda`] says what is missing.
 #![forbid(unsafe_code)]
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 

@@ -77,6 +77,21 @@ impl Sequence {
         self.history.push(id);
     }
 
+    /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between being lost,
+    /// so that no truncation leads behind this.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn follow(&mut self, ids: &[u32], mu: f32) {
+        if ids.is_empty() {
+            return;
+        }
+        ids.iter().for_each(|id| self.history.push(*id));
+        if self.params().mirostat.is_some() {
+            self.mus.clear();
+            self.start = self.history.output().len();
+            self.mu = mu;
+        }
+    }
+
     /// Goes back to the state after `output_len` output tokens.
     pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
         let len = self.history.output().len();

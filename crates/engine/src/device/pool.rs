@@ -34,16 +34,20 @@ pub struct DevicePoolConfig {
     pub widths: Widths,
     /// Whether steps report the kept sets.
     pub kept: bool,
-    /// How many tokens a sequence can grow by between two visits of the host.
+    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; at least 1.
     pub room: usize,
+    /// Whether the device keeps the histories of all requests, and not only those that edits read: for who replays steps
+    /// without fetching the outputs of each, and still wants to know its sequences.
+    pub histories: bool,
 }
 
 impl DevicePoolConfig {
     /// Returns the default for a vocabulary: 256 slots and rows, room for the token's logprob and none besides, no kept
-    /// sets, 4096 tokens.
+    /// sets, 4096 tokens, histories where edits read them.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
-        Self { vocab, slots: 256, rows: 256, widths: Widths::default(), kept: false, room: 4096 }
+        let widths = Widths::default();
+        Self { vocab, slots: 256, rows: 256, widths, kept: false, room: 4096, histories: false }
     }
 }
 
@@ -73,11 +77,11 @@ impl DevicePool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or number of rows outside its range.
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or rows, or room outside its range.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
         let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
-        for (parameter, value) in [("slots", slots), ("rows", rows)] {
+        for (parameter, value) in [("slots", slots), ("rows", rows), ("room", config.room)] {
             if !(1..=i32::MAX as usize).contains(&value) {
                 return Err(Error::out_of_range(parameter, value, "in 1..2^31"));
             }
@@ -145,6 +149,7 @@ impl DevicePool {
             self.workspace.retire(row)?;
             self.assigned.slots[row] = PADDING;
         }
+        self.workspace.release(slot)?;
         self.last.forget(slot);
         self.mirrors[slot as usize] = None;
         self.vacant.push(slot);

@@ -90,7 +90,8 @@ impl Stages for DeviceStages {
 
         let (prompt, output) = (task.history.prompt(), task.history.output());
         let Task { seed, position, draw, mu, .. } = *task;
-        workspace.admit(0, &prepared, &Start { seed, draw, position, mu, prompt, output, room: 1 })?;
+        let start = Start { seed, draw, position, mu, prompt, output, room: 1, keep_history: false };
+        workspace.admit(0, &prepared, &start)?;
         let forced = [task.forced.map_or(NONE, |id| id as i32)];
         let masks = [task.mask];
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };

@@ -67,17 +67,25 @@ impl DevicePool {
 
     /// Reads the state of a slot that fell behind.
     fn read_back(&mut self, slot: Slot) -> Result<()> {
-        let position = self.workspace.position(slot)?;
+        let standing = self.workspace.standing(slot)?;
         let mirror = self.mirrors[slot as usize].as_mut().expect("just seen");
         mirror.catch_up();
-        if mirror.sequence.position() == position {
+        let known = mirror.sequence.history().ids().len();
+        let lost = standing.prompt_len + standing.output_len - known;
+        match standing.history {
+            Some(ids) => mirror.sequence.follow(&ids[known..], standing.mu),
             // No step yielded a token.
-            mirror.behind = 0;
-            return Ok(());
+            None if lost == 0 => {}
+            None => {
+                let reason = format!(
+                    "{lost} tokens of slot {slot} were not fetched and not kept; fetch the outputs of each step, or set \
+                     DevicePoolConfig::histories"
+                );
+                return Err(Error::Unavailable { resource: "history", reason });
+            }
         }
-        let missing = position.wrapping_sub(mirror.sequence.position());
-        let reason = format!("{missing} tokens of slot {slot} are lost; fetch the outputs of each step");
-        Err(Error::Unavailable { resource: "history", reason })
+        mirror.behind = 0;
+        Ok(())
     }
 
     /// Writes a sequence to a slot of the device.
@@ -92,6 +100,7 @@ impl DevicePool {
             prompt: state.prompt,
             output: state.output,
             room: self.config.room,
+            keep_history: self.config.histories,
         };
         self.workspace.admit(slot, &prepared, &start)
     }

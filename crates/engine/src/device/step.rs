@@ -99,7 +99,8 @@ impl DevicePool {
 
     /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot.
     ///
-    /// Returns before the device is done. Allocates nothing there; what the rows go by is copied up if it changed.
+    /// Returns before the device is done. Allocates nothing there; what the rows go by is copied up if it changed. Once in
+    /// as many tokens as the pool has room for, it moves histories, and waits.
     ///
     /// # Shapes and units
     /// `input`: rows of the pool's vocabulary in the device's memory. `slots`: R slots, [`PADDING`] for a row without a
@@ -177,6 +178,7 @@ impl DevicePool {
     /// Those of [`DevicePool::enqueue`] that concern the input.
     pub fn enqueue_assigned<'b>(&mut self, input: impl Into<DeviceInput<'b>>) -> Result<()> {
         let DeviceInput { logits, masks } = input.into();
+        self.make_room(1)?;
         let step = self.workspace.step_masked(&logits, masks.as_ref())?;
         self.workspace.enqueue(&step)?;
         self.note(1);
@@ -205,9 +207,21 @@ impl DevicePool {
     /// # Panics
     /// If it was captured by another pool.
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
+        self.make_room(graph.steps())?;
         self.workspace.replay(graph)?;
         self.note(graph.steps() as u64);
         Ok(())
+    }
+
+    /// Sees to it that the histories of the assigned rows have room for so many more tokens. That waits for the device, and
+    /// is needed once in as many tokens as the pool has room for.
+    fn make_room(&mut self, steps: usize) -> Result<()> {
+        if self.workspace.has_room(steps as u64) {
+            return Ok(());
+        }
+        let room = self.config.room.max(steps);
+        let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
+        slots.try_for_each(|slot| self.workspace.extend(*slot, room))
     }
 
     /// Takes note that the assigned rows took steps that the pool did not see: those of a graph of the host program's own.

@@ -1,0 +1,49 @@
+//! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is none.
+
+use gumball_engine::cuda::{Buffer, Dtype};
+use gumball_engine::{
+    Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Outputs, PADDING, Result,
+    SamplingParams,
+};
+
+const VOCAB: usize = 1000;
+const ROWS: usize = 4;
+
+fn main() -> Result<()> {
+    let device = match Device::cuda(0) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("{error}");
+            return Ok(());
+        }
+    };
+    println!("{}", device.name());
+    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by `DeviceLogits::new`.
+    let bell = |i: usize| -0.01 * ((i % VOCAB) as f32 - (97 * (i / VOCAB)) as f32).abs();
+    let logits = Buffer::of(device.machine(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
+    let logits = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
+
+    let mut pool =
+        DevicePool::new(device, DevicePoolConfig { slots: 8, rows: 8, ..DevicePoolConfig::new(VOCAB) })?;
+    let greedy = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[1, 2])?;
+    let nucleus = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[3])?;
+
+    // Captured for four rows, whoever they belong to.
+    pool.assign(&[greedy, nucleus, PADDING, PADDING], &DeviceOptions::default())?;
+    let graph = pool.capture(&[DeviceInput::from(logits)])?;
+    let mut out = Outputs::new();
+    for _ in 0..3 {
+        pool.replay(&graph)?;
+        pool.fetch(&mut out)?;
+        println!("tokens {:?}", out.tokens());
+    }
+
+    // A request ends and another begins, under the same graph.
+    pool.release(greedy)?;
+    let plain = pool.admit(SamplingParams { seed: Some(7), ..Default::default() }, &[])?;
+    pool.assign(&[PADDING, nucleus, plain, PADDING], &DeviceOptions::default())?;
+    pool.replay(&graph)?;
+    pool.fetch(&mut out)?;
+    println!("tokens {:?}, then {:?}", out.tokens(), pool.sequence(nucleus)?.history().output());
+    Ok(())
+}
