@@ -206,7 +206,7 @@ impl Cuda {
         Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
     }
 
-    /// Draws from a case's row by [`REQUESTS`] requests with seeds from `seed` on, step after step with no host work
+    /// Draws from a case's row by `REQUESTS` requests with seeds from `seed` on, step after step with no host work
     /// between but the reading of tokens, until there are `draws`; calls `see(seed, position, token)` for each.
     ///
     /// # Errors

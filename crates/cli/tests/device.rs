@@ -4,7 +4,7 @@ mod support;
 
 use gumball_engine::Device;
 use serde_json::Value;
-use support::{Files, bytes, gumball, lines, logits, refuses, succeeds};
+use support::{Files, bytes, lines, logits, refuses, succeeds};
 
 const VOCAB: usize = 600;
 
@@ -64,16 +64,16 @@ fn samples_are_the_same_on_a_device() {
     }
     let files = Files::new();
     let args = ["sample", &row(&files), "--vocab", "600", "--seed", "5", "--draws", "6", "--json"];
-    for flags in [&[][..], &["--temperature", "0"], &["--min-p", "0.1", "--prompt-ids", "1,2"]] {
-        let drop_kept = |text: &str| {
-            let mut lines = lines(text);
-            // The kept set is reported from a later day on.
-            lines.iter_mut().for_each(|line| line["kept"] = Value::Null);
-            lines
-        };
+    let settings = [
+        &[][..],
+        &["--temperature", "0"],
+        &["--min-p", "0.1", "--repetition-penalty", "1.3", "--prompt-ids", "1,2"],
+        &["--top-k", "30", "--top-p", "0.8", "--top-logprobs", "2", "--logprob-ids", "3,4"],
+    ];
+    for flags in settings {
         let host = succeeds(&[&args[..], flags].concat());
         let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
-        assert_eq!(drop_kept(&device), drop_kept(&host), "{flags:?}");
+        assert_eq!(lines(&device), lines(&host), "{flags:?}");
     }
 }
 
@@ -109,8 +109,8 @@ fn an_inspection_holds_a_device_to_the_definition() {
     let files = Files::new();
     let args =
         ["inspect", &row(&files), "--vocab", "600", "--rows", "1", "--seed", "3", "--device", "emulated"];
-    let output = gumball(&[&args[..], &["--json"]].concat());
-    let trace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trace: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).unwrap();
     assert_eq!(trace["device"]["token"], trace["winner"]["id"]);
-    assert_eq!(trace["device"]["name"], "emulated");
+    assert_eq!(trace["device"]["differences"].as_array().map(Vec::len), Some(0));
+    assert!(succeeds(&args).contains("emulated comes to the same"));
 }

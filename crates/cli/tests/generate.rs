@@ -46,6 +46,10 @@ fn the_text_is_the_same_for_every_level_and_thread_count() {
         assert_eq!(text_under(&variables, &args), text, "{level}, {threads} threads");
     }
     assert_eq!(text_under(&[], &[&args[..], &["--route", "oracle"]].concat()), text, "the oracle");
+    if gumball_engine::Device::emulated().is_ok() {
+        let args = [&args[..], &["--device", "emulated"]].concat();
+        assert_eq!(text_under(&[], &args), text, "the kernels of a GPU");
+    }
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl DevicePool {
     /// # Errors
     /// Those of [`DevicePool::enqueue_assigned`].
     pub fn capture<'b>(&self, inputs: &[DeviceInput<'b>]) -> Result<Graph<'b>> {
-        let step = |input: &DeviceInput<'b>| self.workspace.step_masked(&input.logits, input.masks.as_ref());
+        let step = |input: &DeviceInput<'b>| self.workspace.step_for_any(&input.logits, input.masks.as_ref());
         self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
     }
 
