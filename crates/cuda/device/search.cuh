@@ -62,23 +62,9 @@ DEVICE void pad_and_sort(u64* keys, u32 count) {
     sort_descending(keys, padded);
 }
 
-// The row's own order.
-struct RowOrder {
-    // Whether the survey's maxima come first in it, so that they tell something of where the mass lies.
-    static const bool MAXIMA_LEAD = true;
-
-    DEVICE_MEMBER u64 key(float z, u32 id) const { return key_of(z, id); }
-    // The least logit of a set's tokens from a key on up.
-    DEVICE_MEMBER float low(u64 key, const Cut&) const { return key_logit(key); }
-    // Keys that a set's tokens have at least, and that they are below.
-    DEVICE_MEMBER u64 bottom(const Cut& set) const { return set.last; }
-    DEVICE_MEMBER u64 top(const Cut& set) const { return set.first + 1; }
-};
-
-// By the distance of the surprise from the entropy, the nearest first (F3).
-struct NearestFirst {
-    static const bool MAXIMA_LEAD = false;
-
+// An order of tokens: the row's own, or by the distance of the surprise from the entropy, the nearest first (F3).
+struct Order {
+    bool nearest;
     float first;
     float s;
     float lz;
@@ -86,33 +72,18 @@ struct NearestFirst {
 
     // How far above the entropy the surprise lies; falls as the logit rises.
     DEVICE_MEMBER float excess(float z) const { return (lz - (z - first) * s) - entropy; }
-    // Distances are not negative, so their bits are in order.
     DEVICE_MEMBER u64 key(float z, u32 id) const {
-        return ((u64)(0x7FFFFFFFu - (float_bits(excess(z)) & 0x7FFFFFFFu)) << 32) | (u32)~id;
+        // Distances are not negative, so their bits are in order.
+        u32 high = nearest ? 0x7FFFFFFFu - (float_bits(excess(z)) & 0x7FFFFFFFu) : ordered_bits(z);
+        return ((u64)high << 32) | (u32)~id;
     }
+    // What `nearest` made a key of.
     static DEVICE_MEMBER float distance(u64 key) { return bits_float(0x7FFFFFFFu - (u32)(key >> 32)); }
-    DEVICE_MEMBER float low(u64, const Cut& set) const { return set.low(); }
-    DEVICE_MEMBER u64 bottom(const Cut&) const { return 1; }
-    DEVICE_MEMBER u64 top(const Cut&) const { return 1ull << 63; }
-};
-
-// What is searched: a given set with its maxima at a scale, in an order.
-template <class V, class Order>
-struct Searched {
-    const Step& step;
-    u32 row;
-    const V& view;
-    const Maxima& maxima;
-    const Given& given;
-    const Order& order;
-    float s;
-
-    DEVICE_MEMBER float factor(float maximum) const { return exp2_rule((maximum - given.first) * s); }
-
-    // A token's key in the order; 0 if it is outside the given set.
-    DEVICE_MEMBER u64 key(float z, u32 id) const { return given.cut.contains(key_of(z, id)) ? order.key(z, id) : 0; }
-
-    DEVICE_MEMBER float low(u64 key) const { return order.low(key, given.cut); }
+    // The least logit of a set's tokens from a key on up.
+    DEVICE_MEMBER float low(u64 key, const Cut& set) const { return nearest ? set.low() : key_logit(key); }
+    // Keys that a set's tokens have at least, and that they are below.
+    DEVICE_MEMBER u64 bottom(const Cut& set) const { return nearest ? 1 : set.last; }
+    DEVICE_MEMBER u64 top(const Cut& set) const { return nearest ? 1ull << 63 : set.first + 1; }
 };
 
 // What the tokens from a key on up come to.
@@ -122,8 +93,34 @@ struct Reached {
     u64 count;
 };
 
+// What is searched: a given set with its maxima at a scale, in an order.
+template <class V>
+struct Searched {
+    const Step& step;
+    u32 row;
+    const V& view;
+    const Maxima& maxima;
+    const Given& given;
+    const Order& order;
+    float s;
+    // Whether the goal is a mass rather than a number of tokens.
+    bool by_mass;
+
+    DEVICE_MEMBER u64 measure(const Reached& at) const { return by_mass ? at.mass : at.count; }
+    DEVICE_MEMBER bool is_reached(const Reached& at, u64 goal) const { return at.count > 0 && measure(at) >= goal; }
+
+    DEVICE_MEMBER float factor(float maximum) const { return exp2_rule((maximum - given.first) * s); }
+
+    // A token's key in the order; 0 if it is outside the given set.
+    DEVICE_MEMBER u64 key(float z, u32 id) const { return given.cut.contains(key_of(z, id)) ? order.key(z, id) : 0; }
+
+    DEVICE_MEMBER float low(u64 key) const { return order.low(key, given.cut); }
+};
+
 // What a search shares between its threads.
 struct Shared {
+    Reached lo;
+    Reached hi;
     u64 pivots[PIVOTS];
     u64 masses[PIVOTS];
     u64 counts[PIVOTS];
@@ -137,52 +134,68 @@ DEVICE Shared& shared_search() {
 }
 
 // Finds number and mass of the tokens from each pivot on up; pivots fall.
-template <bool MASS, class V, class Order>
-DEVICE void weigh_at_pivots(const Searched<V, Order>& set) {
+template <class V>
+DEVICE void weigh_at_pivots(const Searched<V>& set) {
     Shared& shared = shared_search();
-    u64 pivots[PIVOTS];
-    u32 counts[PIVOTS];
-#pragma unroll
-    for (u32 p = 0; p < PIVOTS; p++) {
-        pivots[p] = shared.pivots[p];
-        counts[p] = 0;
-    }
-    u64 mass = 0;
+    u64 lowest = shared.pivots[PIVOTS - 1];
+    // Of the first four pivots and of the others, 16 bits each: a lane sees at most 2^15 tokens.
+    u64 mass = 0, early_counts = 0, late_counts = 0;
     visit_tiles(
-        set.view, set.maxima, set.low(pivots[PIVOTS - 1]),
+        set.view, set.maxima, set.low(lowest),
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool) INLINE {
-            // Eight weights of at most 2^28 fit.
-            u32 sums[PIVOTS] = {};
+            u32 q[PER_LANE];
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 u64 key = set.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
-                u32 q = MASS && key >= pivots[PIVOTS - 1] ? weight((z[j] - maximum) * set.s) : 0;
+                q[j] = set.by_mass && key >= lowest ? weight((z[j] - maximum) * set.s) : 0;
+            }
+            u64 own = 0;
+            // Four pivots at a time: there are not registers enough for more.
+#pragma unroll 1
+            for (u32 four = 0; four < PIVOTS; four += 4) {
+                u64 pivots[4], counts = 0;
+                // Eight weights of at most 2^28 fit.
+                u32 sums[4] = {};
 #pragma unroll
-                for (u32 p = 0; p < PIVOTS; p++) {
-                    bool in = key >= pivots[p];
-                    counts[p] += in;
-                    sums[p] += in ? q : 0;
+                for (u32 p = 0; p < 4; p++) {
+                    pivots[p] = shared.pivots[four + p];
+                }
+#pragma unroll
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    u64 key = set.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
+#pragma unroll
+                    for (u32 p = 0; p < 4; p++) {
+                        bool in = key >= pivots[p];
+                        counts += (u64)in << (p * 16);
+                        sums[p] += in ? q[j] : 0;
+                    }
+                }
+                early_counts += four == 0 ? counts : 0;
+                late_counts += four == 0 ? 0 : counts;
+                if (set.by_mass) {
+                    // The p-th lane adds up the p-th pivot's masses.
+#pragma unroll
+                    for (u32 p = 0; p < 4; p++) {
+                        u64 sum = warp_sum_of_words(sums[p]);
+                        own = lane_id() == four + p ? sum : own;
+                    }
                 }
             }
-            if (MASS) {
-                // The p-th lane adds up the p-th pivot's masses.
-                u64 own = 0;
-#pragma unroll
-                for (u32 p = 0; p < PIVOTS; p++) {
-                    u64 sum = warp_sum_of_words(sums[p]);
-                    own = lane_id() == p ? sum : own;
-                }
+            if (set.by_mass) {
                 mass += tile_mass(set.factor(maximum), own);
             }
         },
         [](u32, float, bool) INLINE {});
+    u32 count = 0;
 #pragma unroll
     for (u32 p = 0; p < PIVOTS; p++) {
-        u32 count = __reduce_add_sync(ALL_LANES, counts[p]);
-        if (lane_id() == p) {
-            atomicAdd(&shared.counts[p], (u64)count);
-            atomicAdd(&shared.masses[p], mass);
-        }
+        u64 counts = p < 4 ? early_counts : late_counts;
+        u32 sum = __reduce_add_sync(ALL_LANES, (u32)(counts >> (p % 4 * 16)) & 0xFFFF);
+        count = lane_id() == p ? sum : count;
+    }
+    if (lane_id() < PIVOTS) {
+        atomicAdd(&shared.counts[lane_id()], (u64)count);
+        atomicAdd(&shared.masses[lane_id()], mass);
     }
     // Without it sums would be read that others have not added to yet.
     __syncthreads();
@@ -190,8 +203,8 @@ DEVICE void weigh_at_pivots(const Searched<V, Order>& set) {
 
 // Lists the tokens from `lo` on up that lie below `hi`, on chip and unsorted, and writes the weights of those from `hi` on
 // up to the room for sums, by tile. There are at most LISTED. Returns how many.
-template <bool MASS, class V, class Order>
-DEVICE u32 list_between(const Searched<V, Order>& set, u64 lo, u64 hi) {
+template <class V>
+DEVICE u32 list_between(const Searched<V>& set, u64 lo, u64 hi) {
     Shared& shared = shared_search();
     u64* list = shared_list();
     u64* sums = room_for_sums(set.step, set.row);
@@ -208,7 +221,7 @@ DEVICE u32 list_between(const Searched<V, Order>& set, u64 lo, u64 hi) {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 u64 key = set.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
-                if (MASS) {
+                if (set.by_mass) {
                     q += key >= hi ? weight((z[j] - maximum) * set.s) : 0;
                 }
                 bool in = lo <= key && key < hi;
@@ -221,13 +234,13 @@ DEVICE u32 list_between(const Searched<V, Order>& set, u64 lo, u64 hi) {
                     }
                 }
             }
-            if (MASS) {
+            if (set.by_mass) {
                 u64 sum = warp_sum_of_words(q);
                 own = mine ? sum : own;
             }
         },
         [&](u32 tile, float, bool visited) INLINE {
-            if (MASS) {
+            if (set.by_mass) {
                 sums[tile] = visited ? own : 0;
             }
         });
@@ -238,8 +251,8 @@ DEVICE u32 list_between(const Searched<V, Order>& set, u64 lo, u64 hi) {
 
 // The place in the sorted list of the first token at which a mass is reached, `above` being the mass of the tokens before
 // the list, whose weights stand in the room for sums. The list is given up.
-template <class V, class Order>
-DEVICE u64 walk(const Searched<V, Order>& set, u32 count, u64 above, u64 target) {
+template <class V>
+DEVICE u64 walk(const Searched<V>& set, u32 count, u64 above, u64 target) {
     Shared& shared = shared_search();
     u64* list = shared_list();
     u64* sums = room_for_sums(set.step, set.row);
@@ -292,22 +305,22 @@ DEVICE u64 walk(const Searched<V, Order>& set, u32 count, u64 above, u64 target)
 }
 
 // A token's share of a mass, about; or 1 where tokens are counted.
-template <bool MASS, class V, class Order>
-DEVICE u64 rough_share(const Searched<V, Order>& set, u64 key) {
-    return MASS ? tile_mass(set.factor(set.view.logit(key_id(key))), 1u << 28) : 1;
+template <class V>
+DEVICE u64 rough_share(const Searched<V>& set, u64 key) {
+    return set.by_mass ? tile_mass(set.factor(set.view.logit(key_id(key))), 1u << 28) : 1;
 }
 
-// Chooses pivots between `lo` and `hi` from a sample of the row: around where it guesses that `goal` of the `total` that
-// the tokens between come to is reached. Returns whether there were enough tokens in it.
-template <bool MASS, class V, class Order>
-DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goal, u64 total, u32 pass) {
+// Chooses pivots between the ends from a sample of the row: around where it guesses that the goal is reached. Returns
+// whether enough of it lay between.
+template <class V>
+DEVICE bool sample_pivots(const Searched<V>& set, u64 goal, u32 pass) {
     Shared& shared = shared_search();
     u64* list = shared_list();
     const Record* records = set.step.records + (u64)set.row * set.step.tiles;
     u32 tiles = set.step.tiles, vocab = set.step.vocab;
     // The maxima of up to half as many groups of tiles, and for the rest tokens from all over the row.
     u32 group = (tiles + LISTED / 2 - 1) / (LISTED / 2);
-    u32 maxima = Order::MAXIMA_LEAD ? (tiles + group - 1) / group : 0, spread = LISTED - maxima;
+    u32 maxima = !set.order.nearest ? (tiles + group - 1) / group : 0, spread = LISTED - maxima;
     // Without it the list could be overwritten while a slow warp still reads it.
     __syncthreads();
     for (u32 i = threadIdx.x; i < LISTED; i += blockDim.x) {
@@ -322,10 +335,10 @@ DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goa
             // Somewhere in the i-th part of the row.
             u64 jitter = high_product((i + pass * LISTED) * 0x9E3779B9u, vocab);
             u32 id = (u32)(((u64)(i - maxima) * vocab + jitter) / spread);
-            bool leads = Order::MAXIMA_LEAD && (records[id / TILE].places & 255) == id % TILE;
+            bool leads = !set.order.nearest && (records[id / TILE].places & 255) == id % TILE;
             key = leads ? 0 : set.key(set.view.logit(id), id);
         }
-        list[i] = lo < key && key < hi ? key : 0;
+        list[i] = shared.lo.key < key && key < shared.hi.key ? key : 0;
     }
     // Without it the sort would read keys that were not written yet.
     __syncthreads();
@@ -340,8 +353,8 @@ DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goa
         u64 key = list[i];
         if (key != 0) {
             u32 id = key_id(key);
-            u64 share = rough_share<MASS>(set, key);
-            bool leads = Order::MAXIMA_LEAD && (records[id / TILE].places & 255) == id % TILE;
+            u64 share = rough_share(set, key);
+            bool leads = !set.order.nearest && (records[id / TILE].places & 255) == id % TILE;
             leading += leads ? share : 0;
             other += leads ? 0 : share;
             valid++;
@@ -352,9 +365,10 @@ DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goa
     if (samples < 2 * PIVOTS) {
         return false;
     }
+    u64 above = set.measure(shared.hi), total = set.measure(shared.lo) - above;
     u64 rest = total > leads_before.total ? total - leads_before.total : 0;
     float each = others_before.total == 0 ? 0.0f : u64_to_float(rest) / u64_to_float(others_before.total);
-    float wanted = u64_to_float(goal);
+    float wanted = u64_to_float(goal - above);
     // How many of the sample lie before the goal.
     u32 before = 0;
     u64 sum = leads_before.before, other_sum = others_before.before;
@@ -362,17 +376,18 @@ DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goa
         u64 key = list[i];
         if (key != 0 && u64_to_float(sum) + each * u64_to_float(other_sum) < wanted) {
             before = i + 1;
-            u64 share = rough_share<MASS>(set, key);
-            bool leads = Order::MAXIMA_LEAD && (records[key_id(key) / TILE].places & 255) == key_id(key) % TILE;
+            u64 share = rough_share(set, key);
+            bool leads = !set.order.nearest && (records[key_id(key) / TILE].places & 255) == key_id(key) % TILE;
             sum += leads ? share : 0;
             other_sum += leads ? 0 : share;
         }
     }
     u32 guess = (u32)block_largest(before);
     if (threadIdx.x < PIVOTS) {
-        const int steps[4] = {6, 18, 50, 150};
-        u32 p = threadIdx.x;
-        int place = (int)guess + (p < 4 ? -steps[3 - p] : steps[p - 4]);
+        // From 6 samples before and after the guess to 162.
+        u32 p = threadIdx.x, far = p < PIVOTS / 2 ? PIVOTS / 2 - 1 - p : p - PIVOTS / 2;
+        int apart = far == 0 ? 6 : far == 1 ? 18 : far == 2 ? 54 : 162;
+        int place = (int)guess + (p < PIVOTS / 2 ? -apart : apart);
         int least = (int)p, most = (int)(samples - PIVOTS + p);
         place = place < least ? least : place > most ? most : place;
         shared.pivots[p] = list[place];
@@ -380,24 +395,28 @@ DEVICE bool sample_pivots(const Searched<V, Order>& set, u64 lo, u64 hi, u64 goa
     return true;
 }
 
-// The key of the first token in the order at which the given set reaches a goal: a mass, or a number of tokens if not MASS.
+// The key of the first token in the order at which the given set reaches a goal: a mass, or a number of tokens.
 // The set comes to `whole`; its count may be a bound. If it does not reach the goal, a key at or before its last.
-template <bool MASS, class V, class Order>
-DEVICE u64 search(const Searched<V, Order>& set, u64 goal, const Weighed& whole) {
+template <class V>
+DEVICE u64 search(const Searched<V>& set, u64 goal, const Weighed& whole) {
     Shared& shared = shared_search();
     const u64 bottom = set.order.bottom(set.given.cut);
-    Reached lo{bottom, whole.mass, whole.count}, hi{set.order.top(set.given.cut), 0, 0};
+    if (threadIdx.x == 0) {
+        shared.lo = Reached{bottom, whole.mass, whole.count};
+        shared.hi = Reached{set.order.top(set.given.cut), 0, 0};
+    }
+    // Without it the ends would be read before they are there.
+    __syncthreads();
     bool sampled = true;
-    for (u32 pass = 0; lo.count - hi.count > LISTED; pass++) {
-        u64 between = lo.count - hi.count;
-        u64 above = MASS ? hi.mass : hi.count, total = (MASS ? lo.mass : lo.count) - above;
-        sampled = sampled && sample_pivots<MASS>(set, lo.key, hi.key, goal - above, total, pass);
+    for (u32 pass = 0; shared.lo.count - shared.hi.count > LISTED; pass++) {
+        u64 between = shared.lo.count - shared.hi.count;
+        sampled = sampled && sample_pivots(set, goal, pass);
         if (threadIdx.x < PIVOTS) {
             u32 p = threadIdx.x;
             if (!sampled) {
-                shared.pivots[p] = lo.key + (hi.key - lo.key) / (PIVOTS + 1) * (PIVOTS - p);
+                shared.pivots[p] = shared.lo.key + (shared.hi.key - shared.lo.key) / (PIVOTS + 1) * (PIVOTS - p);
             }
-            if (!MASS && pass == 0 && p == PIVOTS - 1) {
+            if (!set.by_mass && pass == 0 && p == PIVOTS - 1) {
                 // The whole set is counted on the way.
                 shared.pivots[p] = bottom;
             }
@@ -406,28 +425,30 @@ DEVICE u64 search(const Searched<V, Order>& set, u64 goal, const Weighed& whole)
         }
         // Without it pivots and sums would be used before they are there.
         __syncthreads();
-        weigh_at_pivots<MASS>(set);
-        for (u32 p = 0; p < PIVOTS; p++) {
-            Reached at{shared.pivots[p], shared.masses[p], shared.counts[p]};
-            bool reaches_goal = at.count > 0 && (MASS ? at.mass : at.count) >= goal;
-            if (reaches_goal) {
-                lo = at;
-                break;
+        weigh_at_pivots(set);
+        if (threadIdx.x == 0) {
+            for (u32 p = 0; p < PIVOTS; p++) {
+                Reached at{shared.pivots[p], shared.masses[p], shared.counts[p]};
+                if (set.is_reached(at, goal)) {
+                    shared.lo = at;
+                    break;
+                }
+                shared.hi = at;
             }
-            if (at.key == bottom) {
-                return bottom;
-            }
-            hi = at;
         }
-        // What does not split by samples, or slowly, is split evenly: then the keys themselves run out.
-        sampled = sampled ? lo.count - hi.count <= between / 2 : true;
-        // Without it the next pivots could be written before a slow warp has read these.
+        // Without it the ends would be read before they have moved.
         __syncthreads();
+        if (shared.hi.key == bottom) {
+            return bottom;
+        }
+        // What samples do not split, or not by half, is split evenly: then the keys themselves run out.
+        sampled = sampled ? shared.lo.count - shared.hi.count <= between / 2 : true;
     }
-    u32 count = list_between<MASS>(set, lo.key, hi.key);
-    if (!MASS && goal - hi.count > count) {
+    u32 count = list_between(set, shared.lo.key, shared.hi.key);
+    u64 above = set.measure(shared.hi);
+    if (!set.by_mass && goal - above > count) {
         return bottom;
     }
     pad_and_sort(shared_list(), count);
-    return MASS ? walk(set, count, hi.mass, goal) : shared_list()[goal - hi.count - 1];
+    return set.by_mass ? walk(set, count, above, goal) : shared_list()[goal - above - 1];
 }
