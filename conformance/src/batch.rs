@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start};
-use gumball_spec::{NONE, Row, SamplingParams, Widths};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Widths};
 use half::{bf16, f16};
 
 use crate::rows;
@@ -19,6 +20,8 @@ pub struct Shape {
     pub dtype: Dtype,
     /// The number of rows.
     pub rows: usize,
+    /// The number of lines of logits; if they are fewer than the rows, these read them in turn.
+    pub lines: usize,
     /// The number of ids.
     pub vocab: usize,
     /// How many steps are taken on the same logits.
@@ -72,8 +75,16 @@ fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
-fn params(row: usize) -> SamplingParams {
-    let default = SamplingParams::default();
+/// The room for logprobs.
+const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
+
+fn params(row: usize, vocab: usize) -> SamplingParams {
+    let logprobs = (row % 4 == 1).then(|| LogprobsParams {
+        mode: LogprobMode::ALL[row / 4 % 4],
+        top_n: row as u32 / 16 % 5,
+        ids: vec![(vocab - 1) as u32; row / 16 % 3],
+    });
+    let default = SamplingParams { logprobs, ..Default::default() };
     match row % 5 {
         0 => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
@@ -83,18 +94,54 @@ fn params(row: usize) -> SamplingParams {
     }
 }
 
+/// A row's logprobs as they lie in the outputs, bit by bit.
+fn logprobs_of(outputs: &gumball_cuda::Outputs, row: usize) -> Vec<u32> {
+    let layout = outputs.layout();
+    let mut all = Vec::new();
+    for (section, width) in [
+        (layout.logprobs(), 1),
+        (layout.ranks(), 1),
+        (layout.top_ids(), WIDTHS.top_n),
+        (layout.top_logprobs(), WIDTHS.top_n),
+        (layout.id_logprobs(), WIDTHS.ids),
+        (layout.id_ranks(), WIDTHS.ids),
+    ] {
+        all.extend_from_slice(&outputs.words()[section][row * width..][..width]);
+    }
+    all
+}
+
+/// What should lie there.
+fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
+    let absent = TokenLogprob { id: NONE, logprob: f32::NEG_INFINITY, rank: 0 };
+    let token = logprobs.map_or(absent, |logprobs| logprobs.token);
+    let fill = |list: Option<&Vec<TokenLogprob>>, width| {
+        let mut list = list.cloned().unwrap_or_default();
+        list.resize(width, absent);
+        list
+    };
+    let top = fill(logprobs.map(|logprobs| &logprobs.top), WIDTHS.top_n);
+    let ids = fill(logprobs.map(|logprobs| &logprobs.ids), WIDTHS.ids);
+    let mut all = vec![token.logprob.to_bits(), token.rank];
+    all.extend(top.iter().map(|entry| entry.id as u32));
+    all.extend(top.iter().map(|entry| entry.logprob.to_bits()));
+    all.extend(ids.iter().map(|entry| entry.logprob.to_bits()));
+    all.extend(ids.iter().map(|entry| entry.rank));
+    all
+}
+
 /// Holds a batch to the CPU, every token of every step; in a graph if `graphs`.
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
 pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
-    let Shape { dtype, rows, vocab, steps } = shape;
-    let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(rows) as u64).map(|seed| distinct(vocab, seed)).collect();
+    let Shape { dtype, rows, lines, vocab, steps } = shape;
+    let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(lines) as u64).map(|seed| distinct(vocab, seed)).collect();
     // The stride leaves a gap, so that only some rows lie on 16 bytes.
     let stride = vocab + 3;
-    let batch = (0..rows).flat_map(|row| {
-        let values = kinds[row % kinds.len()].iter().copied();
+    let batch = (0..lines).flat_map(|line| {
+        let values = kinds[line % kinds.len()].iter().copied();
         values.chain([f32::INFINITY; 3])
     });
     let batch = Values::new(dtype, &batch.collect::<Vec<f32>>());
@@ -109,18 +156,21 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
     let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
     let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
-        let room = Room { vocab, slots, rows, widths: Widths::default(), kept: false };
+        let room = Room { vocab, slots, rows, widths: WIDTHS, kept: false };
         let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
-            let prepared = gumball_cuda::Prepared::new(&params(row), vocab)?;
+            let prepared = gumball_cuda::Prepared::new(&params(row, vocab), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let start = Start { seed, draw, position, ..Start::default() };
             workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
         let (slots, forced) = (list(&slot_of), list(&forced_of));
-        workspace.assign(&Assignment { slots: &slots, forced: &forced, ..Assignment::default() })?;
-        let rows_of = Rows::of(&buffer, dtype, 0, rows, vocab, stride)?;
+        let read: Vec<u32> =
+            (0..if lines < rows { rows } else { 0 }).map(|row| (row % lines) as u32).collect();
+        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, ..Assignment::default() };
+        workspace.assign(&assignment)?;
+        let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?;
         let step = [workspace.step(&rows_of)?];
         let graph = graphs.then(|| workspace.capture(&step)).transpose()?;
         let mut outputs = Vec::new();
@@ -140,11 +190,16 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
     for row in 0..rows {
         let mut position = row as u32;
         for (step, outputs) in outputs.iter().enumerate() {
-            let seen = (outputs.token(row), outputs.status(row), outputs.temperature(row));
+            let seen = (
+                outputs.token(row),
+                outputs.status(row),
+                outputs.temperature(row),
+                logprobs_of(outputs, row),
+            );
             let wanted = if slot_of(row) < 0 {
-                (NONE, gumball_spec::Status(0), 0.0)
+                (NONE, gumball_spec::Status(0), 0.0, wanted_logprobs(None))
             } else {
-                let prepared = Prepared::new(params(row), vocab).map_err(|error| words(&error))?;
+                let prepared = Prepared::new(params(row, vocab), vocab).map_err(|error| words(&error))?;
                 let task = Task {
                     prepared: &prepared,
                     history: &History::new(&[]),
@@ -155,9 +210,9 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
                     mask: None,
                     forced: u32::try_from(forced_of(row)).ok(),
                 };
-                let chosen = cpu.sample(batch.row(row * stride, vocab), &task, None);
+                let chosen = cpu.sample(batch.row(row % lines * stride, vocab), &task, None);
                 let chosen = chosen.map_err(|error| words(&error))?;
-                (chosen.token, chosen.status, chosen.temperature)
+                (chosen.token, chosen.status, chosen.temperature, wanted_logprobs(cpu.logprobs()))
             };
             if seen != wanted {
                 return Err(format!(
@@ -178,14 +233,30 @@ pub fn shapes() -> Vec<Shape> {
         [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
     {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            shapes.push(Shape { dtype, rows, vocab, steps: 3 });
+            shapes.push(Shape { dtype, rows, lines: rows, vocab, steps: 3 });
         }
     }
     for vocab in [1, 255, 256, 257, 1 << 20] {
-        shapes.push(Shape { dtype: Dtype::F32, rows: 17, vocab, steps: 2 });
+        shapes.push(Shape { dtype: Dtype::F32, rows: 17, lines: 17, vocab, steps: 2 });
     }
-    shapes.push(Shape { dtype: Dtype::Bf16, rows: 20_000, vocab: 1_000, steps: 1 });
+    shapes.push(Shape { dtype: Dtype::Bf16, rows: 20_000, lines: 20_000, vocab: 1_000, steps: 1 });
     // Offsets beyond 2^31 elements.
-    shapes.push(Shape { dtype: Dtype::Bf16, rows: 2_100, vocab: 1 << 20, steps: 1 });
+    shapes.push(Shape { dtype: Dtype::Bf16, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps: 1 });
+    // Many draws from few lines, which are surveyed once each, and few draws from many.
+    for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            shapes.push(Shape { dtype, rows, lines, vocab, steps: 3 });
+        }
+    }
     shapes
+}
+
+/// Few rows of few tiles, in every type.
+#[must_use]
+pub fn small_shapes() -> Vec<Shape> {
+    let shapes = [(12, 257), (10, 3_000)].into_iter();
+    let typed = |(rows, vocab)| {
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, lines: rows, vocab, steps: 2 })
+    };
+    shapes.flat_map(typed).collect()
 }

@@ -94,7 +94,7 @@ impl Cuda {
         let workspace = match workspaces.entry((vocab, widths, rows)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let room = Room { vocab, slots: rows + 1, rows, widths, kept: false };
+                let room = Room { vocab, slots: rows + 1, rows, widths, kept: true };
                 entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
             }
         };

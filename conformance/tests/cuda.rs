@@ -36,9 +36,18 @@ fn mixed_batches_draw_as_the_cpu_does() {
                 continue;
             }
         };
-        for (rows, vocab) in [(60, 257), (50, 3_000), (3, 70_000)] {
+        for (rows, lines, vocab) in [
+            (60, 60, 257),
+            (50, 50, 3_000),
+            (3, 3, 70_000),
+            // Many draws from few lines, and few draws.
+            (60, 24, 3_000),
+            (40, 1, 3_000),
+            (5, 2, 70_000),
+            (5, 2, 300),
+        ] {
             for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                let shape = Shape { dtype, rows, vocab, steps: 2 };
+                let shape = Shape { dtype, rows, lines, vocab, steps: 2 };
                 // The emulator records what is launched as a graph does.
                 for graphs in [false, true] {
                     hold(backend.machine(), graphs, shape).unwrap_or_else(|text| panic!("{name}: {text}"));

@@ -4,7 +4,8 @@
 //! contains the filter, on every backend of this machine unless one is named; `golden [--bless]` compares the
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
-//! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU.
+//! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
+//! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
-use gumball_conformance::batch;
+use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
@@ -23,7 +24,7 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
-    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME";
+    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
         ["run", filter] => run(None, filter),
         ["numbers", "--every", name] => numbers(name, true),
         ["numbers", name] => numbers(name, false),
-        ["batch", name] => batches(name),
+        ["batch", name] => batches(name, &batch::shapes()),
+        ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
         ["draws"] => draw(DRAWS.0, DRAWS.1),
@@ -75,7 +77,7 @@ fn run(backend: Option<&str>, filter: &str) -> Result<bool, String> {
         Some(name) => vec![by_name(name).map_err(|error| error.to_string())?],
         None => available(),
     };
-    let (mut passed, mut failed) = (0, 0);
+    let (mut passed, mut failed) = (0u32, 0u32);
     for backend in &backends {
         let began = Instant::now();
         for rule in chosen(filter) {
@@ -159,12 +161,12 @@ fn numbers(name: &str, every: bool) -> Result<bool, String> {
     Ok(ok)
 }
 
-fn batches(name: &str) -> Result<bool, String> {
+fn batches(name: &str, shapes: &[Shape]) -> Result<bool, String> {
     let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
     let mut failed = 0;
-    for shape in batch::shapes() {
+    for shape in shapes {
         let began = Instant::now();
-        match batch::hold(backend.machine(), backend.graphs(), shape) {
+        match batch::hold(backend.machine(), backend.graphs(), *shape) {
             Ok(()) => println!("{shape:?} equals the CPU, {:.1} s", began.elapsed().as_secs_f32()),
             Err(difference) => {
                 failed += 1;
@@ -172,8 +174,32 @@ fn batches(name: &str) -> Result<bool, String> {
             }
         }
     }
-    println!("batches: {failed} of {} failed", batch::shapes().len());
+    println!("batches: {failed} of {} failed", shapes.len());
     Ok(failed == 0)
+}
+
+/// Bodies that together reach every kernel and every branch of one that rows choose.
+const REDUCED: [&str; 12] = [
+    "every_bf16_bit_pattern_has_its_place",
+    "edits_come_in_their_order",
+    "the_power_stops_growing_after_64_products",
+    "an_ngram_is_not_completed_twice",
+    "mask_and_bans_both_forbid",
+    "typical_p_keeps_the_tokens_nearest_to_the_entropy",
+    "top_k_on_a_tie_at_the_cut_keeps_the_lower_id",
+    "mu_moves_by_the_surprise_within_the_kept_set",
+    "dynamic_temperature_raises_to_its_exponent",
+    "temperature_last_filters_at_one_and_draws_at_t",
+    "ranks_follow_the_order_of_the_mode",
+    "a_row_draws_the_same_in_any_batch",
+];
+
+fn reduced(name: &str) -> Result<bool, String> {
+    let mut ok = batches(name, &batch::small_shapes())?;
+    for body in REDUCED {
+        ok &= run(Some(name), body)?;
+    }
+    Ok(ok)
 }
 
 fn compare_golden() -> Result<bool, String> {

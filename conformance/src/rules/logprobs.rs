@@ -18,6 +18,7 @@ rules!(logprob_rules:
     L1 an_empty_row_has_raw_logprobs_and_no_others,
     L2 ranks_follow_the_order_of_the_mode,
     L2 the_top_list_ends_in_absent_entries,
+    L2 the_top_list_may_be_as_long_as_the_row,
     L2 a_member_may_have_a_logprob_of_minus_infinity,
     L2 requested_ids_come_in_their_order,
     L3 whole_bits_give_the_nearest_logprob,
@@ -191,6 +192,28 @@ fn the_top_list_ends_in_absent_entries(check: &Check<'_>) {
             let expected = [2, 0, 4].get(place).copied().unwrap_or(NONE);
             assert_eq!((entry.id, entry.rank > 0), (expected, place < members));
             assert_eq!(entry.logprob == -INF, place >= members);
+        }
+    }
+}
+
+fn the_top_list_may_be_as_long_as_the_row(check: &Check<'_>) {
+    // Rows of ties, of few large tiles and of one level, where no maximum bounds the list.
+    let vocab = 5_000;
+    let mut few = rows::bell(vocab, 0.1, 3);
+    few[300..700].iter_mut().for_each(|z| *z += 10.0);
+    let spread: Vec<f32> = (0..vocab as u32).map(|id| (id.wrapping_mul(0x9E37_79B9) as i32) as f32).collect();
+    for row in [rows::grid(vocab, 0.5, 9, 5), few, vec![1.0; vocab], spread] {
+        for (top_n, mode, temperature) in [
+            (1, LogprobMode::Raw, 1.0),
+            (20, LogprobMode::Edited, 0.0),
+            (64, LogprobMode::Tempered, 0.7),
+            (600, LogprobMode::Raw, 1.0),
+            (1_025, LogprobMode::Processed, 2.0),
+            (5_000, LogprobMode::Raw, 1.0),
+        ] {
+            let params = SamplingParams { temperature, ..asking(mode, top_n, &[]) };
+            let top = check.sees(&Case::of(&row, params)).logprobs.expect("asked for").top;
+            assert!(top.iter().enumerate().all(|(place, entry)| entry.rank == place as u32 + 1));
         }
     }
 }

@@ -1,15 +1,48 @@
-//! The way to the tokens: which route of the engine, at which SIMD level.
+//! The way to the tokens: on which device, by which route of the engine, at which SIMD level.
 
 use std::sync::Arc;
 
 use clap::Args;
-use gumball_engine::{Level, RACE, Route, routes};
+use gumball_engine::{Device, DeviceRoute, Level, RACE, Route, routes};
 
-use crate::Result;
+use crate::{Error, Result};
 
-/// A route and a level. Every exact route gives the same tokens at every level.
+/// The host, as a device is named.
+const CPU: &str = "cpu";
+
+/// Where tokens are chosen. Every device gives the same ones.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// Where tokens are chosen: cpu, cuda, or cuda:N for the GPU of that number
+    #[arg(long, value_name = "NAME", default_value = CPU)]
+    pub device: String,
+}
+
+impl DeviceArgs {
+    /// Opens the device; none if it is the host.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
+    /// - [`gumball_spec::Error::Unavailable`] if it is not there; it says what is missing and what to do.
+    pub fn open(&self) -> Result<Option<Device>> {
+        if self.device == CPU {
+            return Ok(None);
+        }
+        Device::open(&self.device).map(Some).map_err(|error| match error {
+            gumball_spec::Error::Unknown { parameter, name, known } => {
+                gumball_spec::Error::Unknown { parameter, name, known: format!("{CPU}, {known}") }.into()
+            }
+            error => error.into(),
+        })
+    }
+}
+
+/// A device, a route and a level. Every exact route gives the same tokens at every level.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// The way from logits to a token, by its name
     #[arg(long, value_name = "NAME", default_value = RACE)]
     pub route: String,
@@ -19,12 +52,31 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Returns the route.
+    /// Opens the device; none if it is the host.
+    ///
+    /// # Errors
+    /// - Those of [`DeviceArgs::open`].
+    /// - [`Error::Usage`] if a route or level of the host is asked for beside a device.
+    pub fn device(&self) -> Result<Option<Device>> {
+        if self.device.device != CPU && (self.route != RACE || self.level.is_some()) {
+            let reason = "--route and --level are about the CPU; leave them out, or --device";
+            return Err(Error::Usage(reason.to_owned()));
+        }
+        self.device.open()
+    }
+
+    /// Returns the route: that of the device, if one is asked for.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
+    /// - Those of [`EngineArgs::device`].
     pub fn route(&self) -> Result<Arc<dyn Route>> {
-        Ok(routes().get(&self.route)?)
+        let Some(device) = self.device()? else { return Ok(routes().get(&self.route)?) };
+        let name = &self.device.device;
+        if routes().get(name).is_err() {
+            routes().register(Arc::new(DeviceRoute::new(name, device)))?;
+        }
+        Ok(routes().get(name)?)
     }
 
     /// Returns the level.

@@ -32,6 +32,8 @@ pub mod machine;
 
 pub mod self_test;
 
+pub mod cuda;
+
 pub mod timing;
 
 pub mod check;

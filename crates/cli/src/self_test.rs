@@ -1,6 +1,6 @@
-//! A short self-test: the generator's known answer, and every level drawing the oracle's tokens.
+//! A short self-test: the generator's known answer, and every level and device drawing the oracle's tokens.
 
-use gumball_engine::{History, Level, Prepared, RACE, Task, routes};
+use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, RACE, Route, Stages, Task, routes};
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{Request, SamplingParams, oracle};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub fn run() -> Result<Vec<Item>> {
         detail: format!("{:08x} {:08x} {:08x} {:08x}", answer[0], answer[1], answer[2], answer[3]),
     }];
     for level in Level::available() {
-        let (same, all) = agreement(level)?;
+        let (same, all) = agreement(routes().get(RACE)?.open(level)?.as_mut())?;
         items.push(Item {
             name: format!("{level} draws the oracle's tokens"),
             holds: same == all,
@@ -47,8 +47,18 @@ pub fn run() -> Result<Vec<Item>> {
     Ok(items)
 }
 
-/// Counts draws of a level that equal the oracle's, and all draws.
-fn agreement(level: Level) -> Result<(u32, u32)> {
+/// Runs the test of a device.
+///
+/// # Errors
+/// What the device fails with.
+pub fn on_device(device: &Device) -> Result<Item> {
+    let (same, all) = agreement(DeviceRoute::new("device", device.clone()).open(Level::Scalar)?.as_mut())?;
+    let name = format!("{} draws the oracle's tokens", device.name());
+    Ok(Item { name, holds: same == all, detail: format!("{same} of {all}") })
+}
+
+/// Counts draws that equal the oracle's, and all draws.
+fn agreement(stages: &mut dyn Stages) -> Result<(u32, u32)> {
     let neutral = SamplingParams::default;
     let settings = [
         neutral(),
@@ -56,7 +66,6 @@ fn agreement(level: Level) -> Result<(u32, u32)> {
         SamplingParams { temperature: 0.7, top_k: 50, top_p: 0.9, ..neutral() },
         SamplingParams { typical_p: 0.9, min_p: 0.02, ..neutral() },
     ];
-    let mut stages = routes().get(RACE)?.open(level)?;
     let (mut same, mut all) = (0, 0);
     for params in settings {
         let prepared = Prepared::new(params, VOCAB)?;

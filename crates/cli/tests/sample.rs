@@ -80,6 +80,16 @@ fn logprobs_ranks_and_state_are_in_the_record() {
 }
 
 #[test]
+fn the_number_of_kept_tokens_is_in_the_record() {
+    let files = Files::new();
+    let row = files.write("row.f32", &bytes(&logits(VOCAB, 4)));
+    for (flags, kept) in [(&["--top-k", "7"][..], 7), (&["--temperature", "0"], 1), (&[], 300)] {
+        let out = succeeds(&[&["sample", &row, "--vocab", "300", "--json"], flags].concat());
+        assert_eq!(lines(&out)[0]["kept"], kept, "{flags:?}");
+    }
+}
+
+#[test]
 fn a_mask_leaves_what_it_allows() {
     let files = Files::new();
     let row = files.write("row.f32", &bytes(&logits(VOCAB, 4)));

@@ -18,6 +18,9 @@ struct Cut {
 // Everything above -inf.
 DEVICE Cut cut_all() { return Cut{~0ull, 0x00800000ull << 32}; }
 
+// Nothing.
+DEVICE Cut cut_none() { return Cut{0, ~0ull}; }
+
 // What two cuts share.
 DEVICE Cut both(const Cut& a, const Cut& b) {
     return Cut{a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};

@@ -107,6 +107,9 @@ DEVICE float exp2_rule(float d) {
     return bits_float(float_bits(p) + ((u32)(int)n << 23));
 }
 
+// What over T turns differences of logits into exponents of two (N6).
+DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
+
 // A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (section 4).
 DEVICE u32 weight(float d) {
     return float_to_u32(exp2_rule(d) * 268435456.0f);

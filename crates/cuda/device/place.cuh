@@ -12,6 +12,9 @@
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+// A function that is called: what takes many registers is compiled once, and apart from its callers. It takes its arguments
+// by value, so that they stay in registers.
+#define DEVICE_CALL static __device__ __noinline__
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
@@ -26,9 +29,14 @@ DEVICE float round_even(float x) { return rintf(x); }
 DEVICE float int_to_float(int i) { return __int2float_rn(i); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
-// f64, for the one rule that takes it (F5).
+// f64, for the rules that take it (F5, L3).
 DEVICE double u64_to_double(unsigned long long u) { return __ull2double_rn(u); }
 DEVICE double double_root(double x) { return __dsqrt_rn(x); }
+DEVICE double float_to_double(float x) { return (double)x; }
+DEVICE float double_to_float(double x) { return __double2float_rn(x); }
+DEVICE double bits_double(unsigned long long bits) { return __longlong_as_double((long long)bits); }
+DEVICE double double_sum(double a, double b) { return __dadd_rn(a, b); }
+DEVICE double double_difference(double a, double b) { return __dsub_rn(a, b); }
 DEVICE double double_product(double a, double b) { return __dmul_rn(a, b); }
 DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
 DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
@@ -48,6 +56,7 @@ DEVICE float half_to_float(unsigned short bits) {
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define DEVICE_CALL static
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
 #define INFINITE __builtin_inff()
 
@@ -69,6 +78,15 @@ DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
 DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
 DEVICE double double_root(double x) { return __builtin_sqrt(x); }
+DEVICE double float_to_double(float x) { return (double)x; }
+DEVICE float double_to_float(double x) { return (float)x; }
+DEVICE double bits_double(unsigned long long bits) {
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+DEVICE double double_sum(double a, double b) { return a + b; }
+DEVICE double double_difference(double a, double b) { return a - b; }
 DEVICE double double_product(double a, double b) { return a * b; }
 DEVICE double double_ratio(double a, double b) { return a / b; }
 DEVICE int leading_zeros(unsigned long long u) { return u == 0 ? 64 : __builtin_clzll(u); }

@@ -203,6 +203,8 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
+    // [lines, tiles]: records without arrivals, where several rows read one line; else null.
+    const Record* line_records;
     // [rows, scratch_words]: for what does not fit on chip.
     u64* scratch;
     u64 scratch_words;
@@ -213,3 +215,6 @@ struct Step {
     // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
     u32* kept;
 };
+
+// Whether a request has edits of its own, a grammar aside.
+DEVICE bool has_edits(const Params& params) { return params.asks & (ASKS_EDITS | ASKS_ALLOWED | ASKS_SEARCH); }

@@ -46,7 +46,7 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Step, vocab), offsetof(Step, tiles), offsetof(Step, blocks_per_row), offsetof(Step, flags),
         offsetof(Step, mask_words), offsetof(Step, mask_stride), offsetof(Step, lines), offsetof(Step, slots),
         offsetof(Step, forced), offsetof(Step, masks), offsetof(Step, masked), offsetof(Step, params),
-        offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
+        offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
         top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);

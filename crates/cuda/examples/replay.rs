@@ -1,14 +1,16 @@
 //! Times a step in a CUDA graph, its rows cold: microseconds a call, median and p95 of 20 replays.
 //!
-//! `replay [VOCAB] [ROWS,ROWS,..]`. A graph holds one step for each of many buffers, together far larger than the
+//! `replay [--json] [VOCAB] [ROWS,ROWS,..]`. A graph holds one step for each of many buffers, together far larger than the
 //! second-level cache, so no step finds its rows there. `floor` is reading the logits once at 4576 GB/s, the
 //! read-only ceiling of one H200. Rows are like a model's: a bell of deviation 2 and twenty peaks raised by 6 to 14.
+//! With `--json` it also prints what `bench/gpu/run` reads, eager steps of one row among it.
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Instant;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Room, Rows, Start, Workspace,
+    Assignment, Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Room, Rows, Start, Step, Workspace,
 };
 use gumball_spec::{SamplingParams, Widths};
 use half::bf16;
@@ -41,7 +43,8 @@ fn model_like(vocab: usize, seed: u64) -> Vec<f32> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let json = arguments.next_if_eq("--json").is_some();
     let vocab: usize = arguments.next().map_or(Ok(151_936), |text| text.parse())?;
     let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
     let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
@@ -56,15 +59,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let plain = SamplingParams { temperature: 0.8, ..Default::default() };
     let requests = [
         ("greedy", SamplingParams { temperature: 0.0, ..Default::default() }),
-        ("min-p 0.05", SamplingParams { min_p: 0.05, ..plain.clone() }),
-        ("plain", plain),
+        ("plain", plain.clone()),
+        ("min-p", SamplingParams { min_p: 0.05, ..plain.clone() }),
+        ("top-k-top-p", SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() }),
+        ("top-p", SamplingParams { top_p: 0.9, ..plain.clone() }),
+        ("full", SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain }),
     ];
     println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
     println!("{:12} {:5} {:>5} {:>8} {:>16} {:>16}", "request", "type", "rows", "floor", "survey", "step");
     for dtype in [Dtype::F32, Dtype::Bf16] {
         for count in &sizes {
             let batch_bytes = count * vocab * dtype.bytes();
-            let batches = COLD_BYTES.div_ceil(batch_bytes).clamp(2, 512);
+            let batches = COLD_BYTES.div_ceil(batch_bytes).max(2);
             let buffers = fill(&gpu, dtype, &rows, *count, batches)?;
             for (name, params) in &requests {
                 let machine: Arc<dyn Machine> = Arc::clone(&gpu) as Arc<dyn Machine>;
@@ -76,6 +82,14 @@ fn main() -> Result<(), Box<dyn Error>> {
                     workspace.admit(*slot, &prepared, &start)?;
                 }
                 workspace.assign(&Assignment { slots: &slots, ..Assignment::default() })?;
+                if json && *count == 1 {
+                    let steps = buffers
+                        .iter()
+                        .map(|buffer| workspace.step(&Rows::of(buffer, dtype, 0, *count, vocab, vocab)?));
+                    let mut times =
+                        eager(&gpu, &workspace, &steps.collect::<gumball_spec::Result<Vec<_>>>()?)?;
+                    say(name, (vocab, dtype, *count), "eager", 1, &mut times);
+                }
                 let mut figures = Vec::new();
                 for whole in [false, true] {
                     let steps = buffers.iter().map(|buffer| {
@@ -91,6 +105,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                         times.push(gpu.elapsed_us(|| workspace.replay(&graph))? / steps.len() as f32);
                     }
                     times.sort_by(f32::total_cmp);
+                    if json && whole {
+                        say(name, (vocab, dtype, *count), "graph", steps.len(), &mut times);
+                    }
                     figures.push(format!("{:.2} ({:.2})", times[REPLAYS / 2], times[REPLAYS * 19 / 20]));
                 }
                 let floor = batch_bytes as f64 / CEILING_BYTES_PER_US;
@@ -104,6 +121,28 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn room(vocab: usize, rows: usize) -> Room {
     Room { vocab, slots: rows, rows, widths: Widths::default(), kept: false }
+}
+
+/// Times steps from the host, each with a synchronisation, after some that do not count.
+fn eager(gpu: &Gpu, workspace: &Workspace, steps: &[Step<'_>]) -> Result<Vec<f32>, Box<dyn Error>> {
+    let mut times = Vec::new();
+    for step in steps.iter().cycle().take(70) {
+        let began = Instant::now();
+        workspace.enqueue(step)?;
+        gpu.stream().synchronize()?;
+        times.push(began.elapsed().as_secs_f32() * 1e6);
+    }
+    Ok(times.split_off(10))
+}
+
+/// Prints microseconds a call as `bench/gpu` reads them: one JSON object.
+fn say(task: &str, (vocab, dtype, rows): (usize, Dtype, usize), mode: &str, calls: usize, times: &mut [f32]) {
+    times.sort_by(f32::total_cmp);
+    let (samples, version, dtype) = (times.len(), env!("CARGO_PKG_VERSION"), dtype.name());
+    let (median, p95) = (times[samples / 2], times[samples * 19 / 20]);
+    print!(r#"{{"engine":"gumball","version":"{version}","task":"{task}","does":"step","vocab":{vocab},"#);
+    print!(r#""dtype":"{dtype}","rows":{rows},"mode":"{mode}","median_us":{median:.3},"p95_us":{p95:.3},"#);
+    println!(r#""samples":{samples},"calls":{calls}}}"#);
 }
 
 /// Fills buffers with batches of rows, each beginning at another of the distinct ones.

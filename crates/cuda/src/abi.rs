@@ -161,6 +161,7 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
+        line_records: u64,
         scratch: u64,
         scratch_words: u64,
         outputs: u64,

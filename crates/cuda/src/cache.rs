@@ -6,7 +6,7 @@
 //! compiled anew. A cache that cannot be written to is no error.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder of compiled programs.
@@ -39,6 +39,12 @@ impl Cache {
     #[must_use]
     pub fn none() -> Self {
         Self { folder: None }
+    }
+
+    /// Returns the folder, if it keeps anything.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// Returns the entry of a key, or makes and keeps it.

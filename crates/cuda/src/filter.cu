@@ -39,7 +39,7 @@ struct Filtering {
     const Params& params;
     const State& state;
     u32 row;
-    const View<T, true>& view;
+    View<T, true> view;
     // The scale of the filters, which dynamic temperature may have changed.
     float s;
 
@@ -168,10 +168,20 @@ template <class T>
 DEVICE Given reaching(const Filtering<T>& f, u32 filter, const Maxima& maxima, const Given& given,
                       const WeighedEntropy& sums) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
-    Searched<View<T, true>> set{f.step, f.row, f.view, maxima, given, order, f.s, by_mass};
-    u64 goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
-    u64 reached = search(set, goal, Weighed{sums.mass, sums.count});
+    Searched<View<T, true>> set{f.step, f.row, f.view};
+    const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
+    if (threadIdx.x == 0) {
+        Search& search = set.search();
+        search.given = given;
+        search.maxima = maxima;
+        search.order = order;
+        search.s = f.s;
+        search.by_mass = by_mass;
+        search.goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
+        search.lo = Reached{order.bottom(given.cut), sums.mass, sums.count};
+        search.hi = Reached{order.top(given.cut), 0, 0};
+    }
+    u64 reached = find(set);
     if (!nearest) {
         return down_to(given, reached);
     }
@@ -266,9 +276,6 @@ struct Heat {
     float s;
     float filter_s;
 };
-
-// The number of N6.
-DEVICE float log2_e() { return bits_float(0x3FB8AA3B); }
 
 // The temperature of a row that is not empty; dynamic temperature is worked out here.
 template <class T>

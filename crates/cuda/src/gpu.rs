@@ -45,7 +45,7 @@ impl Gpu {
     /// - [`Error::TooOld`] if one of them is older than 12.0, or NVRTC older than the device.
     /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
     pub fn new(ordinal: usize, cache: &Cache) -> Result<Self> {
-        check_driver()?;
+        driver_version()?;
         let device = |error: DriverError| Error::Device { ordinal, reason: error.to_string() };
         let context = CudaContext::new(ordinal).map_err(device)?;
         let (major, minor) = context.compute_capability().map_err(device)?;
@@ -143,8 +143,8 @@ impl Gpu {
     }
 }
 
-/// Checks that there is a driver, and that it is new enough to be called.
-fn check_driver() -> Result<()> {
+/// Returns the version of the driver's interface, major and minor, if there is one that is new enough to be called.
+pub(crate) fn driver_version() -> Result<(i32, i32)> {
     // SAFETY: this loads the driver's library and runs its initialisers, which ask nothing of us.
     if !unsafe { sys::is_culib_present() } {
         let remedy = "install NVIDIA's driver (libcuda)".to_owned();
@@ -159,7 +159,7 @@ fn check_driver() -> Result<()> {
         let needed = format!("one for CUDA {} or newer", words(OLDEST_DRIVER));
         return Err(Error::TooOld { library: "the CUDA driver", found: words(version), needed });
     }
-    Ok(())
+    Ok((version / 1000, version % 1000 / 10))
 }
 
 impl fmt::Debug for Gpu {

@@ -14,13 +14,16 @@ use crate::error::{self, Error};
 use crate::gpu::Gpu;
 use crate::machine::Recording;
 use crate::step::Step;
-use crate::workspace::Workspace;
+use crate::workspace::{Shape, Workspace};
 
 /// Steps of a workspace that were captured; their logits live as long as `'b`.
 #[derive(Debug)]
 pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
+    shape: Shape,
+    /// How few lines the logits of a step have.
+    lines: usize,
     recording: Box<dyn Recording>,
     memory: PhantomData<&'b ()>,
 }
@@ -37,25 +40,30 @@ impl Workspace {
     /// Captures steps, to be replayed in this order. Nothing runs yet.
     ///
     /// # Errors
+    /// - Those of [`Workspace::enqueue`].
     /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
     ///
     /// # Panics
     /// If a step was fixed by another workspace.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
+        steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
         let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step));
         let recording = self.machine.record(&mut launch)?;
-        Ok(Graph { workspace: self.id, steps: steps.len(), recording, memory: PhantomData })
+        let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
+        let (steps, shape) = (steps.len(), self.assigned.shape);
+        Ok(Graph { workspace: self.id, steps, shape, lines, recording, memory: PhantomData })
     }
 
     /// Enqueues the captured steps on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    /// Those of [`Workspace::enqueue`].
     ///
     /// # Panics
     /// If the graph was captured by another workspace.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
+        self.check(graph.shape, graph.lines)?;
         // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
         // whoever made `Rows` vouches, for as long as the graph's lifetime.
         Ok(unsafe { graph.recording.replay() }?)

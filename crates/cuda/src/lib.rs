@@ -13,6 +13,7 @@
 mod abi;
 mod cache;
 mod error;
+mod found;
 mod machine;
 mod nvrtc;
 mod program;
@@ -31,6 +32,7 @@ mod step;
 mod workspace;
 
 mod edit;
+mod lines;
 mod survey;
 
 mod filter;
@@ -48,6 +50,7 @@ pub use cache::Cache;
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
 pub use error::{Error, Result};
+pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
 pub use machine::{Buffer, Kernel, Machine, Recording};
@@ -55,6 +58,6 @@ pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
-pub use rows::{Dtype, Rows};
+pub use rows::{Dtype, MaskRows, Rows};
 pub use step::Step;
 pub use workspace::{Assignment, Room, Start, Workspace};

@@ -1,10 +1,35 @@
-//! Logprobs. No kernel computes them yet, so requests that ask for some are refused.
+//! Logprobs: from parameters to what `logprobs.cu` reads, and what a workspace must have room for.
 
-use gumball_spec::{Result, SamplingParams};
+use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
-use crate::prepared::refuse;
+use crate::abi::{Params, asks};
 
-/// Refuses what has no kernel.
-pub(crate) fn check(params: &SamplingParams) -> Result<()> {
-    refuse("logprobs", params.logprobs.is_some())
+/// Writes what a request asks to be told.
+pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
+    let Some(logprobs) = &params.logprobs else { return };
+    prepared.asks |= asks::LOGPROBS;
+    prepared.top_n = logprobs.top_n;
+    prepared.logprob_mode = match logprobs.mode {
+        LogprobMode::Raw => 0,
+        LogprobMode::Edited => 1,
+        LogprobMode::Tempered => 2,
+        LogprobMode::Processed => 3,
+    };
+}
+
+/// Checks that a workspace has room for what a request asks to be told.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it lists more of the most likely tokens than there is room for.
+/// - [`Error::Length`] if it names more ids than there is room for.
+pub(crate) fn check_widths(top_n: u32, ids: usize, widths: Widths) -> Result<()> {
+    if top_n as usize > widths.top_n {
+        let allowed = format!("in 0..={}, the room's widths.top_n", widths.top_n);
+        return Err(Error::out_of_range("logprobs.top_n", top_n, allowed));
+    }
+    if ids > widths.ids {
+        let allowed = format!("at most {} ids, the room's widths.ids", widths.ids);
+        return Err(Error::length("logprobs.ids", ids, allowed));
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use crate::{edit, filter, logprobs};
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
+    logprob_ids: Vec<u32>,
     vocab: usize,
 }
 
@@ -22,15 +23,21 @@ impl Prepared {
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
         edit::check(params)?;
-        logprobs::check(params)?;
         let mut prepared = Params::default();
         filter::prepare(params, vocab, &mut prepared);
-        Ok(Self { params: prepared, vocab })
+        logprobs::prepare(params, &mut prepared);
+        let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
+        Ok(Self { params: prepared, logprob_ids, vocab })
     }
 
     /// Returns the parameters as kernels read them, but for the seed.
     pub(crate) fn params(&self) -> Params {
         self.params
+    }
+
+    /// Returns the ids whose logprobs are to be reported.
+    pub(crate) fn logprob_ids(&self) -> &[u32] {
+        &self.logprob_ids
     }
 
     /// Returns the vocabulary they were validated for.

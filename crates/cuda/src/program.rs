@@ -26,6 +26,7 @@ pub const HEADERS: &[Source] = &[
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
+    ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),

@@ -1,4 +1,4 @@
-//! Rows of logits in a machine's memory, as a caller hands them in.
+//! Rows of logits, and of bitmasks, in a machine's memory, as a caller hands them in.
 
 use std::marker::PhantomData;
 
@@ -47,6 +47,24 @@ pub struct Rows<'b> {
 }
 
 impl<'b> Rows<'b> {
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of elements in a row.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Returns the type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
     ///
     /// # Errors
@@ -97,5 +115,57 @@ impl<'b> Rows<'b> {
         // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing
         // enqueues a write, and its end waits for what was enqueued before.
         unsafe { Self::new(address, dtype, rows, vocab, stride) }
+    }
+}
+
+/// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
+///
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskRows<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'b> MaskRows<'b> {
+    /// Takes `rows` lines of `width` words, `stride` words apart, at an address of the machine.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `width` is 0 or above that of the largest vocabulary, `stride` less than it with
+    ///   several rows, or the address no multiple of 4 bytes.
+    ///
+    /// # Safety
+    /// For `'b`, all lines lie in memory that the machine can read, and nobody writes them while a step on them runs.
+    pub unsafe fn new(address: u64, rows: usize, width: usize, stride: usize) -> Result<Self> {
+        if !(1..=MAX_VOCAB / 32).contains(&width) {
+            return Err(Error::out_of_range("masks.width", width, "in 1..=2^15 words"));
+        }
+        if rows > 1 && stride < width {
+            let allowed = format!("at least the width of a row, {width}");
+            return Err(Error::out_of_range("masks.stride", stride, allowed));
+        }
+        if !address.is_multiple_of(4) {
+            return Err(Error::out_of_range("masks", format!("{address:#x}"), "a multiple of 4 bytes"));
+        }
+        Ok(Self { memory: PhantomData, address, rows, width, stride })
+    }
+
+    /// Takes lines that begin with a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`MaskRows::new`].
+    /// - [`Error::Length`] if the buffer ends before the last line does.
+    pub fn of(buffer: &'b Buffer, rows: usize, width: usize, stride: usize) -> Result<Self> {
+        let end = rows.saturating_sub(1).checked_mul(stride);
+        let end = end.and_then(|end| end.checked_add(width)?.checked_mul(size_of::<u32>()));
+        if end.is_none_or(|end| end > buffer.bytes()) {
+            let allowed = format!("at least {rows} rows of {width} words, {stride} apart");
+            return Err(Error::length("masks", buffer.bytes() / size_of::<u32>(), allowed));
+        }
+        // SAFETY: the lines lie in the buffer, as was just seen, which is borrowed for `'b`.
+        unsafe { Self::new(buffer.address(), rows, width, stride) }
     }
 }

@@ -10,7 +10,7 @@
 #include "filter.cu"
 #include "logprobs.cu"
 
-#define FINISH_THREADS 512
+#define FINISH_THREADS 384
 // One block a multiprocessor, or the compiler spills for the sake of two.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
@@ -61,12 +61,18 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
 }
 
+// Whether a grammar restricts a row.
+DEVICE bool is_masked(const Step& step, u32 row) {
+    return step.masks != nullptr && (step.masked == nullptr || step.masked[row] != 0);
+}
+
 template <class T>
 DEVICE void finish(const Step& step) {
     u32 row = blockIdx.x;
     int slot = step.slots[row];
     if (slot < 0) {
         write_no_logprobs(step, row);
+        write_nothing_kept(step, row);
         if (threadIdx.x == 0) {
             write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
         }
@@ -74,13 +80,14 @@ DEVICE void finish(const Step& step) {
     }
     // Read where it is used: there is more of it than registers.
     const Params& params = step.params[slot];
-    const State state = step.states[slot];
+    const State& state = step.states[slot];
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
 
     Whole whole = whole_of(step, row);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, state.mu};
+    Given kept{cut_none(), 0.0f, true};
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
@@ -88,7 +95,7 @@ DEVICE void finish(const Step& step) {
         Heat heat = temperature(filtering, first);
         chosen.temperature = heat.temperature;
         filtering.s = heat.filter_s;
-        Given kept{Cut{first, first}, key_logit(first), true};
+        kept = Given{Cut{first, first}, key_logit(first), true};
         bool greedy = heat.temperature == 0.0f;
         if (!greedy) {
             kept = filter(filtering, first);
@@ -105,8 +112,21 @@ DEVICE void finish(const Step& step) {
             }
         }
     }
-    write_no_logprobs(step, row);
+    if (params.asks & ASKS_LOGPROBS) {
+        bool unedited = !has_edits(params) && !is_masked(step, row);
+        Told<T> told{step, row, view, unedited, chosen.token, chosen.temperature, first, kept};
+        write_logprobs(told, params, step.requests[slot]);
+    } else {
+        write_no_logprobs(step, row);
+    }
+    if (kept.cut.is_empty()) {
+        write_nothing_kept(step, row);
+    } else {
+        write_kept(step, row, view, kept.cut);
+    }
 
+    // Without it the state could move on before a slow warp has read it.
+    __syncthreads();
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
             step.states[slot].position = state.position + 1;

@@ -11,9 +11,9 @@ use gumball_spec::{Error, Result};
 use crate::abi;
 use crate::machine::Kernel;
 use crate::program::Program;
-use crate::rows::{Dtype, Rows};
+use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey;
-use crate::workspace::Workspace;
+use crate::workspace::{Shape, Workspace};
 
 /// The kernels that end a step.
 pub(crate) const PROGRAM: Program = Program {
@@ -34,14 +34,33 @@ impl Workspace {
     /// # Errors
     /// - [`Error::Length`] if the rows are not of the vocabulary, or not as many as were assigned.
     pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
+        self.step_masked(rows, None)
+    }
+
+    /// Fixes the kernels of a step, as [`Workspace::step`] does, over rows with bitmasks of the machine's own.
+    ///
+    /// They stand in for those of the assignment, and count where those count: in every row if none were assigned.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step`], for the bitmasks too.
+    pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
         let vocab = self.room.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
             return Err(Error::length("logits", rows.vocab, allowed));
         }
-        let abi = self.abi();
+        let mut abi = self.abi();
         if abi.lines == 0 && rows.rows != self.rows() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
+        }
+        if let Some(masks) = masks {
+            if masks.rows != self.rows() {
+                let allowed = format!("one per row, {}", self.rows());
+                return Err(Error::length("masks", masks.rows, allowed));
+            }
+            abi.masks = masks.address;
+            abi.mask_words = masks.width as u32;
+            abi.mask_stride = masks.stride as u64;
         }
         let tuning = survey::tuning(self.machine.multiprocessors(), self.rows(), vocab);
         let step = abi::Step {
@@ -51,29 +70,73 @@ impl Workspace {
             blocks_per_row: tuning.blocks_per_row(vocab),
             ..abi
         };
-        let survey = tuning.kernel(rows.dtype, true);
         let finish = Some(finish(rows.dtype));
-        Ok(Step { workspace: self.id, survey, finish, step, memory: PhantomData })
+        let multiprocessors = self.machine.multiprocessors();
+        let alike = step.lines != 0 && step.masks == 0;
+        let (lines_survey, (survey, step)) =
+            if alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab) {
+                let (survey, step) = self.lines_room.cut(multiprocessors, rows, step);
+                (Some(survey), step)
+            } else {
+                (None, (tuning.kernel(rows.dtype, true), step))
+            };
+        let step = Step {
+            workspace: self.id,
+            shape: self.assigned.shape,
+            lines: rows.rows,
+            lines_survey,
+            survey,
+            finish,
+            step,
+            memory: PhantomData,
+        };
+        self.check(step.shape, step.lines)?;
+        Ok(step)
+    }
+
+    /// Checks that what is assigned now fits what a step was fixed for: its shape, and how many lines its logits have.
+    pub(crate) fn check(&self, shape: Shape, lines: usize) -> Result<()> {
+        let assigned = &self.assigned;
+        if assigned.shape.rows != shape.rows {
+            let allowed = format!("{} rows, for which the step was fixed", shape.rows);
+            return Err(Error::length("slots", assigned.shape.rows, allowed));
+        }
+        if assigned.shape != shape {
+            let reason = "a step that was fixed with lines or masks needs some, and one without takes none";
+            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+        }
+        if assigned.lines_end > lines {
+            let line = assigned.lines_end - 1;
+            return Err(Error::out_of_range("lines", line, format!("a row of the logits, in 0..{lines}")));
+        }
+        Ok(())
     }
 
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// # Errors
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
+    ///   lack, was assigned since the step was fixed.
     /// - [`Error::Unavailable`] if the machine fails.
     ///
     /// # Panics
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
+        self.check(step.shape, step.lines)?;
         Ok(self.enqueue_kernels(step)?)
     }
 
     pub(crate) fn enqueue_kernels(&self, step: &Step<'_>) -> crate::Result<()> {
         assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
-        let Step { survey, finish, step, .. } = step;
+        let Step { lines_survey, survey, finish, step, .. } = step;
         if step.rows == 0 {
             return Ok(());
         }
         let machine = &*self.machine;
+        if let Some((kernel, lines)) = lines_survey {
+            // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
+            unsafe { survey::enqueue(machine, *kernel, lines) }?;
+        }
         // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
         // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
         unsafe { survey::enqueue(machine, *survey, step) }?;
@@ -88,6 +151,11 @@ impl Workspace {
 #[derive(Clone, Debug)]
 pub struct Step<'b> {
     workspace: u64,
+    pub(crate) shape: Shape,
+    /// How many lines the logits have.
+    pub(crate) lines: usize,
+    /// The survey of lines that several rows read; then `survey` gives the rows their records from there.
+    lines_survey: Option<(Kernel, abi::Step)>,
     survey: Kernel,
     finish: Option<Kernel>,
     step: abi::Step,

@@ -25,16 +25,10 @@ DEVICE u32 odd_values(const float (&z)[PER_LANE]) {
     return __reduce_or_sync(ALL_LANES, bits);
 }
 
+// Surveys a warp's tiles of a row.
 template <class T, u32 TILES, bool EDITED>
-DEVICE void survey(const Step& step) {
-    u32 row = blockIdx.x / step.blocks_per_row;
-    u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
-    u32 first_tile = group * TILES, lane = lane_id();
-    int slot = step.slots[row];
-    if (slot < 0 || first_tile >= step.tiles) {
-        return;
-    }
-
+DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
+    u32 lane = lane_id();
     View<T, EDITED> logits(step, row, slot);
     float z[TILES][PER_LANE];
     u32 odd = 0;
@@ -100,6 +94,49 @@ DEVICE void survey(const Step& step) {
     }
 }
 
+template <class T, u32 TILES, bool EDITED>
+DEVICE void survey(const Step& step) {
+    u32 row = blockIdx.x / step.blocks_per_row;
+    u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
+    int slot = step.slots[row];
+    if (slot >= 0 && group * TILES < step.tiles) {
+        survey_tiles<T, TILES, EDITED>(step, row, slot, group * TILES);
+    }
+}
+
+// Records of rows from those of the lines they read, a tile a thread: only the arrivals are a row's own. A row with
+// edits is surveyed for itself.
+template <class T>
+DEVICE void arrive(const Step& step) {
+    u32 row = blockIdx.x / step.blocks_per_row;
+    u32 first_tile = (blockIdx.x % step.blocks_per_row) * SURVEY_THREADS;
+    int slot = step.slots[row];
+    if (slot < 0) {
+        return;
+    }
+    const Params& params = step.params[slot];
+    if (has_edits(params)) {
+        u32 end = first_tile + SURVEY_THREADS < step.tiles ? first_tile + SURVEY_THREADS : step.tiles;
+        for (u32 tile = first_tile + warp_id(); tile < end; tile += warps()) {
+            survey_tiles<T, 1, true>(step, row, slot, tile);
+        }
+        return;
+    }
+    u32 tile = first_tile + threadIdx.x;
+    if (tile >= step.tiles) {
+        return;
+    }
+    Record record = step.line_records[(u64)step.lines[row] * step.tiles + tile];
+    if (!(params.asks & ASKS_GREEDY)) {
+        Stream stream{params.seed, step.states[slot].position, params.draw};
+        First first = first_arrival(stream, tile);
+        record.log_first = log2_of_normal(first.e);
+        record.log_top = log2_of_normal(token_arrival(stream, first, tile, record.places & 255));
+        record.places |= first.place << 8;
+    }
+    step.records[(u64)row * step.tiles + tile] = record;
+}
+
 // A kernel for each number of tiles a warp takes, on rows without edits and with them.
 #define SURVEY(type, T, TILES)                                               \
     KERNEL(survey_##type##_##TILES, SURVEY_THREADS, Step, step) {            \
@@ -118,3 +155,12 @@ SURVEY(bf16, Bf16, 4)
 SURVEY(f16, F16, 1)
 SURVEY(f16, F16, 2)
 SURVEY(f16, F16, 4)
+
+#define ARRIVE(type, T)                                                      \
+    KERNEL(arrive_##type, SURVEY_THREADS, Step, step) {                      \
+        arrive<T>(step);                                                     \
+    }
+
+ARRIVE(f32, F32)
+ARRIVE(bf16, Bf16)
+ARRIVE(f16, F16)

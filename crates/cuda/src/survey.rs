@@ -31,6 +31,9 @@ pub(crate) const PROGRAM: Program = Program {
         "survey_edited_f16_2",
         "survey_f16_4",
         "survey_edited_f16_4",
+        "arrive_f32",
+        "arrive_bf16",
+        "arrive_f16",
     ],
 };
 
@@ -67,6 +70,21 @@ impl Tuning {
     }
 }
 
+/// How many tiles there must be to spare for each multiprocessor, before a kernel of its own pays.
+const SPARED_TILES: usize = 128;
+
+/// Returns whether to survey each line once instead of each row that reads one: where that spares more reading than
+/// the kernel costs that gives the rows their arrivals.
+pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: usize) -> bool {
+    rows.saturating_sub(lines) * vocab.div_ceil(TILE) >= multiprocessors as usize * SPARED_TILES
+}
+
+/// Returns in how many blocks a row gets its arrivals, of a type's kernel.
+pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> (Kernel, u32) {
+    let blocks = vocab.div_ceil(TILE).div_ceil(32 * WARPS_PER_BLOCK) as u32;
+    (Kernel::named(&format!("arrive_{}", dtype.name())), blocks)
+}
+
 /// Enqueues the survey of a step.
 ///
 /// # Safety
@@ -92,6 +110,15 @@ mod tests {
                 tuning.kernel(Dtype::Bf16, false);
             }
         }
+    }
+
+    #[test]
+    fn lines_are_surveyed_once_where_many_rows_read_few() {
+        assert!(by_line(132, 64, 1, 151_936));
+        assert!(by_line(132, 512, 128, 151_936));
+        assert!(!by_line(132, 4, 1, 151_936));
+        assert!(!by_line(132, 64, 64, 151_936));
+        assert!(!by_line(132, 64, 1_000, 151_936));
     }
 
     #[test]

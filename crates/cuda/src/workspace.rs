@@ -7,10 +7,11 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Params, Record, Request, Slot, State};
+use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
-use crate::{draw, filter};
+use crate::{draw, filter, logprobs};
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub struct Workspace {
     pub(crate) room: Room,
     params: Buffer,
     requests: Buffer,
+    logprob_ids: Buffer,
     states: Buffer,
     slots: Buffer,
     forced: Buffer,
@@ -75,18 +77,27 @@ pub struct Workspace {
     masks: Buffer,
     masked: Buffer,
     records: Buffer,
+    pub(crate) lines_room: Lines,
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
-    assigned: Assigned,
+    pub(crate) assigned: Assigned,
 }
 
-/// Which of the lists an assignment had.
+/// What steps are fixed for: the number of rows, and which lists an assignment has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub lines: bool,
+    pub masks: bool,
+}
+
+/// What was assigned last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Assigned {
-    rows: usize,
-    lines: bool,
-    masks: bool,
+pub(crate) struct Assigned {
+    pub shape: Shape,
+    /// One more than the highest line that a row reads; 0 if row i reads line i.
+    pub lines_end: usize,
 }
 
 impl Workspace {
@@ -108,12 +119,14 @@ impl Workspace {
             id: MADE.fetch_add(1, Ordering::Relaxed),
             params: take(slots * size_of::<Params>())?,
             requests: take(slots * size_of::<Request>())?,
+            logprob_ids: take(slots * widths.ids * size_of::<u32>())?,
             states: take(slots * size_of::<State>())?,
             slots: take(rows * size_of::<Slot>())?,
             forced: take(rows * size_of::<i32>())?,
             lines: take(rows * size_of::<u32>())?,
             masks: take(rows * mask_bytes)?,
             masked: take(rows * size_of::<u32>())?,
+            lines_room: Lines::new(&machine, rows, vocab)?,
             records: take(rows * tiles * size_of::<Record>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
@@ -127,20 +140,31 @@ impl Workspace {
     /// Puts a request into a slot.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary.
+    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary, or
+    ///   asks for more logprobs than there is room for.
+    /// - [`Error::Length`] if it names more ids than there is room for.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
-        let Room { vocab, slots, .. } = self.room;
+        let Room { vocab, slots, widths, .. } = self.room;
         let Some(place) = usize::try_from(slot).ok().filter(|slot| *slot < slots) else {
             return Err(Error::out_of_range("slot", slot, format!("in 0..{slots}")));
         };
         if request.vocab() != vocab {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{vocab}, as here")));
         }
+        logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), widths)?;
         let state = State { position: start.position, mu: start.mu, ..State::default() };
         let params = draw::seeded(request.params(), start.seed, start.draw);
+        let ids = request.logprob_ids();
+        let ids_start = place * widths.ids * size_of::<u32>();
+        let lists = Request {
+            logprob_ids: self.logprob_ids.address() + ids_start as u64,
+            logprob_id_count: ids.len() as u32,
+            ..Request::default()
+        };
+        self.logprob_ids.write(ids_start, ids)?;
         self.params.write(place * size_of::<Params>(), &[params])?;
-        self.requests.write(place * size_of::<Request>(), &[Request::default()])?;
+        self.requests.write(place * size_of::<Request>(), &[lists])?;
         self.states.write(place * size_of::<State>(), &[state])?;
         Ok(())
     }
@@ -180,9 +204,23 @@ impl Workspace {
         }
         self.lines.write(0, rows.lines)?;
         self.write_masks(rows.masks)?;
+        let shape = Shape { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
         self.assigned =
-            Assigned { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
+            Assigned { shape, lines_end: rows.lines.iter().max().map_or(0, |line| *line as usize + 1) };
         Ok(())
+    }
+
+    /// Makes a row of the next steps padding, whatever was assigned to it: its request is about to go.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such row.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn retire(&mut self, row: usize) -> Result<()> {
+        let rows = self.room.rows;
+        if row >= rows {
+            return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
+        }
+        Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
     }
 
     fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
@@ -216,11 +254,11 @@ impl Workspace {
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            lines: given(self.assigned.lines, &self.lines),
+            lines: given(self.assigned.shape.lines, &self.lines),
             slots: self.slots.address(),
             forced: self.forced.address(),
-            masks: given(self.assigned.masks, &self.masks),
-            masked: given(self.assigned.masks, &self.masked),
+            masks: given(self.assigned.shape.masks, &self.masks),
+            masked: given(self.assigned.shape.masks, &self.masked),
             params: self.params.address(),
             requests: self.requests.address(),
             states: self.states.address(),
@@ -237,7 +275,49 @@ impl Workspace {
 
     /// Returns how many rows were assigned.
     pub(crate) fn rows(&self) -> usize {
-        self.assigned.rows
+        self.assigned.shape.rows
+    }
+
+    /// Waits for the steps enqueued so far and reads what the last one came to, in the layout of its rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If there is no room for so many words.
+    pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
+        Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Waits for the steps enqueued so far and appends the kept ids of each row of the last one, ascending, to its list.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace keeps none, or there is no room for so many rows.
+    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
+        assert!(self.room.kept, "the workspace was made to keep none");
+        let width = self.mask_words();
+        let mut words = vec![0u32; rows.len() * width];
+        self.kept.read(0, &mut words)?;
+        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
+            let vocab = self.room.vocab as u32;
+            ids.extend((0..vocab).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1));
+        }
+        Ok(())
+    }
+
+    /// Returns where the outputs of the last step lie, in the layout of its rows; the address stays.
+    #[must_use]
+    pub fn outputs_address(&self) -> u64 {
+        self.outputs.address()
+    }
+
+    /// Returns what it has room for.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.

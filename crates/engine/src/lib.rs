@@ -10,6 +10,8 @@
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
+//! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
+//! | let a sampler draw on a device | [`DeviceRoute`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
 //!
 //! ```
@@ -26,8 +28,12 @@
 //! # Ok::<(), gumball_engine::Error>(())
 //! ```
 //!
-//! Rows live in host memory and go through `gumball-cpu`. The crate loads no model and knows no framework;
-//! what ends a sequence (stop ids, stop strings, lengths) is for the caller to decide.
+//! Rows in host memory go through `gumball-cpu`, rows in a device's through `gumball-cuda`, to the same tokens, bit for
+//! bit. The crate loads no model and knows no framework; what ends a sequence (stop ids, stop strings, lengths) is for
+//! the caller to decide.
+//!
+//! The feature `cuda` is on by default: it links nothing, and the same program runs where there is no CUDA, where
+//! [`Device::cuda`] says what is missing.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
@@ -52,6 +58,9 @@ mod pool;
 mod score;
 mod step;
 
+#[cfg(feature = "cuda")]
+mod device;
+
 pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
@@ -61,6 +70,14 @@ pub use gumball_spec::{
 };
 pub use half::{bf16, f16};
 
+#[cfg(feature = "cuda")]
+pub use device::{
+    Device, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
+    DeviceRoute,
+};
+/// What a device is made of: for whoever brings a stream, memory or a machine.
+#[cfg(feature = "cuda")]
+pub use gumball_cuda as cuda;
 pub use logits::Logits;
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;

@@ -49,6 +49,19 @@ impl<'a> Logits<'a> {
         Ok(Self { select: Some(lines), ..self })
     }
 
+    /// Returns the lines as they lie in memory, to the end of the last, with their number and stride, and the list of
+    /// [`Logits::select`].
+    #[cfg(feature = "cuda")]
+    pub(crate) fn matrix(&self) -> (Row<'a>, usize, usize, Option<&'a [u32]>) {
+        let end = if self.lines == 0 { 0 } else { (self.lines - 1) * self.stride + self.vocab };
+        let data = match self.data {
+            Row::F32(data) => Row::F32(&data[..end]),
+            Row::Bf16(data) => Row::Bf16(&data[..end]),
+            Row::F16(data) => Row::F16(&data[..end]),
+        };
+        (data, self.lines, self.stride, self.select)
+    }
+
     /// Returns the number of output rows.
     #[must_use]
     pub fn rows(&self) -> usize {

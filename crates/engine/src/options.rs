@@ -122,7 +122,7 @@ impl<'a> Masks<'a> {
         Ok(Self { present: Some(present), ..self })
     }
 
-    fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.width == 0
     }
 

@@ -118,7 +118,8 @@ impl Outputs {
         &self.words[self.layout.id_ranks()][row * width..][..width]
     }
 
-    /// Returns the ids that a row's filters kept, in the order of tokens; its length is their count.
+    /// Returns the ids that a row's filters kept, in the order of tokens, or from a device ascending; its length is
+    /// their count.
     ///
     /// Empty for an empty row, for padding, and unless made by [`Outputs::with_kept`].
     #[must_use]
@@ -130,8 +131,8 @@ impl Outputs {
         bytemuck::cast_slice(&self.words[words])
     }
 
-    /// Takes a shape and returns the rows to be written.
-    pub(crate) fn reshape(&mut self, layout: Layout) -> RowsMut<'_> {
+    /// Takes a shape; what the buffer holds is unspecified then.
+    fn resize(&mut self, layout: Layout) {
         self.layout = layout;
         if self.words.len() < layout.words() {
             self.words.resize(layout.words(), 0);
@@ -140,6 +141,25 @@ impl Outputs {
         if self.with_kept && self.kept.len() < layout.rows {
             self.kept.resize_with(layout.rows, Vec::new);
         }
+    }
+
+    /// Returns whether it was made by [`Outputs::with_kept`].
+    #[cfg(feature = "cuda")]
+    pub(crate) fn collects_kept(&self) -> bool {
+        self.with_kept
+    }
+
+    /// Takes a shape and returns the buffer to be written, and a list of kept ids a row if they are collected.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn whole(&mut self, layout: Layout) -> (&mut [u32], &mut [Vec<u32>]) {
+        self.resize(layout);
+        let kept = if self.with_kept { layout.rows } else { 0 };
+        (&mut self.words[..layout.words()], &mut self.kept[..kept])
+    }
+
+    /// Takes a shape and returns the rows to be written.
+    pub(crate) fn reshape(&mut self, layout: Layout) -> RowsMut<'_> {
+        self.resize(layout);
 
         let mut rest = &mut self.words[..layout.words()];
         let mut next =

@@ -105,7 +105,7 @@ impl Pool {
     ///   room for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        self.check_widths(&params)?;
+        check_widths(self.widths, &params)?;
         let sequence = Sequence::new(params, self.vocab, prompt)?;
         self.place(sequence)
     }
@@ -118,7 +118,7 @@ impl Pool {
     /// - Those of [`Pool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        self.check_widths(&params)?;
+        check_widths(self.widths, &params)?;
         let sequence = Sequence::resume(params, self.vocab, state)?;
         self.place(sequence)
     }
@@ -215,21 +215,6 @@ impl Pool {
         self.workers.route().name()
     }
 
-    fn check_widths(&self, params: &SamplingParams) -> Result<()> {
-        if let Some(logprobs) = &params.logprobs {
-            let Widths { top_n, ids } = self.widths;
-            if logprobs.top_n as usize > top_n {
-                let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
-                return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
-            }
-            if logprobs.ids.len() > ids {
-                let allowed = format!("at most {ids} ids, the pool's widths.ids");
-                return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
-            }
-        }
-        Ok(())
-    }
-
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {
         let Some(slot) = self.vacant.pop() else {
             let full = format!("at most {}, all taken; release one first", self.capacity());
@@ -238,4 +223,51 @@ impl Pool {
         self.slots[slot as usize] = Some(sequence);
         Ok(slot)
     }
+}
+
+/// Checks that a pool has room for the logprobs that are asked for.
+pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {
+    if let Some(logprobs) = &params.logprobs {
+        let Widths { top_n, ids } = widths;
+        if logprobs.top_n as usize > top_n {
+            let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
+            return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
+        }
+        if logprobs.ids.len() > ids {
+            let allowed = format!("at most {ids} ids, the pool's widths.ids");
+            return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that rows are of a pool's vocabulary.
+pub(crate) fn check_vocab(vocab: usize, given: usize) -> Result<()> {
+    if given == vocab {
+        return Ok(());
+    }
+    Err(Error::length("logits", given, format!("{vocab} elements in a row, the vocabulary")))
+}
+
+/// Checks that the slots of a step are admitted, and none but padding stands there twice. `seen` holds for each slot
+/// the number of the check that last saw it; this one's is `check`.
+pub(crate) fn check_slots(
+    slots: &[Slot],
+    admitted: impl Fn(Slot) -> bool,
+    seen: &mut [u64],
+    check: u64,
+) -> Result<()> {
+    for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+        if !admitted(*slot) {
+            let value = format!("{slot} in row {row}");
+            return Err(Error::out_of_range("slots", value, "an admitted slot, or -1 for padding"));
+        }
+        let seen = &mut seen[*slot as usize];
+        if *seen == check {
+            let value = format!("{slot} in row {row} again");
+            return Err(Error::out_of_range("slots", value, "a slot that stands in a step once"));
+        }
+        *seen = check;
+    }
+    Ok(())
 }

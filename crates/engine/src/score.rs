@@ -10,7 +10,7 @@ use gumball_spec::{Error, Filter, LogprobMode, LogprobsParams, Result, SamplingP
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::Pool;
+use crate::pool::{Pool, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
 use gumball_spec::layout::{Layout, Widths};
@@ -60,7 +60,7 @@ impl Pool {
         options: &BatchOptions<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.check_vocab(logits)?;
+        check_vocab(self.vocab, logits.vocab())?;
         options.check(logits.rows(), self.vocab)?;
         if !options.forced.is_empty() {
             return Err(conflict("forced", "score", "the scored tokens are the forced ones"));

@@ -8,7 +8,7 @@ use gumball_spec::{Error, NONE, Result};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot};
+use crate::pool::{PADDING, Pool, Slot, check_slots, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
 use gumball_spec::layout::Layout;
@@ -67,32 +67,16 @@ impl Pool {
     }
 
     fn check_step(&mut self, logits: Logits<'_>, slots: &[Slot], options: &BatchOptions<'_>) -> Result<()> {
-        self.check_vocab(logits)?;
+        check_vocab(self.vocab, logits.vocab())?;
         if slots.len() != logits.rows() {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.vocab)?;
         self.steps += 1;
-        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            if self.sequence(*slot).is_err() {
-                let value = format!("{slot} in row {row}");
-                return Err(Error::out_of_range("slots", value, "an admitted slot, or -1 for padding"));
-            }
-            let seen = &mut self.seen[*slot as usize];
-            if *seen == self.steps {
-                let value = format!("{slot} in row {row} again");
-                return Err(Error::out_of_range("slots", value, "a slot that stands in a step once"));
-            }
-            *seen = self.steps;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check_vocab(&self, logits: Logits<'_>) -> Result<()> {
-        if logits.vocab() == self.vocab {
-            return Ok(());
-        }
-        let allowed = format!("{} elements in a row, the vocabulary", self.vocab);
-        Err(Error::length("logits", logits.vocab(), allowed))
+        let sequences = &self.slots;
+        let admitted = |slot: Slot| {
+            usize::try_from(slot).ok().and_then(|slot| sequences.get(slot)).is_some_and(Option::is_some)
+        };
+        check_slots(slots, admitted, &mut self.seen, self.steps)
     }
 }

@@ -72,7 +72,7 @@ impl Check {
             ];
             let mut all = Vec::new();
             for (name, draws) in ways {
-                let tokens = draws.iter().map(|draw| opened.draw(draw)).collect::<Result<Vec<_>>>()?;
+                let tokens = opened.draws(&draws)?;
                 found.push(distribution(name, &tokens, &exact));
                 all.extend(tokens);
             }

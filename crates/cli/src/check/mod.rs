@@ -8,12 +8,14 @@
 mod chi_square;
 mod exact;
 mod item;
+mod on_device;
 mod settings;
 mod subject;
 
 pub use chi_square::{ChiSquare, chi_square};
 pub use exact::Exact;
 pub use item::{Check, Item};
+pub use on_device::OnDevice;
 pub use settings::{Setting, suite};
 pub use subject::{Draw, Engine, Opened, Subject};
 

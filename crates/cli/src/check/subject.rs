@@ -41,6 +41,14 @@ pub trait Opened {
     /// What the subject refuses.
     fn draw(&mut self, draw: &Draw<'_>) -> Result<i32>;
 
+    /// Draws many tokens, each as [`Opened::draw`] does.
+    ///
+    /// # Errors
+    /// What the subject refuses.
+    fn draws(&mut self, draws: &[Draw<'_>]) -> Result<Vec<i32>> {
+        draws.iter().map(|draw| self.draw(draw)).collect()
+    }
+
     /// Draws from several rows of `logits`, one per seed, in one step of a pool with a slot for each.
     ///
     /// Every sequence is at the state the subject was opened with.
@@ -120,15 +128,24 @@ impl Opened for OpenedEngine {
             self.history.output().iter().try_for_each(|id| pool.push(slot, *id))?;
             slots.push(slot);
         }
-        // A mask without words forbids all ids, as one of a zero word does.
-        let line = self.mask.as_ref().map(|mask| if mask.is_empty() { vec![0] } else { mask.clone() });
-        let words = line.as_ref().map_or_else(Vec::new, |line| line.repeat(seeds.len()));
-        let masks = match &line {
-            None => Masks::NONE,
-            Some(line) => Masks::new(&words, seeds.len(), line.len(), line.len())?,
-        };
+        let words = repeated(self.mask.as_deref(), seeds.len());
+        let masks = masks(&words, seeds.len())?;
         let mut out = Outputs::new();
         pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out)?;
         Ok(out.tokens().to_vec())
+    }
+}
+
+/// Returns a mask's words once for each row; none without a mask.
+pub(super) fn repeated(mask: Option<&[u32]>, rows: usize) -> Vec<u32> {
+    // A mask without words forbids all ids, as one of a zero word does.
+    mask.map_or_else(Vec::new, |mask| if mask.is_empty() { vec![0; rows] } else { mask.repeat(rows) })
+}
+
+/// Returns what [`repeated`] made as masks.
+pub(super) fn masks(words: &[u32], rows: usize) -> Result<Masks<'_>> {
+    match words.len() / rows.max(1) {
+        0 => Ok(Masks::NONE),
+        width => Ok(Masks::new(words, rows, width, width)?),
     }
 }

@@ -1,7 +1,9 @@
 //! `gumball bench`: how long a token takes on this machine.
 //!
-//! One thread, rows in cache, every level, as a multiple of the floor: one reading of the row. Rivals and
-//! records are the `bench` package's matter.
+//! One thread, rows in cache, every level, as a multiple of the floor: one reading of the row. With `--device`, steps
+//! of several rows on a GPU. Rivals and records are the `bench` package's matter.
+
+mod on_device;
 
 use std::io::Write;
 use std::path::Path;
@@ -72,11 +74,14 @@ struct Setting {
 /// A file that cannot be used, or a parameter outside its range.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
-    let given = SamplingParams { seed: None, ..params.clone() } != SamplingParams::default();
     let levels: Vec<Level> = match args.engine.level {
         Some(_) => vec![args.engine.level()?],
         None => Level::available().collect::<Vec<_>>().into_iter().rev().collect(),
     };
+    if let Some(device) = args.engine.device()? {
+        let settings = |vocab| settings_of(&params, vocab);
+        return on_device::run(&device, &sources(&args.logits)?, &settings, args.json, out);
+    }
     let route = args.engine.route()?;
     if !args.json {
         let cpu = Machine::ask().cpu;
@@ -85,11 +90,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let mut measures = Vec::new();
     for source in sources(&args.logits)? {
         let vocab = source.logits.vocab();
-        let settings = if given {
-            vec![Setting { name: "as given".to_owned(), params: params.clone(), history: Vec::new() }]
-        } else {
-            settings(vocab)
-        };
+        let settings = settings_of(&params, vocab);
         let mut reading = Reading::of(&source.logits)?;
         let mut found: Vec<Measure> = Vec::new();
         for setting in &settings {
@@ -126,6 +127,14 @@ fn sources(args: &LogitsArgs) -> Result<Vec<Source>> {
         sources.push(Source { origin: REAL_ROWS.0.to_owned(), name, logits, rows });
     }
     Ok(sources)
+}
+
+/// Returns the setting that was given, or a few common ones if none was.
+fn settings_of(params: &SamplingParams, vocab: usize) -> Vec<Setting> {
+    if (SamplingParams { seed: None, ..params.clone() }) == SamplingParams::default() {
+        return settings(vocab);
+    }
+    vec![Setting { name: "as given".to_owned(), params: params.clone(), history: Vec::new() }]
 }
 
 fn settings(vocab: usize) -> Vec<Setting> {

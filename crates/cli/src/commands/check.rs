@@ -5,7 +5,7 @@ use std::io::Write;
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
-use crate::check::{Check, Engine, FALSE_ALARM_RATE, Item, Setting, Subject, suite};
+use crate::check::{Check, Engine, FALSE_ALARM_RATE, Item, OnDevice, Setting, Subject, suite};
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, Kind, LogitsArgs, Source};
 use crate::sampling::SamplingArgs;
@@ -64,7 +64,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
-    let subject = Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() };
+    let subject: Box<dyn Subject> = match args.engine.device()? {
+        Some(device) => Box::new(OnDevice { device }),
+        None => {
+            Box::new(Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() })
+        }
+    };
     let settings = match (SamplingParams { seed: None, ..params.clone() }) == SamplingParams::default() {
         true => suite(),
         false => vec![Setting { name: "as given".to_owned(), params, state: args.state.read()? }],
@@ -80,7 +85,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             writeln!(out, "{HEAD}{} on {}{HEAD:#}", report.subject, source.name)?;
         }
         for setting in &settings {
-            let items = check.run(&subject, setting, &source)?;
+            let items = check.run(&*subject, setting, &source)?;
             if !args.json {
                 write(setting, &items, out)?;
             }

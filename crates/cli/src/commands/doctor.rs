@@ -1,4 +1,4 @@
-//! `gumball doctor`: what this machine offers, what Gumball will use, and whether it works.
+//! `gumball doctor`: what this machine offers, GPUs included, what Gumball will use, and whether it works.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use gumball_engine::{Level, routes};
 use serde::Serialize;
 
+use crate::cuda::Cuda;
 use crate::machine::{Machine, size};
 use crate::model::fetch::{Artefact, Fetcher};
 use crate::self_test::{self, Item};
@@ -45,6 +46,8 @@ pub struct Report {
     pub model_bytes: Option<u64>,
     /// The self-test.
     pub self_test: Vec<Item>,
+    /// CUDA, its devices and their self-tests.
+    pub cuda: Cuda,
 }
 
 impl Report {
@@ -72,11 +75,13 @@ impl Report {
             threads: rayon::current_num_threads(),
             threads_variable: std::env::var("RAYON_NUM_THREADS").ok(),
             self_test: self_test::run()?,
+            cuda: Cuda::look(),
         })
     }
 
     fn is_well(&self) -> bool {
-        self.level.is_ok() && self.self_test.iter().all(|item| item.holds)
+        let mut tests = self.self_test.iter().chain(self.cuda.self_tests());
+        self.level.is_ok() && tests.all(|item| item.holds)
     }
 }
 
@@ -143,10 +148,46 @@ fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
     };
     line(out, "model", &model)?;
 
+    cuda(&report.cuda, out)?;
+
     writeln!(out, "\n{HEAD}self-test{HEAD:#}")?;
-    for item in &report.self_test {
+    for item in report.self_test.iter().chain(report.cuda.self_tests()) {
         let (style, verdict) = if item.holds { (GOOD, "ok  ") } else { (BAD, "FAIL") };
         writeln!(out, "  {style}{verdict}{style:#}  {}  {DIM}{}{DIM:#}", item.name, item.detail)?;
+    }
+    Ok(())
+}
+
+/// Writes what was found of CUDA; nothing of it is needed.
+fn cuda(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "\n{HEAD}CUDA{HEAD:#}")?;
+    let part = |part: &std::result::Result<String, String>| match part {
+        Ok(version) => version.clone(),
+        Err(reason) => format!("{WARN}{reason}{WARN:#}"),
+    };
+    line(out, "driver", &part(&cuda.driver))?;
+    let named = cuda.nvrtc_variable.as_ref().map(|path| format!("  {DIM}(GUMBALL_NVRTC={path}){DIM:#}"));
+    line(out, "NVRTC", &format!("{}{}", part(&cuda.nvrtc), named.unwrap_or_default()))?;
+    let cache = cuda.cache.as_ref().map(|folder| folder.display().to_string());
+    line(out, "kernel cache", &cache.unwrap_or_else(|| "none: set GUMBALL_CACHE or HOME".to_owned()))?;
+    for device in &cuda.devices {
+        let about = format!(
+            "{}, compute capability {}, {} multiprocessors, {}",
+            device.name,
+            device.compute_capability,
+            device.multiprocessors,
+            size(device.memory_bytes)
+        );
+        line(out, &device.device, &about)?;
+        match &device.opened_ms {
+            Ok(ms) => {
+                line(out, "", &format!("{DIM}opened in {ms:.0} ms; --device {}{DIM:#}", device.device))?
+            }
+            Err(reason) => line(out, "", &format!("{WARN}{reason}{WARN:#}"))?,
+        }
+    }
+    if cuda.devices.is_empty() {
+        line(out, "devices", &format!("none  {DIM}everything runs on the CPU, to the same tokens{DIM:#}"))?;
     }
     Ok(())
 }

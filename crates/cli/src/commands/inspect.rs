@@ -9,14 +9,15 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gumball_engine::{Sampler, StepOptions};
-use gumball_spec::{Request, SamplingParams};
+use gumball_spec::{Request, Row, SamplingParams};
 
+use crate::engine::DeviceArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
 use crate::page::{self, Context};
 use crate::sampling::SamplingArgs;
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::state::StateArgs;
-use crate::trace::Trace;
+use crate::trace::{OnDevice, Texts, Trace};
 use crate::{Error, Result};
 
 /// Which row, and how to show it.
@@ -40,6 +41,9 @@ pub struct Args {
     /// Write JSON
     #[arg(long)]
     pub json: bool,
+    /// Where the token is chosen as well, to be held to the trace.
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
@@ -54,7 +58,8 @@ pub struct Args {
 /// Traces the row and writes what happened to it.
 ///
 /// # Errors
-/// A file or model that cannot be used, or a parameter outside its range.
+/// - A file, model or device that cannot be used, or a parameter outside its range.
+/// - [`Error::Verdict`] if the device comes to something else than the trace.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let params = args.sampling.to_params()?;
     let (trace, context) = match &args.prompt {
@@ -76,7 +81,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     } else if args.html.is_none() {
         terminal::write(&trace, context.as_ref(), out)?;
     }
-    Ok(())
+    match trace.device.filter(|device| !device.differences.is_empty()) {
+        Some(device) => {
+            let differences = device.differences.join("; ");
+            Err(Error::Verdict(format!("{} differs from the definition: {differences}", device.name)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn from_rows(args: &Args, mut params: SamplingParams) -> Result<Trace> {
@@ -88,7 +99,16 @@ fn from_rows(args: &Args, mut params: SamplingParams) -> Result<Trace> {
     let state = args.state.read()?;
     let seed = *params.seed.get_or_insert_with(super::fresh_seed);
     let request = state.request(&params, seed, args.draw);
-    Trace::of(logits.row(row), &request, &format!("Row {row} of {origin}"), &|_| None)
+    trace(args, logits.row(row), &request, &format!("Row {row} of {origin}"), &|_| None)
+}
+
+/// Traces a row, and lets the device choose its token as well, if there is one.
+fn trace(args: &Args, row: Row<'_>, request: &Request<'_>, source: &str, texts: Texts<'_>) -> Result<Trace> {
+    let mut trace = Trace::of(row, request, source, texts)?;
+    if let Some(device) = args.device.open()? {
+        trace.device = Some(OnDevice::of(&device, row, request)?);
+    }
+    Ok(trace)
 }
 
 /// Lets the model speak until the row that is meant, and returns its trace and the text before it.
@@ -118,7 +138,7 @@ fn from_model(args: &Args, params: SamplingParams, prompt: &str) -> Result<(Trac
         ..Request::new(&params, &session.prompt, sampler.seed())
     };
     let source = format!("{} after {} tokens", session.name, sampler.position());
-    let trace = Trace::of((&logits).into(), &request, &source, &|id| session.text(id))?;
+    let trace = trace(args, (&logits).into(), &request, &source, &|id| session.text(id))?;
     let said = session.model.tokenizer.decode(sampler.history().output());
     Ok((trace, Some(Context { prompt: prompt.to_owned(), said })))
 }

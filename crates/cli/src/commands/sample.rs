@@ -101,6 +101,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let mut history = History::new(&state.prompt);
     state.output.iter().for_each(|id| history.push(*id));
     let mut stages = args.engine.route()?.open(args.engine.level()?)?;
+    stages.keep_ids(true);
 
     let mut records = Vec::new();
     for row in rows {

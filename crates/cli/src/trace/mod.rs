@@ -6,6 +6,7 @@
 
 mod edits;
 mod filters;
+mod on_device;
 mod race;
 mod whatif;
 
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 pub use edits::{Change, Edit, Edits};
 pub use filters::{FilterTrace, Side, Sides};
+pub use on_device::OnDevice;
 pub use race::{Race, Runner, Tile};
 pub use whatif::{Bucket, WhatIf};
 
@@ -66,6 +68,9 @@ pub struct Trace {
     pub winner: Option<Token>,
     /// What other settings would have drawn from the same arrivals.
     pub what_if: Option<WhatIf>,
+    /// What a device made of the row, if one was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<OnDevice>,
 }
 
 /// The temperature that was asked for and the one in use.
@@ -212,6 +217,7 @@ impl Trace {
             race: None,
             winner: None,
             what_if: None,
+            device: None,
         };
         if outcome.token == NONE {
             return Ok(trace);

@@ -2,6 +2,8 @@
 
 mod allocation;
 mod cases;
+#[cfg(feature = "emulator")]
+mod device;
 mod invariance;
 mod neighbours;
 mod outputs;

@@ -46,6 +46,13 @@ pub(super) fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Writ
         probability(winner.p_kept)
     )?;
     writeln!(out, "{DIM}seed {}, position {}, draw {}{DIM:#}", trace.seed, trace.position, trace.draw)?;
+    if let Some(device) = trace.device.as_ref().filter(|device| device.differences.is_empty()) {
+        writeln!(
+            out,
+            "{GOOD}{} comes to the same{GOOD:#}  {DIM}token, kept set, logprobs{DIM:#}",
+            device.name
+        )?;
+    }
     Ok(())
 }
 

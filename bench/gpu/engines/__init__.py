@@ -1,0 +1,1 @@
+"""The engines of the GPU bench: each names its ways, over an installed package."""

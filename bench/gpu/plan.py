@@ -1,0 +1,57 @@
+"""What is measured on a GPU, most important first, and how much of a run's time is left."""
+
+import time
+
+TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-p", "full")
+VOCABS = (151936, 128256, 32768, 262144)
+ROWS = (1, 8, 32, 128, 512)
+
+TEMPERATURE, TOP_K, TOP_P, MIN_P = 0.8, 50, 0.9, 0.05
+
+# Every call of a graph reads another batch of rows, and together they are at least as many bytes: several times the
+# second-level cache, so that no call finds its rows there.
+COLD_BYTES = 400 << 20
+# Replays of a graph: the many, unless one takes longer than LONG_US; then the few.
+MOST_REPLAYS, FEWEST_REPLAYS, LONG_US = 20, 12, 30_000
+# Single calls, each with a synchronisation, at one row.
+EAGER_CALLS = 60
+
+FIELDS = {
+    "engine": "the program",
+    "task": "what is asked: all but greedy draw at temperature 0.8; top-k 50, top-p 0.9, min-p 0.05; full is all three",
+    "does": "what a call does",
+    "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities",
+    "vocab": "tokens of a row",
+    "dtype": "type of a logit",
+    "rows": "rows of a call",
+    "mode": "graph: calls in a CUDA graph, device time; eager: one call from the host and a synchronisation, host time",
+    "median_us": "microseconds a call, median over `samples`",
+    "p95_us": "microseconds a call, 95th percentile over `samples`",
+    "samples": "replays of the graph, or eager calls",
+    "calls": "calls in the graph, each of other rows",
+    "objection": "why the answer cannot be right, if it cannot; tables leave the result out",
+}
+
+
+class Budget:
+    """The seconds of a run. Nothing is started that they do not cover."""
+
+    def __init__(self, seconds, now=time.monotonic):
+        self.seconds, self.now, self.began = seconds, now, now()
+
+    def spent(self):
+        return self.now() - self.began
+
+    def left(self):
+        return self.seconds - self.spent()
+
+
+def batches(vocab, rows, bytes_per_logit=4):
+    """How many batches of rows are cold together; at least two."""
+    return max(2, -(-COLD_BYTES // (vocab * rows * bytes_per_logit)))
+
+
+def of_samples(times):
+    """The median and the 95th percentile, as `replay` of crates/cuda has them."""
+    times = sorted(times)
+    return {"median_us": times[len(times) // 2], "p95_us": times[len(times) * 19 // 20], "samples": len(times)}

@@ -1,0 +1,8 @@
+"""Stands in for vLLM's import of Triton, which looks for other accelerators first."""
+
+import triton
+import triton.language as tl
+
+HAS_TRITON = True
+
+__all__ = ["HAS_TRITON", "tl", "triton"]

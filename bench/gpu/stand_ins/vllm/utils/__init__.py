@@ -1,0 +1,1 @@
+"""Stands in for vLLM's utilities; `math_utils` beside this is its own."""

@@ -1,0 +1,123 @@
+"""A record as Markdown: our times in microseconds, rivals' as multiples of ours at the same shape."""
+
+from collections import defaultdict
+
+import plan
+from record import OURS
+
+STATISTIC = "medians of the replays of a CUDA graph"
+
+
+def digits(number):
+    """Three significant digits, as long as there is a fraction to cut."""
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+
+
+def table(title, header, numbers, rows):
+    lines = [f"**{title}**", "", f"| {' | '.join(header + numbers)} |"]
+    lines.append(f"|{' --- |' * len(header)}{' ---: |' * len(numbers)}")
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows] + ["", ""])
+
+
+class Graphs:
+    """The medians of one vocabulary in graphs, f32: ours by (task, rows), rivals' by task, then way, then rows."""
+
+    def __init__(self, results, vocab):
+        self.vocab, self.ours = vocab, {}
+        self.rivals = defaultdict(lambda: defaultdict(dict))
+        for r in results:
+            if r["mode"] != "graph" or r["dtype"] != "f32" or r["vocab"] != vocab or r["objection"]:
+                continue
+            if r["engine"] == OURS:
+                self.ours[r["task"], r["rows"]] = r["median_us"]
+            else:
+                self.rivals[r["task"]][r["engine"], r["does"], r["given"]][r["rows"]] = r["median_us"]
+        found = [by_rows for ways in self.rivals.values() for by_rows in ways.values()]
+        self.rows = sorted({rows for by_rows in found for rows in by_rows} | {rows for _, rows in self.ours})
+
+    def of_ours(self, task):
+        cells = [self.ours.get((task, rows)) for rows in self.rows]
+        return [f"**{digits(cell)} us**" if cell else "-" for cell in cells] if any(cells) else None
+
+    def cell(self, task, rows, by_rows):
+        """A rival's multiple of our time, or its time where we have none."""
+        if rows not in by_rows:
+            return "-"
+        ours = self.ours.get((task, rows))
+        return digits(by_rows[rows] / ours) if ours else f"{digits(by_rows[rows])} us"
+
+    def every(self):
+        """Every way of every rival."""
+        rows = []
+        for task in plan.TASKS:
+            if ours := self.of_ours(task):
+                rows.append([task, OURS, "", "logits", *ours])
+            for way, by_rows in self.rivals[task].items():
+                rows.append([task, *way, *(self.cell(task, count, by_rows) for count in self.rows)])
+        title = f"vocab {self.vocab}, f32, multiples of our time by rows, {STATISTIC}"
+        return table(title, ["task", "engine", "a call", "given"], [str(count) for count in self.rows], rows)
+
+    def best(self):
+        """The fastest rival at each number of rows, apart for what it is given."""
+        rows = []
+        for task in plan.TASKS:
+            if ours := self.of_ours(task):
+                rows.append([task, "ours", *ours])
+            for given in ("logits", "scaled", "probabilities"):
+                ways = {way: by_rows for way, by_rows in self.rivals[task].items() if way[2] == given}
+                if ways:
+                    rows.append([task, f"given {given}", *(self.fastest(task, count, ways) for count in self.rows)])
+        title = f"vocab {self.vocab}, f32, the fastest rival in multiples of our time by rows, {STATISTIC}"
+        return table(title, ["task", "which"], [str(count) for count in self.rows], rows)
+
+    def fastest(self, task, rows, ways):
+        times = [(by_rows[rows], way) for way, by_rows in ways.items() if rows in by_rows]
+        if not times:
+            return "-"
+        _, way = min(times)
+        return f"{self.cell(task, rows, ways[way])} {way[0]}"
+
+
+def graphs(results):
+    found = dict.fromkeys(r["vocab"] for r in results)
+    return [Graphs(results, vocab) for vocab in found]
+
+
+def best(results):
+    return "".join(one.best() for one in graphs(results))
+
+
+def every(results):
+    return "".join(one.every() for one in graphs(results))
+
+
+def eager(results):
+    """Host time of one call and a synchronisation, at one row: microseconds, no multiples."""
+    by_vocab = defaultdict(list)
+    for task in plan.TASKS:
+        for r in results:
+            if (r["mode"], r["dtype"], r["task"]) == ("eager", "f32", task):
+                cells = [digits(r["median_us"]), digits(r["p95_us"])]
+                by_vocab[r["vocab"]].append([task, r["engine"], r["does"], r["given"], *cells])
+    title = "vocab {}, f32, one row: host microseconds of one eager call and a synchronisation"
+    header = ["task", "engine", "a call", "given"]
+    return "".join(table(title.format(v), header, ["median", "p95"], rows) for v, rows in by_vocab.items())
+
+
+def left_out(record):
+    """What has no time, and why; the same reason of the same way in one line."""
+    counts = defaultdict(int)
+    for r in record.results:
+        if r["objection"]:
+            counts[r["engine"], r["does"], f"vocab {r['vocab']}, {r['rows']} rows: {r['objection']}"] += 1
+    for skip in record.whole["skipped"]:
+        counts[skip["engine"], skip.get("does", ""), skip["reason"]] += 1
+    lines = [
+        f"- {engine}: {f'{does}: ' if does else ''}{reason}{f' ({count} times)' if count > 1 else ''}"
+        for (engine, does, reason), count in counts.items()
+    ]
+    return "\n".join(["**left out**", "", *lines, ""]) if lines else ""
+
+
+def markdown(record):
+    return best(record.results) + every(record.results) + eager(record.results) + left_out(record)

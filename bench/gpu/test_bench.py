@@ -1,0 +1,120 @@
+"""The runner, with engines that are small scripts and a program of ours that prints: who takes part, what is kept of
+it, what tables say. No GPU, no package, and no time is looked at.
+
+    python3 -m unittest discover bench/gpu
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import plan
+import runner
+import table
+from process import Engine
+from record import OURS, Record
+
+WAYS = [
+    {"task": "plain", "does": "race", "given": "logits"},
+    {"task": "plain", "does": "race of probabilities", "given": "probabilities"},
+]
+# What a script says, and how it answers: `asked` is the request.
+SCRIPT = """
+import json, os, sys, time
+def say(**line): print(json.dumps(line), flush=True)
+say({first})
+for line in sys.stdin:
+    asked = json.loads(line)["measure"]
+    {answer}
+    say(done={{}})
+"""
+RESULT = 'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
+
+
+def hello():
+    return f"hello={dict(engine='x', version='1', runtime='none', triton=False, ways=WAYS)}"
+
+
+def result(us, objection=None):
+    return RESULT.format(us=us, objection=repr(objection))
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def script(self, name, first, answer="pass"):
+        path = Path(self.folder.name, name)
+        path.write_text(SCRIPT.format(first=first, answer=answer))
+        return Engine(name, [sys.executable, str(path)])
+
+    def ours(self, lines):
+        path = Path(self.folder.name, "ours")
+        text = "\n".join(lines)
+        path.write_text(f"#!{sys.executable}\nprint({text!r})\n")
+        path.chmod(0o755)
+        return path
+
+    def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100):
+        out = Path(self.folder.name, "record.json")
+        return runner.run(engines, self.ours(ours), [64], [1], plan.TASKS, out, plan.Budget(budget)), out
+
+    def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
+        mine = {"engine": OURS, "version": "2", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
+                "median_us": 2.0, "p95_us": 3.0}
+        record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(mine)])
+        self.assertEqual([(r["engine"], r["given"]) for r in record.results],
+                         [(OURS, "logits"), ("good", "logits"), ("good", "probabilities")])
+        self.assertEqual([(e["engine"], e["version"]) for e in record.whole["engines"]], [("good", "1"), (OURS, "2")])
+        self.assertEqual(record.whole["skipped"], [])
+        self.assertEqual(Record.read(out).whole, record.whole)
+        tables = table.markdown(record)
+        self.assertIn("| plain | gumball |  | logits | **2.00 us** |", tables)
+        self.assertIn("| plain | good | race of probabilities | probabilities | 4.00 |", tables)
+        self.assertIn("| plain | given logits | 4.00 good |", tables)
+
+    def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
+        record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
+        self.assertEqual(record.whole["skipped"], [{"engine": "none", "reason": "no such package"}])
+
+    def test_an_engine_that_ends_is_started_again_without_the_way(self):
+        answer = f"sys.exit('device lost') if asked['way'] == 0 else {result(5.0)}"
+        record, _ = self.run_with(self.script("frail", hello(), answer))
+        self.assertEqual([r["does"] for r in record.results], ["race of probabilities"])
+        self.assertEqual([s["reason"] for s in record.whole["skipped"]], ["ended: device lost"])
+
+    def test_what_the_budget_does_not_cover_is_left_out(self):
+        record, _ = self.run_with(self.script("slow", hello(), "time.sleep(1)"), budget=4)
+        self.assertEqual([s["reason"] for s in record.whole["skipped"]], ["no time was left"] * 2)
+
+    def test_answers_that_cannot_be_right_are_in_the_record_and_in_no_table_of_times(self):
+        record, _ = self.run_with(self.script("wrong", hello(), result(5.0, "a token is none of 0..64")))
+        self.assertEqual(len(record.results), 2)
+        self.assertNotIn("5.00", table.best(record.results) + table.every(record.results))
+        self.assertIn("wrong: race: vocab 64, 1 rows: a token is none of 0..64", table.left_out(record))
+
+
+class Plans(unittest.TestCase):
+    def test_rows_are_cold_at_every_shape(self):
+        for vocab in plan.VOCABS:
+            for rows in plan.ROWS:
+                calls = plan.batches(vocab, rows)
+                self.assertTrue(calls >= 2 and calls * rows * vocab * 4 >= plan.COLD_BYTES)
+
+    def test_percentiles_are_samples(self):
+        self.assertEqual(plan.of_samples(range(20, 0, -1)), {"median_us": 11, "p95_us": 20, "samples": 20})
+
+    def test_the_command_lists_what_is_missing(self):
+        run = Path(__file__).with_name("run")
+        listed = subprocess.run([sys.executable, str(run), "--dry-run", "--ours", "/none", "--engines", "nobody"],
+                                capture_output=True, text=True, check=True)
+        self.assertIn("gumball: /none, which is missing", listed.stdout)
+        self.assertIn("nobody: missing, ", listed.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

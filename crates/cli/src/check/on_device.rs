@@ -1,0 +1,99 @@
+//! A device as the subject of a check: draws in batches, each of them a request of its own in a pool.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceOptions, DevicePool, DevicePoolConfig, Logits, Outputs, Row, SamplingParams,
+    Widths,
+};
+
+use super::subject::{masks, repeated};
+use super::{Draw, Opened, Subject};
+use crate::Result;
+use crate::state::State;
+
+/// Draws that are made in one step at most.
+const ROWS: usize = 256;
+
+/// A device.
+#[derive(Clone, Debug)]
+pub struct OnDevice {
+    /// It.
+    pub device: Device,
+}
+
+impl Subject for OnDevice {
+    fn name(&self) -> String {
+        format!("device {}", self.device.name())
+    }
+
+    fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
+        let logprobs = params.logprobs.clone().unwrap_or_default();
+        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let config =
+            DevicePoolConfig { slots: ROWS, rows: ROWS, widths, room: 1, ..DevicePoolConfig::new(vocab) };
+        let pool = DevicePool::new(self.device.clone(), config)?;
+        Ok(Box::new(OpenedDevice { pool, params: params.clone(), state: state.clone(), out: Outputs::new() }))
+    }
+}
+
+struct OpenedDevice {
+    pool: DevicePool,
+    params: SamplingParams,
+    state: State,
+    out: Outputs,
+}
+
+/// A request's seed, position and draw index.
+type Request = (u64, u32, u32);
+
+impl OpenedDevice {
+    /// Draws once for each request, from the rows of `logits`.
+    fn batch(&mut self, logits: Logits<'_>, requests: &[Request]) -> Result<Vec<i32>> {
+        let Self { pool, params, state, out } = self;
+        let admit = |(seed, position, draw): &Request| {
+            let (prompt, output) = (&state.prompt[..], &state.output[..]);
+            let (seed, position, draw, mu) = (*seed, *position, *draw, params.initial_mu());
+            let state = gumball_engine::State { prompt, output, seed, position, draw, mu };
+            pool.resume(params.clone(), state)
+        };
+        let slots = requests.iter().map(admit).collect::<gumball_engine::Result<Vec<_>>>()?;
+        let words = repeated(state.mask.as_deref(), slots.len());
+        let options = BatchOptions { masks: masks(&words, slots.len())?, ..Default::default() };
+        pool.step(logits, &slots, &options, out)?;
+        pool.assign(&[], &DeviceOptions::default())?;
+        slots.iter().try_for_each(|slot| pool.release(*slot))?;
+        Ok(out.tokens().to_vec())
+    }
+}
+
+impl Opened for OpenedDevice {
+    fn draw(&mut self, draw: &Draw<'_>) -> Result<i32> {
+        Ok(self.draws(&[*draw])?[0])
+    }
+
+    fn draws(&mut self, draws: &[Draw<'_>]) -> Result<Vec<i32>> {
+        let mut tokens = Vec::with_capacity(draws.len());
+        for run in draws.chunk_by(|a, b| is_same(a.row, b.row)).flat_map(|run| run.chunks(ROWS)) {
+            let row = run[0].row;
+            let lines = vec![0; run.len()];
+            let requests: Vec<_> = run.iter().map(|draw| (draw.seed, draw.position, draw.draw)).collect();
+            tokens.extend(self.batch(Logits::new(row, 1, row.vocab())?.select(&lines)?, &requests)?);
+        }
+        Ok(tokens)
+    }
+
+    fn step(&mut self, logits: Logits<'_>, seeds: &[u64]) -> Result<Vec<i32>> {
+        let position = (self.state.prompt.len() + self.state.output.len()) as u32;
+        let requests: Vec<_> = seeds.iter().map(|seed| (*seed, position, 0)).collect();
+        self.batch(logits, &requests)
+    }
+}
+
+/// Returns whether two rows are the same memory.
+fn is_same(a: Row<'_>, b: Row<'_>) -> bool {
+    match (a, b) {
+        (Row::F32(a), Row::F32(b)) => std::ptr::eq(a, b),
+        (Row::Bf16(a), Row::Bf16(b)) => std::ptr::eq(a, b),
+        (Row::F16(a), Row::F16(b)) => std::ptr::eq(a, b),
+        _ => false,
+    }
+}

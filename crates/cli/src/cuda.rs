@@ -1,0 +1,89 @@
+//! What of CUDA this machine has, for the doctor: what is there, what is missing, and how to get it.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use gumball_engine::Device;
+use gumball_engine::cuda::{Cache, Found, Gpu};
+use serde::Serialize;
+
+use crate::self_test::{self, Item};
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cuda {
+    /// The CUDA version that the driver serves, or what is wrong with it and what to do.
+    pub driver: Result<String, String>,
+    /// The version of the compiler of kernels, or what is wrong with it and what to do.
+    pub nvrtc: Result<String, String>,
+    /// What `GUMBALL_NVRTC` says, if set.
+    pub nvrtc_variable: Option<String>,
+    /// Where compiled kernels are kept, if anywhere.
+    pub cache: Option<PathBuf>,
+    /// The devices.
+    pub devices: Vec<FoundDevice>,
+}
+
+/// A device.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundDevice {
+    /// What `--device` takes for it.
+    pub device: String,
+    /// Its name.
+    pub name: String,
+    /// Its compute capability.
+    pub compute_capability: String,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// How many multiprocessors it has.
+    pub multiprocessors: u32,
+    /// How long it took to open it, kernels compiled or found in the cache, in milliseconds; or why it cannot be used.
+    pub opened_ms: Result<f64, String>,
+    /// Its self-test, if it was opened.
+    pub self_test: Option<Item>,
+}
+
+impl Cuda {
+    /// Looks for CUDA, and tests each device.
+    #[must_use]
+    pub fn look() -> Self {
+        let found = Found::look();
+        let version = |version: gumball_engine::cuda::Result<(i32, i32)>| {
+            version.map(|(major, minor)| format!("{major}.{minor}")).map_err(|error| error.to_string())
+        };
+        let cache = Cache::user();
+        let devices = found.devices.iter().map(|device| {
+            let began = Instant::now();
+            let opened = Gpu::new(device.ordinal, &cache).map(Device::from);
+            let opened_ms = began.elapsed().as_secs_f64() * 1e3;
+            let test = |device: &Device| {
+                self_test::on_device(device).unwrap_or_else(|error| Item {
+                    name: format!("{} runs the kernels", device.name()),
+                    holds: false,
+                    detail: error.to_string(),
+                })
+            };
+            FoundDevice {
+                device: format!("cuda:{}", device.ordinal),
+                name: device.name.clone(),
+                compute_capability: format!("{}.{}", device.arch.major, device.arch.minor),
+                memory_bytes: device.memory_bytes as u64,
+                multiprocessors: device.multiprocessors,
+                self_test: opened.as_ref().ok().map(test),
+                opened_ms: opened.map(|_| opened_ms).map_err(|error| error.to_string()),
+            }
+        });
+        Self {
+            devices: devices.collect(),
+            driver: version(found.driver),
+            nvrtc: version(found.nvrtc),
+            nvrtc_variable: std::env::var("GUMBALL_NVRTC").ok(),
+            cache: cache.folder().map(ToOwned::to_owned),
+        }
+    }
+
+    /// Returns the self-tests of the devices that were opened.
+    pub fn self_tests(&self) -> impl Iterator<Item = &Item> {
+        self.devices.iter().filter_map(|device| device.self_test.as_ref())
+    }
+}

@@ -1,0 +1,116 @@
+//! `--device`: the same tokens wherever they are chosen, and clear words where there is no such device.
+
+mod support;
+
+use gumball_engine::Device;
+use serde_json::Value;
+use support::{Files, bytes, gumball, lines, logits, refuses, succeeds};
+
+const VOCAB: usize = 600;
+
+/// Returns whether the host can emulate a device.
+fn emulated() -> bool {
+    Device::emulated().inspect_err(|error| println!("skipped: {error}")).is_ok()
+}
+
+fn row(files: &Files) -> String {
+    files.write("row.f32", &bytes(&[logits(VOCAB, 4), logits(VOCAB, 5)].concat()))
+}
+
+#[test]
+fn a_machine_without_cuda_is_told_what_is_missing() {
+    if Device::cuda(0).is_ok() {
+        println!("skipped: this machine has CUDA");
+        return;
+    }
+    let files = Files::new();
+    let row = row(&files);
+    let rows = [&row, "--vocab", "600", "--rows", "0"];
+    for (command, args) in [
+        ("sample", &rows[..]),
+        ("check", &rows),
+        ("bench", &rows),
+        ("inspect", &rows),
+        ("generate", &["hello"]),
+    ] {
+        let text = refuses(&[&[command, "--device", "cuda"], args].concat());
+        assert!(text.contains("error:") && text.contains("no CUDA: "), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_device_that_is_none_is_named_with_those_there_are() {
+    let text = refuses(&["sample", "--kind", "flat", "--device", "tpu"]);
+    assert!(text.contains("device \"tpu\" is not known; known are: cpu, cuda, cuda:N"), "{text}");
+    let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--level", "scalar"]);
+    assert!(text.contains("--route and --level are about the CPU"), "{text}");
+}
+
+#[test]
+fn the_doctor_says_what_of_cuda_there_is() {
+    let text = succeeds(&["doctor"]);
+    for part in ["CUDA", "driver", "NVRTC", "kernel cache"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let report: Value = serde_json::from_str(&succeeds(&["doctor", "--json"])).unwrap();
+    let missing = report["cuda"]["driver"]["Err"].as_str();
+    assert!(missing.is_none_or(|reason| reason.contains("install NVIDIA's driver")), "{report}");
+}
+
+#[test]
+fn samples_are_the_same_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args = ["sample", &row(&files), "--vocab", "600", "--seed", "5", "--draws", "6", "--json"];
+    for flags in [&[][..], &["--temperature", "0"], &["--min-p", "0.1", "--prompt-ids", "1,2"]] {
+        let drop_kept = |text: &str| {
+            let mut lines = lines(text);
+            // The kept set is reported from a later day on.
+            lines.iter_mut().for_each(|line| line["kept"] = Value::Null);
+            lines
+        };
+        let host = succeeds(&[&args[..], flags].concat());
+        let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
+        assert_eq!(drop_kept(&device), drop_kept(&host), "{flags:?}");
+    }
+}
+
+#[test]
+fn a_check_passes_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let args = ["check", "--vocab", "150", "--draws", "600", "--oracle-draws", "8", "--min-p", "0.05"];
+    let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
+    assert!(text.contains("device emulated") && text.contains("items hold"), "{text}");
+}
+
+#[test]
+fn steps_are_measured_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let args = ["bench", "--kind", "flat", "--vocab", "300", "--min-p", "0.1", "--device", "emulated"];
+    let text = succeeds(&args);
+    assert!(text.contains("graph") && text.contains("eager") && text.contains("as given"), "{text}");
+    let json: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).unwrap();
+    for measure in json.as_array().unwrap() {
+        assert!(measure["graph_us"].as_f64().unwrap() > 0.0, "{measure}");
+    }
+}
+
+#[test]
+fn an_inspection_holds_a_device_to_the_definition() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args =
+        ["inspect", &row(&files), "--vocab", "600", "--rows", "1", "--seed", "3", "--device", "emulated"];
+    let output = gumball(&[&args[..], &["--json"]].concat());
+    let trace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(trace["device"]["token"], trace["winner"]["id"]);
+    assert_eq!(trace["device"]["name"], "emulated");
+}

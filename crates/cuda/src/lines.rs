@@ -1,0 +1,61 @@
+//! Lines that several rows read: surveyed once each, for a request that asks for nothing.
+//!
+//! Many draws from one row then cost one survey. A survey of lines is that of greedy rows, so the kernels are the same; one
+//! more gives each row the arrivals of its own.
+
+use std::sync::Arc;
+
+use gumball_spec::{Result, TILE};
+
+use crate::abi::{self, Params, Record, Request, Slot, State, asks};
+use crate::machine::{Buffer, Kernel, Machine};
+use crate::rows::Rows;
+use crate::survey;
+
+/// Room for the records of lines, and the request that they are surveyed for.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    records: Buffer,
+    params: Buffer,
+    /// A state, a request and the slots of all lines, all of them zeros.
+    zeros: Buffer,
+}
+
+impl Lines {
+    /// Takes room for as many lines as there are rows.
+    pub fn new(machine: &Arc<dyn Machine>, rows: usize, vocab: usize) -> Result<Self> {
+        let tiles = vocab.div_ceil(TILE);
+        let zeros = size_of::<State>().max(size_of::<Request>()).max(rows * size_of::<Slot>());
+        let greedy = Params { asks: asks::GREEDY, ..Params::default() };
+        Ok(Self {
+            records: Buffer::zeroed(machine, rows * tiles * size_of::<Record>())?,
+            params: Buffer::of(machine, &[greedy])?,
+            zeros: Buffer::zeroed(machine, zeros)?,
+        })
+    }
+
+    /// Returns the survey of the lines, and the step whose rows take their records from there with the kernel that does.
+    pub fn cut(
+        &self,
+        multiprocessors: u32,
+        rows: &Rows<'_>,
+        step: abi::Step,
+    ) -> ((Kernel, abi::Step), (Kernel, abi::Step)) {
+        let tuning = survey::tuning(multiprocessors, rows.rows, rows.vocab);
+        let zeros = self.zeros.address();
+        let lines = abi::Step {
+            rows: rows.rows as u32,
+            blocks_per_row: tuning.blocks_per_row(rows.vocab),
+            lines: 0,
+            slots: zeros,
+            params: self.params.address(),
+            requests: zeros,
+            states: zeros,
+            records: self.records.address(),
+            ..step
+        };
+        let (arrive, blocks_per_row) = survey::arrive(rows.dtype, rows.vocab);
+        let step = abi::Step { line_records: self.records.address(), blocks_per_row, ..step };
+        ((tuning.kernel(rows.dtype, false), lines), (arrive, step))
+    }
+}

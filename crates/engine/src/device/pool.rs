@@ -1,0 +1,227 @@
+//! The pool on a device: which requests are in flight, and what the host knows of them.
+//!
+//! Parameters and state lie on the device and advance there. The host keeps a copy of each sequence that follows the
+//! outputs it fetches; where it fell behind, it reads the state back when somebody asks.
+
+use gumball_cuda::{Buffer, Room, Workspace};
+use gumball_spec::layout::Widths;
+use gumball_spec::{Error, Result, SamplingParams};
+
+use super::Device;
+use super::sequences::Mirror;
+use super::step::{Assigned, Last};
+use crate::pool::{PADDING, Slot, check_widths};
+use crate::sequence::Sequence;
+use crate::state::State;
+
+/// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
+///
+/// ```no_run
+/// use gumball_engine::{Device, DevicePool, DevicePoolConfig};
+/// let config = DevicePoolConfig { slots: 64, rows: 64, ..DevicePoolConfig::new(151_936) };
+/// let pool = DevicePool::new(Device::cuda(0)?, config)?;
+/// # Ok::<(), gumball_engine::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct DevicePoolConfig {
+    /// The number of ids in the vocabulary of all requests; in 1..=2^20.
+    pub vocab: usize,
+    /// How many sequences can be in flight; at least 1.
+    pub slots: usize,
+    /// How many rows a step can have; at least 1.
+    pub rows: usize,
+    /// The room for logprobs; a request may ask for no more.
+    pub widths: Widths,
+    /// Whether steps report the kept sets.
+    pub kept: bool,
+    /// How many tokens a sequence can grow by between two visits of the host.
+    pub room: usize,
+}
+
+impl DevicePoolConfig {
+    /// Returns the default for a vocabulary: 256 slots and rows, room for the token's logprob and none besides, no kept
+    /// sets, 4096 tokens.
+    #[must_use]
+    pub fn new(vocab: usize) -> Self {
+        Self { vocab, slots: 256, rows: 256, widths: Widths::default(), kept: false, room: 4096 }
+    }
+}
+
+/// The requests in flight on a device.
+///
+/// It has the verbs of a [`Pool`](crate::Pool), and its tokens are the same. `enqueue` and `replay` return before the
+/// device is done; `fetch`, and everything that tells a state, wait for it.
+#[derive(Debug)]
+pub struct DevicePool {
+    pub(super) device: Device,
+    pub(super) config: DevicePoolConfig,
+    pub(super) workspace: Workspace,
+    pub(super) mirrors: Vec<Option<Mirror>>,
+    vacant: Vec<Slot>,
+    /// The check in which each slot was last seen, to find a slot that stands in a step twice.
+    pub(super) seen: Vec<u64>,
+    pub(super) checks: u64,
+    pub(super) assigned: Assigned,
+    pub(super) last: Last,
+    /// Where logits of the host are copied to.
+    pub(super) upload: Option<Buffer>,
+}
+
+impl DevicePool {
+    /// Makes an empty pool.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or number of rows outside its range.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
+        let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
+        for (parameter, value) in [("slots", slots), ("rows", rows)] {
+            if !(1..=i32::MAX as usize).contains(&value) {
+                return Err(Error::out_of_range(parameter, value, "in 1..2^31"));
+            }
+        }
+        let room = Room { vocab, slots, rows, widths, kept };
+        Ok(Self {
+            workspace: Workspace::new(device.machine().clone(), room)?,
+            device,
+            config,
+            mirrors: (0..slots).map(|_| None).collect(),
+            vacant: (0..slots as Slot).rev().collect(),
+            seen: vec![0; slots],
+            checks: 0,
+            assigned: Assigned::default(),
+            last: Last::default(),
+            upload: None,
+        })
+    }
+
+    /// Admits a request and returns its slot. Waits for nothing, and disturbs no captured graph.
+    ///
+    /// # Errors
+    /// - Those of [`Pool::admit`](crate::Pool::admit).
+    /// - [`Error::Unavailable`] for an option that the device has no kernel for, or if it has not enough memory.
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        check_widths(self.config.widths, &params)?;
+        let sequence = Sequence::new(params, self.config.vocab, prompt)?;
+        self.place(sequence)
+    }
+
+    /// Takes up a sequence where it was left, here or in any other pool, and returns its slot.
+    ///
+    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::admit`].
+    /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
+    pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        check_widths(self.config.widths, &params)?;
+        let sequence = Sequence::resume(params, self.config.vocab, state)?;
+        self.place(sequence)
+    }
+
+    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    ///
+    /// As [`Pool::fork`](crate::Pool::fork). The copy goes through the host, which may have to wait for the device.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::sequence`].
+    /// - [`Error::OutOfRange`] if all slots are taken.
+    pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        let sequence = self.sequence(slot)?.fork(draw);
+        self.place(sequence)
+    }
+
+    /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if it is already.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        self.mirror(slot)?;
+        if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
+            self.workspace.retire(row)?;
+            self.assigned.slots[row] = PADDING;
+        }
+        self.last.forget(slot);
+        self.mirrors[slot as usize] = None;
+        self.vacant.push(slot);
+        Ok(())
+    }
+
+    /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+    ///
+    /// The state goes through the host, which may have to wait for the device. With mirostat, what was not fetched step
+    /// by step cannot be undone: its limits are not known.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::sequence`].
+    /// - [`Error::OutOfRange`] if there are fewer tokens.
+    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        self.sequence(slot)?;
+        self.change(slot, |sequence| sequence.truncate(output_len))
+    }
+
+    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    ///
+    /// The state goes through the host, which may have to wait for the device.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::sequence`].
+    pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        self.sequence(slot)?;
+        self.change(slot, |sequence| {
+            sequence.push(id, sequence.mu());
+            Ok(())
+        })
+    }
+
+    /// Changes a sequence that is up to date, on the host and on the device; on neither if that fails.
+    fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Sequence) -> Result<()>) -> Result<()> {
+        let mut sequence = self.mirror(slot)?.sequence.clone();
+        change(&mut sequence)?;
+        self.write(slot, &sequence)?;
+        self.mirrors[slot as usize] = Some(Mirror::new(sequence));
+        Ok(())
+    }
+
+    /// Returns how many sequences are in flight.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mirrors.len() - self.vacant.len()
+    }
+
+    /// Returns whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns how many can be.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.mirrors.len()
+    }
+
+    /// Returns the number of ids in the vocabulary.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.config.vocab
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn place(&mut self, sequence: Sequence) -> Result<Slot> {
+        let Some(slot) = self.vacant.last().copied() else {
+            let full = format!("at most {}, all taken; release one first", self.capacity());
+            return Err(Error::out_of_range("slots", self.capacity() + 1, full));
+        };
+        self.write(slot, &sequence)?;
+        self.vacant.pop();
+        self.mirrors[slot as usize] = Some(Mirror::new(sequence));
+        Ok(slot)
+    }
+}

@@ -1,0 +1,153 @@
+//! A device as a route: rows of the host, one at a time, through the kernels.
+//!
+//! For samplers, and for comparing a device with the host. The state of a request lies on the host and goes along with
+//! each row, so a [`DevicePool`](super::DevicePool) is the faster way by far.
+
+use gumball_cpu::{Chosen, Level, Task};
+use gumball_cuda::{Assignment, Buffer, Outputs, Prepared, Room, Rows, Start, Workspace};
+use gumball_spec::edit::{Hook, edit};
+use gumball_spec::layout::Widths;
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::num::key;
+use gumball_spec::request::check_forced;
+use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
+
+use super::Device;
+use super::input::copy_up;
+use crate::route::{Route, Stages};
+
+/// A route through a device, to be [registered](crate::Registry::register).
+#[derive(Clone, Debug)]
+pub struct DeviceRoute {
+    name: String,
+    about: String,
+    device: Device,
+}
+
+impl DeviceRoute {
+    /// Makes a route of a name.
+    #[must_use]
+    pub fn new(name: &str, device: Device) -> Self {
+        let about = format!("the kernels on {}, a row at a time", device.name());
+        Self { name: name.to_owned(), about, device }
+    }
+}
+
+impl Route for DeviceRoute {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn about(&self) -> &str {
+        &self.about
+    }
+
+    fn open(&self, _level: Level) -> Result<Box<dyn Stages>> {
+        Ok(Box::new(DeviceStages {
+            device: self.device.clone(),
+            workspace: None,
+            upload: None,
+            logprobs: None,
+            keep_ids: false,
+            kept: Vec::new(),
+        }))
+    }
+}
+
+/// Room for one row, made for what the last row needed.
+#[derive(Debug)]
+struct DeviceStages {
+    device: Device,
+    workspace: Option<Workspace>,
+    upload: Option<Buffer>,
+    logprobs: Option<Logprobs>,
+    keep_ids: bool,
+    kept: Vec<u32>,
+}
+
+impl Stages for DeviceStages {
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        if hook.is_some() {
+            let reason = "a hook runs on the host; take another route".to_owned();
+            return Err(Error::Unavailable { resource: "hooks on a device", reason });
+        }
+        let (params, vocab) = (task.prepared.params(), task.prepared.vocab());
+        if row.vocab() != vocab {
+            return Err(Error::length("logits", row.vocab(), format!("{vocab} elements, the vocabulary")));
+        }
+        check_forced(task.forced, vocab)?;
+        let prepared = Prepared::new(params, vocab)?;
+        let asked = params.logprobs.as_ref();
+        let widths = asked.map_or_else(Widths::default, |asked| Widths {
+            top_n: asked.top_n as usize,
+            ids: asked.ids.len(),
+        });
+        let room = Room { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
+        let mut workspace = match self.workspace.take().filter(|workspace| workspace.room() == room) {
+            Some(workspace) => workspace,
+            None => Workspace::new(self.device.machine().clone(), room)?,
+        };
+
+        let (prompt, output) = (task.history.prompt(), task.history.output());
+        let Task { seed, position, draw, mu, .. } = *task;
+        workspace.admit(0, &prepared, &Start { seed, draw, position, mu, prompt, output, room: 1 })?;
+        let forced = [task.forced.map_or(NONE, |id| id as i32)];
+        let masks = [task.mask];
+        let masks = if task.mask.is_some() { &masks[..] } else { &[] };
+        workspace.assign(&Assignment { slots: &[0], forced: &forced, lines: &[], masks })?;
+        let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, row)?;
+        workspace.enqueue(&workspace.step(&Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?)?)?;
+        let outputs = workspace.outputs(1)?;
+        (self.upload, self.workspace) = (Some(buffer), Some(workspace));
+
+        self.logprobs = asked.map(|asked| logprobs(asked, &outputs));
+        self.kept.clear();
+        if self.keep_ids {
+            self.kept.extend(outputs.kept(0, vocab).unwrap_or_default());
+            // The device says which ids it kept; their order is a matter of the edited row.
+            let request = Request {
+                prompt,
+                output,
+                position,
+                draw,
+                mu,
+                mask: task.mask,
+                ..Request::new(params, &[], seed)
+            };
+            let z = edit(row, &request, None).z;
+            self.kept.sort_unstable_by_key(|id| std::cmp::Reverse(key(z[*id as usize], *id)));
+        }
+        let (token, status) = (outputs.token(0), outputs.status(0));
+        Ok(Chosen { token, status, mu: outputs.mu(0), temperature: outputs.temperature(0) })
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        self.logprobs.as_ref()
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        self.keep_ids = on;
+    }
+
+    fn kept(&self) -> &[u32] {
+        &self.kept
+    }
+}
+
+/// Reads the logprobs of a step of one row.
+fn logprobs(asked: &LogprobsParams, outputs: &Outputs) -> Logprobs {
+    let (layout, words) = (outputs.layout(), outputs.words());
+    let member =
+        |id: i32, logprob: u32, rank: u32| TokenLogprob { id, logprob: f32::from_bits(logprob), rank };
+    let top = words[layout.top_ids()].iter().zip(&words[layout.top_logprobs()]).zip(1..);
+    let ids = asked.ids.iter().zip(&words[layout.id_logprobs()]).zip(&words[layout.id_ranks()]);
+    Logprobs {
+        token: member(outputs.token(0), words[layout.logprobs()][0], words[layout.ranks()][0]),
+        top: top
+            .map(|((id, logprob), rank)| {
+                member(*id as i32, *logprob, if *id as i32 == NONE { 0 } else { rank })
+            })
+            .collect(),
+        ids: ids.map(|((id, logprob), rank)| member(*id as i32, *logprob, *rank)).collect(),
+    }
+}

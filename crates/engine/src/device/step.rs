@@ -1,0 +1,281 @@
+//! A step on a device: what its rows go by, the launches, and what they came to.
+//!
+//! What the rows go by is copied up only when it changes. So a step of the same slots is launches and nothing else, and
+//! a captured one is a single call.
+
+use gumball_cuda::{Assignment, Graph, Rows};
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, NONE, Result};
+
+use super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::pool::DevicePool;
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Slot, check_slots, check_vocab};
+
+/// What the rows go by, as it lies on the device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Assigned {
+    /// Whether the lists are those of the device; after a failure nobody knows.
+    known: bool,
+    pub slots: Vec<Slot>,
+    forced: Vec<i32>,
+    lines: Vec<u32>,
+    masks: bool,
+}
+
+impl Assigned {
+    /// Returns whether these lists lie there already. Masks are not compared, but copied up each time.
+    fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>) -> bool {
+        let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
+        self.known
+            && self.slots == slots
+            && self.lines == options.lines
+            && !self.masks
+            && options.masks.is_none()
+            && self.forced.len() == options.forced.len()
+            && self.forced.iter().zip(options.forced).all(forced)
+    }
+}
+
+/// Returns a forced token as the device has it.
+fn code(forced: Option<u32>) -> i32 {
+    forced.map_or(NONE, |id| id as i32)
+}
+
+/// The step that was enqueued last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Last {
+    /// The slot of each row; padding where the sequence is gone.
+    slots: Vec<Slot>,
+    /// Whether the host has seen what it came to.
+    settled: bool,
+}
+
+impl Last {
+    /// Strikes out a slot whose sequence goes.
+    pub fn forget(&mut self, slot: Slot) {
+        self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
+    }
+}
+
+impl DevicePool {
+    /// Chooses the next token of each row of the host's logits, and appends it to the sequence in the row's slot.
+    ///
+    /// The call of [`Pool::step`](crate::Pool::step), with the same outcome: the logits are copied up, the outputs down.
+    ///
+    /// # Errors
+    /// - Those of [`DevicePool::enqueue`].
+    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone.
+    pub fn step(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        check_vocab(self.config.vocab, logits.vocab())?;
+        if slots.len() != logits.rows() {
+            return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
+        }
+        options.check(logits.rows(), self.config.vocab)?;
+        if let Some(row) = (0..slots.len()).find(|row| options.hook(*row).is_some()) {
+            let reason = format!("row {row} has one, which runs on the host; step it in a pool of the host");
+            return Err(Error::Unavailable { resource: "hooks on a device", reason });
+        }
+        let (data, lines, stride, select) = logits.matrix();
+        let on_device =
+            DeviceOptions { masks: options.masks, forced: options.forced, lines: select.unwrap_or_default() };
+        self.assign(slots, &on_device)?;
+        if slots.is_empty() {
+            self.note(0);
+        } else {
+            let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, data)?;
+            let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
+            let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows));
+            self.upload = Some(buffer);
+            enqueued?;
+        }
+        self.fetch(out)
+    }
+
+    /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot.
+    ///
+    /// Returns before the device is done. Allocates nothing there; what the rows go by is copied up if it changed.
+    ///
+    /// # Shapes and units
+    /// `input`: rows of the pool's vocabulary in the device's memory. `slots`: R slots, [`PADDING`] for a row without a
+    /// sequence, no other twice. `options`: R of each kind that is given; without `lines` the logits have R rows.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape is not so, or there are more rows than the pool has room for.
+    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a forced token outside the
+    ///   vocabulary, or a line that is not there.
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// No sequence was changed then.
+    pub fn enqueue<'b>(
+        &mut self,
+        input: impl Into<DeviceInput<'b>>,
+        slots: &[Slot],
+        options: &DeviceOptions<'_>,
+    ) -> Result<()> {
+        self.assign(slots, options)?;
+        self.enqueue_assigned(input)
+    }
+
+    /// Says what the rows of the next steps go by, those of captured graphs included.
+    ///
+    /// Waits for nothing, and copies nothing if it is what they go by already. A graph of the host program's own must not
+    /// be under capture on the stream, unless nothing changed.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue`] that concern slots and options.
+    pub fn assign(&mut self, slots: &[Slot], options: &DeviceOptions<'_>) -> Result<()> {
+        if slots.len() > self.config.rows {
+            let allowed = format!("at most {}, the pool's rows", self.config.rows);
+            return Err(Error::length("slots", slots.len(), allowed));
+        }
+        options.on_host().check(slots.len(), self.config.vocab)?;
+        if !options.lines.is_empty() && options.lines.len() != slots.len() {
+            let allowed = format!("one per row, {}, or 0", slots.len());
+            return Err(Error::length("lines", options.lines.len(), allowed));
+        }
+        if self.assigned.is(slots, options) {
+            return Ok(());
+        }
+        self.checks += 1;
+        let mirrors = &self.mirrors;
+        let admitted = |slot: Slot| {
+            usize::try_from(slot).ok().and_then(|slot| mirrors.get(slot)).is_some_and(Option::is_some)
+        };
+        check_slots(slots, admitted, &mut self.seen, self.checks)?;
+
+        let mut assigned = std::mem::take(&mut self.assigned);
+        assigned.known = true;
+        assigned.slots.clear();
+        assigned.slots.extend_from_slice(slots);
+        assigned.forced.clear();
+        assigned.forced.extend(options.forced.iter().copied().map(code));
+        assigned.lines.clear();
+        assigned.lines.extend_from_slice(options.lines);
+        assigned.masks = !options.masks.is_none();
+        let masks: Vec<Option<&[u32]>> = match assigned.masks {
+            true => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
+            false => Vec::new(),
+        };
+        let (forced, lines) = (&assigned.forced, &assigned.lines);
+        self.workspace.assign(&Assignment { slots, forced, lines, masks: &masks })?;
+        self.assigned = assigned;
+        Ok(())
+    }
+
+    /// Enqueues a step whose rows go by what was assigned last: launches and nothing else.
+    ///
+    /// It may lie in a graph that the host program captures on the device's stream; the host then says by
+    /// [`DevicePool::note`] how often it was replayed.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue`] that concern the input.
+    pub fn enqueue_assigned<'b>(&mut self, input: impl Into<DeviceInput<'b>>) -> Result<()> {
+        let DeviceInput { logits, masks } = input.into();
+        let step = self.workspace.step_masked(&logits, masks.as_ref())?;
+        self.workspace.enqueue(&step)?;
+        self.note(1);
+        Ok(())
+    }
+
+    /// Captures a step for each input, to be replayed in this order. Nothing runs yet.
+    ///
+    /// Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as
+    /// long as their number stays, and whether there are lines and masks.
+    ///
+    /// # Errors
+    /// Those of [`DevicePool::enqueue_assigned`].
+    pub fn capture<'b>(&self, inputs: &[DeviceInput<'b>]) -> Result<Graph<'b>> {
+        let step = |input: &DeviceInput<'b>| self.workspace.step_masked(&input.logits, input.masks.as_ref());
+        self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Enqueues the steps of a graph: one call, whatever their number.
+    ///
+    /// # Errors
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if what is assigned has another shape than when
+    ///   it was captured, or names a line that is not there.
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If it was captured by another pool.
+    pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
+        self.workspace.replay(graph)?;
+        self.note(graph.steps() as u64);
+        Ok(())
+    }
+
+    /// Takes note that the assigned rows took steps that the pool did not see: those of a graph of the host program's own.
+    pub fn note(&mut self, steps: u64) {
+        self.last.settled = steps == 0;
+        self.last.slots.clone_from(&self.assigned.slots);
+        for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
+            self.mirrors[*slot as usize].as_mut().expect("assigned slots are admitted").behind += steps;
+        }
+    }
+
+    /// Waits for the steps enqueued so far and copies what the last one came to into `out`, at once.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if `out` collects kept sets and the pool keeps none.
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
+        let layout = self.outputs_layout();
+        if out.collects_kept() && !self.config.kept {
+            let reason = "the pool was made to keep none; set DevicePoolConfig::kept";
+            return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason });
+        }
+        let (words, kept) = out.whole(layout);
+        self.workspace.read_outputs(words)?;
+        if !kept.is_empty() {
+            self.workspace.read_kept(kept)?;
+        }
+        self.follow(layout, words);
+        Ok(())
+    }
+
+    /// Returns where the outputs of the last step lie in the device's memory; the address stays.
+    ///
+    /// The tokens come first, so a model can read them there without the host.
+    #[must_use]
+    pub fn outputs_address(&self) -> u64 {
+        self.workspace.outputs_address()
+    }
+
+    /// Returns how the outputs of the last step lie there.
+    #[must_use]
+    pub fn outputs_layout(&self) -> Layout {
+        Layout { rows: self.last.slots.len(), widths: self.config.widths }
+    }
+
+    /// Learns what the last step came to, if the host has not seen it yet.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        if !self.last.settled {
+            let layout = Layout { rows: self.last.slots.len(), widths: self.config.widths };
+            let mut words = vec![0; layout.mus().end];
+            self.workspace.read_outputs(&mut words)?;
+            self.follow(layout, &words);
+        }
+        Ok(())
+    }
+
+    /// Lets the host's sequences follow the last step, once.
+    fn follow(&mut self, layout: Layout, words: &[u32]) {
+        if std::mem::replace(&mut self.last.settled, true) {
+            return;
+        }
+        for (row, slot) in self.last.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let (token, mu) = (words[layout.tokens()][row], words[layout.mus()][row]);
+            let mirror = self.mirrors[*slot as usize].as_mut().expect("struck out when it goes");
+            mirror.follow(token as i32, f32::from_bits(mu));
+        }
+    }
+}

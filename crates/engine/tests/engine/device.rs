@@ -1,0 +1,327 @@
+//! A pool on a device, which the host emulates here, does what a pool of the host does.
+
+use std::sync::Arc;
+
+use gumball_engine::cuda::{Buffer, Dtype};
+use gumball_engine::{
+    BatchOptions, Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook, Sampler,
+    SamplingParams, Slot, Widths, bf16, f16, routes,
+};
+
+use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
+
+/// Returns the emulated device, or says why there is none.
+fn device() -> Option<Device> {
+    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+fn device_pool(device: &Device) -> DevicePool {
+    let widths = Widths { top_n: 3, ids: 2 };
+    let config = DevicePoolConfig { slots: 16, rows: 16, widths, kept: true, ..DevicePoolConfig::new(VOCAB) };
+    DevicePool::new(device.clone(), config).unwrap()
+}
+
+/// Returns requests that the device has kernels for.
+fn requests(pool: &mut DevicePool) -> Vec<SamplingParams> {
+    let base = |seed| SamplingParams { seed: Some(seed), ..Default::default() };
+    let mut requests = vec![
+        base(1),
+        SamplingParams { temperature: 0.0, ..base(2) },
+        SamplingParams { temperature: 0.7, min_p: 0.05, ..base(3) },
+    ];
+    requests.extend((0..KINDS).map(|kind| params(kind, kind as u64)));
+    requests.retain(|params| match pool.admit(params.clone(), &[1, 2, 1]) {
+        Ok(slot) => pool.release(slot).is_ok(),
+        Err(error) => {
+            assert!(matches!(error, Error::Unavailable { resource: "CUDA kernel", .. }), "{error}");
+            false
+        }
+    });
+    assert!(requests.len() >= 3);
+    requests
+}
+
+/// Admits the same requests to both pools.
+fn both(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
+    let (mut host, mut on_device) = (pool(1), device_pool(device));
+    let slots = requests(&mut on_device).into_iter().map(|params| {
+        let slot = host.admit(params.clone(), &[1, 2, 1]).unwrap();
+        assert_eq!(on_device.admit(params, &[1, 2, 1]).unwrap(), slot);
+        slot
+    });
+    let slots = slots.collect();
+    (host, on_device, slots)
+}
+
+/// Holds the outputs and the states of both pools to each other.
+fn agree(host: &Pool, on_device: &mut DevicePool, slots: &[Slot], wanted: &Outputs, seen: &Outputs) {
+    assert_eq!(seen.layout(), wanted.layout());
+    assert_eq!(seen.words(), wanted.words());
+    for slot in slots.iter().filter(|slot| **slot != PADDING) {
+        assert_eq!(on_device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
+    }
+}
+
+#[test]
+fn steps_come_to_the_same_on_a_device() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let rows_of = |step: u64| rows(slots.iter().map(|slot| step + *slot as u64));
+    let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+    for step in 0..5 {
+        // Another order each time, so that rows and slots are not the same.
+        let mut order = slots.clone();
+        order.rotate_left(step as usize % slots.len());
+        order[0] = if step == 3 { PADDING } else { order[0] };
+        let data = rows_of(step);
+        let logits = Logits::new(&data, order.len(), VOCAB).unwrap();
+        let forced: Vec<_> = (0..order.len()).map(|row| (step == 2 && row % 2 == 0).then_some(7)).collect();
+        let options = BatchOptions { forced: &forced, ..Default::default() };
+        host.step(logits, &order, &options, &mut wanted).unwrap();
+        on_device.step(logits, &order, &options, &mut seen).unwrap();
+        agree(&host, &mut on_device, &order, &wanted, &seen);
+        for row in 0..order.len() {
+            let mut kept = wanted.kept(row).to_vec();
+            kept.sort_unstable();
+            // Kernels report the kept set from a later day on.
+            assert!(seen.kept(row).is_empty() || seen.kept(row) == kept, "row {row}");
+        }
+    }
+}
+
+#[test]
+fn half_precision_strides_and_named_lines_come_to_the_same() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let stride = VOCAB + 5;
+    let data: Vec<f32> = (0..3).flat_map(|seed| row(seed).into_iter().chain([f32::INFINITY; 5])).collect();
+    let brain: Vec<bf16> = data.iter().copied().map(bf16::from_f32).collect();
+    let half: Vec<f16> = data.iter().copied().map(f16::from_f32).collect();
+    let lines: Vec<u32> = (0..slots.len() as u32).map(|row| row * 2 % 3).collect();
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+    for logits in [Logits::strided(&brain, 3, VOCAB, stride), Logits::strided(&half, 3, VOCAB, stride)] {
+        let logits = logits.unwrap().select(&lines).unwrap();
+        host.step(logits, &slots, &BatchOptions::default(), &mut wanted).unwrap();
+        on_device.step(logits, &slots, &BatchOptions::default(), &mut seen).unwrap();
+        agree(&host, &mut on_device, &slots, &wanted, &seen);
+    }
+}
+
+/// Rows in the memory of the device, as a model would leave them.
+fn upload(device: &Device, data: &[f32]) -> Buffer {
+    Buffer::of(device.machine(), data).unwrap()
+}
+
+fn lines<'b>(buffer: &'b Buffer, count: usize) -> DeviceLogits<'b> {
+    DeviceLogits::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap()
+}
+
+#[test]
+fn a_captured_step_serves_requests_that_come_and_go() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let three = [slots[0], slots[1], slots[2]];
+    let data = [rows(0..3), rows(3..6)];
+    let buffers = [upload(&device, &data[0]), upload(&device, &data[1])];
+    let inputs = [0, 1].map(|i| DeviceInput::from(lines(&buffers[i], 3)));
+
+    on_device.assign(&three, &DeviceOptions::default()).unwrap();
+    let graph = on_device.capture(&inputs).unwrap();
+    assert_eq!(graph.steps(), 2);
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+    let mut replay = |host: &mut Pool, on_device: &mut DevicePool, slots: &[Slot]| {
+        on_device.assign(slots, &DeviceOptions::default()).unwrap();
+        on_device.replay(&graph).unwrap();
+        on_device.fetch(&mut seen).unwrap();
+        for data in &data {
+            let logits = Logits::new(data, 3, VOCAB).unwrap();
+            host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
+        }
+        assert_eq!(seen.words(), wanted.words());
+    };
+    replay(&mut host, &mut on_device, &three);
+    replay(&mut host, &mut on_device, &[slots[2], PADDING, slots[0]]);
+
+    // A slot that is released is padding at once, and serves the next request without another capture.
+    host.release(slots[0]).unwrap();
+    on_device.release(slots[0]).unwrap();
+    on_device.replay(&graph).unwrap();
+    on_device.fetch(&mut Outputs::new()).unwrap();
+    for data in &data {
+        let logits = Logits::new(data, 3, VOCAB).unwrap();
+        let slots = [slots[2], PADDING, PADDING];
+        host.step(logits, &slots, &BatchOptions::default(), &mut Outputs::new()).unwrap();
+    }
+    let next = SamplingParams { seed: Some(99), ..Default::default() };
+    let slot = host.admit(next.clone(), &[5]).unwrap();
+    assert_eq!(on_device.admit(next, &[5]).unwrap(), slot);
+    replay(&mut host, &mut on_device, &[slot, slots[1], slots[2]]);
+}
+
+#[test]
+fn a_graph_is_held_to_the_shape_it_was_captured_for() {
+    let Some(device) = device() else { return };
+    let (_, mut pool, slots) = both(&device);
+    let buffer = upload(&device, &rows(0..2));
+    pool.assign(&slots[..2], &DeviceOptions::default()).unwrap();
+    let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
+    let says = |error: Error, text: &str| assert!(error.to_string().starts_with(text), "{error}");
+    pool.assign(&slots[..1], &DeviceOptions::default()).unwrap();
+    says(pool.replay(&graph).unwrap_err(), "slots has length 1, but must have 2 rows");
+    pool.assign(&slots[..2], &DeviceOptions { lines: &[0, 1], ..Default::default() }).unwrap();
+    says(pool.replay(&graph).unwrap_err(), "assignment cannot be combined with step");
+    let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
+    pool.assign(&slots[..2], &DeviceOptions { lines: &[0, 2], ..Default::default() }).unwrap();
+    says(pool.replay(&graph).unwrap_err(), "lines is 2, but must be a row of the logits, in 0..2");
+    for slot in &slots[..2] {
+        assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");
+    }
+}
+
+#[test]
+fn masks_come_from_the_host_or_lie_on_the_device() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let slots = &slots[..2];
+    let data = rows(0..2);
+    let words: Vec<u32> = (0..60).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
+    let masks = Masks::new(&words, 2, 25, 30).unwrap();
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let options = BatchOptions { masks, ..Default::default() };
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+    host.step(logits, slots, &options, &mut wanted).unwrap();
+    on_device.step(logits, slots, &options, &mut seen).unwrap();
+    let allowed = |id: i32, row: usize| words[row * 30 + id as usize / 32] >> (id % 32) & 1 == 1;
+    if !(0..2).all(|row| seen.tokens()[row] != NONE && allowed(seen.tokens()[row], row)) {
+        println!("skipped: kernels read masks from a later day on");
+        return;
+    }
+    agree(&host, &mut on_device, slots, &wanted, &seen);
+
+    let (buffer, words) = (upload(&device, &data), Buffer::of(device.machine(), &words).unwrap());
+    let masks = Some(DeviceMasks::of(&words, 2, 25, 30).unwrap());
+    let input = DeviceInput { logits: lines(&buffer, 2), masks };
+    on_device.enqueue(input, slots, &DeviceOptions::default()).unwrap();
+    on_device.fetch(&mut seen).unwrap();
+    host.step(logits, slots, &options, &mut wanted).unwrap();
+    agree(&host, &mut on_device, slots, &wanted, &seen);
+}
+
+#[test]
+fn sequences_fork_truncate_push_and_move_between_pools() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let data = rows(0..slots.len() as u64);
+    let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+    let mut step = |host: &mut Pool, on_device: &mut DevicePool, slots: &[Slot]| {
+        host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
+        on_device.step(logits, slots, &BatchOptions::default(), &mut seen).unwrap();
+        agree(host, on_device, slots, &wanted, &seen);
+    };
+    (0..3).for_each(|_| step(&mut host, &mut on_device, &slots));
+    for slot in &slots {
+        host.truncate(*slot, 1).unwrap();
+        on_device.truncate(*slot, 1).unwrap();
+        host.push(*slot, 17).unwrap();
+        on_device.push(*slot, 17).unwrap();
+    }
+    step(&mut host, &mut on_device, &slots);
+    let mut forks = slots.clone();
+    forks[1] = host.fork(slots[0], 3).unwrap();
+    assert_eq!(on_device.fork(slots[0], 3).unwrap(), forks[1]);
+    step(&mut host, &mut on_device, &forks);
+
+    // From the host to the device.
+    let sequence = host.sequence(slots[2]).unwrap();
+    let taken = on_device.resume(sequence.params().clone(), sequence.state()).unwrap();
+    assert_eq!(on_device.sequence(taken).unwrap().state(), sequence.state());
+    let error = on_device.truncate(taken, 99).unwrap_err();
+    assert!(error.to_string().starts_with("output_len is 99"), "{error}");
+}
+
+#[test]
+fn mistakes_are_the_same_errors_as_on_the_host_and_change_nothing() {
+    let Some(device) = device() else { return };
+    let (mut host, mut on_device, slots) = both(&device);
+    let (a, b) = (slots[0], slots[1]);
+    let data = rows(0..2);
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let short = Logits::strided(&data, 2, VOCAB - 1, VOCAB).unwrap();
+    let none = BatchOptions::default();
+    let words = [u32::MAX; 90];
+    let masks = BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
+    let forced = BatchOptions { forced: &[None, Some(900)], ..none };
+    let cases: [(Logits<'_>, &[Slot], BatchOptions<'_>); 7] = [
+        (short, &[a, b], none),
+        (logits, &[a], none),
+        (logits, &[a, a], none),
+        (logits, &[a, -2], none),
+        (logits, &[15, b], none),
+        (logits, &[a, b], masks),
+        (logits, &[a, b], forced),
+    ];
+    for (logits, slots, options) in cases {
+        let wanted = host.step(logits, slots, &options, &mut Outputs::new()).unwrap_err();
+        assert_eq!(on_device.step(logits, slots, &options, &mut Outputs::new()).unwrap_err(), wanted);
+    }
+    let hook = |_: &mut [f32]| {};
+    let hooks: [Option<RowHook<'_>>; 2] = [None, Some(&hook)];
+    let options = BatchOptions { hooks: &hooks, ..none };
+    let error = on_device.step(logits, &[a, b], &options, &mut Outputs::new()).unwrap_err();
+    assert!(error.to_string().starts_with("no hooks on a device: row 1 has one"), "{error}");
+    let many: Vec<Slot> = vec![PADDING; 17];
+    let error = on_device.assign(&many, &DeviceOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "slots has length 17, but must have at most 16, the pool's rows");
+    assert!(on_device.release(15).is_err() && on_device.sequence(-1).is_err());
+    for slot in [a, b] {
+        assert_eq!(on_device.sequence(slot).unwrap().position(), 3);
+    }
+}
+
+#[test]
+fn a_sampler_draws_through_a_device_as_through_the_host() {
+    let Some(device) = device() else { return };
+    routes().register(Arc::new(DeviceRoute::new("emulated", device.clone()))).unwrap();
+    for params in requests(&mut device_pool(&device)) {
+        let [mut host, mut through] = ["race", "emulated"].map(|route| {
+            Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
+        });
+        for step in 0..4 {
+            let z = row(step);
+            assert_eq!(through.sample(&z).unwrap(), host.sample(&z).unwrap());
+            assert_eq!(through.logprobs(), host.logprobs());
+        }
+        assert_eq!(through.sequence().state(), host.sequence().state());
+        assert!(through.sample(&[0.0f32; 3]).unwrap_err().to_string().starts_with("logits has length 3"));
+    }
+}
+
+#[test]
+fn a_device_is_opened_by_its_name() {
+    for name in ["cpu", "cuda:", "cuda:x", "cuda1", ""] {
+        let error = Device::open(name).unwrap_err().to_string();
+        assert!(error.ends_with("is not known; known are: cuda, cuda:N, emulated"), "{error}");
+    }
+    if let Err(error) = Device::open("cuda:999") {
+        assert!(error.to_string().starts_with("no CUDA: "), "{error}");
+    }
+}
+
+#[test]
+fn a_full_pool_says_so_and_an_empty_step_is_none() {
+    let Some(device) = device() else { return };
+    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(VOCAB) };
+    let mut pool = DevicePool::new(device, config).unwrap();
+    let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let error = pool.admit(SamplingParams::default(), &[]).unwrap_err();
+    assert_eq!(error.to_string(), "slots is 2, but must be at most 1, all taken; release one first");
+    let mut out = Outputs::new();
+    pool.step(Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap(), &[], &BatchOptions::default(), &mut out).unwrap();
+    assert_eq!(out.tokens().len(), 0);
+    let error = pool.fetch(&mut Outputs::with_kept()).unwrap_err();
+    assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
+    pool.release(slot).unwrap();
+    assert!(pool.is_empty() && pool.admit(SamplingParams::default(), &[]).unwrap() == slot);
+}
