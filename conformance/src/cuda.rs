@@ -288,7 +288,7 @@ fn widths(case: &Case) -> Widths {
 }
 
 /// Reads a row of the outputs.
-fn observed(case: &Case, outputs: &Outputs, row: usize) -> Observed {
+pub(crate) fn observed(case: &Case, outputs: &Outputs, row: usize) -> Observed {
     let layout = outputs.layout();
     let word = |section: std::ops::Range<usize>, place: usize| outputs.words()[section][place];
     let entry =

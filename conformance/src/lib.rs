@@ -25,6 +25,7 @@ pub mod draws;
 
 #[macro_use]
 pub mod rules;
+pub mod scores;
 
 pub mod bytes;
 pub mod generate;

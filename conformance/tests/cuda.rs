@@ -56,3 +56,22 @@ fn mixed_batches_draw_as_the_cpu_does() {
         }
     }
 }
+
+#[test]
+fn scores_are_the_logprobs_of_forced_tokens() {
+    for name in ["cuda_emulated", "cuda"] {
+        let backend = match gumball_conformance::cuda::Cuda::by_name(name) {
+            Ok(backend) => backend,
+            Err(error) => {
+                println!("skipped: {error}");
+                continue;
+            }
+        };
+        let held = |seed| {
+            gumball_conformance::scores::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"))
+        };
+        let held = (0..200).filter(|seed| held(*seed)).count();
+        assert!(held > 10, "{held} sequences had only what kernels can do");
+    }
+}

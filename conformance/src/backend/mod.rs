@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+use gumball_engine::Device;
 use gumball_spec::edit::Hook;
 use gumball_spec::{Error, Result, oracle};
 
@@ -162,13 +163,16 @@ impl Backend for Cpu {
 }
 
 /// Returns the backends of this machine, the oracle first.
+///
+/// The pool on the emulated device is left out: its kernels are those of `cuda_emulated`, and as slow.
 #[must_use]
 pub fn available() -> Vec<Box<dyn Backend>> {
-    NAMES.iter().filter_map(|name| by_name(name).ok()).collect()
+    let names = NAMES.iter().filter(|name| **name != "device_pool_emulated");
+    names.filter_map(|name| by_name(name).ok()).collect()
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 13] = [
     "oracle",
     "scalar",
     "avx2",
@@ -180,6 +184,8 @@ pub const NAMES: [&str; 11] = [
     "cuda_emulated",
     "cuda",
     "cuda_graph",
+    "device_pool_emulated",
+    "device_pool",
 ];
 
 /// Returns a backend of this machine by its name.
@@ -194,7 +200,11 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
     match name.strip_suffix("_searching") {
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
-        None if name == "pool" => Ok(Box::new(Pooled::default())),
+        None if name == "pool" => Ok(Box::new(Pooled::on_host())),
+        None if name == "device_pool" => Ok(Box::new(Pooled::on_device("device_pool", Device::cuda(0)?))),
+        None if name == "device_pool_emulated" => {
+            Ok(Box::new(Pooled::on_device("device_pool_emulated", Device::emulated()?)))
+        }
         None if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }

@@ -1,18 +1,22 @@
-//! The engine's pool as a backend: each case is resumed in a slot, stepped, and looked at afterwards.
+//! The engine's pools as backends, on the host and on a device: each case is resumed in a slot, stepped, and looked at
+//! afterwards.
 //!
 //! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is one
-//! step over the pool's threads, its rows strided, with a padding row behind every case.
+//! step, over the threads of a pool of the host, its rows strided, with a padding row behind every case.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::{
-    BatchOptions, Logits, Masks, Outputs, PADDING, Pool, PoolConfig, RowHook, Slot, State, Widths, bf16, f16,
+    BatchOptions, Device, DevicePool, DevicePoolConfig, Logits, Masks, Outputs, PADDING, Pool, PoolConfig,
+    RowHook, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{NONE, Result, Row};
+use gumball_spec::{Error, NONE, Result, Row};
 
-use super::Backend;
+use super::{Backend, Oracle};
 use crate::case::Case;
 use crate::observed::Observed;
 
@@ -25,19 +29,157 @@ const MOST: usize = 64;
 /// What a pool was made for: vocabulary and room for logprobs.
 type Kind = (usize, usize, usize);
 
-/// The engine's pool, at the machine's best level and over rayon's threads.
-#[derive(Debug, Default)]
-pub struct Pooled {
-    pools: Mutex<HashMap<Kind, Pool>>,
+/// Cases that are stepped together at most.
+const TOGETHER: usize = 128;
+
+/// The verbs that pools have in common, whatever they run on.
+pub trait Verbs: fmt::Debug + Send + Sized {
+    /// Takes up a sequence.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot>;
+
+    /// Returns the state of a slot.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn sequence(&mut self, slot: Slot) -> Result<&Sequence>;
+
+    /// Takes a step.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn step(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()>;
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn release(&mut self, slot: Slot) -> Result<()>;
+
+    /// Returns the kept ids of a case in the order of tokens.
+    fn in_order(_case: &Case, kept: &[u32]) -> Vec<u32> {
+        kept.to_vec()
+    }
 }
 
-impl Backend for Pooled {
+macro_rules! verbs {
+    () => {
+        fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+            self.resume(params, state)
+        }
+
+        fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+            Self::sequence(self, slot)
+        }
+
+        fn step(
+            &mut self,
+            logits: Logits<'_>,
+            slots: &[Slot],
+            options: &BatchOptions<'_>,
+            out: &mut Outputs,
+        ) -> Result<()> {
+            self.step(logits, slots, options, out)
+        }
+
+        fn release(&mut self, slot: Slot) -> Result<()> {
+            self.release(slot)
+        }
+    };
+}
+
+impl Verbs for Pool {
+    verbs!();
+}
+
+impl Verbs for DevicePool {
+    verbs!();
+
+    /// The device says which ids it kept; their order is that of the definition.
+    fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
+        let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), None).z;
+        let mut kept = kept.to_vec();
+        kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
+        kept
+    }
+}
+
+/// Makes a pool of a vocabulary, with room for logprobs.
+type Make<P> = Box<dyn Fn(usize, Widths) -> Result<P> + Send + Sync>;
+
+/// A pool of the engine.
+pub struct Pooled<P> {
+    name: &'static str,
+    make: Make<P>,
+    pools: Mutex<HashMap<Kind, P>>,
+    lacking: AtomicUsize,
+}
+
+impl<P> fmt::Debug for Pooled<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Pooled<Pool> {
+    /// Makes the backend of the pool of the host, at the machine's best level and over rayon's threads.
+    #[must_use]
+    pub fn on_host() -> Self {
+        let make = |vocab, widths| Pool::new(PoolConfig { widths, ..PoolConfig::new(vocab) });
+        Self::new("pool", Box::new(make))
+    }
+}
+
+impl Pooled<DevicePool> {
+    /// Makes the backend of a pool on a device.
+    #[must_use]
+    pub fn on_device(name: &'static str, device: Device) -> Self {
+        let make = move |vocab, widths| {
+            let (slots, rows) = (TOGETHER, 2 * TOGETHER);
+            let config = DevicePoolConfig { slots, rows, widths, kept: true, room: 1, vocab };
+            DevicePool::new(device.clone(), config)
+        };
+        Self::new(name, Box::new(make))
+    }
+}
+
+impl<P> Pooled<P> {
+    fn new(name: &'static str, make: Make<P>) -> Self {
+        Self { name, make, pools: Mutex::default(), lacking: AtomicUsize::new(0) }
+    }
+
+    /// Lets the oracle answer for what a device has no means for, and counts that.
+    fn or_oracle(&self, case: &Case, answer: Result<Observed>) -> Result<Observed> {
+        match answer {
+            Err(Error::Unavailable { resource: "CUDA kernel" | "hooks on a device", .. }) => {
+                self.lacking.fetch_add(1, Ordering::Relaxed);
+                Oracle.sample(case)
+            }
+            answer => answer,
+        }
+    }
+}
+
+impl<P: Verbs> Backend for Pooled<P> {
     fn name(&self) -> String {
-        "pool".to_owned()
+        self.name.to_owned()
     }
 
     fn sample(&self, case: &Case) -> Result<Observed> {
-        self.step(&[case])?.pop().expect("one case, one answer")
+        let answer = self.step(&[case]).and_then(|mut answers| answers.pop().expect("one case, one answer"));
+        self.or_oracle(case, answer)
+    }
+
+    fn lacking(&self) -> usize {
+        self.lacking.load(Ordering::Relaxed)
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
@@ -46,13 +188,13 @@ impl Backend for Pooled {
             parts.entry((case.vocab(), dtype(case))).or_default().push(place);
         }
         let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
-        for places in parts.into_values() {
+        for places in parts.values().flat_map(|places| places.chunks(TOGETHER)) {
             let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
             // A step is refused whole, so each case then answers for itself.
             let answers =
                 self.step(&part).unwrap_or_else(|_| part.iter().map(|case| self.sample(case)).collect());
-            for (place, answer) in places.into_iter().zip(answers) {
-                seen[place] = Some(answer);
+            for ((place, case), answer) in places.iter().zip(part).zip(answers) {
+                seen[*place] = Some(self.or_oracle(case, answer));
             }
         }
         seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
@@ -67,7 +209,7 @@ fn dtype(case: &Case) -> u8 {
     }
 }
 
-impl Pooled {
+impl<P: Verbs> Pooled<P> {
     /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are those
     /// of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
@@ -80,7 +222,7 @@ impl Pooled {
         let kind = (vocab, widths.top_n, widths.ids);
         let mut pool = match pools.remove(&kind) {
             Some(pool) => pool,
-            None => Pool::new(PoolConfig { widths, ..PoolConfig::new(vocab) })?,
+            None => (self.make)(vocab, widths)?,
         };
 
         let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(&mut pool, case)).collect();
@@ -92,8 +234,8 @@ impl Pooled {
         let mut out = Outputs::with_kept();
         let stepped = step(&mut pool, &rows, &mut out);
         let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
-            let seen = observe(case, &out, 2 * i);
-            follows(&pool, *slot, case, &seen);
+            let seen = observe::<P>(case, &out, 2 * i);
+            follows(&mut pool, *slot, case, &seen);
             seen
         });
         let answers = stepped
@@ -116,7 +258,7 @@ fn widths(cases: &[&Case]) -> Widths {
     }
 }
 
-fn resume(pool: &mut Pool, case: &Case) -> Result<Slot> {
+fn resume(pool: &mut impl Verbs, case: &Case) -> Result<Slot> {
     let state = State {
         prompt: &case.prompt,
         output: &case.output,
@@ -131,7 +273,7 @@ fn resume(pool: &mut Pool, case: &Case) -> Result<Slot> {
 }
 
 /// Steps rows, a padding row behind each.
-fn step(pool: &mut Pool, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
+fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
     let Some((first, _)) = rows.first() else { return Ok(()) };
     let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
     let slots: Vec<Slot> = rows.iter().flat_map(|(_, slot)| [*slot, PADDING]).collect();
@@ -174,7 +316,7 @@ fn step(pool: &mut Pool, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()
 }
 
 /// Reads a row's answer, and holds the padding row behind it to nothing.
-fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
+fn observe<P: Verbs>(case: &Case, out: &Outputs, row: usize) -> Observed {
     let padding = row + 1;
     assert_eq!((out.tokens()[padding], out.statuses()[padding]), (NONE, 0), "padding yields nothing");
     assert!(out.kept(padding).is_empty(), "padding keeps nothing");
@@ -206,13 +348,13 @@ fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
         status: out.status(row),
         temperature: out.temperatures()[row],
         mu: out.mus()[row],
-        kept: Some(out.kept(row).to_vec()),
+        kept: Some(P::in_order(case, out.kept(row))),
         logprobs,
     }
 }
 
 /// Holds a sequence to have taken its token.
-fn follows(pool: &Pool, slot: Slot, case: &Case, seen: &Observed) {
+fn follows(pool: &mut impl Verbs, slot: Slot, case: &Case, seen: &Observed) {
     let sequence = pool.sequence(slot).expect("not yet released");
     let taken = usize::from(seen.token != NONE);
     let output = sequence.history().output();

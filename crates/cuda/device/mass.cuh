@@ -61,7 +61,7 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
 
 // Finds the maxima of a set's tokens in each tile and writes them to `to`. `bounds` are maxima at or above them, or unknown.
 template <class V>
-DEVICE_CALL Maxima give(const V view, const Maxima bounds, const Cut set, float* to) {
+DEVICE Maxima give(const V& view, const Maxima& bounds, const Cut& set, float* to) {
     float found = -INFINITE;
     visit_tiles(
         view, bounds, set.low(),
@@ -89,7 +89,7 @@ struct Weighed {
 
 // Weighs a part of a given set, an interval inside it, at a scale. `maxima` are the given set's.
 template <class V>
-DEVICE_CALL Weighed weigh(const V view, const Maxima maxima, const Given given, const Cut part, float s) {
+DEVICE Weighed weigh(const V& view, const Maxima& maxima, const Given& given, const Cut& part, float s) {
     u64 mass = 0, own = 0;
     u32 count = 0;
     visit_tiles(
@@ -131,7 +131,7 @@ DEVICE float log_mass(u64 mass) {
 
 // Weighs a given set at a scale, and finds its entropy (M5).
 template <class V>
-DEVICE_CALL WeighedEntropy weigh_with_entropy(const V view, const Maxima maxima, const Given given, float s) {
+DEVICE WeighedEntropy weigh_with_entropy(const V& view, const Maxima& maxima, const Given& given, float s) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
     u32 count = 0;
     visit_tiles(

@@ -12,9 +12,6 @@
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-// A function that is called: what takes many registers is compiled once, and apart from its callers. It takes its arguments
-// by value, so that they stay in registers.
-#define DEVICE_CALL static __device__ __noinline__
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
@@ -56,7 +53,6 @@ DEVICE float half_to_float(unsigned short bits) {
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
-#define DEVICE_CALL static
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
 #define INFINITE __builtin_inff()
 

@@ -128,17 +128,17 @@ template <class V>
 struct Searched {
     const Step& step;
     u32 row;
-    V view;
+    const V& view;
 
     DEVICE_MEMBER Search& search() const {
-        __shared__ __align__(16) unsigned char room[sizeof(Search)];
-        return *(Search*)room;
+        __shared__ Search shared;
+        return shared;
     }
 };
 
 // Finds number and mass of the tokens from each pivot on up; pivots fall.
 template <class V>
-DEVICE_CALL void weigh_at_pivots(const Searched<V> set) {
+DEVICE void weigh_at_pivots(const Searched<V>& set) {
     Search& search = set.search();
     u64 lowest = search.pivots[PIVOTS - 1];
     // The p-th lane adds up what the p-th pivot has.
@@ -201,7 +201,7 @@ DEVICE_CALL void weigh_at_pivots(const Searched<V> set) {
 // Lists the tokens between the ends, on chip and unsorted, and writes the weights of those from the upper end on
 // up to the room for sums, by tile. There are at most LISTED. Returns how many.
 template <class V>
-DEVICE_CALL u32 list_between(const Searched<V> set) {
+DEVICE u32 list_between(const Searched<V>& set) {
     Search& search = set.search();
     u64* list = shared_list();
     u64* sums = room_for_sums(set.step, set.row);
@@ -249,7 +249,7 @@ DEVICE_CALL u32 list_between(const Searched<V> set) {
 
 // The key in the sorted list of the first token at which the mass is reached. The list is given up.
 template <class V>
-DEVICE_CALL u64 walk(const Searched<V> set, u32 count) {
+DEVICE u64 walk(const Searched<V>& set, u32 count) {
     Search& search = set.search();
     u64* list = shared_list();
     u64* sums = room_for_sums(set.step, set.row);
@@ -311,7 +311,7 @@ DEVICE u64 rough_share(const Searched<V>& set, u64 key) {
 // Chooses pivots between the ends from a sample of the row: around where it guesses that the goal is reached. Returns
 // whether enough of it lay between.
 template <class V>
-DEVICE_CALL bool sample_pivots(const Searched<V> set, u32 pass) {
+DEVICE bool sample_pivots(const Searched<V>& set, u32 pass) {
     Search& search = set.search();
     u64* list = shared_list();
     const Record* records = set.step.records + (u64)set.row * set.step.tiles;

@@ -170,7 +170,7 @@ struct alignas(16) Record {
 
 // Bits of Step::flags.
 enum StepFlags : u32 {
-    // Requests stay where they are; the forced tokens are scored.
+    // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.
     STEP_SCORES = 1,
 };
 

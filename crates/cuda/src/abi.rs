@@ -17,7 +17,6 @@ pub(crate) mod asks {
 }
 
 /// Bits of [`Step::flags`].
-#[expect(dead_code, reason = "scoring comes next")]
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
 }

@@ -39,7 +39,7 @@ struct Filtering {
     const Params& params;
     const State& state;
     u32 row;
-    View<T, true> view;
+    const View<T, true>& view;
     // The scale of the filters, which dynamic temperature may have changed.
     float s;
 

@@ -41,6 +41,8 @@ mod draw;
 
 mod logprobs;
 
+mod score;
+
 pub mod numbers;
 
 pub use abi::Slot;
@@ -59,5 +61,6 @@ pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
 pub use rows::{Dtype, MaskRows, Rows};
+pub use score::Known;
 pub use step::Step;
 pub use workspace::{Assignment, Room, Start, Workspace};

@@ -1,5 +1,7 @@
 //! What a step came to, read back in one copy.
 
+use std::ops::Range;
+
 use gumball_spec::layout::Layout;
 use gumball_spec::{Status, TILE};
 
@@ -13,6 +15,22 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Makes outputs to be filled in parts; `kept_words` is the length of a kept set.
+    pub(crate) fn room_for(layout: Layout, kept_words: usize) -> Self {
+        Self { layout, words: vec![0; layout.words()], kept: vec![0; layout.rows * kept_words] }
+    }
+
+    /// Puts the outputs of a step where those of the rows from `row` on belong.
+    pub(crate) fn place(&mut self, row: usize, part: &Outputs) {
+        let rows = part.layout.rows;
+        for (to, from) in sections(self.layout).into_iter().zip(sections(part.layout)) {
+            let width = from.len() / rows;
+            self.words[to][row * width..][..from.len()].copy_from_slice(&part.words[from]);
+        }
+        let width = part.kept.len() / rows;
+        self.kept[row * width..][..part.kept.len()].copy_from_slice(&part.kept);
+    }
+
     /// Returns where the sections lie.
     #[must_use]
     pub fn layout(&self) -> Layout {
@@ -59,4 +77,20 @@ impl Outputs {
         let words = &self.kept[row * words..][..words];
         Some((0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect())
     }
+}
+
+/// Returns all sections.
+fn sections(layout: Layout) -> [Range<usize>; 10] {
+    [
+        layout.tokens(),
+        layout.statuses(),
+        layout.logprobs(),
+        layout.ranks(),
+        layout.temperatures(),
+        layout.mus(),
+        layout.top_ids(),
+        layout.top_logprobs(),
+        layout.id_logprobs(),
+        layout.id_ranks(),
+    ]
 }

@@ -3,7 +3,7 @@
 
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::abi::Params;
+use crate::abi::{Params, asks};
 use crate::{edit, filter, logprobs};
 
 /// Parameters that were validated for a vocabulary, as kernels read them.
@@ -33,6 +33,11 @@ impl Prepared {
     /// Returns the parameters as kernels read them, but for the seed.
     pub(crate) fn params(&self) -> Params {
         self.params
+    }
+
+    /// Returns whether any edit depends on the history.
+    pub(crate) fn reads_history(&self) -> bool {
+        self.params.asks & (asks::EDITS | asks::SEARCH) != 0
     }
 
     /// Returns the ids whose logprobs are to be reported.

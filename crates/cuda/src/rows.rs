@@ -47,6 +47,12 @@ pub struct Rows<'b> {
 }
 
 impl<'b> Rows<'b> {
+    /// Returns some of the rows.
+    pub(crate) fn part(&self, rows: std::ops::Range<usize>) -> Self {
+        let start = rows.start * self.stride * self.dtype.bytes();
+        Self { address: self.address + start as u64, rows: rows.len(), ..*self }
+    }
+
     /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {

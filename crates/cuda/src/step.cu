@@ -3,7 +3,7 @@
 // Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
 // Never      reads a row that is padding, or touches its outputs twice
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Grid       x = row, whole warps up to 384 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
 
 #include "draw.cu"
@@ -11,7 +11,7 @@
 #include "logprobs.cu"
 
 #define FINISH_THREADS 384
-// One block a multiprocessor, or the compiler spills for the sake of two.
+// One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
 // What the survey says of a row as a whole.
@@ -80,7 +80,8 @@ DEVICE void finish(const Step& step) {
     }
     // Read where it is used: there is more of it than registers.
     const Params& params = step.params[slot];
-    const State& state = step.states[slot];
+    State state = step.states[slot];
+    state.position += step.flags & STEP_SCORES ? row : 0;
     int forced = step.forced[row];
     View<T, true> view(step, row, slot);
 
@@ -125,8 +126,6 @@ DEVICE void finish(const Step& step) {
         write_kept(step, row, view, kept.cut);
     }
 
-    // Without it the state could move on before a slow warp has read it.
-    __syncthreads();
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
             step.states[slot].position = state.position + 1;

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
-use crate::abi;
+use crate::abi::{self, flags};
 use crate::machine::Kernel;
 use crate::program::Program;
 use crate::rows::{Dtype, MaskRows, Rows};
@@ -163,6 +163,12 @@ pub struct Step<'b> {
 }
 
 impl Step<'_> {
+    /// Returns the step as one of scores: row i stands i tokens further on than its request, which stays where it is.
+    pub(crate) fn scoring(mut self) -> Self {
+        self.step.flags |= flags::SCORES;
+        self
+    }
+
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {

@@ -244,6 +244,11 @@ impl Workspace {
         self.room.vocab.div_ceil(TILE) * TILE / 32
     }
 
+    /// Returns how many words a row's kept set has; 0 if none are kept.
+    pub(crate) fn kept_words(&self) -> usize {
+        if self.room.kept { self.mask_words() } else { 0 }
+    }
+
     /// Returns what the kernels of a step are handed, but for the logits.
     pub(crate) fn abi(&self) -> abi::Step {
         let tiles = self.room.vocab.div_ceil(TILE);

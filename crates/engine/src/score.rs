@@ -97,11 +97,12 @@ impl Pool {
     }
 }
 
-fn conflict(parameter: &'static str, other: &'static str, reason: &'static str) -> Error {
+pub(crate) fn conflict(parameter: &'static str, other: &'static str, reason: &'static str) -> Error {
     Error::Conflict { parameter, other, reason }
 }
 
-fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared> {
+/// Validates parameters as those of scores, and sees to it that they ask for logprobs.
+pub(crate) fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared> {
     let mut params = params.clone();
     let mode = params.logprobs.get_or_insert_with(LogprobsParams::default).mode;
     if mode == LogprobMode::Processed {

@@ -6,6 +6,7 @@
 mod input;
 mod pool;
 mod route;
+mod score;
 mod sequences;
 mod step;
 

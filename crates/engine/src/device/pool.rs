@@ -65,6 +65,8 @@ pub struct DevicePool {
     pub(super) last: Last,
     /// Where logits of the host are copied to.
     pub(super) upload: Option<Buffer>,
+    /// Where scores were worked out last.
+    pub(super) scorer: Option<Workspace>,
 }
 
 impl DevicePool {
@@ -92,6 +94,7 @@ impl DevicePool {
             assigned: Assigned::default(),
             last: Last::default(),
             upload: None,
+            scorer: None,
         })
     }
 

@@ -80,10 +80,7 @@ impl DevicePool {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.config.vocab)?;
-        if let Some(row) = (0..slots.len()).find(|row| options.hook(*row).is_some()) {
-            let reason = format!("row {row} has one, which runs on the host; step it in a pool of the host");
-            return Err(Error::Unavailable { resource: "hooks on a device", reason });
-        }
+        self.refuse_hooks(options, slots.len())?;
         let (data, lines, stride, select) = logits.matrix();
         let on_device =
             DeviceOptions { masks: options.masks, forced: options.forced, lines: select.unwrap_or_default() };

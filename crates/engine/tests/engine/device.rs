@@ -6,7 +6,7 @@ use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
     BatchOptions, Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
     DevicePoolConfig, DeviceRoute, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook, Sampler,
-    SamplingParams, Slot, Widths, bf16, f16, routes,
+    SamplingParams, Scored, Slot, Widths, bf16, f16, routes,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -324,4 +324,45 @@ fn a_full_pool_says_so_and_an_empty_step_is_none() {
     assert!(error.to_string().contains("the pool was made to keep none"), "{error}");
     pool.release(slot).unwrap();
     assert!(pool.is_empty() && pool.admit(SamplingParams::default(), &[]).unwrap() == slot);
+}
+
+#[test]
+fn scores_on_a_device_are_those_of_the_host() {
+    let Some(device) = device() else { return };
+    let mut on_device = device_pool(&device);
+    let host = pool(1);
+    const ROWS: usize = 7;
+    let data = rows((0..ROWS as u64).map(|i| i % 3));
+    let lines = [6, 0, 0, 3, 1, 1, 2];
+    let ids = [5, 6, 5, 6, 5, 900, 6, 7, 6, 5, 6, 5, 6];
+    for params in requests(&mut on_device) {
+        let before = on_device.len();
+        for (start, prompt_len, select) in [(0, 0, false), (1, 4, true), (6, 3, false), (6, 13, true)] {
+            // Id 900 is in a history only.
+            let rows = ROWS.min(if start < 6 { 5 - start } else { 7 });
+            let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
+            let logits = if select || rows < ROWS { logits.select(&lines[..rows]).unwrap() } else { logits };
+            let scored = Scored { params: &params, ids: &ids, prompt_len, start };
+            let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+            let options = BatchOptions::default();
+            let result = host.score(logits, scored, &options, &mut wanted);
+            let on_device = on_device.score(logits, scored, &options, &mut seen);
+            assert_eq!(
+                on_device.map_err(|error| error.to_string()),
+                result.map_err(|error| error.to_string())
+            );
+            assert_eq!((seen.layout(), seen.words()), (wanted.layout(), wanted.words()), "{params:?}");
+            for row in 0..wanted.layout().rows {
+                let mut kept = wanted.kept(row).to_vec();
+                kept.sort_unstable();
+                assert_eq!(seen.kept(row), kept, "row {row} of {params:?}");
+            }
+        }
+        assert_eq!(on_device.len(), before, "no slot is touched");
+    }
+
+    let logits = Logits::new(&data, 1, VOCAB).unwrap();
+    let scored = Scored { params: &SamplingParams::default(), ids: &[1, 900], prompt_len: 2, start: 1 };
+    let error = on_device.score(logits, scored, &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
+    assert_eq!(error.to_string(), "ids is 900, but must be an id in 0..900");
 }

@@ -1,0 +1,131 @@
+//! Scores: the logprobs of tokens that are known already, as of a prompt.
+//!
+//! A known token is a forced token: a step says of it what it would say had it been drawn. Where the edits read no
+//! history, many rows are scored in one step, which leaves the request where it is. Else the rows are scored one by one,
+//! the history moving on with the known tokens; inside the prompt it is admitted anew each time, as a step would
+//! count its token as output.
+
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, Result};
+
+use crate::abi::Slot;
+use crate::outputs::Outputs;
+use crate::prepared::Prepared;
+use crate::rows::Rows;
+use crate::workspace::{Assignment, Start, Workspace};
+
+/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Known<'a> {
+    /// Prompt and output.
+    pub ids: &'a [u32],
+    /// How many of them are prompt.
+    pub prompt_len: usize,
+    /// The place in `ids` of the token that row 0 predicts.
+    pub start: usize,
+    /// The seed, which XTC reads; the draw index is 0.
+    pub seed: u64,
+    /// Mirostat's limit, which is that of every row.
+    pub mu: f32,
+}
+
+impl Known<'_> {
+    /// Checks that there is an id of the vocabulary for each of `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if one is missing.
+    /// - [`Error::OutOfRange`] if one is outside the vocabulary, or `prompt_len` beyond the ids.
+    pub fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+        self.targets(rows, vocab).map(drop)
+    }
+
+    fn targets(&self, rows: usize, vocab: usize) -> Result<Vec<i32>> {
+        let Known { ids, prompt_len, start, .. } = *self;
+        if prompt_len > ids.len() {
+            return Err(Error::out_of_range("prompt_len", prompt_len, format!("in 0..={}", ids.len())));
+        }
+        let targets = start.checked_add(rows).and_then(|end| ids.get(start..end));
+        let targets = targets.ok_or_else(|| {
+            Error::length("ids", ids.len(), format!("an id for each of {rows} rows from {start} on"))
+        })?;
+        match targets.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(Error::out_of_range("ids", id, format!("an id in 0..{vocab}"))),
+            None => Ok(targets.iter().map(|id| *id as i32).collect()),
+        }
+    }
+}
+
+impl Workspace {
+    /// Returns the logprobs of known tokens, as the request asks for them, with all else that steps report in which they
+    /// are forced. Waits for the device.
+    ///
+    /// `slot` is taken for the request and holds it afterwards in an unspecified state. What was assigned is lost.
+    ///
+    /// # Shapes and units
+    /// `rows`: any number of rows, row i to predict `known.ids[known.start + i]`. `lines`: the line each row reads; empty:
+    /// line i for row i. `masks`: one a row, or none.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::admit`] and [`Workspace::step`].
+    /// - [`Error::Length`] if a known token or a mask is missing.
+    /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` beyond the ids.
+    pub fn score(
+        &mut self,
+        slot: Slot,
+        request: &Prepared,
+        known: &Known<'_>,
+        rows: &Rows<'_>,
+        lines: &[u32],
+        masks: &[Option<&[u32]>],
+    ) -> Result<Outputs> {
+        let count = if lines.is_empty() { rows.rows() } else { lines.len() };
+        let targets = known.targets(count, self.room.vocab)?;
+        if !masks.is_empty() && masks.len() != targets.len() {
+            let allowed = format!("one per row, {}, or 0", targets.len());
+            return Err(Error::length("masks", masks.len(), allowed));
+        }
+        if self.room.rows == 0 {
+            return Err(Error::out_of_range("rows", 0, "at least 1, to score in"));
+        }
+        let stays = !request.reads_history();
+        let mut all =
+            Outputs::room_for(Layout { rows: targets.len(), widths: self.room.widths }, self.kept_words());
+        let mut row = 0;
+        while row < targets.len() {
+            let end = targets.len().min(row + if stays { self.room.rows } else { 1 });
+            let place = known.start + row;
+            // The last token was the prompt's, or there is none.
+            if stays || row == 0 || place <= known.prompt_len {
+                self.admit(slot, request, &known.start_at(place, stays, targets.len() - row))?;
+            }
+            let slots = vec![slot; end - row];
+            let masks = if masks.is_empty() { masks } else { &masks[row..end] };
+            let (lines, rows) = match lines {
+                [] => (lines, rows.part(row..end)),
+                _ => (&lines[row..end], *rows),
+            };
+            self.assign(&Assignment { slots: &slots, forced: &targets[row..end], lines, masks })?;
+            let step = self.step(&rows)?;
+            self.enqueue(&if stays { step.scoring() } else { step })?;
+            all.place(row, &self.outputs(end - row)?);
+            row = end;
+        }
+        Ok(all)
+    }
+}
+
+impl<'a> Known<'a> {
+    /// Returns where the request stands before the id at a place; without its history if none is read.
+    fn start_at(&self, place: usize, bare: bool, room: usize) -> Start<'a> {
+        let (prompt, output) = self.ids[..place].split_at(self.prompt_len.min(place));
+        Start {
+            seed: self.seed,
+            draw: 0,
+            position: place as u32,
+            mu: self.mu,
+            prompt: if bare { &[] } else { prompt },
+            output: if bare { &[] } else { output },
+            room,
+        }
+    }
+}
