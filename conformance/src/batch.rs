@@ -1,14 +1,14 @@
 //! Large mixed batches on a CUDA machine against the CPU: many rows, several steps, one launch or graph each.
 //!
 //! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each other with
-//! no host work between them but the reading of tokens, so positions must have advanced on the device.
+//! no host work between them but the reading of tokens, so positions and histories must have moved on on the device.
 
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Widths};
+use gumball_spec::{Dry, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths};
 use half::{bf16, f16};
 
 use crate::rows;
@@ -63,6 +63,10 @@ fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
         1 => rows::grid(vocab, 0.5, 20, seed),
         _ => rows::model_like(vocab, seed),
     };
+    if !seed.is_multiple_of(3) {
+        // The ids of histories are likely, so that what the edits make of them shows.
+        (0..5).for_each(|id| row[id * stride(vocab) % vocab] += 9.0);
+    }
     match seed % 8 {
         3 => row[vocab / 3] = f32::NAN,
         5 => row[vocab - 1] = f32::INFINITY,
@@ -84,7 +88,7 @@ fn params(row: usize, vocab: usize) -> SamplingParams {
         top_n: row as u32 / 16 % 5,
         ids: vec![(vocab - 1) as u32; row / 16 % 3],
     });
-    let default = SamplingParams { logprobs, ..Default::default() };
+    let default = SamplingParams { logprobs, ..edits(row, vocab) };
     match row % 5 {
         0 => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
@@ -92,6 +96,75 @@ fn params(row: usize, vocab: usize) -> SamplingParams {
         3 => SamplingParams { temperature: 1.3, min_p: 1e-4, temperature_last: true, ..default },
         _ => default,
     }
+}
+
+/// Edits of a row: none, each kind, and all of them.
+fn edits(row: usize, vocab: usize) -> SamplingParams {
+    let mut params = SamplingParams::default();
+    let kind = (row + row / 8) % 8;
+    let has = |other: usize| kind == other || kind == 7;
+    let ids = ids(row as u64 + 1, 9, vocab);
+    let known: Vec<u32> = ids.iter().copied().filter(|id| (*id as usize) < vocab).collect();
+    if has(1) {
+        params.repetition_penalty = 1.3;
+        params.repetition_scope = Scope::ALL[row % 3];
+    }
+    if has(2) {
+        params.frequency_penalty = 0.4;
+        params.presence_penalty = if row.is_multiple_of(2) { 0.7 } else { -0.3 };
+        params.penalty_scope = Scope::ALL[row / 3 % 3];
+    }
+    if has(3) {
+        params.dry = Dry {
+            multiplier: 0.9,
+            base: 1.5,
+            allowed_length: 1 + row as u32 % 3,
+            breakers: ids[..row % 2].to_vec(),
+        };
+    }
+    if has(4) {
+        params.no_repeat_ngram = 1 + row as u32 % 4;
+        params.bad_words = vec![ids[..1].to_vec(), ids[1..3].to_vec(), ids[3..6].to_vec()];
+    }
+    if has(5) {
+        params.logit_bias = vec![(vocab as u32 - 1, f32::NEG_INFINITY), (row as u32 % vocab as u32, 2.5)];
+        params.logit_bias.dedup_by_key(|(id, _)| *id);
+        params.banned_ids = known;
+    }
+    if has(6) {
+        params.min_tokens = 4 + row as u32 % 4;
+        params.stop_ids = ids;
+        params.allowed_ids =
+            row.is_multiple_of(2).then(|| (0..vocab as u32).filter(|id| id % 5 != 2).collect());
+    }
+    params
+}
+
+/// How far the ids of histories are apart.
+fn stride(vocab: usize) -> usize {
+    (vocab / 7).max(1)
+}
+
+/// Ids that repeat: of few, which most lines like, and some of them outside the vocabulary.
+fn ids(seed: u64, count: usize, vocab: usize) -> Vec<u32> {
+    let mut words = rows::Words(seed);
+    let id = |words: &mut rows::Words| match words.below(12) {
+        0 => vocab as u32 + words.below(3) as u32,
+        word => (word % 5 * stride(vocab) % vocab) as u32,
+    };
+    (0..count).map(|_| id(&mut words)).collect()
+}
+
+/// The prompt of a row and what was generated so far.
+fn history(row: usize, vocab: usize) -> (Vec<u32>, Vec<u32>) {
+    (ids(row as u64, [0, 5, 40, 300][row % 4], vocab), ids(row as u64 + 99, row % 6, vocab))
+}
+
+/// The grammar of a row, if it has one.
+fn mask(row: usize, vocab: usize) -> Option<Vec<u32>> {
+    let mut words = rows::Words(row as u64);
+    let any = |_| (words.word() | words.word()) as u32;
+    (row % 6 == 5).then(|| (0..vocab.div_ceil(32) - row % 2).map(any).collect())
 }
 
 /// A row's logprobs as they lie in the outputs, bit by bit.
@@ -161,14 +234,19 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
             let prepared = gumball_cuda::Prepared::new(&params(row, vocab), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
-            let start = Start { seed, draw, position, ..Start::default() };
+            let (prompt, output) = history(row, vocab);
+            let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
+            let start = Start { seed, draw, position, mu: 0.0, prompt, output, room };
             workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
         let (slots, forced) = (list(&slot_of), list(&forced_of));
         let read: Vec<u32> =
             (0..if lines < rows { rows } else { 0 }).map(|row| (row % lines) as u32).collect();
-        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, ..Assignment::default() };
+        // Rows that share lines have no masks, so that the survey of lines is held too.
+        let masks: Vec<_> = (0..if lines < rows { 0 } else { rows }).map(|row| mask(row, vocab)).collect();
+        let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
+        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, masks: &masks };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?;
         let step = [workspace.step(&rows_of)?];
@@ -189,6 +267,11 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         Workspace::new(Level::detect().map_err(|error| words(&error))?).map_err(|error| words(&error))?;
     for row in 0..rows {
         let mut position = row as u32;
+        let (prompt, output) = history(row, vocab);
+        let mut history = History::new(&prompt);
+        output.into_iter().for_each(|id| history.push(id));
+        let mask = mask(row, vocab).filter(|_| lines == rows);
+        let prepared = Prepared::new(params(row, vocab), vocab).map_err(|error| words(&error))?;
         for (step, outputs) in outputs.iter().enumerate() {
             let seen = (
                 outputs.token(row),
@@ -199,15 +282,14 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
             let wanted = if slot_of(row) < 0 {
                 (NONE, gumball_spec::Status(0), 0.0, wanted_logprobs(None))
             } else {
-                let prepared = Prepared::new(params(row, vocab), vocab).map_err(|error| words(&error))?;
                 let task = Task {
                     prepared: &prepared,
-                    history: &History::new(&[]),
+                    history: &history,
                     seed: row as u64 * 77,
                     position,
                     draw: (row % 3) as u32,
                     mu: 0.0,
-                    mask: None,
+                    mask: mask.as_deref(),
                     forced: u32::try_from(forced_of(row)).ok(),
                 };
                 let chosen = cpu.sample(batch.row(row % lines * stride, vocab), &task, None);
@@ -219,7 +301,10 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
                     "{shape:?}: row {row}, step {step}: {seen:?}, but the CPU has {wanted:?}"
                 ));
             }
-            position = position.wrapping_add(u32::from(seen.0 != NONE));
+            if let Ok(id) = u32::try_from(seen.0) {
+                position = position.wrapping_add(1);
+                history.push(id);
+            }
         }
     }
     Ok(())
@@ -256,7 +341,7 @@ pub fn shapes() -> Vec<Shape> {
 pub fn small_shapes() -> Vec<Shape> {
     let shapes = [(12, 257), (10, 3_000)].into_iter();
     let typed = |(rows, vocab)| {
-        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, lines: rows, vocab, steps: 2 })
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, lines: rows, vocab, steps: 5 })
     };
     shapes.flat_map(typed).collect()
 }

@@ -38,6 +38,8 @@ pub struct Cuda {
     machine: Arc<dyn Machine>,
     /// Whether steps go through a graph.
     graphs: bool,
+    /// Whether short sets are searched as long ones are.
+    searching: bool,
     workspaces: Mutex<HashMap<Kind, Workspace>>,
     lacking: AtomicUsize,
 }
@@ -54,10 +56,11 @@ impl Cuda {
     /// # Errors
     /// - [`Error::Unavailable`] if this machine lacks what it needs.
     pub fn by_name(name: &str) -> Result<Self> {
-        let made = |name, machine, graphs| Self {
+        let made = |name: &'static str, machine, graphs| Self {
             name,
             machine,
             graphs,
+            searching: name.ends_with("_searching"),
             workspaces: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
@@ -65,7 +68,12 @@ impl Cuda {
         match name {
             "cuda" => Ok(made("cuda", gpu()?, false)),
             "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
-            _ => Ok(made("cuda_emulated", Arc::new(Emulator::new(&Cache::user())?), false)),
+            "cuda_searching" => Ok(made("cuda_searching", gpu()?, false)),
+            _ => {
+                let name =
+                    if name.ends_with("_searching") { "cuda_emulated_searching" } else { "cuda_emulated" };
+                Ok(made(name, Arc::new(Emulator::new(&Cache::user())?), false))
+            }
         }
     }
 
@@ -120,6 +128,7 @@ impl Cuda {
         let Packed { buffer, dtype, start, stride, count, .. } = packed;
         let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?;
         let step = workspace.step(&rows)?;
+        let step = if self.searching { step.searching() } else { step };
         if self.graphs {
             workspace.replay(&workspace.capture(&[step])?)?;
         } else {
@@ -137,8 +146,14 @@ impl Cuda {
             };
             let moved = u32::from(outputs.token(row) != NONE);
             if cases.len() <= TRIO {
-                let (position, wanted) = (workspace.position(slots[row])?, case.position.wrapping_add(moved));
-                assert_eq!(position, wanted, "the position moves with a token\n{case:?}");
+                let standing = workspace.standing(slots[row])?;
+                let wanted = case.position.wrapping_add(moved);
+                assert_eq!(standing.position, wanted, "the position moves with a token\n{case:?}");
+                if let Some(history) = standing.history {
+                    let token = u32::try_from(outputs.token(row)).ok();
+                    let ids = case.prompt.iter().chain(&case.output).copied().chain(token);
+                    assert!(history.into_iter().eq(ids), "the history moves with a token\n{case:?}");
+                }
             }
             seen.push(Some(observed(case, &outputs, row)));
         }
@@ -270,9 +285,6 @@ fn prepare(case: &Case) -> Result<Prepared> {
     let prepared = Prepared::new(&case.params, case.vocab())?;
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
-    if case.mask.is_some() {
-        return lacks("masks are not there yet");
-    }
     if case.hook.is_some() {
         return lacks("a hook runs on the host");
     }

@@ -14,7 +14,7 @@ macro_rules! backends {
     };
 }
 
-backends!(cuda_emulated, cuda, cuda_graph);
+backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching);
 
 fn run(name: &str, backend: &str) {
     match by_name(backend) {
@@ -47,7 +47,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
             (5, 2, 300),
         ] {
             for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                let shape = Shape { dtype, rows, lines, vocab, steps: 2 };
+                let shape = Shape { dtype, rows, lines, vocab, steps: 4 };
                 // The emulator records what is launched as a graph does.
                 for graphs in [false, true] {
                     hold(backend.machine(), graphs, shape).unwrap_or_else(|text| panic!("{name}: {text}"));

@@ -172,7 +172,7 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 15] = [
     "oracle",
     "scalar",
     "avx2",
@@ -182,8 +182,10 @@ pub const NAMES: [&str; 13] = [
     "avx512_searching",
     "pool",
     "cuda_emulated",
+    "cuda_emulated_searching",
     "cuda",
     "cuda_graph",
+    "cuda_searching",
     "device_pool_emulated",
     "device_pool",
 ];
@@ -198,6 +200,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
     }
     match name.strip_suffix("_searching") {
+        _ if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
         None if name == "pool" => Ok(Box::new(Pooled::on_host())),
@@ -205,7 +208,6 @@ pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
         None if name == "device_pool_emulated" => {
             Ok(Box::new(Pooled::on_device("device_pool_emulated", Device::emulated()?)))
         }
-        None if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
         None => Ok(Box::new(Cpu::new(name.parse()?)?)),
     }
 }

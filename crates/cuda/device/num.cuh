@@ -90,13 +90,12 @@ DEVICE float log2_rule(float x) {
     return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
 }
 
-// 2^d for d <= 0, -inf included; +0 below -126 (N2).
-DEVICE float exp2_rule(float d) {
-    if (d < -126.0f) {
-        return 0.0f;
-    }
-    float n = round_even(d);
-    float f = d - n;
+// 2^(d + raise) for d in -126..=0; `raise` is even, and the result no more than f32s have.
+DEVICE float exp2_scaled(float d, u32 raise) {
+    // Sums with this number are whole, their low bits hold d's nearest integer, and ties go to the even one.
+    const float WHOLE = 12582912.0f + int_to_float((int)raise);
+    float sum = d + WHOLE;
+    float f = d - (sum - WHOLE);
     float p = 0.000153290152f;
     p = fma_rn(p, f, 0.00133909716f);
     p = fma_rn(p, f, 0.00961850025f);
@@ -104,7 +103,15 @@ DEVICE float exp2_rule(float d) {
     p = fma_rn(p, f, 0.240226477f);
     p = fma_rn(p, f, 0.693147182f);
     p = fma_rn(p, f, 1.0f);
-    return bits_float(float_bits(p) + ((u32)(int)n << 23));
+    return bits_float(float_bits(p) + (float_bits(sum) << 23));
+}
+
+// 2^d for d <= 0, -inf included; +0 below -126 (N2).
+DEVICE float exp2_rule(float d) {
+    if (d < -126.0f) {
+        return 0.0f;
+    }
+    return exp2_scaled(d, 0);
 }
 
 // What over T turns differences of logits into exponents of two (N6).
@@ -112,7 +119,8 @@ DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
 
 // A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (section 4).
 DEVICE u32 weight(float d) {
-    return float_to_u32(exp2_rule(d) * 268435456.0f);
+    // From -30 down weights round to 0. NaN, the distance in a tile of nothing, weighs nothing either.
+    return float_to_u32(exp2_scaled(larger(d, -40.0f), 28));
 }
 
 // The exponential variable of a 32-bit word (N3).

@@ -12,9 +12,14 @@
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+// A function that is called, so that its registers are its own.
+#define DEVICE_APART static __device__ __noinline__
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
+// The same where so many blocks shall fit a multiprocessor: registers are dealt out by it.
+#define KERNEL_BESIDE(name, threads, blocks, Argument, argument) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Argument argument)
 #define INFINITE __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -39,6 +44,15 @@ DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
 DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
 // The high word of a product.
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
+// Fetches what lies at an address into the second-level cache, where it will be read soon.
+DEVICE void prefetch(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
+
+// 2^x, with a relative error of 2^-21 at most; where that is subnormal it may be 0. Not the same everywhere: for bounds only.
+DEVICE float about_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
@@ -49,11 +63,14 @@ DEVICE float half_to_float(unsigned short bits) {
 
 #else
 
+#include <cmath>
 #include <cstring>
 
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define DEVICE_APART static inline
 #define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
+#define KERNEL_BESIDE(name, threads, blocks, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INFINITE __builtin_inff()
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -89,6 +106,8 @@ DEVICE int leading_zeros(unsigned long long u) { return u == 0 ? 64 : __builtin_
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
+DEVICE void prefetch(const void* place) { __builtin_prefetch(place); }
+DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

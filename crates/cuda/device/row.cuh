@@ -66,6 +66,25 @@ struct Row {
         return sizeof(Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
     }
 
+    // A lane's bits among those of all ids, bit j for its j-th logit; 0 from word `end` on.
+    DEVICE_MEMBER u32 bits(const u32* words, u32 end, u32 tile, u32 lane) const {
+        u32 start = tile * MASK_WORDS;
+        auto word = [=](u32 i) { return start + i < end ? words[start + i] : 0; };
+        if (!wide || tile * TILE + TILE > vocab) {
+            u32 bits = 0;
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                bits |= (word(j) >> lane & 1) << j;
+            }
+            return bits;
+        }
+        if (sizeof(Element) == 4) {
+            u32 shift = lane % 8 * 4;
+            return (word(lane / 8) >> shift & 15) | (word(4 + lane / 8) >> shift & 15) << 4;
+        }
+        return word(lane / 4) >> (lane % 4 * 8) & 255;
+    }
+
   private:
     static DEVICE_MEMBER void load_wide(const float* tile, u32 lane, float (&z)[PER_LANE]) {
         const Quad* quads = (const Quad*)tile;

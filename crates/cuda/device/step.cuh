@@ -34,6 +34,12 @@ enum Asks : u32 {
     // Some edits depend on the history's end and are found anew in each step: DRY and the bans of E4.
     ASKS_SEARCH = 1 << 7,
     ASKS_LOGPROBS = 1 << 8,
+    // Every id of the history has an entry, and so gets the next token.
+    ASKS_COUNTS = 1 << 9,
+    // The filters keep a short set as a rule and can be done on a list.
+    ASKS_LIST = 1 << 10,
+    // The first filter asks for the mass of the whole row: the survey tells it about.
+    ASKS_SUMS = 1 << 11,
 };
 
 // Filters, as they stand in Params::chain.
@@ -111,9 +117,8 @@ struct alignas(16) Entry {
     u32 prompt;
     u32 output;
     float bias;
-    // The length of the repeat that the id would continue (E3), if dry_step is the state's step.
-    u32 dry_step;
-    u32 dry_length;
+    // What DRY takes away (E3), as the bits of an f32, if the high word is the state's step.
+    u64 dry;
     // The id is banned (E4), if this is the state's step.
     u32 ban_step;
     u32 reserved;
@@ -121,7 +126,7 @@ struct alignas(16) Entry {
 
 // Lists of a request, each in memory of its own.
 struct alignas(16) Request {
-    // Prompt, then output; room for `room` ids.
+    // Prompt, then output; room for `room` ids. There with ASKS_COUNTS or ASKS_SEARCH.
     u32* history;
     // `entries_mask + 1` entries, a power of two, at most half of them in use.
     Entry* entries;
@@ -172,6 +177,8 @@ struct alignas(16) Record {
 enum StepFlags : u32 {
     // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.
     STEP_SCORES = 1,
+    // Nothing is done on lists: for tests of what is done where they are too long.
+    STEP_SEARCHES = 2,
 };
 
 // One step of a batch.
@@ -203,6 +210,9 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
+    // [rows, tiles]: about the sum of a tile's weights at the scale of the filters, in units of 2^-23 of its
+    // maximum's; in rows that ask for it.
+    u32* sums;
     // [lines, tiles]: records without arrivals, where several rows read one line; else null.
     const Record* line_records;
     // [rows, scratch_words]: for what does not fit on chip.

@@ -98,6 +98,12 @@ inline T atomicMax(T* place, T x) {
     return old;
 }
 template <class T>
+inline T atomicMin(T* place, T x) {
+    T old = *place;
+    *place = std::min(old, x);
+    return old;
+}
+template <class T>
 inline T atomicOr(T* place, T x) {
     T old = *place;
     *place = old | x;

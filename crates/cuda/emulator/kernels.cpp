@@ -1,6 +1,8 @@
 // kernels.cpp: every kernel in one library for the host.
 #include "cuda.hpp"
 
+#include "edit.cu"
+
 #include "survey.cu"
 
 #include "step.cu"
@@ -30,8 +32,7 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Params, no_repeat_ngram), offsetof(Params, min_tokens), offsetof(Params, logprob_mode),
         offsetof(Params, top_n), offsetof(Params, reserved),
                 sizeof(Entry), offsetof(Entry, id_plus_1), offsetof(Entry, prompt), offsetof(Entry, output),
-        offsetof(Entry, bias), offsetof(Entry, dry_step), offsetof(Entry, dry_length), offsetof(Entry,
-        ban_step), offsetof(Entry, reserved),
+        offsetof(Entry, bias), offsetof(Entry, dry), offsetof(Entry, ban_step), offsetof(Entry, reserved),
                 sizeof(Request), offsetof(Request, history), offsetof(Request, entries), offsetof(Request,
         touched), offsetof(Request, allowed), offsetof(Request, stop_ids), offsetof(Request, breakers),
         offsetof(Request, bad_words), offsetof(Request, bad_word_ends), offsetof(Request, logprob_ids),
@@ -46,7 +47,8 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Step, vocab), offsetof(Step, tiles), offsetof(Step, blocks_per_row), offsetof(Step, flags),
         offsetof(Step, mask_words), offsetof(Step, mask_stride), offsetof(Step, lines), offsetof(Step, slots),
         offsetof(Step, forced), offsetof(Step, masks), offsetof(Step, masked), offsetof(Step, params),
-        offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
+        offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, sums),
+        offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
         top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);

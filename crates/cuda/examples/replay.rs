@@ -12,10 +12,11 @@ use std::time::Instant;
 use gumball_cuda::{
     Assignment, Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Room, Rows, Start, Step, Workspace,
 };
-use gumball_spec::{SamplingParams, Widths};
+use gumball_spec::{Dry, SamplingParams, Widths};
 use half::bf16;
 
 const REPLAYS: usize = 20;
+const EAGER_STEPS: usize = 70;
 const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
 /// How much memory the buffers of a graph take together, at least.
 const COLD_BYTES: usize = 400 << 20;
@@ -57,14 +58,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let rows: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| model_like(vocab, seed)).collect();
     let plain = SamplingParams { temperature: 0.8, ..Default::default() };
+    let penalties = SamplingParams {
+        repetition_penalty: 1.1,
+        frequency_penalty: 0.1,
+        presence_penalty: 0.1,
+        logit_bias: (0..vocab as u32).step_by(vocab.div_ceil(64)).map(|id| (id, 0.5)).collect(),
+        ..plain.clone()
+    };
     let requests = [
         ("greedy", SamplingParams { temperature: 0.0, ..Default::default() }),
         ("plain", plain.clone()),
         ("min-p", SamplingParams { min_p: 0.05, ..plain.clone() }),
         ("top-k-top-p", SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() }),
         ("top-p", SamplingParams { top_p: 0.9, ..plain.clone() }),
-        ("full", SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain }),
+        ("full", SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain.clone() }),
+        ("penalties", penalties.clone()),
+        ("dry", SamplingParams { dry: Dry { multiplier: 0.8, ..Dry::default() }, ..penalties }),
     ];
+    // A long chat: ids spread over the vocabulary, few of them twice.
+    let history: Vec<u32> = (0..2048u64).map(|i| (word(&mut (i * 77)) % vocab as u64) as u32).collect();
     println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
     println!("{:12} {:5} {:>5} {:>8} {:>16} {:>16}", "request", "type", "rows", "floor", "survey", "step");
     for dtype in [Dtype::F32, Dtype::Bf16] {
@@ -77,10 +89,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let mut workspace = Workspace::new(machine, room(vocab, *count))?;
                 let prepared = Prepared::new(params, vocab)?;
                 let slots: Vec<i32> = (0..*count as i32).collect();
-                for slot in &slots {
-                    let start = Start { seed: *slot as u64, position: 9, ..Start::default() };
-                    workspace.admit(*slot, &prepared, &start)?;
-                }
+                let admit = |workspace: &mut Workspace| -> gumball_spec::Result<()> {
+                    let (prompt, room) = (&history[..], buffers.len().max(EAGER_STEPS));
+                    slots.iter().try_for_each(|slot| {
+                        let start =
+                            Start { seed: *slot as u64, position: 9, prompt, room, ..Start::default() };
+                        workspace.admit(*slot, &prepared, &start)
+                    })
+                };
+                admit(&mut workspace)?;
                 workspace.assign(&Assignment { slots: &slots, ..Assignment::default() })?;
                 if json && *count == 1 {
                     let steps = buffers
@@ -99,11 +116,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                     });
                     let steps = steps.collect::<gumball_spec::Result<Vec<_>>>()?;
                     let graph = workspace.capture(&steps)?;
-                    (0..3).try_for_each(|_| workspace.replay(&graph))?;
                     let mut times = Vec::new();
-                    for _ in 0..REPLAYS {
+                    for _ in 0..3 + REPLAYS {
+                        // Anew, so that histories are as long in each replay.
+                        admit(&mut workspace)?;
                         times.push(gpu.elapsed_us(|| workspace.replay(&graph))? / steps.len() as f32);
                     }
+                    times.drain(..3);
                     times.sort_by(f32::total_cmp);
                     if json && whole {
                         say(name, (vocab, dtype, *count), "graph", steps.len(), &mut times);
@@ -126,7 +145,7 @@ fn room(vocab: usize, rows: usize) -> Room {
 /// Times steps from the host, each with a synchronisation, after some that do not count.
 fn eager(gpu: &Gpu, workspace: &Workspace, steps: &[Step<'_>]) -> Result<Vec<f32>, Box<dyn Error>> {
     let mut times = Vec::new();
-    for step in steps.iter().cycle().take(70) {
+    for step in steps.iter().cycle().take(EAGER_STEPS) {
         let began = Instant::now();
         workspace.enqueue(step)?;
         gpu.stream().synchronize()?;

@@ -3,7 +3,6 @@
 use bytemuck::{Pod, Zeroable};
 
 /// Bits of [`Params::asks`].
-#[expect(dead_code, reason = "edits and logprobs come next")]
 pub(crate) mod asks {
     pub const GREEDY: u32 = 1 << 0;
     pub const JOINT: u32 = 1 << 1;
@@ -14,11 +13,15 @@ pub(crate) mod asks {
     pub const ALLOWED: u32 = 1 << 6;
     pub const SEARCH: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
+    pub const COUNTS: u32 = 1 << 9;
+    pub const LIST: u32 = 1 << 10;
+    pub const SUMS: u32 = 1 << 11;
 }
 
 /// Bits of [`Step::flags`].
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
+    pub const SEARCHES: u32 = 2;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -93,8 +96,7 @@ crossing! {
         prompt: u32,
         output: u32,
         bias: f32,
-        dry_step: u32,
-        dry_length: u32,
+        dry: u64,
         ban_step: u32,
         reserved: u32,
     }
@@ -160,6 +162,7 @@ crossing! {
         requests: u64,
         states: u64,
         records: u64,
+        sums: u64,
         line_records: u64,
         scratch: u64,
         scratch_words: u64,

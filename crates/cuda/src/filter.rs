@@ -29,6 +29,27 @@ fn code(filter: Filter) -> u32 {
     }
 }
 
+/// The most tokens that top-k may keep for the filters to be tried on a list.
+const FEW: i64 = 256;
+
+/// Returns whether filters in the order they act leave something short as a rule, so that they are tried on a list.
+fn lists(chain: &[Filter], params: &SamplingParams) -> bool {
+    let Some((first, rest)) = chain.split_first() else { return false };
+    let short = match first {
+        Filter::TopK => params.top_k <= FEW,
+        // The survey sums weights, at a scale that must not depend on the row.
+        Filter::TopP => params.dynamic_temperature.is_none(),
+        _ => false,
+    };
+    // What XTC leaves is no prefix, so nothing may follow it.
+    let rest = if let [rest @ .., Filter::Xtc] = rest { rest } else { rest };
+    let listed = |filter: &Filter| {
+        matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
+    };
+    let apart = params.order == FilterOrder::Joint && chain.len() > 1;
+    short && !apart && rest.iter().all(listed)
+}
+
 /// Writes temperature and filters of a request.
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) {
     let greedy = SamplingParams::is_greedy(params.temperature);
@@ -62,13 +83,17 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.filter_s = prepared.s;
         return;
     }
-    for (place, filter) in params.filters(vocab).enumerate() {
-        prepared.chain |= code(filter) << (4 * place);
+    let chain: Vec<Filter> = params.filters(vocab).collect();
+    for (place, filter) in chain.iter().enumerate() {
+        prepared.chain |= code(*filter) << (4 * place);
     }
     // A fraction below 1 is below 2^32 too: the largest such f32 is 1 - 2^-24.
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
+    if lists(&chain, params) {
+        prepared.asks |= asks::LIST | if chain[0] == Filter::TopP { asks::SUMS } else { 0 };
+    }
     prepared.top_p = fraction(params.top_p);
     prepared.typical_p = fraction(params.typical_p);
     prepared.top_n_sigma = params.top_n_sigma;

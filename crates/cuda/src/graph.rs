@@ -13,6 +13,7 @@ use gumball_spec::Result;
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
 use crate::machine::Recording;
+use crate::residents::Needs;
 use crate::step::Step;
 use crate::workspace::{Shape, Workspace};
 
@@ -21,6 +22,9 @@ use crate::workspace::{Shape, Workspace};
 pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
+    /// What rows all of them have the kernels for, and by how many tokens they can move a request on.
+    serves: Needs,
+    moves: u64,
     shape: Shape,
     /// How few lines the logits of a step have.
     lines: usize,
@@ -49,21 +53,32 @@ impl Workspace {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
         let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step));
         let recording = self.machine.record(&mut launch)?;
+        let serves = steps.iter().fold(Needs::ANY, |all, step| all.and(step.serves));
+        let moves = steps.iter().map(Step::moves).sum();
         let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
-        let (steps, shape) = (steps.len(), self.assigned.shape);
-        Ok(Graph { workspace: self.id, steps, shape, lines, recording, memory: PhantomData })
+        Ok(Graph {
+            workspace: self.id,
+            steps: steps.len(),
+            serves,
+            moves,
+            shape: self.assigned.shape,
+            lines,
+            recording,
+            memory: PhantomData,
+        })
     }
 
     /// Enqueues the captured steps on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`].
+    /// Those of [`Workspace::enqueue`]; the histories must have room for as many tokens as there are steps.
     ///
     /// # Panics
     /// If the graph was captured by another workspace.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.lines)?;
+        self.allow(graph.serves, graph.moves)?;
         // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
         // whoever made `Rows` vouches, for as long as the graph's lifetime.
         Ok(unsafe { graph.recording.replay() }?)

@@ -25,8 +25,11 @@ mod staging;
 #[cfg(feature = "emulator")]
 mod emulator;
 
+mod ledger;
+mod lists;
 mod outputs;
 mod prepared;
+mod residents;
 mod rows;
 mod step;
 mod workspace;
@@ -60,7 +63,8 @@ pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
+pub use residents::{Standing, Start};
 pub use rows::{Dtype, MaskRows, Rows};
 pub use score::Known;
 pub use step::Step;
-pub use workspace::{Assignment, Room, Start, Workspace};
+pub use workspace::{Assignment, Room, Workspace};

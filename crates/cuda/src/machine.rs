@@ -40,7 +40,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
-        384
+        512
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.

@@ -21,19 +21,23 @@ pub const HEADERS: &[Source] = &[
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("row.cuh", include_str!("../device/row.cuh")),
+    ("entries.cuh", include_str!("../device/entries.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
+    ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
+    ("list.cu", include_str!("list.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),
 ];
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
+pub const PROGRAMS: &[Program] =
+    &[crate::edit::PROGRAM, crate::survey::PROGRAM, crate::step::PROGRAM, crate::numbers::PROGRAM];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

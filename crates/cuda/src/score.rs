@@ -11,8 +11,9 @@ use gumball_spec::{Error, Result};
 use crate::abi::Slot;
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
+use crate::residents::Start;
 use crate::rows::Rows;
-use crate::workspace::{Assignment, Start, Workspace};
+use crate::workspace::{Assignment, Workspace};
 
 /// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -3,14 +3,15 @@
 // Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
 // Never      reads a row that is padding, or touches its outputs twice
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 384 threads, no dynamic shared memory
+// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
 
 #include "draw.cu"
 #include "filter.cu"
+#include "list.cu"
 #include "logprobs.cu"
 
-#define FINISH_THREADS 384
+#define FINISH_THREADS 512
 // One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
@@ -18,6 +19,8 @@
 struct Whole {
     // The key of its first token; 0 if it has none.
     u64 first;
+    // Its least tile maximum above -inf.
+    float least;
     // The status bits of its odd values.
     u32 odd;
 };
@@ -25,24 +28,29 @@ struct Whole {
 // The same in every thread.
 DEVICE Whole whole_of(const Step& step, u32 row_index) {
     __shared__ u64 scratch[32];
-    __shared__ u32 odd_scratch[32];
+    __shared__ u32 odd_scratch[32], least_scratch[32];
     const Record* records = step.records + (u64)row_index * step.tiles;
     u64 first = 0;
-    u32 odd = 0;
+    u32 odd = 0, least = ~0u;
     for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
         Record record = records[tile];
         u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+        u32 bits = ordered_bits(record.maximum);
         first = record.maximum > -INFINITE && key > first ? key : first;
+        least = record.maximum > -INFINITE && bits < least ? bits : least;
         odd |= record.places >> 16;
     }
     odd = __reduce_or_sync(ALL_LANES, odd);
+    least = __reduce_min_sync(ALL_LANES, least);
     if (lane_id() == 0) {
         odd_scratch[warp_id()] = odd;
+        least_scratch[warp_id()] = least;
     }
     // Its barrier also lets the words be read below.
     first = block_max(first, scratch);
     odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
-    return Whole{first, odd};
+    least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
+    return Whole{first, from_ordered_bits(least), odd};
 }
 
 // What a row came to.
@@ -61,9 +69,118 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
 }
 
+// A row of a step: what the parts of its end that are apart find for themselves.
+template <class T>
+struct Ending {
+    const Step& step;
+    u32 row;
+    int slot;
+    const Params& params;
+    State state;
+    View<T, true> view;
+
+    DEVICE_MEMBER Ending(const Step& step, u32 row, int slot)
+        : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
+        // Rows of known tokens follow each other.
+        state.position += step.flags & STEP_SCORES ? row : 0;
+    }
+
+    DEVICE_MEMBER Filtering<T> filtering(float s) const { return Filtering<T>{step, params, state, row, view, s}; }
+};
+
+// What a row's filters and its race came to, in shared memory.
+struct Found {
+    Heat heat;
+    Given kept;
+    int token;
+    float mu;
+};
+
+DEVICE Found& block_found() {
+    __shared__ Found found;
+    return found;
+}
+
+// The functions that are apart keep their registers from those of what most rows need; what they find is in `block_found`.
+
+// Finds a row's dynamic temperature.
+template <class T>
+DEVICE_APART void find_temperature(const Step& step, u32 row, int slot, u64 first) {
+    Ending<T> end(step, row, slot);
+    Heat heat = temperature(end.filtering(end.params.filter_s), first);
+    if (threadIdx.x == 0) {
+        block_found().heat = heat;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
+// Filters in general.
+template <class T>
+DEVICE_APART void find_kept(const Step& step, u32 row, int slot, u64 first, float filter_s) {
+    Ending<T> end(step, row, slot);
+    Given kept = filter(end.filtering(filter_s), first);
+    if (threadIdx.x == 0) {
+        block_found().kept = kept;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
+// Races among the kept.
+template <class T>
+DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat) {
+    Ending<T> end(step, row, slot);
+    Filtering<T> filtering = end.filtering(heat.filter_s);
+    Stream stream{end.params.seed, end.state.position, end.params.draw};
+    int token = (int)race<T>(step, row, end.view, stream, block_found().kept, heat.s);
+    float mu = end.state.mu;
+    if (end.params.asks & ASKS_MIROSTAT) {
+        mu = next_mu(filtering, block_found().kept, (u32)token);
+    }
+    if (threadIdx.x == 0) {
+        block_found().token = token;
+        block_found().mu = mu;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
+// Filters and races in general.
+template <class T>
+DEVICE void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
+    find_kept<T>(step, row, slot, first, heat.filter_s);
+    if (races) {
+        race_in_general<T>(step, row, slot, heat);
+    } else if (threadIdx.x == 0) {
+        block_found().token = NONE;
+        block_found().mu = step.states[slot].mu;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
 // Whether a grammar restricts a row.
 DEVICE bool is_masked(const Step& step, u32 row) {
     return step.masks != nullptr && (step.masked == nullptr || step.masked[row] != 0);
+}
+
+// Writes a row's logprobs and its kept set, as far as they are asked for.
+template <class T>
+DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float temperature, u64 first, Given kept) {
+    Ending<T> end(step, row, slot);
+    if (end.params.asks & ASKS_LOGPROBS) {
+        bool unedited = !has_edits(end.params) && !is_masked(step, row);
+        Told<T> told{step, row, end.view, unedited, token, temperature, first, kept};
+        write_logprobs(told, end.params, step.requests[slot]);
+    } else {
+        write_no_logprobs(step, row);
+    }
+    if (kept.cut.is_empty()) {
+        write_nothing_kept(step, row);
+    } else {
+        write_kept(step, row, end.view, kept.cut);
+    }
 }
 
 template <class T>
@@ -78,57 +195,55 @@ DEVICE void finish(const Step& step) {
         }
         return;
     }
+    clear(block_list().gathered);
+    Ending<T> end(step, row, slot);
     // Read where it is used: there is more of it than registers.
-    const Params& params = step.params[slot];
-    State state = step.states[slot];
-    state.position += step.flags & STEP_SCORES ? row : 0;
+    const Params& params = end.params;
     int forced = step.forced[row];
-    View<T, true> view(step, row, slot);
 
     Whole whole = whole_of(step, row);
     u64 first = whole.first;
-    Chosen chosen{forced, whole.odd, params.temperature, state.mu};
+    Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
     Given kept{cut_none(), 0.0f, true};
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
-        Filtering<T> filtering{step, params, state, row, view, params.filter_s};
-        Heat heat = temperature(filtering, first);
-        chosen.temperature = heat.temperature;
-        filtering.s = heat.filter_s;
-        kept = Given{Cut{first, first}, key_logit(first), true};
-        bool greedy = heat.temperature == 0.0f;
-        if (!greedy) {
-            kept = filter(filtering, first);
+        Heat heat{params.effective_temperature, params.s, params.filter_s};
+        if (params.asks & ASKS_DYNAMIC_TEMPERATURE) {
+            find_temperature<T>(step, row, slot, first);
+            heat = block_found().heat;
         }
-        if (forced >= 0) {
-            // A forced token was not drawn.
-        } else if (greedy) {
-            chosen.token = (int)key_id(first);
-        } else {
-            Stream stream{params.seed, state.position, params.draw};
-            chosen.token = (int)race<T>(step, row, view, stream, kept, heat.s);
-            if (params.asks & ASKS_MIROSTAT) {
-                chosen.mu = next_mu(filtering, kept, (u32)chosen.token);
+        chosen.temperature = heat.temperature;
+        kept = Given{Cut{first, first}, key_logit(first), true};
+        int token = (int)key_id(first);
+        if (heat.temperature != 0.0f) {
+            bool found = false;
+            if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES)) {
+                found = draw_listed(step, params, end.state, row, end.view, Ends{first, whole.least}, heat, kept, token);
+            }
+            if (!found) {
+                search_and_race<T>(step, row, slot, forced < 0, first, heat);
+                kept = block_found().kept;
+                token = block_found().token;
+                chosen.mu = block_found().mu;
             }
         }
+        // A forced token was not drawn.
+        chosen.token = forced < 0 ? token : forced;
     }
-    if (params.asks & ASKS_LOGPROBS) {
-        bool unedited = !has_edits(params) && !is_masked(step, row);
-        Told<T> told{step, row, view, unedited, chosen.token, chosen.temperature, first, kept};
-        write_logprobs(told, params, step.requests[slot]);
+    if (params.asks & ASKS_LOGPROBS || step.kept != nullptr) {
+        tell<T>(step, row, slot, chosen.token, chosen.temperature, first, kept);
     } else {
         write_no_logprobs(step, row);
     }
-    if (kept.cut.is_empty()) {
-        write_nothing_kept(step, row);
-    } else {
-        write_kept(step, row, view, kept.cut);
-    }
 
+    if (params.asks & ASKS_COUNTS) {
+        // Without it a slower warp would read logits edited by what the token has just become part of.
+        __syncthreads();
+    }
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-            step.states[slot].position = state.position + 1;
+            advance(step, slot, params.asks, end.state, (u32)chosen.token);
             step.states[slot].mu = chosen.mu;
         }
         write(step, row, chosen);

@@ -9,8 +9,10 @@ use std::marker::PhantomData;
 use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
+use crate::edit;
 use crate::machine::Kernel;
 use crate::program::Program;
+use crate::residents::Needs;
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey;
 use crate::workspace::{Shape, Workspace};
@@ -44,6 +46,20 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step`], for the bitmasks too.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
+        let needs = self.needs();
+        self.fix(rows, masks, Needs { edits: needs.edits || masks.is_some(), ..needs })
+    }
+
+    /// Fixes a step, as [`Workspace::step_masked`] does, with kernels for rows that ask for anything: so it, and a graph
+    /// of it, serves whatever requests are assigned later. Where they ask for less, that costs a launch.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step_masked`].
+    pub fn step_for_any<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
+        self.fix(rows, masks, Needs::ANY)
+    }
+
+    fn fix<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>, serves: Needs) -> Result<Step<'b>> {
         let vocab = self.room.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
@@ -73,15 +89,17 @@ impl Workspace {
         let finish = Some(finish(rows.dtype));
         let multiprocessors = self.machine.multiprocessors();
         let alike = step.lines != 0 && step.masks == 0;
-        let (lines_survey, (survey, step)) =
+        let (serves, lines_survey, (survey, step)) =
             if alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab) {
                 let (survey, step) = self.lines_room.cut(multiprocessors, rows, step);
-                (Some(survey), step)
+                // Its second kernel surveys rows with edits for themselves.
+                (Needs { edits: true, ..serves }, Some(survey), step)
             } else {
-                (None, (tuning.kernel(rows.dtype, true), step))
+                (serves, None, (tuning.kernel(rows.dtype, serves.edits), step))
             };
         let step = Step {
             workspace: self.id,
+            serves,
             shape: self.assigned.shape,
             lines: rows.rows,
             lines_survey,
@@ -116,23 +134,29 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
-    ///   lack, was assigned since the step was fixed.
+    ///   lack, was assigned since the step was fixed, or rows that ask for kernels it has not.
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no room for another token.
     /// - [`Error::Unavailable`] if the machine fails.
     ///
     /// # Panics
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
         self.check(step.shape, step.lines)?;
+        self.allow(step.serves, step.moves())?;
         Ok(self.enqueue_kernels(step)?)
     }
 
     pub(crate) fn enqueue_kernels(&self, step: &Step<'_>) -> crate::Result<()> {
         assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
-        let Step { lines_survey, survey, finish, step, .. } = step;
+        let Step { serves, lines_survey, survey, finish, step, .. } = step;
         if step.rows == 0 {
             return Ok(());
         }
         let machine = &*self.machine;
+        if serves.search {
+            // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
+            unsafe { edit::enqueue(machine, step) }?;
+        }
         if let Some((kernel, lines)) = lines_survey {
             // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
             unsafe { survey::enqueue(machine, *kernel, lines) }?;
@@ -151,6 +175,8 @@ impl Workspace {
 #[derive(Clone, Debug)]
 pub struct Step<'b> {
     workspace: u64,
+    /// What rows it has the kernels for.
+    pub(crate) serves: Needs,
     pub(crate) shape: Shape,
     /// How many lines the logits have.
     pub(crate) lines: usize,
@@ -169,9 +195,21 @@ impl Step<'_> {
         self
     }
 
+    /// Returns the step with short sets searched as long ones are, which gives the same: for tests.
+    #[must_use]
+    pub fn searching(mut self) -> Self {
+        self.step.flags |= flags::SEARCHES;
+        self
+    }
+
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
         Self { finish: None, ..self }
+    }
+
+    /// Returns by how many tokens it can move a request on.
+    pub(crate) fn moves(&self) -> u64 {
+        u64::from(self.finish.is_some() && self.step.flags & flags::SCORES == 0)
     }
 }

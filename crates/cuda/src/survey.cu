@@ -1,12 +1,12 @@
 // survey.cu: read each row once; learn what every later stage asks of it.
 //
 // Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of
-//            all arrive in the race; which odd values the row holds
+//            all arrive in the race; about the sum of its weights, if asked for; which odd values the row holds
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
-// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles]
+// Shapes     logits [rows, vocab] of T, row stride in elements; records, sums [rows, tiles]
 // Grid       x = (row, block of warps); a warp takes TILES tiles, 4 warps a block; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out
+// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 4 more with sums
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read
 
 #include "arrival.cuh"
@@ -25,17 +25,35 @@ DEVICE u32 odd_values(const float (&z)[PER_LANE]) {
     return __reduce_or_sync(ALL_LANES, bits);
 }
 
+// About the sum of a tile's weights, in units of 2^-23 of its maximum's; 0 in a tile of nothing.
+DEVICE u32 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        sum += about_exp2((z[j] - maximum) * s);
+    }
+    // A lane's eight weights are 2^26 at most. NaN, the sum in a tile of nothing, becomes 0.
+    return __reduce_add_sync(ALL_LANES, float_to_u32(larger(sum, 0.0f) * 8388608.0f));
+}
+
 // Surveys a warp's tiles of a row.
 template <class T, u32 TILES, bool EDITED>
 DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
     u32 lane = lane_id();
     View<T, EDITED> logits(step, row, slot);
     float z[TILES][PER_LANE];
+    Over over[TILES];
     u32 odd = 0;
 #pragma unroll
     for (u32 i = 0; i < TILES; i++) {
         if (first_tile + i < step.tiles) {
-            logits.load(first_tile + i, lane, z[i], odd);
+            over[i] = logits.over(first_tile + i, lane);
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < TILES; i++) {
+        if (first_tile + i < step.tiles) {
+            logits.load(first_tile + i, lane, over[i], z[i]);
         }
     }
 
@@ -46,6 +64,8 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
     u32 own_tile = first_tile + (lane < TILES ? lane : 0);
     First first{1.0f, 0};
     Record record{-INFINITE, 0.0f, 0.0f, 0};
+    bool sums = params.asks & ASKS_SUMS;
+    u32 sum = 0;
     if (races) {
         first = first_arrival(stream, own_tile);
         record.log_first = log2_of_normal(first.e);
@@ -56,6 +76,7 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         if (first_tile + i >= step.tiles) {
             break;
         }
+        logits.edit(first_tile + i, lane, over[i], z[i], odd);
         float m = -INFINITE;
         bool ordinary = true;
 #pragma unroll
@@ -65,6 +86,10 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         }
         if (__any_sync(ALL_LANES, !ordinary)) {
             odd |= odd_values(z[i]);
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[i][j] = clean(z[i][j]);
+            }
         }
         m = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(clean(m))));
         u32 place = TILE;
@@ -74,6 +99,10 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
             place = z[i][j] >= m ? logits.place(first_tile + i, lane, j) : place;
         }
         place = __reduce_min_sync(ALL_LANES, place);
+        if (sums) {
+            u32 own = about_sum_of_weights(z[i], m, params.filter_s);
+            sum = lane == i ? own : sum;
+        }
         if (lane == i) {
             record.maximum = m;
             // In a tile of NaN no place has the maximum; none is asked for either.
@@ -91,6 +120,9 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         // Odd values of any of the warp's tiles stand in its first record: only the row's are asked for.
         record.places |= first.place << 8 | (lane == 0 ? odd << 16 : 0);
         step.records[(u64)row * step.tiles + own_tile] = record;
+        if (sums) {
+            step.sums[(u64)row * step.tiles + own_tile] = sum;
+        }
     }
 }
 
@@ -105,7 +137,7 @@ DEVICE void survey(const Step& step) {
 }
 
 // Records of rows from those of the lines they read, a tile a thread: only the arrivals are a row's own. A row with
-// edits is surveyed for itself.
+// edits, or that asks for sums, is surveyed for itself.
 template <class T>
 DEVICE void arrive(const Step& step) {
     u32 row = blockIdx.x / step.blocks_per_row;
@@ -115,7 +147,7 @@ DEVICE void arrive(const Step& step) {
         return;
     }
     const Params& params = step.params[slot];
-    if (has_edits(params)) {
+    if (has_edits(params) || params.asks & ASKS_SUMS) {
         u32 end = first_tile + SURVEY_THREADS < step.tiles ? first_tile + SURVEY_THREADS : step.tiles;
         for (u32 tile = first_tile + warp_id(); tile < end; tile += warps()) {
             survey_tiles<T, 1, true>(step, row, slot, tile);
@@ -137,12 +169,13 @@ DEVICE void arrive(const Step& step) {
     step.records[(u64)row * step.tiles + tile] = record;
 }
 
+// Edits take registers: with fewer blocks on a multiprocessor nothing is put aside.
 // A kernel for each number of tiles a warp takes, on rows without edits and with them.
 #define SURVEY(type, T, TILES)                                               \
     KERNEL(survey_##type##_##TILES, SURVEY_THREADS, Step, step) {            \
         survey<T, TILES, false>(step);                                       \
     }                                                                        \
-    KERNEL(survey_edited_##type##_##TILES, SURVEY_THREADS, Step, step) {     \
+    KERNEL_BESIDE(survey_edited_##type##_##TILES, SURVEY_THREADS, 6, Step, step) { \
         survey<T, TILES, true>(step);                                        \
     }
 
@@ -157,7 +190,7 @@ SURVEY(f16, F16, 2)
 SURVEY(f16, F16, 4)
 
 #define ARRIVE(type, T)                                                      \
-    KERNEL(arrive_##type, SURVEY_THREADS, Step, step) {                      \
+    KERNEL_BESIDE(arrive_##type, SURVEY_THREADS, 9, Step, step) {            \
         arrive<T>(step);                                                     \
     }
 

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
 
-use crate::abi::{self, Params, Record, Request, Slot, State};
+use crate::abi::{self, Record, Slot};
+use crate::filter;
 use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
-use crate::{draw, filter, logprobs};
+use crate::residents::{Needs, Residents, Standing, Start};
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,25 +27,6 @@ pub struct Room {
     pub widths: Widths,
     /// Whether steps report the kept sets.
     pub kept: bool,
-}
-
-/// Where a request stands when it is put into a slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Start<'a> {
-    /// The seed in use.
-    pub seed: u64,
-    /// The draw index.
-    pub draw: u32,
-    /// The number of tokens before the next one, modulo 2^32.
-    pub position: u32,
-    /// Mirostat's limit for the next token, in bits.
-    pub mu: f32,
-    /// The ids of the prompt.
-    pub prompt: &'a [u32],
-    /// The ids generated so far.
-    pub output: &'a [u32],
-    /// How many more ids the history shall have room for.
-    pub room: usize,
 }
 
 /// What each row of a step goes by; an empty list stands for nothing in any row.
@@ -67,16 +49,14 @@ pub struct Workspace {
     pub(crate) id: u64,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) room: Room,
-    params: Buffer,
-    requests: Buffer,
-    logprob_ids: Buffer,
-    states: Buffer,
+    residents: Residents,
     slots: Buffer,
     forced: Buffer,
     lines: Buffer,
     masks: Buffer,
     masked: Buffer,
     records: Buffer,
+    sums: Buffer,
     pub(crate) lines_room: Lines,
     scratch: Buffer,
     outputs: Buffer,
@@ -117,10 +97,7 @@ impl Workspace {
         static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: MADE.fetch_add(1, Ordering::Relaxed),
-            params: take(slots * size_of::<Params>())?,
-            requests: take(slots * size_of::<Request>())?,
-            logprob_ids: take(slots * widths.ids * size_of::<u32>())?,
-            states: take(slots * size_of::<State>())?,
+            residents: Residents::new(&machine, vocab, slots, widths)?,
             slots: take(rows * size_of::<Slot>())?,
             forced: take(rows * size_of::<i32>())?,
             lines: take(rows * size_of::<u32>())?,
@@ -128,6 +105,7 @@ impl Workspace {
             masked: take(rows * size_of::<u32>())?,
             lines_room: Lines::new(&machine, rows, vocab)?,
             records: take(rows * tiles * size_of::<Record>())?,
+            sums: take(rows * tiles * size_of::<u32>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
@@ -137,36 +115,35 @@ impl Workspace {
         })
     }
 
-    /// Puts a request into a slot.
+    /// Puts a request into a slot, in the place of the one that was there. Takes memory only if the slot never had lists
+    /// as long, and waits only then.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary, or
-    ///   asks for more logprobs than there is room for.
-    /// - [`Error::Length`] if it names more ids than there is room for.
+    /// - [`Error::OutOfRange`] if there is no such slot, the request was prepared for another vocabulary or asks for more
+    ///   logprobs than there is room for, or its history can grow beyond 2^32 ids.
+    /// - [`Error::Length`] if it names more ids for logprobs than there is room for.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
-        let Room { vocab, slots, widths, .. } = self.room;
-        let Some(place) = usize::try_from(slot).ok().filter(|slot| *slot < slots) else {
-            return Err(Error::out_of_range("slot", slot, format!("in 0..{slots}")));
-        };
-        if request.vocab() != vocab {
-            return Err(Error::out_of_range("vocab", request.vocab(), format!("{vocab}, as here")));
-        }
-        logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), widths)?;
-        let state = State { position: start.position, mu: start.mu, ..State::default() };
-        let params = draw::seeded(request.params(), start.seed, start.draw);
-        let ids = request.logprob_ids();
-        let ids_start = place * widths.ids * size_of::<u32>();
-        let lists = Request {
-            logprob_ids: self.logprob_ids.address() + ids_start as u64,
-            logprob_id_count: ids.len() as u32,
-            ..Request::default()
-        };
-        self.logprob_ids.write(ids_start, ids)?;
-        self.params.write(place * size_of::<Params>(), &[params])?;
-        self.requests.write(place * size_of::<Request>(), &[lists])?;
-        self.states.write(place * size_of::<State>(), &[state])?;
-        Ok(())
+        self.residents.admit(slot, request, start)
+    }
+
+    /// Empties a slot; its memory waits for the next request. A row that still is of the slot is drawn plainly.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        self.residents.release(slot)
+    }
+
+    /// Gives the history in a slot room for `room` more ids than it has now, if the request's edits read one. Waits for
+    /// the steps enqueued so far.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot, or the history could grow beyond 2^32 ids.
+    /// - [`Error::Unavailable`] if the machine has not enough memory, or fails.
+    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
+        self.residents.extend(slot, room)
     }
 
     /// Says what the rows of the next steps go by.
@@ -202,6 +179,7 @@ impl Workspace {
         } else {
             self.forced.write(0, rows.forced)?;
         }
+        self.residents.assign(rows.slots);
         self.lines.write(0, rows.lines)?;
         self.write_masks(rows.masks)?;
         let shape = Shape { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
@@ -220,6 +198,7 @@ impl Workspace {
         if row >= rows {
             return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
         }
+        self.residents.retire(row);
         Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
     }
 
@@ -264,10 +243,11 @@ impl Workspace {
             forced: self.forced.address(),
             masks: given(self.assigned.shape.masks, &self.masks),
             masked: given(self.assigned.shape.masks, &self.masked),
-            params: self.params.address(),
-            requests: self.requests.address(),
-            states: self.states.address(),
+            params: self.residents.params.address(),
+            requests: self.residents.requests.address(),
+            states: self.residents.states.address(),
             records: self.records.address(),
+            sums: self.sums.address(),
             scratch: self.scratch.address(),
             scratch_words: filter::scratch_words(tiles) as u64,
             outputs: self.outputs.address(),
@@ -341,16 +321,41 @@ impl Workspace {
         Ok(Outputs { layout, words, kept })
     }
 
+    /// Returns which kernels the assigned rows need.
+    pub(crate) fn needs(&self) -> Needs {
+        let needs = self.residents.needs();
+        Needs { edits: needs.edits || self.assigned.shape.masks, ..needs }
+    }
+
+    /// Allows steps that serve certain rows and move requests on by so many tokens, and counts these.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if the assigned rows need more.
+    /// - [`Error::OutOfRange`] if a history may have no room for the tokens.
+    pub(crate) fn allow(&self, serves: Needs, moves: u64) -> Result<()> {
+        let needs = self.needs();
+        if needs.and(serves) != needs {
+            let reason =
+                "a row has edits or a mask, for which the step was not fixed; fix it anew, or for any";
+            return Err(Error::Conflict { parameter: "step", other: "assign", reason });
+        }
+        self.residents.spend(moves)
+    }
+
+    /// Waits for the steps enqueued so far and returns where the request in a slot stands.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot.
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn standing(&self, slot: Slot) -> Result<Standing> {
+        self.residents.standing(slot)
+    }
+
     /// Waits for the steps enqueued so far and returns the position of the request in a slot.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
-    ///
-    /// # Panics
-    /// If there is no such slot.
+    /// Those of [`Workspace::standing`].
     pub fn position(&self, slot: Slot) -> Result<u32> {
-        let mut state = [State::default()];
-        self.states.read(usize::try_from(slot).expect("a slot") * size_of::<State>(), &mut state)?;
-        Ok(state[0].position)
+        Ok(self.standing(slot)?.position)
     }
 }

@@ -1,4 +1,4 @@
-//! Every kernel compiles for every architecture, without a warning, without spills and without a GPU.
+//! Every kernel compiles for every architecture, without a warning, all but without spills, and without a GPU.
 //!
 //! Needs NVRTC, as from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its libnvrtc.so.13); skips with
 //! a message where there is none. With `--nocapture` it prints registers and stack of every kernel.
@@ -15,7 +15,10 @@ const ARCHS: [Arch; 4] = [
 ];
 
 /// The kernels' launch bounds leave at least so many registers a thread.
-const MOST_REGISTERS: u32 = 168;
+const MOST_REGISTERS: u32 = 128;
+
+/// The end of a step calls functions that keep what most rows do not need apart; they save registers on the stack.
+const MOST_STACK: u32 = 256;
 
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
@@ -33,7 +36,8 @@ fn every_kernel_compiles_for_every_architecture() {
                 let found = resources.get(*kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
                 println!("{arch} {kernel:16} {:4} {:4}", found.registers, found.stack_bytes);
                 assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
-                assert_eq!(found.stack_bytes, 0, "{kernel} for {arch} spills");
+                let stack = if kernel.starts_with("finish") { MOST_STACK } else { 0 };
+                assert!(found.stack_bytes <= stack, "{kernel} for {arch} spills: {found:?}");
             }
         }
     }

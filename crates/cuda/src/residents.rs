@@ -1,0 +1,224 @@
+//! Residents: the requests in the slots, and how far each may be moved on.
+
+use std::sync::Arc;
+
+use gumball_spec::layout::Widths;
+use gumball_spec::{Error, Result};
+
+use crate::abi::{Params, Request, Slot, State, asks};
+use crate::ledger::{Ledger, UNBOUNDED};
+use crate::lists::{History, Lists, Sheet};
+use crate::machine::{Buffer, Machine};
+use crate::prepared::Prepared;
+use crate::{draw, logprobs};
+
+/// Where a request stands when it is put into a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Start<'a> {
+    /// The seed in use.
+    pub seed: u64,
+    /// The draw index.
+    pub draw: u32,
+    /// The number of tokens before the next one, modulo 2^32.
+    pub position: u32,
+    /// Mirostat's limit for the next token, in bits.
+    pub mu: f32,
+    /// The ids of the prompt.
+    pub prompt: &'a [u32],
+    /// The ids generated so far.
+    pub output: &'a [u32],
+    /// How many more ids the history shall have room for.
+    pub room: usize,
+}
+
+/// Where a request stands, as read back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The number of tokens before the next one, modulo 2^32.
+    pub position: u32,
+    /// Mirostat's limit for the next token, in bits.
+    pub mu: f32,
+    /// How many ids the prompt has, and how many were generated, those of the start included.
+    pub prompt_len: usize,
+    /// See `prompt_len`.
+    pub output_len: usize,
+    /// The ids of the prompt and of the output, if the request's edits read them.
+    pub history: Option<Vec<u32>>,
+}
+
+/// Which kernels some rows need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Some row has edits or a mask.
+    pub edits: bool,
+    /// Some edits hang on a history's end.
+    pub search: bool,
+}
+
+impl Needs {
+    /// Everything.
+    pub const ANY: Self = Self { edits: true, search: true };
+
+    /// Returns what both have.
+    pub fn and(self, other: Self) -> Self {
+        Self { edits: self.edits && other.edits, search: self.search && other.search }
+    }
+}
+
+/// What the host knows of a slot.
+#[derive(Debug, Default)]
+struct Resident {
+    /// None in an empty slot.
+    request: Option<Prepared>,
+    on_machine: Request,
+    lists: Lists,
+}
+
+impl Resident {
+    fn asks(&self) -> u32 {
+        self.request.as_ref().map_or(0, |request| request.params().asks)
+    }
+
+    fn has_history(&self) -> bool {
+        self.asks() & (asks::COUNTS | asks::SEARCH) != 0
+    }
+}
+
+/// The requests by slot.
+#[derive(Debug)]
+pub(crate) struct Residents {
+    machine: Arc<dyn Machine>,
+    vocab: usize,
+    widths: Widths,
+    /// By slot, as wide as there is room for.
+    logprob_ids: Buffer,
+    pub params: Buffer,
+    pub requests: Buffer,
+    pub states: Buffer,
+    slots: Vec<Resident>,
+    sheet: Sheet,
+    ledger: Ledger,
+}
+
+impl Residents {
+    pub fn new(machine: &Arc<dyn Machine>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+        Ok(Self {
+            logprob_ids: Buffer::zeroed(machine, slots * widths.ids * size_of::<u32>())?,
+            params: Buffer::zeroed(machine, slots * size_of::<Params>())?,
+            requests: Buffer::zeroed(machine, slots * size_of::<Request>())?,
+            states: Buffer::zeroed(machine, slots * size_of::<State>())?,
+            slots: (0..slots).map(|_| Resident::default()).collect(),
+            sheet: Sheet::default(),
+            ledger: Ledger::new(slots),
+            machine: Arc::clone(machine),
+            vocab,
+            widths,
+        })
+    }
+
+    /// Puts a request into a slot. See [`crate::Workspace::admit`].
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
+        let place = self.place(slot)?;
+        if request.vocab() != self.vocab {
+            return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
+        }
+        logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
+        let params = draw::seeded(request.params(), start.seed, start.draw);
+        self.write_lists(place, request, History::of(start))?;
+        let state = State {
+            position: start.position,
+            mu: start.mu,
+            length: (start.prompt.len() + start.output.len()) as u32,
+            prompt_length: start.prompt.len() as u32,
+            step: 1,
+            ..State::default()
+        };
+        self.params.write(place * size_of::<Params>(), &[params])?;
+        Ok(self.states.write(place * size_of::<State>(), &[state])?)
+    }
+
+    /// Writes lists, and takes note of what the slot has.
+    fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
+        let resident = &mut self.slots[place];
+        let (params, edits) = (request.params(), request.edits());
+        resident.on_machine =
+            resident.lists.write(&self.machine, &mut self.sheet, &params, self.vocab, edits, history)?;
+        resident.request = Some(request.clone());
+        let ids = place * self.widths.ids * size_of::<u32>();
+        self.logprob_ids.write(ids, request.logprob_ids())?;
+        resident.on_machine.logprob_ids = self.logprob_ids.address() + ids as u64;
+        resident.on_machine.logprob_id_count = request.logprob_ids().len() as u32;
+        let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
+        self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
+        self.ledger.set(place, room);
+        Ok(())
+    }
+
+    /// Empties a slot. See [`crate::Workspace::release`].
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        let place = self.place(slot)?;
+        let resident = &mut self.slots[place];
+        resident.request = None;
+        resident.on_machine = Request::default();
+        self.ledger.set(place, UNBOUNDED);
+        self.params.write(place * size_of::<Params>(), &[Params::default()])?;
+        Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
+    }
+
+    /// Gives a history more room. See [`crate::Workspace::extend`].
+    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
+        let place = self.place(slot)?;
+        let Some(request) = self.slots[place].request.clone() else { return Ok(()) };
+        let Standing { prompt_len, history: Some(ids), .. } = self.standing(slot)? else { return Ok(()) };
+        let (prompt, output) = ids.split_at(prompt_len);
+        self.write_lists(place, &request, History { prompt, output, room })
+    }
+
+    /// Returns where a request stands. See [`crate::Workspace::standing`].
+    pub fn standing(&self, slot: Slot) -> Result<Standing> {
+        let place = self.place(slot)?;
+        let mut state = [State::default()];
+        self.states.read(place * size_of::<State>(), &mut state)?;
+        let [State { position, mu, length, prompt_length, .. }] = state;
+        let resident = &self.slots[place];
+        let read = || resident.lists.read_history(&resident.on_machine, length);
+        Ok(Standing {
+            position,
+            mu,
+            prompt_len: prompt_length as usize,
+            output_len: (length - prompt_length) as usize,
+            history: resident.has_history().then(read).transpose()?,
+        })
+    }
+
+    /// Takes note of the slots that the next steps move on; -1 is padding.
+    pub fn assign(&mut self, rows: &[Slot]) {
+        self.ledger.assign(rows);
+    }
+
+    /// Takes note that a row became padding.
+    pub fn retire(&mut self, row: usize) {
+        self.ledger.retire(row);
+    }
+
+    /// Returns which kernels the requests of the rows need.
+    pub fn needs(&self) -> Needs {
+        let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
+        let asks = slots.fold(0, |asks, slot| asks | self.slots[slot].asks());
+        Needs { edits: asks & (asks::EDITS | asks::ALLOWED) != 0, search: asks & asks::SEARCH != 0 }
+    }
+
+    /// Counts steps that move the requests of the rows on.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if a history may have no room for their tokens.
+    pub fn spend(&self, steps: u64) -> Result<()> {
+        self.ledger.spend(steps)
+    }
+
+    fn place(&self, slot: Slot) -> Result<usize> {
+        let slots = self.slots.len();
+        let place = usize::try_from(slot).ok().filter(|place| *place < slots);
+        place.ok_or_else(|| Error::out_of_range("slot", slot, format!("in 0..{slots}")))
+    }
+}

@@ -1,0 +1,122 @@
+//! Histories move on in the step, and never beyond their room.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Prepared, Room, Rows, Start, Workspace,
+};
+use gumball_spec::layout::Widths;
+use gumball_spec::{Error, SamplingParams};
+
+const VOCAB: usize = 300;
+
+/// Greedy, and no id twice.
+fn no_repeats() -> SamplingParams {
+    SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..Default::default() }
+}
+
+/// Runs a test on rows of falling logits, so that a greedy request without repeats counts up from 0.
+fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
+    let machine: Arc<dyn Machine> = match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Arc::new(emulator),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let room = Room { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
+    let mut workspace = Workspace::new(Arc::clone(&machine), room).unwrap();
+    let logits: Vec<f32> = (0..rows * VOCAB).map(|place| -((place % VOCAB) as f32)).collect();
+    let buffer = Buffer::of(&machine, &logits).unwrap();
+    let rows = Rows::of(&buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap();
+    test(&mut workspace, &rows);
+}
+
+fn admit(workspace: &mut Workspace, slot: i32, params: &SamplingParams, prompt: &[u32], room: usize) {
+    let prepared = Prepared::new(params, VOCAB).unwrap();
+    let position = prompt.len() as u32;
+    workspace.admit(slot, &prepared, &Start { position, prompt, room, ..Start::default() }).unwrap();
+}
+
+fn assign(workspace: &mut Workspace, slots: &[i32]) {
+    workspace.assign(&Assignment { slots, ..Assignment::default() }).unwrap();
+}
+
+#[test]
+fn a_full_history_is_refused_before_anything_is_launched() {
+    on_rows(2, |workspace, rows| {
+        admit(workspace, 1, &no_repeats(), &[9, 1], 3);
+        admit(workspace, 2, &SamplingParams::default(), &[], 0);
+        assign(workspace, &[1, 2]);
+        let step = workspace.step(rows).unwrap();
+        let graph = workspace.capture(&[step.clone(), step.clone()]).unwrap();
+        workspace.replay(&graph).unwrap();
+        let message = workspace.replay(&graph).unwrap_err().to_string();
+        assert!(message.starts_with("room is 1, but must be at least 2"), "{message}");
+        workspace.enqueue(&step).unwrap();
+        assert!(matches!(workspace.enqueue(&step), Err(Error::OutOfRange { parameter: "room", .. })));
+        let standing = workspace.standing(1).unwrap();
+        assert_eq!((standing.position, standing.history), (5, Some(vec![9, 1, 0, 2, 3])));
+        assert_eq!(workspace.standing(2).unwrap().position, 3);
+        // Without the full one the other goes on.
+        assign(workspace, &[-1, 2]);
+        (0..9).for_each(|_| workspace.enqueue(&step).unwrap());
+    });
+}
+
+#[test]
+fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
+    on_rows(2, |workspace, rows| {
+        let params = SamplingParams { repetition_penalty: 1.5, frequency_penalty: 7.0, ..no_repeats() };
+        let params = SamplingParams { no_repeat_ngram: 3, logit_bias: vec![(40, 35.5)], ..params };
+        admit(workspace, 0, &params, &[5, VOCAB as u32], 2);
+        admit(workspace, 3, &params, &[5, VOCAB as u32], 30);
+        assign(workspace, &[0, 3]);
+        let step = workspace.step(rows).unwrap();
+        for _ in 0..15 {
+            (0..2).for_each(|_| workspace.enqueue(&step).unwrap());
+            assert!(workspace.enqueue(&step).is_err());
+            workspace.extend(0, 2).unwrap();
+        }
+        assert_eq!(workspace.standing(0).unwrap(), workspace.standing(3).unwrap());
+        assert_eq!(workspace.standing(0).unwrap().output_len, 30);
+    });
+}
+
+#[test]
+fn a_step_serves_only_rows_whose_kernels_it_has() {
+    on_rows(1, |workspace, rows| {
+        admit(workspace, 0, &SamplingParams::default(), &[], 0);
+        admit(workspace, 1, &no_repeats(), &[], 9);
+        assign(workspace, &[0]);
+        let (plain, any) = (workspace.step(rows).unwrap(), workspace.step_for_any(rows, None).unwrap());
+        let graph = workspace.capture(std::slice::from_ref(&plain)).unwrap();
+        workspace.enqueue(&any).unwrap();
+        assign(workspace, &[1]);
+        assert!(matches!(workspace.enqueue(&plain), Err(Error::Conflict { parameter: "step", .. })));
+        assert!(matches!(workspace.replay(&graph), Err(Error::Conflict { parameter: "step", .. })));
+        (0..3).for_each(|_| workspace.enqueue(&any).unwrap());
+        assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
+        // The slot's next request asks for nothing, and its lists are gone.
+        workspace.release(1).unwrap();
+        admit(workspace, 1, &SamplingParams { temperature: 0.0, ..Default::default() }, &[], 0);
+        (0..3).for_each(|_| workspace.replay(&graph).unwrap());
+        assert_eq!(
+            (workspace.outputs(1).unwrap().token(0), workspace.standing(1).unwrap().history),
+            (0, None)
+        );
+    });
+}
+
+#[test]
+fn a_slot_used_again_keeps_nothing_of_its_last_request() {
+    on_rows(1, |workspace, rows| {
+        let long: Vec<u32> = (0..VOCAB as u32 - 1).collect();
+        admit(workspace, 2, &no_repeats(), &long, 1);
+        assign(workspace, &[2]);
+        let step = workspace.step(rows).unwrap();
+        workspace.enqueue(&step).unwrap();
+        assert_eq!(workspace.outputs(1).unwrap().token(0), VOCAB as i32 - 1);
+        admit(workspace, 2, &no_repeats(), &[1], 2);
+        (0..2).for_each(|_| workspace.enqueue(&step).unwrap());
+        assert_eq!(workspace.standing(2).unwrap().history, Some(vec![1, 0, 2]));
+    });
+}
