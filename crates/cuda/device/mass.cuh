@@ -46,23 +46,11 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
         u32 own = start + lane * warps();
         float own_maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
         bool visited = own_maximum >= low && own_maximum > -INFINITE;
-        u32 left = __ballot_sync(ALL_LANES, visited);
-        float ahead[PER_LANE];
-        if (left != 0) {
-            view.load(start + (__ffs((int)left) - 1) * warps(), lane, ahead);
-        }
-        while (left != 0) {
+        // Other warps work while a tile is on its way.
+        for (u32 left = __ballot_sync(ALL_LANES, visited); left != 0; left &= left - 1) {
             u32 who = __ffs((int)left) - 1;
-            left &= left - 1;
             float z[PER_LANE];
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = ahead[j];
-            }
-            if (left != 0) {
-                // The next tile is on its way while this one is worked on.
-                view.load(start + (__ffs((int)left) - 1) * warps(), lane, ahead);
-            }
+            view.load(start + who * warps(), lane, z);
             inside(start + who * warps(), __shfl_sync(ALL_LANES, own_maximum, (int)who), z, lane == who);
         }
         if (own < maxima.tiles) {

@@ -54,21 +54,44 @@ DEVICE_APART void find_temperature(const Step& step, u32 row, int slot, u64 firs
     __syncthreads();
 }
 
-// Filters and races in general.
+// Filters in general.
 template <class T>
-DEVICE_APART void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
+DEVICE_APART void find_kept(const Step& step, u32 row, int slot, u64 first, float filter_s) {
+    Ending<T> end(step, row, slot);
+    Given kept = filter(end.filtering(filter_s), first);
+    if (threadIdx.x == 0) {
+        block_found().kept = kept;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
+// Races among the kept.
+template <class T>
+DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat) {
     Ending<T> end(step, row, slot);
     Filtering<T> filtering = end.filtering(heat.filter_s);
-    Found found{heat, filter(filtering, first), NONE, end.state.mu};
-    if (races) {
-        Stream stream{end.params.seed, end.state.position, end.params.draw};
-        found.token = (int)race(Records<0>(step, row), end.view, stream, found.kept, heat.s);
-        if (end.params.asks & ASKS_MIROSTAT) {
-            found.mu = next_mu(filtering, found.kept, (u32)found.token);
-        }
+    Stream stream{end.params.seed, end.state.position, end.params.draw};
+    int token = (int)race<T>(step, row, end.view, stream, block_found().kept, heat.s);
+    float mu = end.state.mu;
+    if (end.params.asks & ASKS_MIROSTAT) {
+        mu = next_mu(filtering, block_found().kept, (u32)token);
     }
     if (threadIdx.x == 0) {
-        block_found() = found;
+        block_found().token = token;
+        block_found().mu = mu;
+    }
+}
+
+// Filters and races in general.
+template <class T>
+DEVICE void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
+    find_kept<T>(step, row, slot, first, heat.filter_s);
+    if (races) {
+        race_in_general<T>(step, row, slot, heat);
+    } else if (threadIdx.x == 0) {
+        block_found().token = NONE;
+        block_found().mu = step.states[slot].mu;
     }
     // Without it a thread would read what is not there yet.
     __syncthreads();

@@ -162,30 +162,30 @@ DEVICE u64 target_mass(u32 p, u64 total) {
     return p * (total >> 32) + ((p * (total & low) + low) >> 32);
 }
 
-// The shortest prefix of a set that has a number of tokens; all of it if it has no more.
+// The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
+// surprise is nearest to the entropy that have it (typical-p, F3).
 template <class T>
-DEVICE Given top_k(const Filtering<T>& f, const Given& given) {
-    RowOrder order;
-    Maxima bounds = f.bounds();
-    Searched<View<T, true>, RowOrder> set{f.step, f.row, f.view, bounds, given, order, f.s};
-    return down_to(given, search<false>(set, f.params.top_k, Weighed{0, f.step.vocab}));
-}
-
-// The shortest prefix of a set that reaches its share of the mass (F1).
-template <class T>
-DEVICE Given top_p(const Filtering<T>& f, const Maxima& maxima, const Given& given, const Weighed& sums) {
-    RowOrder order;
-    Searched<View<T, true>, RowOrder> set{f.step, f.row, f.view, maxima, given, order, f.s};
-    return down_to(given, search<true>(set, target_mass(f.params.top_p, sums.mass), sums));
-}
-
-// The tokens of a set whose surprise is nearest to the entropy, up to a share of the mass (F3).
-template <class T>
-DEVICE Given typical_p(const Filtering<T>& f, const Maxima& maxima, const Given& given, const WeighedEntropy& sums) {
-    NearestFirst order{given.first, f.s, log_mass(sums.mass), sums.entropy};
-    Searched<View<T, true>, NearestFirst> set{f.step, f.row, f.view, maxima, given, order, f.s};
-    u64 target = target_mass(f.params.typical_p, sums.mass);
-    float delta = NearestFirst::distance(search<true>(set, target, Weighed{sums.mass, sums.count}));
+DEVICE Given reaching(const Filtering<T>& f, u32 filter, const Maxima& maxima, const Given& given,
+                      const WeighedEntropy& sums) {
+    bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
+    Searched<View<T, true>> set{f.step, f.row, f.view};
+    const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
+    if (threadIdx.x == 0) {
+        Search& search = set.search();
+        search.given = given;
+        search.maxima = maxima;
+        search.order = order;
+        search.s = f.s;
+        search.by_mass = by_mass;
+        search.goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
+        search.lo = Reached{order.bottom(given.cut), sums.mass, sums.count};
+        search.hi = Reached{order.top(given.cut), 0, 0};
+    }
+    u64 reached = find(set);
+    if (!nearest) {
+        return down_to(given, reached);
+    }
+    float delta = Order::distance(reached);
     // Along the row's order the excess rises: the tokens near enough are those not too late and not too early.
     Cut cut{given.cut.first, last_key_of(least_logit(given.first, [=](float z) INLINE { return order.excess(z) <= delta; }))};
     cut.last = cut.last > given.cut.last ? cut.last : given.cut.last;
@@ -200,9 +200,6 @@ DEVICE Given typical_p(const Filtering<T>& f, const Maxima& maxima, const Given&
 template <class T>
 DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
     const Params& params = f.params;
-    if (filter == FILTER_TOP_K) {
-        return top_k(f, given);
-    }
     if (filter == FILTER_TOP_N_SIGMA) {
         return top_n_sigma(f, given);
     }
@@ -212,22 +209,28 @@ DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
     if (filter == FILTER_XTC && !xtc_acts(params, f.state)) {
         return given;
     }
-    // The others go by what the given set comes to.
-    Maxima maxima = f.maxima(given);
-    if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
-        WeighedEntropy sums = weigh_with_entropy(f.view, maxima, given, f.s);
-        if (filter == FILTER_TYPICAL_P) {
-            return typical_p(f, maxima, given, sums);
+    // The others go by what the given set comes to, but for top-k: it counts on its way.
+    Maxima maxima = f.bounds();
+    WeighedEntropy sums{0, f.step.vocab, 0.0f};
+    if (filter != FILTER_TOP_K) {
+        maxima = f.maxima(given);
+        if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
+            sums = weigh_with_entropy(f.view, maxima, given, f.s);
+        } else {
+            Weighed weighed = weigh(f.view, maxima, given, given.cut, f.s);
+            sums.mass = weighed.mass;
+            sums.count = weighed.count;
         }
-        float threshold = fminf(params.eta, params.eta / 2.0f - sums.entropy);
-        return at_least(given, f.s, threshold + log_mass(sums.mass));
-    }
-    Weighed sums = weigh(f.view, maxima, given, given.cut, f.s);
-    if (filter == FILTER_TOP_P) {
-        return top_p(f, maxima, given, sums);
     }
     float lz = log_mass(sums.mass);
-    return filter == FILTER_XTC ? xtc(f, given, params.xtc_threshold + lz) : at_least(given, f.s, params.epsilon + lz);
+    switch (filter) {
+    case FILTER_TOP_K:
+    case FILTER_TYPICAL_P:
+    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums);
+    case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
+    case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
+    default: return xtc(f, given, params.xtc_threshold + lz);
+    }
 }
 
 // What the filters of a request keep of a row that is not empty, by a block, in every thread; `first` is its first key.
@@ -239,23 +242,31 @@ DEVICE Given filter(const Filtering<T>& f, u64 first) {
         float s = f.s, z_first = whole.first, mu = f.state.mu;
         return while_logit(whole, [=](float z) INLINE { return lz - (z - z_first) * s <= mu; });
     }
-    Given kept = whole;
+    // What is left of the row; not in registers, of which the filters have too few.
+    __shared__ Given kept;
+    if (threadIdx.x == 0) {
+        kept = whole;
+    }
     bool joint = f.params.asks & ASKS_JOINT;
     for (u32 chain = f.params.chain; chain != 0; chain >>= 4) {
-        Given base = kept;
-        if (joint) {
-            base = whole;
+        // Without it the set would be read before it is there.
+        __syncthreads();
+        Given left = apply(f, chain & 15, joint ? Given{whole} : Given{kept});
+        // Without it the set would be overwritten before it is read.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            if (joint) {
+                left.cut = both(left.cut, kept.cut);
+                left.first = key_logit(left.cut.first);
+                left.prefix = left.cut.first == first;
+            }
+            kept = left;
         }
-        Given left = apply(f, chain & 15, base);
-        if (joint) {
-            left.cut = both(left.cut, kept.cut);
-            left.first = key_logit(left.cut.first);
-            left.prefix = left.cut.first == first;
-        }
-        kept = left;
     }
+    // The same as in the loop.
+    __syncthreads();
     // Each of the intervals joined has its first token, but they may have none in common (F9).
-    return kept.cut.is_empty() ? Given{Cut{first, first}, whole.first, true} : kept;
+    return kept.cut.is_empty() ? Given{Cut{first, first}, whole.first, true} : Given{kept};
 }
 
 // The temperature of a row and the scales that follow from it (F7, F8, N6).

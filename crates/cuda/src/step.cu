@@ -12,7 +12,7 @@
 #include "logprobs.cu"
 
 #define FINISH_THREADS 512
-// One block a multiprocessor, or the compiler spills for the sake of two.
+// One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
 // What the survey says of a row as a whole.
