@@ -61,6 +61,8 @@ pub struct DevicePool {
     pub(super) config: DevicePoolConfig,
     pub(super) workspace: Workspace,
     pub(super) mirrors: Vec<Option<Mirror>>,
+    /// How many steps each slot has taken since the last token that the host knows.
+    pub(super) behind: Vec<u64>,
     vacant: Vec<Slot>,
     /// The check in which each slot was last seen, to find a slot that stands in a step twice.
     pub(super) seen: Vec<u64>,
@@ -92,6 +94,7 @@ impl DevicePool {
             device,
             config,
             mirrors: (0..slots).map(|_| None).collect(),
+            behind: vec![0; slots],
             vacant: (0..slots as Slot).rev().collect(),
             seen: vec![0; slots],
             checks: 0,
@@ -189,6 +192,7 @@ impl DevicePool {
         change(&mut sequence)?;
         self.write(slot, &sequence)?;
         self.mirrors[slot as usize] = Some(Mirror::new(sequence));
+        self.behind[slot as usize] = 0;
         Ok(())
     }
 
@@ -230,6 +234,7 @@ impl DevicePool {
         self.write(slot, &sequence)?;
         self.vacant.pop();
         self.mirrors[slot as usize] = Some(Mirror::new(sequence));
+        self.behind[slot as usize] = 0;
         Ok(slot)
     }
 }

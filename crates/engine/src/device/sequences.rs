@@ -14,22 +14,17 @@ pub(super) struct Mirror {
     pub sequence: Sequence,
     /// Tokens that were fetched since, each with mirostat's limit after it.
     fetched: Vec<(u32, f32)>,
-    /// How many steps it has taken since the last token that is known.
-    pub behind: u64,
 }
 
 impl Mirror {
     pub fn new(sequence: Sequence) -> Self {
-        Self { sequence, fetched: Vec::new(), behind: 0 }
+        Self { sequence, fetched: Vec::new() }
     }
 
-    /// Takes what the last step came to, if that is all that is missing.
+    /// Takes what the last step came to.
     pub fn follow(&mut self, token: i32, mu: f32) {
-        if self.behind == 1 {
-            self.behind = 0;
-            if token != NONE {
-                self.fetched.push((token as u32, mu));
-            }
+        if token != NONE {
+            self.fetched.push((token as u32, mu));
         }
     }
 
@@ -48,10 +43,11 @@ impl DevicePool {
     /// - [`Error::Unavailable`] if tokens are lost, because several steps were taken without fetching their outputs and
     ///   the request keeps no history on the device; or if the device fails.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-        if self.mirror(slot)?.behind > 0 {
+        self.mirror(slot)?;
+        if self.behind[slot as usize] > 0 {
             self.settle()?;
         }
-        if self.mirror(slot)?.behind > 0 {
+        if self.behind[slot as usize] > 0 {
             self.read_back(slot)?;
         }
         let mirror = self.mirrors[slot as usize].as_mut().expect("just seen");
@@ -84,7 +80,7 @@ impl DevicePool {
                 return Err(Error::Unavailable { resource: "history", reason });
             }
         }
-        mirror.behind = 0;
+        self.behind[slot as usize] = 0;
         Ok(())
     }
 

@@ -229,7 +229,7 @@ impl DevicePool {
         self.last.settled = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            self.mirrors[*slot as usize].as_mut().expect("assigned slots are admitted").behind += steps;
+            self.behind[*slot as usize] += steps;
         }
     }
 
@@ -285,8 +285,13 @@ impl DevicePool {
         }
         for (row, slot) in self.last.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (token, mu) = (words[layout.tokens()][row], words[layout.mus()][row]);
-            let mirror = self.mirrors[*slot as usize].as_mut().expect("struck out when it goes");
-            mirror.follow(token as i32, f32::from_bits(mu));
+            // Where more than the last step is missing, its token alone is of no use.
+            let behind = &mut self.behind[*slot as usize];
+            if *behind == 1 {
+                *behind = 0;
+                let mirror = self.mirrors[*slot as usize].as_mut().expect("struck out when it goes");
+                mirror.follow(token as i32, f32::from_bits(mu));
+            }
         }
     }
 }
