@@ -1,29 +1,29 @@
-// lean.cu: the end of a step whose rows ask for a token and no more, of a race over the row or over what min-p keeps.
+// lean.cu: the end of a step whose rows ask for a token and no more, of a race over the row, over what min-p keeps, or
+// over what filters leave on a list.
 //
 // Computes   what step.cu computes of such rows
-// Never      reads a logit outside the tiles that the race opens
+// Never      reads a logit outside the tiles that the race opens or the list needs, but where a list does not do
 // Twins      as step.cu, which rows that ask for more take; who takes which is in src/step.rs
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
 // Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets, and
-//            no filter but min-p
+// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
+//            no filter but min-p, or in finish_listed filters that ask for a list
 //
 // It is apart from step.cu because it has the latency of one warp's work in it and little else: a block begins while the
 // survey still runs, holds its records in registers, and seldom reads a logit.
 
 #include "chosen.cuh"
-#include "draw.cu"
-#include "filter.cu"
+#include "ending.cu"
+#include "list.cu"
 #include "logprobs.cu"
 
 #define LEAN_THREADS 512
 // As many blocks a multiprocessor as its registers allow without a spill.
 #define LEAN_BOUNDS LEAN_THREADS, 2
-// As many blocks a multiprocessor as its registers allow without a spill.
-#define LEAN_BOUNDS LEAN_THREADS, 2
 
-// Records of a thread in registers: all of them, at 151936 ids, from 149 threads on.
+// Records of a thread in registers: all of them, at 151936 ids, from 149 threads on. Lists need the registers themselves.
 #define LEAN_HELD 4
+#define LISTED_HELD 2
 
 // The cut of min-p (F2). The least logit is close to what division gives: mostly one look at 32 logits finds it.
 DEVICE Cut min_p_cut(float first, float s, float threshold) {
@@ -39,10 +39,10 @@ DEVICE Cut min_p_cut(float first, float s, float threshold) {
     return Cut{~0ull, last_key_of(least)};
 }
 
-template <class T>
+template <class T, bool LISTS, u32 HELD>
 DEVICE void finish_lean(const Step& step) {
     __shared__ u64 scratch[32];
-    __shared__ u32 odd_scratch[32];
+    __shared__ u32 odd_scratch[32], least_scratch[32];
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
     int slot = step.slots[row], forced = step.forced[row];
@@ -53,6 +53,11 @@ DEVICE void finish_lean(const Step& step) {
     float s = params.s, filter_s = params.filter_s, threshold = params.min_p;
     Chosen chosen{forced, 0, params.temperature, state.mu};
     float effective_temperature = params.effective_temperature;
+    Chain filters{};
+    if (LISTS) {
+        filters = chain_of(params);
+        clear(block_list().gathered);
+    }
     wait_for_previous();
     write_no_logprobs(step, row);
     if (slot < 0) {
@@ -62,17 +67,23 @@ DEVICE void finish_lean(const Step& step) {
         return;
     }
 
-    Records<LEAN_HELD> records(step, row);
+    Records<HELD> records(step, row);
     u64 first = 0;
-    u32 odd = 0;
+    u32 odd = 0, least = ~0u;
     records.each([&](u32 tile, const Record& record) INLINE {
         u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
         first = record.maximum > -INFINITE && key > first ? key : first;
         odd |= odd_of(record);
+        if (LISTS) {
+            u32 bits = ordered_bits(record.maximum);
+            least = record.maximum > -INFINITE && bits < least ? bits : least;
+        }
     });
     odd = __reduce_or_sync(ALL_LANES, odd);
+    least = LISTS ? __reduce_min_sync(ALL_LANES, least) : 0;
     if (lane_id() == 0) {
         odd_scratch[warp_id()] = odd;
+        least_scratch[warp_id()] = least;
     }
     // Its barrier also lets the words be read below.
     first = block_max(first, scratch);
@@ -84,6 +95,21 @@ DEVICE void finish_lean(const Step& step) {
             // A forced token was not drawn.
         } else if (asks & ASKS_GREEDY) {
             chosen.token = (int)key_id(first);
+        } else if (LISTS && asks & ASKS_LIST) {
+            Heat heat{effective_temperature, s, filter_s};
+            Given kept;
+            bool found = false;
+            if (!(step.flags & STEP_SEARCHES)) {
+                least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
+                View<T, false> view(step, row, slot);
+                auto acts = [&]() INLINE { return xtc_acts(params, state); };
+                Ends ends{first, from_ordered_bits(least)};
+                found = draw_listed(step, row, view, filters, stream, ends, heat, acts, kept, chosen.token);
+            }
+            if (!found) {
+                search_and_race<T>(step, row, slot, true, first, heat);
+                chosen.token = block_found().token;
+            }
         } else {
             float z_first = key_logit(first);
             Cut cut = chain == FILTER_MIN_P ? min_p_cut(z_first, filter_s, threshold) : cut_all();
@@ -102,11 +128,14 @@ DEVICE void finish_lean(const Step& step) {
     }
 }
 
-#define FINISH_LEAN(name, T)                   \
-    KERNEL(name, LEAN_BOUNDS, Step, step) {   \
-        finish_lean<T>(step);                  \
+#define FINISH_LEAN(type, T)                                 \
+    KERNEL(finish_lean_##type, LEAN_BOUNDS, Step, step) {    \
+        finish_lean<T, false, LEAN_HELD>(step);              \
+    }                                                        \
+    KERNEL(finish_listed_##type, LEAN_BOUNDS, Step, step) {  \
+        finish_lean<T, true, LISTED_HELD>(step);             \
     }
 
-FINISH_LEAN(finish_lean_f32, F32)
-FINISH_LEAN(finish_lean_bf16, Bf16)
-FINISH_LEAN(finish_lean_f16, F16)
+FINISH_LEAN(f32, F32)
+FINISH_LEAN(bf16, Bf16)
+FINISH_LEAN(f16, F16)

@@ -11,8 +11,7 @@
 // gives what it adds to the mass of the prefix it ends. One warp does the rest.
 #pragma once
 
-#include "draw.cu"
-#include "filter.cu"
+#include "ending.cu"
 #include "gather.cuh"
 
 // Tokens in the order, and what is known of them, in shared memory.
@@ -42,6 +41,10 @@ struct Chain {
     float epsilon;
     float xtc_threshold;
 };
+
+DEVICE Chain chain_of(const Params& params) {
+    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
+}
 
 // What the list came to.
 struct Drawn {
@@ -244,18 +247,16 @@ DEVICE u32 race_listed(const Listed& list, const Places& kept, float s) {
     return key_id(warp_max(leader));
 }
 
-// Does a row's filters and its race on a list, if what the filters keep is short. Params must ask for it, and the list must
-// have been cleared, with a barrier after that.
-template <class V>
-DEVICE bool draw_listed(const Step& step, const Params& params, const State& state, u32 row, const V& view,
-                        const Ends& ends, const Heat& heat, Given& kept, int& token) {
+// Does a row's filters and its race on a list, if what the filters keep is short. The request must ask for it, and the list
+// must have been cleared, with a barrier after that. `xtc_acts` says whether XTC acts on the row.
+template <class V, class XtcActs>
+DEVICE bool draw_listed(const Step& step, u32 row, const V& view, const Chain& chain, const Stream& stream, const Ends& ends,
+                        const Heat& heat, XtcActs xtc_acts, Given& kept, int& token) {
     __shared__ Drawn drawn;
     Listed& list = block_list();
     Gathered& gathered = list.gathered;
     const Record* records = step.records + (u64)row * step.tiles;
     const float first = key_logit(ends.first);
-    const Chain chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
-    const Stream stream{params.seed, state.position, params.draw};
     const float filter_s = heat.filter_s;
     bool all = step.vocab <= GATHERED, by_count = (chain.filters & 15) == FILTER_TOP_K;
     Bounds total{0, 0};
@@ -304,8 +305,7 @@ DEVICE bool draw_listed(const Step& step, const Params& params, const State& sta
     // Without it the first warp would read places that others have not filled yet.
     __syncthreads();
     if (warp_id() == 0) {
-        Places places = filter_list(list, count, all || by_count, chain, filter_s, total,
-                                    [&]() { return xtc_acts(params, state); });
+        Places places = filter_list(list, count, all || by_count, chain, filter_s, total, xtc_acts);
         bool found = places.end > places.start;
         u32 winner = found ? race_listed(list, places, heat.s) : 0;
         if (lane_id() == 0) {

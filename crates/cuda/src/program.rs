@@ -33,6 +33,7 @@ pub const HEADERS: &[Source] = &[
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
+    ("ending.cu", include_str!("ending.cu")),
     ("list.cu", include_str!("list.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),
 ];

@@ -7,8 +7,7 @@
 // Requires   the survey of the same step before it on the stream
 
 #include "chosen.cuh"
-#include "draw.cu"
-#include "filter.cu"
+#include "ending.cu"
 #include "list.cu"
 #include "logprobs.cu"
 
@@ -52,72 +51,6 @@ DEVICE Whole whole_of(const Step& step, u32 row_index) {
     odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
     least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
     return Whole{first, from_ordered_bits(least), odd};
-}
-
-// A row of a step: what the parts of its end that are apart find for themselves.
-template <class T>
-struct Ending {
-    const Step& step;
-    u32 row;
-    int slot;
-    const Params& params;
-    State state;
-    View<T, true> view;
-
-    DEVICE_MEMBER Ending(const Step& step, u32 row, int slot)
-        : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
-        // Rows of known tokens follow each other.
-        state.position += step.flags & STEP_SCORES ? row : 0;
-    }
-
-    DEVICE_MEMBER Filtering<T> filtering(float s) const { return Filtering<T>{step, params, state, row, view, s}; }
-};
-
-// What a row's filters and its race came to, in shared memory.
-struct Found {
-    Heat heat;
-    Given kept;
-    int token;
-    float mu;
-};
-
-DEVICE Found& block_found() {
-    __shared__ Found found;
-    return found;
-}
-
-// The functions that are apart keep their registers from those of what most rows need; what they find is in `block_found`.
-
-// Finds a row's dynamic temperature.
-template <class T>
-DEVICE_APART void find_temperature(const Step& step, u32 row, int slot, u64 first) {
-    Ending<T> end(step, row, slot);
-    Heat heat = temperature(end.filtering(end.params.filter_s), first);
-    if (threadIdx.x == 0) {
-        block_found().heat = heat;
-    }
-    // Without it a thread would read what is not there yet.
-    __syncthreads();
-}
-
-// Filters and races in general.
-template <class T>
-DEVICE_APART void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
-    Ending<T> end(step, row, slot);
-    Filtering<T> filtering = end.filtering(heat.filter_s);
-    Found found{heat, filter(filtering, first), NONE, end.state.mu};
-    if (races) {
-        Stream stream{end.params.seed, end.state.position, end.params.draw};
-        found.token = (int)race(Records<0>(step, row), end.view, stream, found.kept, heat.s);
-        if (end.params.asks & ASKS_MIROSTAT) {
-            found.mu = next_mu(filtering, found.kept, (u32)found.token);
-        }
-    }
-    if (threadIdx.x == 0) {
-        block_found() = found;
-    }
-    // Without it a thread would read what is not there yet.
-    __syncthreads();
 }
 
 // Whether a grammar restricts a row.
@@ -180,7 +113,10 @@ DEVICE void finish(const Step& step) {
         if (heat.temperature != 0.0f) {
             bool found = false;
             if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES)) {
-                found = draw_listed(step, params, end.state, row, end.view, Ends{first, whole.least}, heat, kept, token);
+                Stream stream{params.seed, end.state.position, params.draw};
+                auto acts = [&]() INLINE { return xtc_acts(params, end.state); };
+                found = draw_listed(step, row, end.view, chain_of(params), stream, Ends{first, whole.least}, heat, acts,
+                                    kept, token);
             }
             if (!found) {
                 search_and_race<T>(step, row, slot, forced < 0, first, heat);

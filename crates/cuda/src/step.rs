@@ -28,11 +28,22 @@ pub(crate) const PROGRAM: Program = Program {
 pub(crate) const LEAN: Program = Program {
     name: "lean",
     source: include_str!("lean.cu"),
-    kernels: &["finish_lean_f32", "finish_lean_bf16", "finish_lean_f16"],
+    kernels: &[
+        "finish_lean_f32",
+        "finish_listed_f32",
+        "finish_lean_bf16",
+        "finish_listed_bf16",
+        "finish_lean_f16",
+        "finish_listed_f16",
+    ],
 };
 
 fn finish(dtype: Dtype, variant: Variant) -> Kernel {
-    let stage = if variant == Variant::Lean { "finish_lean" } else { "finish" };
+    let stage = match variant {
+        Variant::Lean => "finish_lean",
+        Variant::Listed => "finish_listed",
+        _ => "finish",
+    };
     Kernel::named(&format!("{stage}_{}", dtype.name()))
 }
 
@@ -41,7 +52,7 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 fn finish_threads(machine: &dyn Machine, rows: usize, variant: Variant) -> u32 {
     let most = machine.threads_per_row();
     let many = rows >= 2 * machine.multiprocessors() as usize;
-    if variant == Variant::Lean && many { most.min(LEAN_THREADS_OF_MANY) } else { most }
+    if variant <= Variant::Listed && many { most.min(LEAN_THREADS_OF_MANY) } else { most }
 }
 
 /// Threads a row of many whose end is lean; measured.

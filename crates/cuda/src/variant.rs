@@ -13,6 +13,8 @@ use crate::filter;
 pub enum Variant {
     /// Greedy rows, and races over whole rows or what min-p keeps.
     Lean,
+    /// The same, and rows whose filters are tried on a list.
+    Listed,
     /// Rows without edits and masks.
     Unedited,
     /// Rows whose edits do not hang on how the history ends.
@@ -23,7 +25,7 @@ pub enum Variant {
 
 impl Variant {
     /// All of them, in their order.
-    pub const ALL: [Self; 4] = [Self::Lean, Self::Unedited, Self::Edited, Self::Searching];
+    pub const ALL: [Self; 5] = [Self::Lean, Self::Listed, Self::Unedited, Self::Edited, Self::Searching];
 
     /// Returns the least variant for a request.
     pub(crate) fn of(params: &Params) -> Self {
@@ -34,6 +36,8 @@ impl Variant {
             Self::Edited
         } else if params.asks & !LEAN == 0 && (params.chain == 0 || params.chain == filter::MIN_P) {
             Self::Lean
+        } else if params.asks & !(LEAN | asks::LIST | asks::SUMS) == 0 && params.asks & asks::LIST != 0 {
+            Self::Listed
         } else {
             Self::Unedited
         }
@@ -79,6 +83,11 @@ mod tests {
             variant(SamplingParams { logprobs: Some(LogprobsParams::default()), ..plain() }),
             Variant::Unedited
         );
+        let listed = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain() };
+        assert_eq!(variant(listed.clone()), Variant::Listed);
+        assert_eq!(variant(SamplingParams { top_p: 0.9, ..plain() }), Variant::Listed);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::Unedited);
+        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed }), Variant::Unedited);
         assert_eq!(variant(SamplingParams { repetition_penalty: 1.5, ..plain() }), Variant::Edited);
         assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::Searching);
     }

@@ -1,0 +1,75 @@
+// ending.cu: filters and races in general, apart from the kernels that end a step; device functions of a block.
+//
+// Computes   a row's dynamic temperature; its cut and the token that wins
+// Traffic    as filter.cu and draw.cu
+// Requires   the row's survey; all threads of the block, whole warps
+#pragma once
+
+#include "draw.cu"
+#include "filter.cu"
+
+// A row of a step: what the parts of its end that are apart find for themselves.
+template <class T>
+struct Ending {
+    const Step& step;
+    u32 row;
+    int slot;
+    const Params& params;
+    State state;
+    View<T, true> view;
+
+    DEVICE_MEMBER Ending(const Step& step, u32 row, int slot)
+        : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
+        // Rows of known tokens follow each other.
+        state.position += step.flags & STEP_SCORES ? row : 0;
+    }
+
+    DEVICE_MEMBER Filtering<T> filtering(float s) const { return Filtering<T>{step, params, state, row, view, s}; }
+};
+
+// What a row's filters and its race came to, in shared memory.
+struct Found {
+    Heat heat;
+    Given kept;
+    int token;
+    float mu;
+};
+
+DEVICE Found& block_found() {
+    __shared__ Found found;
+    return found;
+}
+
+// The functions that are apart keep their registers from those of what most rows need. What they find is in `block_found`.
+
+// Finds a row's dynamic temperature.
+template <class T>
+DEVICE_APART void find_temperature(const Step& step, u32 row, int slot, u64 first) {
+    Ending<T> end(step, row, slot);
+    Heat heat = temperature(end.filtering(end.params.filter_s), first);
+    if (threadIdx.x == 0) {
+        block_found().heat = heat;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
+
+// Filters and races in general.
+template <class T>
+DEVICE_APART void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
+    Ending<T> end(step, row, slot);
+    Filtering<T> filtering = end.filtering(heat.filter_s);
+    Found found{heat, filter(filtering, first), NONE, end.state.mu};
+    if (races) {
+        Stream stream{end.params.seed, end.state.position, end.params.draw};
+        found.token = (int)race(Records<0>(step, row), end.view, stream, found.kept, heat.s);
+        if (end.params.asks & ASKS_MIROSTAT) {
+            found.mu = next_mu(filtering, found.kept, (u32)found.token);
+        }
+    }
+    if (threadIdx.x == 0) {
+        block_found() = found;
+    }
+    // Without it a thread would read what is not there yet.
+    __syncthreads();
+}
