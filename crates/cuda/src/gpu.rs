@@ -62,8 +62,8 @@ impl Gpu {
 
         let nvrtc = Nvrtc::load()?;
         let mut functions = Vec::new();
-        for program in PROGRAMS {
-            let cubin = nvrtc.cubin(program, arch, cache)?;
+        for (program, cubin) in PROGRAMS.iter().zip(nvrtc.cubins(PROGRAMS, arch, cache)) {
+            let cubin = cubin?;
             let module = context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
             for kernel in program.kernels {
                 functions.push(module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?);
