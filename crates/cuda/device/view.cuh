@@ -51,58 +51,48 @@ struct View {
         }
     }
 
-    // What lies over a lane's share of a tile.
-    DEVICE_MEMBER Over over(u32 tile, u32 lane) const {
-        u32 words = (tile + 1) * MASK_WORDS;
-        u32 allowed = 255, touched = 0;
-        if (EDITED && mask) {
-            allowed = row.bits(mask, mask_words, tile, lane);
-        }
-        if (EDITED && this->allowed) {
-            allowed &= row.bits(this->allowed, words, tile, lane);
-        }
-        if (EDITED && this->touched) {
-            touched = row.bits(this->touched, words, tile, lane) & allowed;
-            for (u32 rest = touched; rest != 0; rest &= rest - 1) {
-                // Entries lie anywhere: they come while the logits do.
-                prefetch(entries + home_of(id_of(tile, lane, __ffs((int)rest) - 1), entries_mask));
+    // A lane's share of neighbouring tiles, -inf beyond the vocabulary and where mask and lists ban, not edited yet. Returns
+    // which of them are to be edited: bit i * 8 + j is that of the i-th tile's j-th logit.
+    template <u32 TILES>
+    DEVICE_MEMBER u32 load(u32 first_tile, u32 tiles, u32 lane, float (&z)[TILES][PER_LANE]) const {
+        Over over[TILES];
+        u32 edits = 0;
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++) {
+            if (first_tile + i < tiles) {
+                over[i] = this->over(first_tile + i, lane);
+                edits |= over[i].touched() << (i * PER_LANE);
             }
         }
-        return Over(allowed, touched);
+        for (u32 rest = EDITED ? edits : 0; rest != 0; rest &= rest - 1) {
+            // Entries lie anywhere: they come while the logits do.
+            u32 id = id_of(first_tile, lane, __ffs((int)rest) - 1);
+            prefetch(entries + home_of(id, entries_mask));
+        }
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++) {
+            if (first_tile + i < tiles) {
+                load(first_tile + i, lane, over[i], z[i]);
+            }
+        }
+        return edits;
     }
 
-    // A lane's share of a tile, -inf beyond the vocabulary and where mask and lists ban; not edited yet.
-    DEVICE_MEMBER void load(u32 tile, u32 lane, const Over& over, float (&z)[PER_LANE]) const {
-        if (EDITED && over.allowed() == 0) {
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = -INFINITE;
-            }
-            return;
+    // Edits what was loaded. What edits make of +inf says nothing of it any more, so `odd` does. `own` has a place for each
+    // of the lane's logits, 32 apart: registers cannot be chosen by number.
+    template <u32 TILES>
+    DEVICE_MEMBER void edit(u32 first_tile, u32 lane, u32 edits, float* own, float (&z)[TILES][PER_LANE],
+                            u32& odd) const {
+        // A lane has few, in whichever tiles: lanes take theirs side by side, and those with none wait for one or two.
+        for (u32 rest = edits; rest != 0; rest &= rest - 1) {
+            u32 i = __ffs((int)rest) - 1, id = id_of(first_tile, lane, i);
+            own[i * 32] = edit(id, T::convert(row.logits[id]), odd);
         }
-        row.load(tile, lane, z);
-        if (EDITED && over.allowed() != 255) {
+        if (edits != 0) {
 #pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = over.allowed() >> j & 1 ? z[j] : -INFINITE;
-            }
-        }
-    }
-
-    // Edits a lane's share of a tile. What edits make of +inf says nothing of it any more, so `odd` does.
-    DEVICE_MEMBER void edit(u32 tile, u32 lane, const Over& over, float (&z)[PER_LANE], u32& odd) const {
-        // A lane has few, so they are taken in turn and not unrolled: lanes with none wait for one or two.
-        for (u32 rest = EDITED ? over.touched() : 0; rest != 0; rest &= rest - 1) {
-            u32 j = __ffs((int)rest) - 1;
-            float own = 0.0f;
-#pragma unroll
-            for (u32 k = 0; k < PER_LANE; k++) {
-                own = k == j ? z[k] : own;
-            }
-            own = edit(id_of(tile, lane, j), own, odd);
-#pragma unroll
-            for (u32 k = 0; k < PER_LANE; k++) {
-                z[k] = k == j ? own : z[k];
+            for (u32 i = 0; i < TILES * PER_LANE; i++) {
+                float& place = z[i / PER_LANE][i % PER_LANE];
+                place = edits >> i & 1 ? own[i * 32] : place;
             }
         }
     }
@@ -111,7 +101,15 @@ struct View {
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32& odd) const {
         Over over = this->over(tile, lane);
         load(tile, lane, over, z);
-        edit(tile, lane, over, z, odd);
+        // A lane has few, so they are taken in turn and not unrolled.
+        for (u32 rest = EDITED ? over.touched() : 0; rest != 0; rest &= rest - 1) {
+            u32 j = __ffs((int)rest) - 1, id = id_of(tile, lane, j);
+            float own = edit(id, T::convert(row.logits[id]), odd);
+#pragma unroll
+            for (u32 k = 0; k < PER_LANE; k++) {
+                z[k] = k == j ? own : z[k];
+            }
+        }
     }
 
     // The same, cleaned.
@@ -142,7 +140,45 @@ struct View {
     DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const { return row.place(tile, lane, j); }
 
   private:
-    DEVICE_MEMBER u32 id_of(u32 tile, u32 lane, u32 j) const { return tile * TILE + row.place(tile, lane, j); }
+    // The id of a lane's i-th logit from a tile on.
+    DEVICE_MEMBER u32 id_of(u32 tile, u32 lane, u32 i) const {
+        tile += i / PER_LANE;
+        return tile * TILE + row.place(tile, lane, i % PER_LANE);
+    }
+
+    // What lies over a lane's share of a tile.
+    DEVICE_MEMBER Over over(u32 tile, u32 lane) const {
+        u32 words = (tile + 1) * MASK_WORDS;
+        u32 allowed = 255, touched = 0;
+        if (EDITED && mask) {
+            allowed = row.bits(mask, mask_words, tile, lane);
+        }
+        if (EDITED && this->allowed) {
+            allowed &= row.bits(this->allowed, words, tile, lane);
+        }
+        if (EDITED && this->touched) {
+            touched = row.bits(this->touched, words, tile, lane);
+        }
+        return Over(allowed, touched);
+    }
+
+    // A lane's share of a tile, -inf where mask and lists ban; not edited yet.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, const Over& over, float (&z)[PER_LANE]) const {
+        if (EDITED && over.allowed() == 0) {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[j] = -INFINITE;
+            }
+            return;
+        }
+        row.load(tile, lane, z);
+        if (EDITED && over.allowed() != 255) {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[j] = over.allowed() >> j & 1 ? z[j] : -INFINITE;
+            }
+        }
+    }
 
     // What becomes of the logit of a touched id that mask and lists allow.
     DEVICE_MEMBER float edit(u32 id, float z, u32& odd) const {

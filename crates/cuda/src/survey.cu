@@ -33,20 +33,8 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
     u32 lane = lane_id();
     View<T, EDITED> logits(step, row, slot);
     float z[TILES][PER_LANE];
-    Over over[TILES];
     u32 odd = 0;
-#pragma unroll
-    for (u32 i = 0; i < TILES; i++) {
-        if (first_tile + i < step.tiles) {
-            over[i] = logits.over(first_tile + i, lane);
-        }
-    }
-#pragma unroll
-    for (u32 i = 0; i < TILES; i++) {
-        if (first_tile + i < step.tiles) {
-            logits.load(first_tile + i, lane, over[i], z[i]);
-        }
-    }
+    u32 edits = logits.load(first_tile, step.tiles, lane, z);
 
     // While the loads fly: lane i draws the first arrival of the i-th tile.
     const Params& params = step.params[slot];
@@ -61,13 +49,16 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         first = first_arrival(stream, own_tile);
         record.log_first = log2_of_normal(first.e);
     }
+    if constexpr (EDITED) {
+        __shared__ float own[SURVEY_THREADS / 32][TILES * PER_LANE][32];
+        logits.edit(first_tile, lane, edits, &own[warp_id()][0][lane], z, odd);
+    }
 
 #pragma unroll
     for (u32 i = 0; i < TILES; i++) {
         if (first_tile + i >= step.tiles) {
             break;
         }
-        logits.edit(first_tile + i, lane, over[i], z[i], odd);
         float m = -INFINITE;
         bool ordinary = true;
 #pragma unroll
