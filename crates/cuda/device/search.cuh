@@ -21,7 +21,8 @@
 
 // Room for tokens on chip, whoever sorts some.
 DEVICE u64* shared_list() {
-    __shared__ u64 list[LISTED];
+    // Aligned for whatever else takes the room.
+    alignas(16) __shared__ u64 list[LISTED];
     return list;
 }
 
