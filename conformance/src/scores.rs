@@ -34,7 +34,7 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<bool, String> {
     let count = 1 + words.below(len - start);
     let masks: Vec<Vec<u32>> =
         (0..count).map(|_| (0..words.below(40)).map(|_| words.word() as u32).collect()).collect();
-    let masks = if words.below(3) > 9 { &masks[..] } else { &[] };
+    let masks = if words.below(3) == 0 { &masks[..] } else { &[] };
     let lines: Vec<Vec<f32>> = (0..count).map(|row| rows::model_like(vocab, seed ^ row as u64)).collect();
 
     let text = |error: &dyn std::fmt::Display| format!("seed {seed}: {error}");

@@ -84,6 +84,6 @@ fn scores_are_the_logprobs_of_forced_tokens() {
                 .unwrap_or_else(|text| panic!("{name}: {text}"))
         };
         let held = (0..200).filter(|seed| held(*seed)).count();
-        assert!(held > 10, "{held} sequences had only what kernels can do");
+        assert!(held > 150, "{held} sequences had only what kernels can do");
     }
 }
