@@ -369,6 +369,11 @@ impl Backend for Cuda {
         self.together(cases)
     }
 
+    /// The emulator takes a thousand times as long as a GPU, for which the rest is.
+    fn patience(&self, count: u32) -> u32 {
+        if self.name.starts_with("cuda_emulated") { count.div_ceil(10) } else { count }
+    }
+
     /// Draws many rows in a step, all of which read one line.
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
         if prepare(case).is_err() {

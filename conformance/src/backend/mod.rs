@@ -37,6 +37,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         cases.iter().map(|case| self.sample(case)).collect()
     }
 
+    /// Returns how many draws shall be made where a law would like `count`; fewer where a draw takes long.
+    fn patience(&self, count: u32) -> u32 {
+        count
+    }
+
     /// Draws `count` tokens of a case; `vary` gives it the seed, the position and the draw index of each.
     ///
     /// # Errors

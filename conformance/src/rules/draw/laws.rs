@@ -42,7 +42,7 @@ fn follows(
     let law = Law::new(row, &params);
     let mut counts = law.counts();
     let mut case = Case::of(row, params);
-    let tokens = check.backend.draws(&case, draws, &vary).expect("valid");
+    let tokens = check.backend.draws(&case, check.backend.patience(draws), &vary).expect("valid");
     for (i, token) in (0..).zip(tokens) {
         vary(&mut case, i);
         counts.add(&case, token);

@@ -5,6 +5,8 @@
 
 mod elf;
 
+use std::fmt::Write as _;
+
 use gumball_cuda::{Arch, Nvrtc, PROGRAMS};
 
 const ARCHS: [Arch; 4] = [
@@ -27,18 +29,29 @@ fn every_kernel_compiles_for_every_architecture() {
         Err(error) => return println!("skipped: {error}"),
     };
     println!("NVRTC {:?}: registers a thread, bytes of stack", nvrtc.version());
-    for arch in ARCHS {
-        for program in PROGRAMS {
-            let compiled = nvrtc.compile(program, arch).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(compiled.log, "", "{} for {arch}", program.name);
-            let resources = elf::resources(&compiled.cubin);
-            for kernel in program.kernels {
-                let found = resources.get(*kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
-                println!("{arch} {kernel:16} {:4} {:4}", found.registers, found.stack_bytes);
-                assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
-                let stack = if kernel.starts_with("finish") { MOST_STACK } else { 0 };
-                assert!(found.stack_bytes <= stack, "{kernel} for {arch} spills: {found:?}");
-            }
+    std::thread::scope(|scope| {
+        let archs = ARCHS.map(|arch| scope.spawn(move || compile(nvrtc, arch)));
+        for arch in archs {
+            println!("{}", arch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+}
+
+/// Compiles every kernel for an architecture; returns what each takes.
+fn compile(nvrtc: Nvrtc, arch: Arch) -> String {
+    let mut taken = String::new();
+    for program in PROGRAMS {
+        let compiled = nvrtc.compile(program, arch).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(compiled.log, "", "{} for {arch}", program.name);
+        let resources = elf::resources(&compiled.cubin);
+        for kernel in program.kernels {
+            let found = resources.get(*kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
+            let (registers, stack) = (found.registers, found.stack_bytes);
+            writeln!(taken, "{arch} {kernel:22} {registers:4} {stack:4}").expect("a string takes it");
+            assert!((1..=MOST_REGISTERS).contains(&registers), "{kernel} for {arch}: {found:?}");
+            let most = if kernel.starts_with("finish") { MOST_STACK } else { 0 };
+            assert!(stack <= most, "{kernel} for {arch} spills: {found:?}");
         }
     }
+    taken
 }
