@@ -12,7 +12,7 @@ use std::time::Instant;
 use gumball_cuda::{
     Assignment, Buffer, Cache, Dtype, Gpu, Kernel, Machine, Prepared, Room, Rows, Start, Step, Workspace,
 };
-use gumball_spec::{Dry, SamplingParams, Widths};
+use gumball_spec::{Dry, LogprobsParams, SamplingParams, Widths};
 use half::bf16;
 
 const REPLAYS: usize = 20;
@@ -73,10 +73,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("top-p", SamplingParams { top_p: 0.9, ..plain.clone() }),
         ("full", SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain.clone() }),
         ("penalties", penalties.clone()),
+        (
+            "everything",
+            SamplingParams {
+                top_k: 50,
+                top_p: 0.9,
+                min_p: 0.05,
+                logprobs: Some(LogprobsParams::default()),
+                ..penalties.clone()
+            },
+        ),
         ("dry", SamplingParams { dry: Dry { multiplier: 0.8, ..Dry::default() }, ..penalties }),
     ];
     // A long chat: ids spread over the vocabulary, few of them twice.
     let history: Vec<u32> = (0..2048u64).map(|i| (word(&mut (i * 77)) % vocab as u64) as u32).collect();
+    // A grammar that forbids one token in eight.
+    let grammar = vec![0x7F7F_7F7Fu32; vocab.div_ceil(32)];
     println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
     println!("{:12} {:5} {:>5} {:>8} {:>16} {:>16}", "request", "type", "rows", "floor", "survey", "step");
     for dtype in [Dtype::F32, Dtype::Bf16] {
@@ -98,7 +110,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     })
                 };
                 admit(&mut workspace)?;
-                workspace.assign(&Assignment { slots: &slots, ..Assignment::default() })?;
+                let masks = vec![Some(&grammar[..]); if *name == "everything" { *count } else { 0 }];
+                workspace.assign(&Assignment { slots: &slots, masks: &masks, ..Assignment::default() })?;
                 if json && *count == 1 {
                     let steps = buffers
                         .iter()
