@@ -14,7 +14,7 @@ use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row, Widths};
 use half::{bf16, f16};
 
-use crate::backend::{Backend, Oracle, draw_by_draw};
+use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::Case;
 use crate::observed::{Observed, differences};
 
@@ -255,29 +255,6 @@ impl Cuda {
         }
         Ok(())
     }
-
-    /// Passes cases through as few steps as their shapes allow.
-    fn together(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        let mut parts: HashMap<_, Vec<usize>> = HashMap::new();
-        for (place, case) in cases.iter().enumerate() {
-            let dtype = std::mem::discriminant(&case.logits.row());
-            parts.entry((case.vocab(), widths(case), dtype)).or_default().push(place);
-        }
-        let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
-        for places in parts.into_values() {
-            let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
-            let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
-            let answers = self.pack(&part, vec![]).and_then(|packed| self.run(&batch, &packed, true));
-            for (row, place) in places.iter().enumerate() {
-                // A step is refused whole, so each case then answers for itself.
-                seen[*place] = Some(match &answers {
-                    Ok(answers) => Ok(answers[row].clone().expect("a case, an answer")),
-                    Err(_) => self.sample(&cases[*place]),
-                });
-            }
-        }
-        seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
-    }
 }
 
 /// Rows in the machine's memory.
@@ -366,7 +343,11 @@ impl Backend for Cuda {
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        self.together(cases)
+        in_parts(self, cases, widths, usize::MAX, |part| {
+            let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
+            let answers = self.run(&batch, &self.pack(part, vec![])?, true)?;
+            Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
+        })
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

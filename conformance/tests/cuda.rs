@@ -1,5 +1,6 @@
 //! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
 
+use gumball_conformance::cuda::Cuda;
 use gumball_conformance::{by_name, rules};
 
 macro_rules! backends {
@@ -35,19 +36,20 @@ fn run(name: &str, backend: &str) {
     }
 }
 
+/// The emulator and the GPU, as far as they are here.
+fn here() -> impl Iterator<Item = (&'static str, Cuda)> {
+    ["cuda_emulated", "cuda"].into_iter().filter_map(|name| {
+        let backend = Cuda::by_name(name).inspect_err(|error| println!("skipped: {error}"));
+        Some((name, backend.ok()?))
+    })
+}
+
 #[test]
 fn mixed_batches_draw_as_the_cpu_does() {
     use gumball_conformance::batch::{Shape, hold};
     use gumball_cuda::Dtype;
 
-    for name in ["cuda_emulated", "cuda"] {
-        let backend = match gumball_conformance::cuda::Cuda::by_name(name) {
-            Ok(backend) => backend,
-            Err(error) => {
-                println!("skipped: {error}");
-                continue;
-            }
-        };
+    for (name, backend) in here() {
         for (rows, lines, vocab) in [
             (60, 60, 257),
             (50, 50, 3_000),
@@ -71,14 +73,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
 
 #[test]
 fn scores_are_the_logprobs_of_forced_tokens() {
-    for name in ["cuda_emulated", "cuda"] {
-        let backend = match gumball_conformance::cuda::Cuda::by_name(name) {
-            Ok(backend) => backend,
-            Err(error) => {
-                println!("skipped: {error}");
-                continue;
-            }
-        };
+    for (name, backend) in here() {
         let held = |seed| {
             gumball_conformance::scores::hold(backend.machine(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"))

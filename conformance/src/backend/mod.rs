@@ -2,7 +2,9 @@
 
 mod pool;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
@@ -49,6 +51,33 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
         draw_by_draw(self, case, count, vary)
     }
+}
+
+/// Answers cases in parts of one vocabulary and type, and of one `key`, each of at most `most`: as few as that allows.
+/// `answer` has an answer for each case of a part, or an error for the part, and then each case answers for itself.
+pub(crate) fn in_parts<K: Eq + Hash>(
+    backend: &(impl Backend + ?Sized),
+    cases: &[Case],
+    key: impl Fn(&Case) -> K,
+    most: usize,
+    answer: impl Fn(&[&Case]) -> Result<Vec<Result<Observed>>>,
+) -> Vec<Result<Observed>> {
+    let mut parts: HashMap<_, Vec<usize>> = HashMap::new();
+    for (place, case) in cases.iter().enumerate() {
+        let dtype = std::mem::discriminant(&case.logits.row());
+        parts.entry((case.vocab(), dtype, key(case))).or_default().push(place);
+    }
+    let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
+    for places in parts.values().flat_map(|places| places.chunks(most)) {
+        let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
+        // A step is refused whole.
+        let answers = answer(&part);
+        let answers = answers.unwrap_or_else(|_| part.iter().map(|case| backend.sample(case)).collect());
+        for (place, answer) in places.iter().zip(answers) {
+            seen[*place] = Some(answer);
+        }
+    }
+    seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
 }
 
 /// Draws a case's tokens one by one.

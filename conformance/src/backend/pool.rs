@@ -16,7 +16,7 @@ use gumball_engine::{
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Error, NONE, Result, Row};
 
-use super::{Backend, Oracle};
+use super::{Backend, Oracle, in_parts};
 use crate::case::Case;
 use crate::observed::Observed;
 
@@ -184,29 +184,16 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        let mut parts: HashMap<(usize, u8), Vec<usize>> = HashMap::new();
-        for (place, case) in cases.iter().enumerate() {
-            parts.entry((case.vocab(), dtype(case))).or_default().push(place);
-        }
-        let mut seen: Vec<Option<Result<Observed>>> = cases.iter().map(|_| None).collect();
-        for places in parts.values().flat_map(|places| places.chunks(TOGETHER)) {
-            let part: Vec<&Case> = places.iter().map(|place| &cases[*place]).collect();
-            // A step is refused whole, so each case then answers for itself.
-            let answers =
-                self.step(&part).unwrap_or_else(|_| part.iter().map(|case| self.sample(case)).collect());
-            for ((place, case), answer) in places.iter().zip(part).zip(answers) {
-                seen[*place] = Some(self.or_oracle(case, answer));
-            }
-        }
-        seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
-    }
-}
-
-fn dtype(case: &Case) -> u8 {
-    match case.logits.row() {
-        Row::F32(_) => 0,
-        Row::Bf16(_) => 1,
-        Row::F16(_) => 2,
+        in_parts(
+            self,
+            cases,
+            |_| (),
+            TOGETHER,
+            |part| {
+                let answers = part.iter().zip(self.step(part)?);
+                Ok(answers.map(|(case, answer)| self.or_oracle(case, answer)).collect())
+            },
+        )
     }
 }
 

@@ -75,8 +75,13 @@ impl Outputs {
         }
         let words = vocab.div_ceil(TILE) * TILE / 32;
         let words = &self.kept[row * words..][..words];
-        Some((0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect())
+        Some(set_ids(words, vocab).collect())
     }
+}
+
+/// Returns the ids of a vocabulary whose bits are set, ascending.
+pub(crate) fn set_ids(words: &[u32], vocab: usize) -> impl Iterator<Item = u32> {
+    (0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1)
 }
 
 /// Returns all sections.

@@ -83,6 +83,9 @@ pub(crate) struct Residents {
     slots: Vec<Resident>,
     sheet: Sheet,
     ledger: Ledger,
+    /// The least variant for the request in each slot, and for those of all rows.
+    variants: Vec<Variant>,
+    variant: Variant,
 }
 
 impl Residents {
@@ -95,6 +98,8 @@ impl Residents {
             slots: (0..slots).map(|_| Resident::default()).collect(),
             sheet: Sheet::default(),
             ledger: Ledger::new(slots),
+            variants: vec![Variant::Lean; slots],
+            variant: Variant::Lean,
             machine: Arc::clone(machine),
             vocab,
             widths,
@@ -139,6 +144,8 @@ impl Residents {
         let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
         self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
         self.ledger.set(place, room);
+        self.variants[place] = Variant::of(&request.params());
+        self.choose();
         Ok(())
     }
 
@@ -150,6 +157,8 @@ impl Residents {
         resident.keep_history = false;
         resident.on_machine = Request::default();
         self.ledger.set(place, UNBOUNDED);
+        self.variants[place] = Variant::Lean;
+        self.choose();
         self.params.write(place * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
     }
@@ -183,18 +192,24 @@ impl Residents {
     /// Takes note of the slots that the next steps move on; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
         self.ledger.assign(rows);
+        self.choose();
     }
 
     /// Takes note that a row became padding.
     pub fn retire(&mut self, row: usize) {
         self.ledger.retire(row);
+        self.choose();
+    }
+
+    /// Finds the variant of the rows anew, so that a step has nothing to look through.
+    fn choose(&mut self) {
+        let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
+        self.variant = slots.map(|slot| self.variants[slot]).max().unwrap_or(Variant::Lean);
     }
 
     /// Returns the least variant that serves the requests of the rows.
     pub fn variant(&self) -> Variant {
-        let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        let requests = slots.filter_map(|slot| self.slots[slot].request.as_ref());
-        requests.map(|request| Variant::of(&request.params())).max().unwrap_or(Variant::Lean)
+        self.variant
     }
 
     /// Returns whether every row's request has room for so many more tokens.

@@ -10,7 +10,7 @@ use crate::abi::{self, Record, Slot};
 use crate::filter;
 use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, set_ids};
 use crate::prepared::Prepared;
 use crate::residents::{Residents, Standing, Start};
 use crate::variant::{Served, Variant};
@@ -296,8 +296,7 @@ impl Workspace {
         let mut words = vec![0u32; rows.len() * width];
         self.kept.read(0, &mut words)?;
         for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
-            let vocab = self.room.vocab as u32;
-            ids.extend((0..vocab).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1));
+            ids.extend(set_ids(words, self.room.vocab));
         }
         Ok(())
     }
