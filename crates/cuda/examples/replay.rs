@@ -1,9 +1,10 @@
 //! Times a step in a CUDA graph, its rows cold: microseconds a call, median and p95 of 20 replays.
 //!
-//! `replay [--json] [VOCAB] [ROWS,ROWS,..]`. A graph holds one step for each of many buffers, together far larger than the
+//! `replay [--json] [--only REQUEST,..] [--type f32|bf16] [--flat] [VOCAB] [ROWS,ROWS,..]`. A graph holds one step for each of many buffers, together far larger than the
 //! second-level cache, so no step finds its rows there. `floor` is reading the logits once at 4576 GB/s, the
-//! read-only ceiling of one H200. Rows are like a model's: a bell of deviation 2 and twenty peaks raised by 6 to 14.
-//! With `--json` it also prints what `bench/gpu/run` reads, eager steps of one row among it.
+//! read-only ceiling of one H200. Rows are like a model's: a bell of deviation 2 and twenty peaks raised by 6 to 14;
+//! with `--flat` without the peaks, so that a nucleus has a third of the vocabulary. With no sizes (`-`) kernels are
+//! only compiled. With `--json` it also prints what `bench/gpu/run` reads, eager steps of one row among it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ const EAGER_STEPS: usize = 70;
 const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
 /// How much memory the buffers of a graph take together, at least.
 const COLD_BYTES: usize = 400 << 20;
+/// How many tokens of a row stand out.
+const PEAKS: usize = 20;
 /// Distinct rows; buffers repeat them.
 const DISTINCT: usize = 64;
 
@@ -30,13 +33,13 @@ fn word(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-fn model_like(vocab: usize, seed: u64) -> Vec<f32> {
+fn model_like(vocab: usize, seed: u64, peaks: usize) -> Vec<f32> {
     let mut state = seed;
     let sum = |state: &mut u64| {
         (0..3).map(|_| word(state)).flat_map(|w| (0..4).map(move |i| w >> (16 * i) & 0xFFFF)).sum::<u64>()
     };
     let mut row: Vec<f32> = (0..vocab).map(|_| (sum(&mut state) as f32 - 393_210.0) / 32_768.0).collect();
-    for _ in 0..20 {
+    for _ in 0..peaks {
         let id = (word(&mut state) % vocab as u64) as usize;
         row[id] += 6.0 + 8.0 * ((word(&mut state) >> 40) as f32 / 16_777_216.0);
     }
@@ -46,9 +49,15 @@ fn model_like(vocab: usize, seed: u64) -> Vec<f32> {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).peekable();
     let json = arguments.next_if_eq("--json").is_some();
+    let only = arguments.next_if_eq("--only").and_then(|_| arguments.next());
+    let only_type = arguments.next_if_eq("--type").and_then(|_| arguments.next());
+    let peaks = if arguments.next_if_eq("--flat").is_some() { 0 } else { PEAKS };
     let vocab: usize = arguments.next().map_or(Ok(151_936), |text| text.parse())?;
     let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
-    let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    let sizes = sizes.split(',').filter(|size| *size != "-").map(str::parse);
+    let sizes = sizes.collect::<Result<Vec<usize>, _>>()?;
+    let chosen =
+        |only: &Option<String>, name| only.as_ref().is_none_or(|only| only.split(',').any(|o| o == name));
 
     let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
     println!("{}", gpu.name());
@@ -56,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (registers, local) = gpu.resources(Kernel::named(kernel))?;
         println!("{kernel:16} {registers:3} registers, {local} bytes of local memory");
     }
-    let rows: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| model_like(vocab, seed)).collect();
+    let rows: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| model_like(vocab, seed, peaks)).collect();
     let plain = SamplingParams { temperature: 0.8, ..Default::default() };
     let penalties = SamplingParams {
         repetition_penalty: 1.1,
@@ -91,12 +100,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let grammar = vec![0x7F7F_7F7Fu32; vocab.div_ceil(32)];
     println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
     println!("{:12} {:5} {:>5} {:>8} {:>16} {:>16}", "request", "type", "rows", "floor", "survey", "step");
-    for dtype in [Dtype::F32, Dtype::Bf16] {
+    for dtype in [Dtype::F32, Dtype::Bf16].into_iter().filter(|dtype| chosen(&only_type, dtype.name())) {
         for count in &sizes {
             let batch_bytes = count * vocab * dtype.bytes();
             let batches = COLD_BYTES.div_ceil(batch_bytes).max(2);
             let buffers = fill(&gpu, dtype, &rows, *count, batches)?;
-            for (name, params) in &requests {
+            for (name, params) in requests.iter().filter(|(name, _)| chosen(&only, name)) {
                 let machine: Arc<dyn Machine> = Arc::clone(&gpu) as Arc<dyn Machine>;
                 let mut workspace = Workspace::new(machine, room(vocab, *count))?;
                 let prepared = Prepared::new(params, vocab)?;
