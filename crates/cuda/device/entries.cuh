@@ -8,6 +8,25 @@
 
 #include "step.cuh"
 
+// What lies over a row of logits; null where it has none.
+struct Edits {
+    const u32* mask;
+    const u32* allowed;
+    const u32* touched;
+    u32 mask_words;
+
+    DEVICE_MEMBER Edits() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
+    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) {
+        bool masked = step.masks && (!step.masked || step.masked[row]);
+        mask = masked ? step.masks + row * step.mask_stride : nullptr;
+        mask_words = step.mask_words;
+        allowed = asks & ASKS_ALLOWED ? step.requests[slot].allowed : nullptr;
+        touched = asks & ASKS_EDITS ? step.requests[slot].touched : nullptr;
+    }
+
+    DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
+};
+
 // Where the search for an id begins.
 DEVICE u32 home_of(u32 id, u32 entries_mask) {
     u32 x = id * 0x9E3779B1u;
@@ -44,6 +63,17 @@ DEVICE float edited(const Params& params, const Entry& entry, u32 step, float z)
         z = finite(z - bits_float((u32)entry.dry));
     }
     return finite(z + entry.bias) + 0.0f;
+}
+
+// What becomes of the logit of a touched id that mask and lists allow. What edits make of +inf says nothing of it any
+// more, so `odd` takes its bit, and that of NaN, which they leave alone.
+DEVICE float edited_logit(const Params& params, const Request& request, u32 step, u32 id, float z, u32& odd) {
+    const Entry& entry = *entry_of(request.entries, request.entries_mask, id);
+    if (params.asks & ASKS_SEARCH && entry.ban_step == step) {
+        return -INFINITE;
+    }
+    odd |= z != z ? STATUS_NAN : z > LARGEST ? STATUS_INF : 0;
+    return z > -INFINITE ? edited(params, entry, step, fminf(z, LARGEST)) : z;
 }
 
 // Moves a request on by the token that it emitted; by one thread.

@@ -5,8 +5,6 @@
 
 #include "survey.cu"
 
-#include "sweep.cu"
-
 #include "lean.cu"
 
 #include "step.cu"

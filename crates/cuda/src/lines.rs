@@ -55,7 +55,7 @@ impl Lines {
             records: self.records.address(),
             ..step
         };
-        let arrive = survey::arrive(rows.dtype, rows.vocab);
+        let arrive = survey::arrive(rows.vocab);
         let line_records = self.records.address();
         let step = abi::Step { line_records, blocks_per_row: arrive.blocks_per_row, ..step };
         ((survey, lines), (arrive, step))

@@ -24,7 +24,8 @@ pub const HEADERS: &[Source] = &[
     ("entries.cuh", include_str!("../device/entries.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),
     ("chosen.cuh", include_str!("../device/chosen.cuh")),
-    ("sums.cuh", include_str!("../device/sums.cuh")),
+    ("over.cuh", include_str!("../device/over.cuh")),
+    ("tile.cuh", include_str!("../device/tile.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
@@ -42,7 +43,6 @@ pub const HEADERS: &[Source] = &[
 pub const PROGRAMS: &[Program] = &[
     crate::edit::PROGRAM,
     crate::survey::PROGRAM,
-    crate::survey::SWEEP,
     crate::step::PROGRAM,
     crate::step::LEAN,
     crate::numbers::PROGRAM,

@@ -97,7 +97,7 @@ impl Workspace {
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
         let multiprocessors = self.machine.multiprocessors();
-        let alike = step.lines != 0 && step.masks == 0;
+        let alike = false && step.lines != 0 && step.masks == 0;
         let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
         let survey = |variant| survey::survey(multiprocessors, self.rows(), vocab, rows.dtype, variant);
         let (lines_survey, surveys, step) = if by_line {

@@ -9,43 +9,36 @@ use crate::program::Program;
 use crate::rows::Dtype;
 use crate::variant::Variant;
 
-/// The kernels for rows that may have edits, or share lines.
+/// The kernels.
 pub(crate) const PROGRAM: Program = Program {
     name: "survey",
     source: include_str!("survey.cu"),
     kernels: &[
-        "survey_edited_f32_1",
-        "survey_edited_f32_2",
-        "survey_edited_f32_4",
-        "survey_edited_bf16_1",
-        "survey_edited_bf16_2",
-        "survey_edited_bf16_4",
-        "survey_edited_f16_1",
-        "survey_edited_f16_2",
-        "survey_edited_f16_4",
-        "arrive_f32",
-        "arrive_bf16",
-        "arrive_f16",
-    ],
-};
-
-/// The kernels for rows without edits.
-pub(crate) const SWEEP: Program = Program {
-    name: "sweep",
-    source: include_str!("sweep.cu"),
-    kernels: &[
-        "sweep_f32_few",
-        "sweep_f32_many",
-        "sweep_sums_f32_few",
-        "sweep_sums_f32_many",
-        "sweep_bf16_few",
-        "sweep_bf16_many",
-        "sweep_sums_bf16_few",
-        "sweep_sums_bf16_many",
-        "sweep_f16_few",
-        "sweep_f16_many",
-        "sweep_sums_f16_few",
-        "sweep_sums_f16_many",
+        "survey_f32_few",
+        "survey_f32_many",
+        "survey_sums_f32_few",
+        "survey_sums_f32_many",
+        "survey_edited_f32_few",
+        "survey_edited_f32_many",
+        "survey_edited_sums_f32_few",
+        "survey_edited_sums_f32_many",
+        "survey_bf16_few",
+        "survey_bf16_many",
+        "survey_sums_bf16_few",
+        "survey_sums_bf16_many",
+        "survey_edited_bf16_few",
+        "survey_edited_bf16_many",
+        "survey_edited_sums_bf16_few",
+        "survey_edited_sums_bf16_many",
+        "survey_f16_few",
+        "survey_f16_many",
+        "survey_sums_f16_few",
+        "survey_sums_f16_many",
+        "survey_edited_f16_few",
+        "survey_edited_f16_many",
+        "survey_edited_sums_f16_few",
+        "survey_edited_sums_f16_many",
+        "arrive",
     ],
 };
 
@@ -69,21 +62,10 @@ struct Tuning {
 /// How many warps of one tile a multiprocessor takes at once. Above it warps take more, so that few of them draw.
 const WARPS_AT_ONCE: usize = 64;
 
-/// Returns how rows without edits are swept.
-fn sweep_tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
+/// Returns how rows are surveyed.
+fn tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
     let few = rows * vocab.div_ceil(TILE) <= multiprocessors as usize * WARPS_AT_ONCE;
     Tuning { warps: 8, tiles_per_warp: if few { 1 } else { 4 } }
-}
-
-/// Below this many warps a multiprocessor, warps take fewer tiles so that more of them load at once.
-const WARPS_TO_FILL: usize = 16;
-
-/// Returns how rows with edits are surveyed: with as many tiles a warp as still leave the device full.
-fn edited_tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
-    let tiles = rows * vocab.div_ceil(TILE);
-    let full = multiprocessors as usize * WARPS_TO_FILL;
-    let tiles_per_warp = [4, 2].into_iter().find(|per_warp| tiles / per_warp >= full).unwrap_or(1);
-    Tuning { warps: 4, tiles_per_warp }
 }
 
 impl Tuning {
@@ -100,16 +82,14 @@ pub(crate) fn survey(
     dtype: Dtype,
     variant: Variant,
 ) -> Survey {
-    let dtype = dtype.name();
-    let (tuning, name) = if variant >= Variant::Edited {
-        let tuning = edited_tuning(multiprocessors, rows, vocab);
-        (tuning, format!("survey_edited_{dtype}_{}", tuning.tiles_per_warp))
-    } else {
-        let tuning = sweep_tuning(multiprocessors, rows, vocab);
-        let stage = if variant == Variant::Lean { "sweep" } else { "sweep_sums" };
-        let shape = if tuning.tiles_per_warp == 1 { "few" } else { "many" };
-        (tuning, format!("{stage}_{dtype}_{shape}"))
+    let tuning = tuning(multiprocessors, rows, vocab);
+    let stage = match variant {
+        Variant::Lean => "survey",
+        Variant::Listed | Variant::Unedited => "survey_sums",
+        Variant::Edited | Variant::Searching => "survey_edited_sums",
     };
+    let shape = if tuning.tiles_per_warp == 1 { "few" } else { "many" };
+    let name = format!("{stage}_{}_{shape}", dtype.name());
     Survey {
         kernel: Kernel::named(&name),
         threads: 32 * tuning.warps as u32,
@@ -127,12 +107,12 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
 }
 
 /// Threads of a block that gives rows their arrivals.
-const ARRIVE_THREADS: usize = 128;
+const ARRIVE_THREADS: usize = 256;
 
 /// Returns what gives rows the arrivals that the records of their lines lack.
-pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> Survey {
+pub(crate) fn arrive(vocab: usize) -> Survey {
     Survey {
-        kernel: Kernel::named(&format!("arrive_{}", dtype.name())),
+        kernel: Kernel::named("arrive"),
         threads: ARRIVE_THREADS as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(ARRIVE_THREADS) as u32,
     }
@@ -157,14 +137,14 @@ mod tests {
     fn warps_cover_every_tile() {
         for vocab in [1, 255, 256, 257, 1024, 1025, 151_936, 1 << 20] {
             for rows in [1, 8, 512, 100_000] {
-                for tuning in [sweep_tuning, edited_tuning].map(|tuning| tuning(132, rows, vocab)) {
+                for tuning in [tuning(132, rows, vocab)] {
                     let tiles = tuning.blocks_per_row(vocab) as usize * tuning.warps * tuning.tiles_per_warp;
                     assert!(tiles >= vocab.div_ceil(TILE));
                 }
                 // Kernels of every name are there.
                 for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
                     let threads = |variant| survey(132, rows, vocab, dtype, variant).threads;
-                    assert_eq!(Variant::ALL.map(threads), [256, 256, 256, 128, 128]);
+                    assert_eq!(Variant::ALL.map(threads), [256; 5]);
                 }
             }
         }
@@ -172,13 +152,13 @@ mod tests {
 
     #[test]
     fn one_row_is_spread_and_many_are_not() {
-        for tuning in [sweep_tuning, edited_tuning] {
+        {
             assert_eq!(tuning(132, 1, 151_936).tiles_per_warp, 1);
             assert_eq!(tuning(132, 512, 151_936).tiles_per_warp, 4);
         }
         // On a device of 132 multiprocessors, measured.
-        assert_eq!(sweep_tuning(132, 8, 151_936).tiles_per_warp, 1);
-        assert_eq!(sweep_tuning(132, 32, 151_936).tiles_per_warp, 4);
+        assert_eq!(tuning(132, 8, 151_936).tiles_per_warp, 1);
+        assert_eq!(tuning(132, 32, 151_936).tiles_per_warp, 4);
     }
 
     #[test]
