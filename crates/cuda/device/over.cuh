@@ -77,7 +77,8 @@ struct Over {
 
     // Edits the touched ids: `own` gets their logits, clean, by place in the warp's tiles. Returns the status bits of those
     // that were odd.
-    DEVICE_MEMBER u32 edit(const Step& step, int slot, const Row<T>& row, u32 first_tile, float* own) const {
+    DEVICE_MEMBER u32 edit(const Penalties& penalties, const Request& request, u32 now, const Row<T>& row,
+                           u32 first_tile, float* own) const {
         if (edited == 0) {
             return 0;
         }
@@ -87,9 +88,7 @@ struct Over {
             u32 other = __shfl_up_sync(ALL_LANES, upto, apart);
             upto += lane >= apart ? other : 0;
         }
-        const Params& params = step.params[slot];
-        const Request& request = step.requests[slot];
-        u32 now = step.states[slot].step, total = __shfl_sync(ALL_LANES, upto, 31);
+        u32 total = __shfl_sync(ALL_LANES, upto, 31);
         for (u32 start = 0; start < total; start += 32) {
             // The word with the touched id of this number.
             u32 number = start + lane, word = 0;
@@ -101,11 +100,12 @@ struct Over {
             u32 bits = __shfl_sync(ALL_LANES, touched, (int)word);
             u32 rest = number - __shfl_sync(ALL_LANES, upto - count, (int)word);
             if (number < total) {
+#pragma unroll 1
                 for (; rest > 0; rest--) {
                     bits &= bits - 1;
                 }
                 u32 place = word * 32 + (u32)__ffs((int)bits) - 1, id = first_tile * TILE + place;
-                own[place] = clean(edited_logit(params, request, now, id, T::convert(row.logits[id]), odd));
+                own[place] = clean(edited_logit(penalties, request, now, id, T::convert(row.logits[id]), odd));
             }
         }
         // Without it a lane would read what another one has not written yet.
@@ -125,9 +125,25 @@ struct Over {
         }
         u32 touches = share(touched, tile, wide);
         own += tile * TILE;
+        float edited[PER_LANE];
+        if (wide) {
+            const Quad* quads = (const Quad*)own;
+            bool narrow = sizeof(typename T::Element) == 2;
+            Quad low = quads[narrow ? 2 * lane : lane], high = quads[narrow ? 2 * lane + 1 : 32 + lane];
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                edited[j] = bits_float(low.word[j]);
+                edited[4 + j] = bits_float(high.word[j]);
+            }
+        } else {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                edited[j] = own[j * 32 + lane];
+            }
+        }
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = touches >> j & 1 ? own[place_of<T>(lane, j, wide)] : z[j];
+            z[j] = touches >> j & 1 ? edited[j] : z[j];
         }
     }
 };

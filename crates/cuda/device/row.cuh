@@ -23,10 +23,6 @@ struct F16 {
     static DEVICE_MEMBER float convert(unsigned short z) { return half_to_float(z); }
 };
 
-struct alignas(16) Quad {
-    u32 word[4];
-};
-
 // Where in a tile a lane's j-th logit lies; `wide` says whether lanes loaded 16 bytes at once.
 template <class T>
 DEVICE u32 place_of(u32 lane, u32 j, bool wide) {

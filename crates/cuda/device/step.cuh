@@ -18,6 +18,11 @@
 
 enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 
+// What is loaded at once.
+struct alignas(16) Quad {
+    u32 word[4];
+};
+
 // What a request asks for, in Params::asks.
 enum Asks : u32 {
     ASKS_GREEDY = 1 << 0,

@@ -57,7 +57,7 @@ struct View {
         // A lane has few, so they are taken in turn and not unrolled.
         for (u32 rest = touched; rest != 0; rest &= rest - 1) {
             u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.place(tile, lane, j);
-            float own = edited_logit(*params, *request, now, id, T::convert(row.logits[id]), odd);
+            float own = edited_logit(Penalties(*params), *request, now, id, T::convert(row.logits[id]), odd);
 #pragma unroll
             for (u32 k = 0; k < PER_LANE; k++) {
                 z[k] = k == j ? own : z[k];
@@ -84,7 +84,7 @@ struct View {
                 return -INFINITE;
             }
             if (edits.touched && edits.touched[word] & bit) {
-                return clean(edited_logit(*params, *request, now, id, row.logit(id), odd));
+                return clean(edited_logit(Penalties(*params), *request, now, id, row.logit(id), odd));
             }
         }
         return row.logit(id);

@@ -101,11 +101,11 @@ impl Sheet {
 }
 
 /// Returns the entry of an id, made if there is none: the twin of `entry_of` in `entries.cuh`. The number of entries is
-/// a power of two, and one at least is empty.
+/// a power of two, 2 or more, and one at least is empty. Kernels read them in pairs.
 fn entry(entries: &mut [Entry], id: u32) -> &mut Entry {
     let mask = entries.len() - 1;
     let x = id.wrapping_mul(0x9E37_79B1);
-    let mut place = (x ^ x >> 15) as usize & mask;
+    let mut place = (x ^ x >> 15) as usize & mask & !1;
     while ![0, id + 1].contains(&entries[place].id_plus_1) {
         place = (place + 1) & mask;
     }

@@ -54,11 +54,9 @@ DEVICE u32 lane_of_first(const float (&z)[PER_LANE], float maximum, bool wide) {
     return (u32)__ffs((int)__ballot_sync(ALL_LANES, place == least)) - 1;
 }
 
-// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned; `odd` takes the bits of
-// those that count.
-template <class T>
-DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& odd) {
-    float own = largest_of(z);
+// A tile's maximum, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count.
+DEVICE float maximum_of(float (&z)[PER_LANE], u32 counted, u32& odd, float& own) {
+    own = largest_of(z);
     int top = __reduce_max_sync(ALL_LANES, signed_order(own));
     // +inf and NaN, which no row has as a rule, show in the maximum.
     if (top >= signed_order(INFINITE)) {
@@ -67,7 +65,14 @@ DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& 
         top = __reduce_max_sync(ALL_LANES, signed_order(own));
     }
     // -0.0 is +0.0.
-    float maximum = from_signed_order(top) + 0.0f;
+    return from_signed_order(top) + 0.0f;
+}
+
+// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned; `odd` takes the bits of
+// those that count.
+template <class T>
+DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& odd) {
+    float own, maximum = maximum_of(z, counted, odd, own);
     u32 who = __ballot_sync(ALL_LANES, own >= maximum), first = (u32)__ffs((int)who) - 1;
     if ((who & (who - 1)) != 0) {
         first = lane_of_first<T>(z, maximum, wide);
@@ -104,7 +109,30 @@ DEVICE u32 places_seen(const Seen& seen, u32 odd) {
     return places_of(place_of<T>(seen.lane, j % PER_LANE, seen.wide), odd, others);
 }
 
-template <class T, u32 TILES, u32 GROUPS, bool EARLY, bool EDITED, bool SUMS>
+// Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
+template <class T, u32 TILES>
+DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float (&z)[TILES][PER_LANE]) {
+    u32 lane = lane_id();
+    bool wide = first_tile + TILES <= wide_tiles;
+    if (wide) {
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++) {
+            load_wide_once<T>(row.logits + (first_tile + i) * TILE, lane, z[i]);
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++) {
+            u32 start = (first_tile + i) * TILE + lane;
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[i][j] = start + j * 32 < row.vocab ? T::convert(row.logits[start + j * 32]) : -INFINITE;
+            }
+        }
+    }
+    return wide;
+}
+
+template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
 DEVICE void survey(const Step& step) {
     constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = SURVEY_WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
@@ -120,87 +148,78 @@ DEVICE void survey(const Step& step) {
     }
     Row<T> row(step, row_index);
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
-    Record record{-INFINITE, 0.0f, 0.0f, 0};
-    First first{1.0f, 0};
-    Stream stream{0, 0, 0};
-    bool races = false, sums = false, told = false, raw = false;
+    float next[TILES][PER_LANE];
+    bool next_wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, next);
+    if (EARLY && slot < 0) {
+        return;
+    }
+
+    // While the loads fly.
+    const Params& params = step.params[slot];
+    u32 asks = params.asks, odd = 0;
+    bool sums = false, told = false, raw = false;
     float s = 0.0f, logprob_s = 0.0f;
-    u32 odd = 0;
+    if constexpr (SUMS) {
+        sums = asks & ASKS_SUMS;
+        told = asks & ASKS_TOLD;
+        logprob_s = params.logprob_s;
+        s = sums ? params.filter_s : logprob_s;
+    }
     Over<T, PER_WARP> over;
     float* own = nullptr;
     if constexpr (EDITED) {
         alignas(16) __shared__ float logits[SURVEY_WARPS][PER_WARP * TILE];
         own = logits[warp];
+        Edits edits(step, row_index, slot, asks);
+        if (edits.any()) {
+            Penalties penalties(params);
+            u32 now = step.states[slot].step;
+            const Request& request = step.requests[slot];
+            raw = SUMS && told && params.logprob_mode == MODE_RAW;
+            over = Over<T, PER_WARP>(edits, warp_tile, step.tiles);
+            odd = over.edit(penalties, request, now, row, warp_tile, own);
+        }
+    }
+    Record record{-INFINITE, 0.0f, 0.0f, 0};
+    First first{1.0f, 0};
+    Stream stream{0, 0, 0};
+    bool races = false;
+    if (warp == 0) {
+        races = !(asks & ASKS_GREEDY);
+        stream = Stream{params.seed, step.states[slot].position, params.draw};
+        if (races) {
+            first = first_arrival(stream, own_tile);
+            record.log_first = log2_of_normal(first.e);
+        }
     }
 
-#pragma unroll
+#pragma unroll UNROLL
     for (u32 group = 0; group < GROUPS; group++) {
-        u32 first_tile = warp_tile + group * TILES;
         float z[TILES][PER_LANE];
-        bool wide = first_tile + TILES <= wide_tiles;
-        if (wide) {
+        bool wide = next_wide;
 #pragma unroll
-            for (u32 i = 0; i < TILES; i++) {
-                load_wide_once<T>(row.logits + (first_tile + i) * TILE, lane, z[i]);
-            }
-        } else {
+        for (u32 i = 0; i < TILES; i++) {
 #pragma unroll
-            for (u32 i = 0; i < TILES; i++) {
-                u32 start = (first_tile + i) * TILE + lane;
-#pragma unroll
-                for (u32 j = 0; j < PER_LANE; j++) {
-                    z[i][j] = start + j * 32 < step.vocab ? T::convert(row.logits[start + j * 32]) : -INFINITE;
-                }
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[i][j] = next[i][j];
             }
         }
-        if (EARLY && slot < 0) {
-            return;
+        if (group + 1 < GROUPS) {
+            next_wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + (group + 1) * TILES, next);
         }
-        // While the loads fly.
-        if (group == 0) {
-            const Params& params = step.params[slot];
-            u32 asks = params.asks;
-            if constexpr (SUMS) {
-                sums = asks & ASKS_SUMS;
-                told = asks & ASKS_TOLD;
-                s = params.filter_s;
-                logprob_s = params.logprob_s;
-            }
-            if constexpr (EDITED) {
-                Edits edits(step, row_index, slot, asks);
-                if (edits.any()) {
-                    over = Over<T, PER_WARP>(edits, warp_tile, step.tiles);
-                    odd = over.edit(step, slot, row, warp_tile, own);
-                    raw = SUMS && told && params.logprob_mode == MODE_RAW;
-                }
-            }
-            if (warp == 0) {
-                races = !(asks & ASKS_GREEDY);
-                stream = Stream{params.seed, step.states[slot].position, params.draw};
-                if (races) {
-                    first = first_arrival(stream, own_tile);
-                    record.log_first = log2_of_normal(first.e);
-                }
-            }
-        }
-
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
             u32 tile = group * TILES + i, to = warp * PER_WARP + tile, counted = 255;
             bool plain = !EDITED || over.is_plain(tile);
-            TileWeights weights{0, -INFINITE, 0};
             if constexpr (EDITED && SUMS) {
                 if (raw && !plain) {
+                    // The raw logits' first: their odd values are cleaned here, so they are counted here.
                     counted = over.share(over.allowed & ~over.touched, tile, wide);
-                    float most = largest_of(z[i]);
-                    int top = __reduce_max_sync(ALL_LANES, signed_order(most));
-                    if (top >= signed_order(INFINITE)) {
-                        odd |= clean_share(z[i], counted);
-                        most = largest_of(z[i]);
-                        top = __reduce_max_sync(ALL_LANES, signed_order(most));
+                    float lanes, maximum = maximum_of(z[i], counted, odd, lanes);
+                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
+                    if (lane == 0) {
+                        room.told[to] = TileWeights{sum, maximum, 0};
                     }
-                    weights.maximum = from_signed_order(top) + 0.0f;
-                    weights.weights = sum_of_weights(z[i], weights.maximum, logprob_s);
                 }
             }
             if constexpr (EDITED) {
@@ -210,23 +229,18 @@ DEVICE void survey(const Step& step) {
             }
             float maximum = see<T>(z[i], counted, wide, room.seen[to], odd);
             if constexpr (SUMS) {
-                u64 sum = 0;
-                // One copy of the code for both.
-#pragma unroll 1
-                for (u32 which = 0; which < 2; which++) {
-                    bool weighs = which == 0 ? sums : told && (!raw || plain);
-                    if (weighs) {
-                        u64 found = sum_of_weights(z[i], maximum, which == 0 ? s : logprob_s);
-                        if (which == 0) {
-                            sum = found;
-                        } else {
-                            weights = TileWeights{found, maximum, 0};
+                if (sums || (told && (!raw || plain))) {
+                    u64 sum = sum_of_weights(z[i], maximum, s);
+                    if (lane == 0) {
+                        room.sums[to] = sum;
+                    }
+                    if (told && (!raw || plain)) {
+                        // Seldom both are asked for, at two scales.
+                        sum = sums ? sum_of_weights(z[i], maximum, logprob_s) : sum;
+                        if (lane == 0) {
+                            room.told[to] = TileWeights{sum, maximum, 0};
                         }
                     }
-                }
-                if (lane == 0) {
-                    room.sums[to] = sum;
-                    room.told[to] = weights;
                 }
             }
         }
@@ -280,10 +294,10 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 // takes one tile, so that all of them load at once; else four. As many blocks a multiprocessor as registers allow.
 #define SURVEY(name, T, EDITED, SUMS)                                        \
     KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
-        survey<T, 1, 1, true, EDITED, SUMS>(step);                           \
+        survey<T, 1, 1, 1, true, EDITED, SUMS>(step);                           \
     }                                                                        \
     KERNEL_BESIDE(name##_many, SURVEY_THREADS, 4, Step, step) {              \
-        survey<T, 2, 2, false, EDITED, SUMS>(step);                          \
+        survey<T, 2, 2, 2, false, EDITED, SUMS>(step);                          \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false, false)            \
