@@ -31,6 +31,8 @@ for line in sys.stdin:
     {answer}
     say(done={{}})
 """
+MINE = {"engine": OURS, "version": "2", "does": "step", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
+        "median_us": 2.0, "p95_us": 3.0}
 RESULT = 'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
 
 
@@ -52,21 +54,20 @@ class Runs(unittest.TestCase):
         path.write_text(SCRIPT.format(first=first, answer=answer))
         return Engine(name, [sys.executable, str(path)])
 
-    def ours(self, lines):
-        path = Path(self.folder.name, "ours")
+    def ours(self, lines, name="ours"):
+        path = Path(self.folder.name, name)
         text = "\n".join(lines)
         path.write_text(f"#!{sys.executable}\nprint({text!r})\n")
         path.chmod(0o755)
         return path
 
-    def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100):
+    def run_with(self, *engines, ours=("a table", "and no JSON"), pool=None, budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        return runner.run(engines, self.ours(ours), [64], [1], plan.TASKS, out, plan.Budget(budget)), out
+        programs = runner.Programs(self.ours(ours), pool and self.ours(pool, "pool"))
+        return runner.run(engines, programs, [64], [1], plan.TASKS, out, plan.Budget(budget), part), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
-        mine = {"engine": OURS, "version": "2", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
-                "median_us": 2.0, "p95_us": 3.0}
-        record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(mine)])
+        record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)])
         self.assertEqual([(r["engine"], r["given"]) for r in record.results],
                          [(OURS, "logits"), ("good", "logits"), ("good", "probabilities")])
         self.assertEqual([(e["engine"], e["version"]) for e in record.whole["engines"]], [("good", "1"), (OURS, "2")])
@@ -76,6 +77,19 @@ class Runs(unittest.TestCase):
         self.assertIn("| plain | gumball |  | logits | **2.00 us** |", tables)
         self.assertIn("| plain | good | race of probabilities | probabilities | 4.00 |", tables)
         self.assertIn("| plain | given logits | 4.00 good |", tables)
+
+    def test_parts_of_a_run_are_joined_and_the_later_result_counts(self):
+        whole, _ = self.run_with(ours=[json.dumps(MINE)], pool=[json.dumps({**MINE, "does": "DevicePool::step"})], part="ours")
+        self.assertEqual([r["does"] for r in whole.results], ["step", "DevicePool::step"])
+        rivals, _ = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)], part="rivals")
+        self.assertEqual({r["engine"] for r in rivals.results}, {"good"})
+        curve, _ = self.run_with(ours=[json.dumps({**MINE, "median_us": 1.0})], part="curve")
+        self.assertEqual((curve.results, [r["median_us"] for r in curve.curve]), ([], [1.0]))
+        again, _ = self.run_with(ours=[json.dumps({**MINE, "median_us": 4.0})], part="ours")
+        for other in (rivals, curve, again):
+            whole.join(other)
+        self.assertEqual([r["part"] for r in whole.whole["runs"]], ["ours", "rivals", "curve", "ours"])
+        self.assertEqual([r["median_us"] for r in whole.results], [4.0, 2.0, 8.0, 8.0])
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
