@@ -11,6 +11,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import counters
+import curve
 import plan
 import runner
 import table
@@ -110,6 +112,42 @@ class Runs(unittest.TestCase):
         self.assertEqual(len(record.results), 2)
         self.assertNotIn("5.00", table.best(record.results) + table.every(record.results))
         self.assertIn("wrong: race: vocab 64, 1 rows: a token is none of 0..64", table.left_out(record))
+
+
+class Profiles(unittest.TestCase):
+    STEPS = [{"task": "plain", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "model"},
+             {"task": "top-p", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "flat"}]
+
+    def row(self, name, **values):
+        return {"Kernel Name": f"{name}(Step)", **{counters.METRICS[kept][0]: text for kept, text in values.items()}}
+
+    def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
+        stalled = {counters.STALLED + f"{name}_per_issue_active.ratio": text
+                   for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()}
+        survey = self.row("sweep_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
+        rows = [{"Kernel Name": ""}, self.row("numbers"), {**survey, **stalled}, self.row("numbers"), self.row("finish")]
+        kernels = counters.Kernels.of_ncu(rows, self.STEPS)
+        self.assertEqual([(k["task"], k["kernel"]) for k in kernels.listed],
+                         [("plain", "sweep_f32_few"), ("top-p", "finish")])
+        self.assertIn("| plain | model | 2 | `sweep_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
+                      "global memory 50, barrier 25 |", kernels.markdown())
+        with self.assertRaises(ValueError):
+            counters.Kernels.of_ncu(rows[:3], self.STEPS)
+
+
+class Documents(unittest.TestCase):
+    def test_a_curve_jumps_where_a_size_takes_more_than_its_rows_or_less(self):
+        smooth = [(rows, 3 + 1.2 * curve.floor_us(rows, 151936, "f32")) for rows in range(1, 65)]
+        self.assertEqual(list(curve.steps(smooth, 151936, "f32")), [])
+        raised = [(rows, us + (rows >= 9)) for rows, us in smooth]
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(raised, 151936, "f32")], [(8, 9)])
+        lowered = [(rows, us - 0.5 * (rows >= 9)) for rows, us in smooth]
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(lowered, 151936, "f32")], [(8, 9)])
+
+    def test_documents_say_what_the_newest_record_has(self):
+        document = Path(__file__).with_name("document")
+        checked = subprocess.run([sys.executable, "-B", str(document), "--check"], capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout), (0, "not as the record has it: none\n"), checked.stderr)
 
 
 class Plans(unittest.TestCase):

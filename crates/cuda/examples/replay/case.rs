@@ -33,7 +33,11 @@ pub struct Case<'b> {
 }
 
 impl<'b> Case<'b> {
-    pub fn new(gpu: &'b Arc<Gpu>, request: &'b Request, batches: &'b [Rows<'b>]) -> Result<Self, Box<dyn Error>> {
+    pub fn new(
+        gpu: &'b Arc<Gpu>,
+        request: &'b Request,
+        batches: &'b [Rows<'b>],
+    ) -> Result<Self, Box<dyn Error>> {
         let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
         let room = Room { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
         let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Machine>, room)?;
