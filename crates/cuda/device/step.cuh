@@ -38,10 +38,12 @@ enum Asks : u32 {
     ASKS_COUNTS = 1 << 9,
     // The filters keep a short set as a rule and can be done on a list.
     ASKS_LIST = 1 << 10,
-    // The first filter asks for the mass of the whole row: the survey tells it about.
+    // The first filter asks for the mass of the whole row: the survey tells it.
     ASKS_SUMS = 1 << 11,
     // The history is kept though no edit reads it.
     ASKS_HISTORY = 1 << 12,
+    // The logprobs ask for the mass of the whole row, at Params::logprob_s: the survey tells it.
+    ASKS_TOLD = 1 << 13,
 };
 
 // Filters, as they stand in Params::chain.
@@ -108,7 +110,9 @@ struct alignas(16) Params {
 
     u32 logprob_mode;
     u32 top_n;
-    u32 reserved[4];
+    // The scale of the logprobs, where the survey tells their mass.
+    float logprob_s;
+    u32 reserved[3];
 };
 
 // What is known of an id that a request's edits may touch: an entry of a table with open addressing, by id.
@@ -175,6 +179,15 @@ struct alignas(16) Record {
     u32 places;
 };
 
+// What logprobs ask of a tile.
+struct alignas(16) TileWeights {
+    // The sum of the weights of its tokens (section 4), relative to the maximum.
+    u64 weights;
+    // -inf in a tile of nothing.
+    float maximum;
+    u32 reserved;
+};
+
 #define OTHERS_BITS 0xFFFFFC00u
 
 DEVICE u32 places_of(u32 place, u32 odd, float others) {
@@ -223,9 +236,10 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
-    // [rows, tiles]: about the sum of a tile's weights at the scale of the filters, in units of 2^-23 of its
-    // maximum's; in rows that ask for it.
-    u32* sums;
+    // [rows, tiles]: the sum of the weights of a tile's tokens at the scale of the filters; in rows with ASKS_SUMS.
+    u64* sums;
+    // [rows, tiles]: of the raw logits in mode raw, else of the edited ones; in rows with ASKS_TOLD.
+    TileWeights* told;
     // [lines, tiles]: records without arrivals, where several rows read one line; else null.
     const Record* line_records;
     // [rows, scratch_words]: for what does not fit on chip.

@@ -17,6 +17,7 @@ pub(crate) mod asks {
     pub const LIST: u32 = 1 << 10;
     pub const SUMS: u32 = 1 << 11;
     pub const HISTORY: u32 = 1 << 12;
+    pub const TOLD: u32 = 1 << 13;
 }
 
 /// Bits of [`Step::flags`].
@@ -87,7 +88,8 @@ crossing! {
         min_tokens: u32,
         logprob_mode: u32,
         top_n: u32,
-        reserved: [u32; 4],
+        logprob_s: f32,
+        reserved: [u32; 3],
     }
 
     /// What is known of an id that a request's edits may touch.
@@ -142,6 +144,14 @@ crossing! {
         places: u32,
     }
 
+    /// What logprobs ask of a tile.
+    #[repr(C, align(16))]
+    struct TileWeights {
+        weights: u64,
+        maximum: f32,
+        reserved: u32,
+    }
+
     /// One step of a batch; addresses are the machine's.
     #[repr(C)]
     struct Step {
@@ -164,6 +174,7 @@ crossing! {
         states: u64,
         records: u64,
         sums: u64,
+        told: u64,
         line_records: u64,
         scratch: u64,
         scratch_words: u64,

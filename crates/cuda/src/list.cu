@@ -267,15 +267,13 @@ DEVICE bool draw_listed(const Step& step, u32 row, const V& view, const Chain& c
             return not_listed();
         }
     } else if (!all) {
-        const u32* sums = step.sums + (u64)row * step.tiles;
+        const u64* sums = step.sums + (u64)row * step.tiles;
         u64 own = 0;
         for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-            // Sums are in units of 2^-23 and weights in units of 2^-28.
-            own += tile_mass(exp2_rule((records[tile].maximum - first) * filter_s), (u64)sums[tile] << 5);
+            own += tile_mass(exp2_rule((records[tile].maximum - first) * filter_s), sums[tile]);
         }
-        // The sums are less than 2^-18 off: 2^-19 by being whole, the rest by their exponentials and their weights'.
-        u64 about = block_sum(own);
-        total = Bounds{about - (about >> 17), about + (about >> 17) + 1};
+        u64 mass = block_sum(own);
+        total = Bounds{mass, mass};
         // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded up.
         u64 goal = (target_mass(chain.top_p, total.most) >> 24) + 1;
         if (goal >> 32 || !find_bar(gathered, records, step.tiles, ends, (u32)goal, GATHERED / 4, [=](float z) {

@@ -171,12 +171,24 @@ struct LogprobsRoom {
     List list;
 };
 
+// The mass of a row as the survey told it.
+DEVICE u64 mass_told(const Step& step, u32 row, float first, float s) {
+    u64 mass = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        TileWeights told = step.told[(u64)row * step.tiles + tile];
+        mass += told.maximum > -INFINITE ? tile_mass(exp2_rule((told.maximum - first) * s), told.weights) : 0;
+    }
+    return block_sum(mass);
+}
+
 // What was asked for of the members in the room, at a temperature above 0.
 template <class V>
-DEVICE void write_members(const Entries& entries, const V& row, float temperature, LogprobsRoom& room) {
+DEVICE void write_members(const Entries& entries, const V& row, const Params& params, float temperature, LogprobsRoom& room) {
     const Members& members = room.members;
     const Given& given = members.given;
-    u64 mass = weigh(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
+    u64 mass = params.asks & ASKS_TOLD
+                   ? mass_told(entries.step, entries.row, given.first, params.logprob_s)
+                   : weigh(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
         room.likelihood.set(given.first, temperature, mass);
     }
@@ -217,8 +229,7 @@ DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Requ
     Given given = mode == MODE_PROCESSED ? told.kept : Given{cut_all(), key_logit(told.first), true};
     bool empty = told.first == 0;
     if (mode == MODE_RAW && !told.unedited) {
-        View<T, false> raw(step, told.row, step.slots[told.row]);
-        maxima = give(raw, Maxima{nullptr, 0, step.tiles}, cut_all(), room_for_maxima(step, told.row, 0));
+        maxima = Maxima{&step.told[(u64)told.row * step.tiles].maximum, sizeof(TileWeights) / sizeof(float), step.tiles};
         u32 most = 0;
         for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
             u32 bits = ordered_bits(maxima.of(tile));
@@ -244,9 +255,9 @@ DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Requ
         write_certain(entries, room.asked, (int)key_id(told.first));
     } else if (mode == MODE_RAW) {
         View<T, false> raw(step, told.row, step.slots[told.row]);
-        write_members(entries, raw, temperature, room);
+        write_members(entries, raw, params, temperature, room);
     } else {
-        write_members(entries, told.view, temperature, room);
+        write_members(entries, told.view, params, temperature, room);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Logprobs: from parameters to what `logprobs.cu` reads, and what a workspace must have room for.
 
+use gumball_spec::num::LOG2_E;
 use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
 use crate::abi::{Params, asks};
 
-/// Writes what a request asks to be told.
+/// Writes what a request asks to be told; all else of it is prepared already.
 pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
     prepared.asks |= asks::LOGPROBS;
@@ -15,6 +16,22 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
         LogprobMode::Tempered => 2,
         LogprobMode::Processed => 3,
     };
+    if let Some(s) = survey_scale(prepared, logprobs.mode) {
+        prepared.asks |= asks::TOLD;
+        prepared.logprob_s = s;
+    }
+}
+
+/// Returns the scale at which the survey weighs the row for a request's logprobs; nothing where they speak of what filters
+/// leave, where the first token is certain, or where the temperature hangs on the row.
+fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
+    let asks = |asks: u32| prepared.asks & asks != 0;
+    match mode {
+        LogprobMode::Raw | LogprobMode::Edited => Some(LOG2_E),
+        _ if asks(asks::GREEDY | asks::DYNAMIC_TEMPERATURE) => None,
+        LogprobMode::Processed if prepared.chain != 0 || asks(asks::MIROSTAT) => None,
+        LogprobMode::Tempered | LogprobMode::Processed => Some(prepared.s),
+    }
 }
 
 /// Checks that a workspace has room for what a request asks to be told.

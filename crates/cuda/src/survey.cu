@@ -44,7 +44,9 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
     First first{1.0f, 0};
     Record record{-INFINITE, 0.0f, 0.0f, 0};
     bool sums = params.asks & ASKS_SUMS;
-    u32 sum = 0;
+    u64 sum = 0;
+    bool told = params.asks & ASKS_TOLD, raw = EDITED && told && params.logprob_mode == MODE_RAW;
+    TileWeights own_told{0, -INFINITE, 0};
     if (races) {
         first = first_arrival(stream, own_tile);
         record.log_first = log2_of_normal(first.e);
@@ -88,8 +90,23 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         }
         others = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(clean(others))));
         if (sums) {
-            u32 own = about_sum_of_weights(z[i], m, params.filter_s);
+            u64 own = sum_of_weights(z[i], m, params.filter_s);
             sum = lane == i ? own : sum;
+        }
+        if (told) {
+            float maximum = m;
+            if (raw) {
+                logits.row.load(first_tile + i, lane, z[i]);
+                float most = -INFINITE;
+#pragma unroll
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    z[i][j] = clean(z[i][j]);
+                    most = larger(most, z[i][j]);
+                }
+                maximum = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(most)));
+            }
+            u64 own = sum_of_weights(z[i], maximum, params.logprob_s);
+            own_told = lane == i ? TileWeights{own, maximum, 0} : own_told;
         }
         if (lane == i) {
             record.maximum = m;
@@ -110,6 +127,9 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
         step.records[(u64)row * step.tiles + own_tile] = record;
         if (sums) {
             step.sums[(u64)row * step.tiles + own_tile] = sum;
+        }
+        if (told) {
+            step.told[(u64)row * step.tiles + own_tile] = own_told;
         }
     }
 }
@@ -137,7 +157,7 @@ DEVICE void arrive(const Step& step) {
         return;
     }
     const Params& params = step.params[slot];
-    if (has_edits(params) || params.asks & ASKS_SUMS) {
+    if (has_edits(params) || params.asks & (ASKS_SUMS | ASKS_TOLD)) {
         u32 end = first_tile + SURVEY_THREADS < step.tiles ? first_tile + SURVEY_THREADS : step.tiles;
         for (u32 tile = first_tile + warp_id(); tile < end; tile += warps()) {
             survey_tiles<T, 1, true>(step, row, slot, tile);

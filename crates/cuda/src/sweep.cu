@@ -32,8 +32,9 @@ struct Seen {
     // The largest logits but for the first tokens'.
     float others[TILES];
     u32 places[TILES];
-    // About the sums of their weights, if asked for.
-    u32 sums[TILES];
+    // The sums of their weights, for filters and for logprobs, if asked for.
+    u64 sums[TILES];
+    u64 told[TILES];
     u32 odd[SWEEP_WARPS];
 };
 
@@ -123,8 +124,8 @@ DEVICE void sweep(const Step& step) {
     First first{1.0f, 0};
     Stream stream{0, 0, 0};
     bool races = false;
-    bool sums = false;
-    float s = 0.0f;
+    bool sums = false, told = false;
+    float s = 0.0f, logprob_s = 0.0f;
     u32 odd = 0;
 
 #pragma unroll
@@ -153,7 +154,9 @@ DEVICE void sweep(const Step& step) {
         // While the loads fly.
         if (SUMS && group == 0) {
             sums = step.params[slot].asks & ASKS_SUMS;
+            told = step.params[slot].asks & ASKS_TOLD;
             s = step.params[slot].filter_s;
+            logprob_s = step.params[slot].logprob_s;
         }
         if (group == 0 && warp == 0) {
             const Params& params = step.params[slot];
@@ -194,13 +197,15 @@ DEVICE void sweep(const Step& step) {
             }
             u32 place = __reduce_min_sync(ALL_LANES, own[i] >= maximum ? at : TILE);
             int others = __reduce_max_sync(ALL_LANES, signed_order(at == place ? spot.others : own[i]));
-            u32 sum = sums ? about_sum_of_weights(z[i], maximum, s) : 0;
+            u64 sum = sums ? sum_of_weights(z[i], maximum, s) : 0;
+            u64 told_sum = told ? sum_of_weights(z[i], maximum, logprob_s) : 0;
             if (lane == 0) {
                 u32 to = warp * PER_WARP + group * TILES + i;
                 seen.maxima[to] = maximum;
                 seen.others[to] = from_signed_order(others);
                 seen.places[to] = place;
                 seen.sums[to] = sum;
+                seen.told[to] = told_sum;
             }
         }
     }
@@ -220,6 +225,9 @@ DEVICE void sweep(const Step& step) {
         step.records[(u64)row_index * step.tiles + own_tile] = record;
         if (sums) {
             step.sums[(u64)row_index * step.tiles + own_tile] = seen.sums[lane];
+        }
+        if (told) {
+            step.told[(u64)row_index * step.tiles + own_tile] = TileWeights{seen.told[lane], record.maximum, 0};
         }
     }
 }

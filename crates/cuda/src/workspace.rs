@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
 
-use crate::abi::{self, Record, Slot};
+use crate::abi::{self, Record, Slot, TileWeights};
 use crate::filter;
 use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
@@ -58,6 +58,7 @@ pub struct Workspace {
     masked: Buffer,
     records: Buffer,
     sums: Buffer,
+    told: Buffer,
     pub(crate) lines_room: Lines,
     scratch: Buffer,
     outputs: Buffer,
@@ -107,7 +108,8 @@ impl Workspace {
             masked: take(rows * size_of::<u32>())?,
             lines_room: Lines::new(&machine, rows, vocab)?,
             records: take(rows * tiles * size_of::<Record>())?,
-            sums: take(rows * tiles * size_of::<u32>())?,
+            sums: take(rows * tiles * size_of::<u64>())?,
+            told: take(rows * tiles * size_of::<TileWeights>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
@@ -257,6 +259,7 @@ impl Workspace {
             states: self.residents.states.address(),
             records: self.records.address(),
             sums: self.sums.address(),
+            told: self.told.address(),
             scratch: self.scratch.address(),
             scratch_words: filter::scratch_words(tiles) as u64,
             outputs: self.outputs.address(),
