@@ -7,8 +7,7 @@ import plan
 from record import OURS
 from table import STEP, Graphs, digits
 
-VOCAB, DTYPE = 151936, "f32"
-POOL_STEP = "DevicePool::step"
+VOCAB, DTYPE = plan.MAIN_VOCAB, "f32"
 # Microseconds at most, by rows of plan.ROWS: the aims.
 AIMS = {
     **dict.fromkeys(("greedy", "plain", "min-p"), (4.2, 5.5, 9, 22, 76)),
@@ -27,6 +26,18 @@ NAMES = {
     "penalties": "penalties over 2048 tokens, bias; plain",
     "full": "full: penalties over 2048 tokens, bias, bitmask, top-k, top-p, min-p, raw logprob",
 }
+# What is told of calls from the host: (what a call does, mode, in words).
+HOST = (
+    (STEP, "graph", "the operator in a graph"),
+    (STEP, "eager", "the operator and a synchronisation"),
+    ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
+    ("DevicePool::replay", "eager", "the same by a graph"),
+    ("DevicePool::enqueue", "host", "host: enqueuing a step"),
+    ("the launches of DevicePool::enqueue alone", "host", "host: its launches alone"),
+    ("DevicePool::enqueue, launches that do nothing", "host", "host: all but its launches"),
+    ("DevicePool::replay", "host", "host: replaying a graph"),
+)
+HOST_TASKS = ("greedy", "plain", "top-k-top-p", "top-p", "full", "edited")
 # From this size up a rival that starts from logits and filters shall take so many times as long.
 FILTERS = ("min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p")
 LARGE_VOCAB, LARGE_ROWS, LARGE_FACTOR = 128256, 8, 2.5
@@ -113,16 +124,9 @@ def rivals(record, _):
 def host(record, _):
     """One call from the host, and the engine's whole step."""
     rows = []
-    ways = [
-        (STEP, "graph", "the operator in a graph"),
-        (STEP, "eager", "the operator, one call and a synchronisation"),
-        (POOL_STEP, "graph", "the engine's step in a graph"),
-        (POOL_STEP, "eager", "the engine's step, one call and a synchronisation"),
-        (POOL_STEP, "host", "the engine's step, host time of the call alone"),
-    ]
-    for does, mode, name in ways:
+    for does, mode, name in HOST:
         found = ours(record.results, vocab=VOCAB, does=does, mode=mode)
-        for task in plan.TASKS:
+        for task in HOST_TASKS:
             cells = [found.get((task, count)) for count in plan.ROWS]
             if any(cells):
                 shown = (f"{digits(c['median_us'])} ({digits(c['p95_us'])})" if c else "-" for c in cells)
@@ -136,15 +140,15 @@ def flat(record, _):
     rows = []
     for dtype in ("f32", "bf16"):
         for like in plan.FLAT:
-            found = ours(record.results, vocab=plan.FLAT_VOCAB, dtype=dtype, rows_like=like)
+            found = ours(record.results, vocab=plan.MAIN_VOCAB, dtype=dtype, rows_like=like)
             for task in plan.FLAT_TASKS:
                 cells = []
                 for count in plan.ROWS:
                     us = found.get((task, count), {}).get("median_us")
-                    reads = us and us / curve.floor_us(count, plan.FLAT_VOCAB, dtype)
+                    reads = us and us / curve.floor_us(count, plan.MAIN_VOCAB, dtype)
                     cells.append("-" if us is None else f"{digits(us)} ({digits(reads)})" if count > 1 else digits(us))
                 rows.append([like, dtype, NAMES[task], *cells])
-    header = ["rows like", "type", f"vocabulary {plan.FLAT_VOCAB}, microseconds (floors)", *by_rows()]
+    header = ["rows like", "type", f"vocabulary {plan.MAIN_VOCAB}, microseconds (floors)", *by_rows()]
     return lines(header, rows, words=3)
 
 

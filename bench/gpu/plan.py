@@ -6,9 +6,10 @@ import time
 TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p", "penalties", "full")
 VOCABS = (151936, 128256, 32768, 262144)
 ROWS = (1, 8, 32, 128, 512)
-# Rows without peaks, where filters shorten nothing, are timed at one vocabulary. So is the curve over sizes.
-FLAT, FLAT_TASKS, FLAT_VOCAB = ("bell", "flat"), ("top-p", "top-k-5000"), 151936
-CURVE_TASKS, CURVE_VOCAB, CURVE_DTYPE = ("greedy", "plain", "top-k-top-p-min-p", "top-p"), 151936, "f32"
+# At one vocabulary: rows without peaks, where filters shorten nothing; whole steps of the engine; the curve over sizes.
+MAIN_VOCAB = 151936
+FLAT, FLAT_TASKS = ("bell", "flat"), ("top-p", "top-k-5000")
+CURVE_TASKS, CURVE_DTYPE = ("greedy", "plain", "top-k-top-p-min-p", "top-p"), "f32"
 
 TEMPERATURE, TOP_K, TOP_P, MIN_P = 0.8, 50, 0.9, 0.05
 
@@ -24,8 +25,8 @@ FIELDS = {
     "engine": "the program",
     "task": "what is asked: all but greedy draw at temperature 0.8; top-k 50, top-p 0.9, min-p 0.05; penalties: "
     "repetition, frequency and presence over 2048 ids and 64 biases; full: penalties, a bitmask, top-k, top-p, min-p "
-    "and the token's raw logprob",
-    "does": "what a call does; ours: step is the operator alone, DevicePool::step the engine's whole step",
+    "and the token's raw logprob; edited: repetition penalty, n-grams, top-k, top-p and the token's raw logprob",
+    "does": "what a call does; ours: step is the operator alone; the rest are whole steps of the engine and parts of them, eager with the fetch of what they come to",
     "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities",
     "vocab": "tokens of a row",
     "dtype": "type of a logit",

@@ -51,17 +51,17 @@ def measure_ours(program, arguments, record, budget, to="results"):
 
 
 def measure_vocab(programs, vocab, rows, record, budget):
-    likes = ["model", *plan.FLAT] if vocab == plan.FLAT_VOCAB else ["model"]
+    likes = ["model", *plan.FLAT] if vocab == plan.MAIN_VOCAB else ["model"]
     shape = [str(vocab), ",".join(map(str, rows))]
     measure_ours(programs.step, ["--like", ",".join(likes), *shape], record, budget)
-    if programs.pool:
+    if programs.pool and vocab == plan.MAIN_VOCAB:
         measure_ours(programs.pool, shape, record, budget)
 
 
 def measure_curve(programs, record, budget):
     say(budget, "curve")
     which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE]
-    measure_ours(programs.step, [*which, str(plan.CURVE_VOCAB), "curve"], record, budget, to="curve")
+    measure_ours(programs.step, [*which, str(plan.MAIN_VOCAB), "curve"], record, budget, to="curve")
 
 
 def measure_way(engine, index, vocab, rows, record, budget):

@@ -56,16 +56,16 @@ class Runs(unittest.TestCase):
         path.write_text(SCRIPT.format(first=first, answer=answer))
         return Engine(name, [sys.executable, str(path)])
 
-    def ours(self, lines, name="ours"):
-        path = Path(self.folder.name, name)
+    def ours(self, lines):
+        path = Path(self.folder.name, "ours")
         text = "\n".join(lines)
         path.write_text(f"#!{sys.executable}\nprint({text!r})\n")
         path.chmod(0o755)
         return path
 
-    def run_with(self, *engines, ours=("a table", "and no JSON"), pool=None, budget=100, part="all"):
+    def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        programs = runner.Programs(self.ours(ours), pool and self.ours(pool, "pool"))
+        programs = runner.Programs(self.ours(ours))
         return runner.run(engines, programs, [64], [1], plan.TASKS, out, plan.Budget(budget), part), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
@@ -81,8 +81,8 @@ class Runs(unittest.TestCase):
         self.assertIn("| plain | given logits | 4.00 good |", tables)
 
     def test_parts_of_a_run_are_joined_and_the_later_result_counts(self):
-        whole, _ = self.run_with(ours=[json.dumps(MINE)], pool=[json.dumps({**MINE, "does": "DevicePool::step"})], part="ours")
-        self.assertEqual([r["does"] for r in whole.results], ["step", "DevicePool::step"])
+        whole, _ = self.run_with(ours=[json.dumps(MINE)], part="ours")
+        self.assertEqual([r["does"] for r in whole.results], ["step"])
         rivals, _ = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)], part="rivals")
         self.assertEqual({r["engine"] for r in rivals.results}, {"good"})
         curve, _ = self.run_with(ours=[json.dumps({**MINE, "median_us": 1.0})], part="curve")
@@ -91,7 +91,7 @@ class Runs(unittest.TestCase):
         for other in (rivals, curve, again):
             whole.join(other)
         self.assertEqual([r["part"] for r in whole.whole["runs"]], ["ours", "rivals", "curve", "ours"])
-        self.assertEqual([r["median_us"] for r in whole.results], [4.0, 2.0, 8.0, 8.0])
+        self.assertEqual([r["median_us"] for r in whole.results], [4.0, 8.0, 8.0])
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))

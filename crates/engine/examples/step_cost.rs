@@ -1,13 +1,14 @@
 //! What a step on a GPU costs the host: microseconds a step, medians.
 //!
-//! `step_cost [VOCAB] [ROWS,ROWS,..]`. For each request and number of rows:
+//! `step_cost [--json] [VOCAB] [ROWS,ROWS,..]`. For each request and number of rows:
 //! - `enqueue`: [`DevicePool::enqueue`], the launches among it;
 //! - `launches`: the same launches once more, one after the other, their arguments ready;
 //! - `beside`: [`DevicePool::enqueue`] where a launch does nothing: what is done for a step besides them;
 //! - `replay`: [`DevicePool::replay`] of one captured step;
 //! - `step`, `graph`: the two with [`DevicePool::fetch`], which waits for the GPU and reads what the step came to.
 //!
-//! Without a GPU only `beside` is measured, where launches cannot be made either.
+//! Without a GPU only `beside` is measured, where launches cannot be made either. With `--json` it prints what `bench/gpu`
+//! reads instead of the table.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -151,12 +152,19 @@ impl Machine for Tap {
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Returns the median of microseconds a call, the device being waited for after every few calls, outside what is timed.
-fn median(
+/// Microseconds a call: the median, and the 95th percentile.
+#[derive(Clone, Copy)]
+struct Times {
+    median: f64,
+    p95: f64,
+}
+
+/// Times calls, the device being waited for after every few of them, outside what is timed.
+fn time(
     calls: usize,
     mut wait: impl FnMut() -> Outcome<()>,
     mut call: impl FnMut() -> Outcome<()>,
-) -> Outcome<f64> {
+) -> Outcome<Times> {
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let began = Instant::now();
@@ -165,11 +173,22 @@ fn median(
         wait()?;
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[TIMES / 2])
+    Ok(Times { median: times[TIMES / 2], p95: times[TIMES * 19 / 20] })
+}
+
+/// Rows like a model's: a bell, and twenty tokens of each raised far above.
+fn model_like(rows: usize, vocab: usize) -> Vec<f32> {
+    let bell = |i: usize| -0.01 * ((i * 7919 % 1009) as f32 - 500.0).abs();
+    let mut logits: Vec<f32> = (0..rows * vocab).map(bell).collect();
+    for (row, logits) in logits.chunks_mut(vocab).enumerate() {
+        (0..20).for_each(|peak| logits[(peak * 104_729 + row * 31) % vocab] += 6.0 + 0.4 * peak as f32);
+    }
+    logits
 }
 
 fn main() -> Outcome<()> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let json = arguments.next_if_eq("--json").is_some();
     let vocab: usize = arguments.next().map_or(Ok(151_936), |text| text.parse())?;
     let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
     let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
@@ -183,18 +202,19 @@ fn main() -> Outcome<()> {
     let has_gpu = machine.is_some();
     let tap = Arc::new(Tap::new(machine));
     println!("{}, vocab {vocab}: microseconds of the host a step", tap.name());
-    println!("request      rows  count  enqueue  launches  beside  replay    step   graph");
+    if !json {
+        println!("request      rows  count  enqueue  launches  beside  replay    step   graph");
+    }
     for rows in sizes {
-        measure(&tap, has_gpu, vocab, rows)?;
+        measure(&tap, has_gpu, vocab, rows, json)?;
     }
     Ok(())
 }
 
-/// Prints a line for each request.
-fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize) -> Outcome<()> {
+/// Prints a line for each request, or with `json` one for each time.
+fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool) -> Outcome<()> {
     let machine: Arc<dyn Machine> = Arc::clone(tap) as Arc<dyn Machine>;
-    let bell = |i: usize| -0.01 * ((i % 1009) as f32 - 500.0).abs();
-    let logits = Buffer::of(&machine, &(0..rows * vocab).map(bell).collect::<Vec<f32>>())?;
+    let logits = Buffer::of(&machine, &model_like(rows, vocab))?;
     let plain = SamplingParams { temperature: 0.8, seed: Some(7), ..Default::default() };
     let filters = SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() };
     let edited = SamplingParams {
@@ -222,15 +242,15 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize) -> Outcome<
         tap.takes_down.store(false, Ordering::Relaxed);
         let taken = std::mem::take(&mut *tap.launches.lock().unwrap_or_else(PoisonError::into_inner));
         tap.is_dry.store(true, Ordering::Relaxed);
-        let beside = median(STEPS, synchronise, || enqueue(&mut pool))?;
+        let beside = time(STEPS, synchronise, || enqueue(&mut pool))?;
         if !has_gpu {
-            println!("{name:12} {rows:4} {:6} {:26.2}", taken.len(), beside);
+            println!("{name:12} {rows:4} {:6} {:26.2}", taken.len(), beside.median);
             continue;
         }
         tap.is_dry.store(false, Ordering::Relaxed);
-        let enqueued = median(STEPS, synchronise, || enqueue(&mut pool))?;
+        let enqueued = time(STEPS, synchronise, || enqueue(&mut pool))?;
         let gpu = tap.machine.as_ref().expect("there is one");
-        let launches = median(STEPS, synchronise, || {
+        let launches = time(STEPS, synchronise, || {
             for Launch { kernel, blocks, threads, argument, early } in &taken {
                 let argument = bytemuck::cast_slice(argument);
                 if *early {
@@ -243,7 +263,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize) -> Outcome<
             }
             Ok(())
         })?;
-        let step = median(
+        let step = time(
             1,
             || Ok(()),
             || {
@@ -252,8 +272,8 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize) -> Outcome<
             },
         )?;
         let graph = pool.capture(&[DeviceInput::from(input)])?;
-        let replay = median(STEPS, synchronise, || Ok(pool.replay(&graph)?))?;
-        let whole = median(
+        let replay = time(STEPS, synchronise, || Ok(pool.replay(&graph)?))?;
+        let whole = time(
             1,
             || Ok(()),
             || {
@@ -261,9 +281,33 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize) -> Outcome<
                 Ok(pool.fetch(&mut out)?)
             },
         )?;
+        if json {
+            for (does, mode, times) in [
+                ("DevicePool::step", "eager", step),
+                ("DevicePool::replay", "eager", whole),
+                ("DevicePool::enqueue", "host", enqueued),
+                ("DevicePool::enqueue, launches that do nothing", "host", beside),
+                ("the launches of DevicePool::enqueue alone", "host", launches),
+                ("DevicePool::replay", "host", replay),
+            ] {
+                let Times { median, p95 } = times;
+                print!(
+                    r#"{{"engine":"gumball","does":"{does}","task":"{name}","vocab":{vocab},"dtype":"f32","#
+                );
+                print!(r#""rows":{rows},"rows_like":"model","mode":"{mode}","median_us":{median:.3},"#);
+                println!(r#""p95_us":{p95:.3},"samples":{TIMES}}}"#);
+            }
+            continue;
+        }
         println!(
-            "{name:12} {rows:4} {:6} {enqueued:8.2} {launches:9.2} {beside:7.2} {replay:7.2} {step:7.2} {whole:7.2}",
-            taken.len()
+            "{name:12} {rows:4} {:6} {:8.2} {:9.2} {:7.2} {:7.2} {:7.2} {:7.2}",
+            taken.len(),
+            enqueued.median,
+            launches.median,
+            beside.median,
+            replay.median,
+            step.median,
+            whole.median
         );
     }
     Ok(())
