@@ -63,7 +63,7 @@ impl Needs {
 
     /// Returns what a request needs.
     pub fn of(params: &Params) -> Self {
-        Self { variant: Variant::of(params), sums: params.asks & asks::SUMS != 0 }
+        Self { variant: Variant::of(params), sums: params.asks & (asks::SUMS | asks::TOLD) != 0 }
     }
 
     /// Returns all that there are, each in the place that `place` says.
@@ -118,6 +118,8 @@ mod tests {
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
         let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
         assert!(top_p.sums && !top_k.sums);
+        let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
+        assert_eq!(told, Needs { variant: Variant::Unedited, sums: true });
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
         assert_eq!(top_p.and(edited), Needs { variant: Variant::Edited, sums: true });
         assert_eq!(Needs::NOTHING.and(top_k), top_k);
