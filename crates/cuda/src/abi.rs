@@ -182,5 +182,7 @@ crossing! {
         top_n_width: u32,
         ids_width: u32,
         kept: u64,
+        first_row: u32,
+        reserved: u32,
     }
 }

@@ -180,6 +180,10 @@ impl Machine for Gpu {
         self.multiprocessors
     }
 
+    fn begins_early(&self) -> bool {
+        self.arch >= EARLY
+    }
+
     fn take(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
         // SAFETY: the context is current, and nobody reads the memory before it is filled.
@@ -232,7 +236,7 @@ impl Machine for Gpu {
     }
 
     unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
-        if self.arch < EARLY {
+        if !self.begins_early() {
             // SAFETY: the caller vouches for more than it takes.
             return unsafe { self.launch(kernel, blocks, threads, argument) };
         }

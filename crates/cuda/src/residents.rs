@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, UNBOUNDED};
 use crate::lists::{History, Lists, Sheet};
 use crate::machine::{Buffer, Machine};
 use crate::prepared::Prepared;
-use crate::variant::Variant;
+use crate::variant::Needs;
 use crate::{draw, logprobs};
 
 /// Where a request stands when it is put into a slot.
@@ -83,9 +83,9 @@ pub(crate) struct Residents {
     slots: Vec<Resident>,
     sheet: Sheet,
     ledger: Ledger,
-    /// The least variant for the request in each slot, and for those of all rows.
-    variants: Vec<Variant>,
-    variant: Variant,
+    /// What the request in each slot needs, and what those of all rows do.
+    needs: Vec<Needs>,
+    rows_need: Needs,
 }
 
 impl Residents {
@@ -98,8 +98,8 @@ impl Residents {
             slots: (0..slots).map(|_| Resident::default()).collect(),
             sheet: Sheet::default(),
             ledger: Ledger::new(slots),
-            variants: vec![Variant::Lean; slots],
-            variant: Variant::Lean,
+            needs: vec![Needs::NOTHING; slots],
+            rows_need: Needs::NOTHING,
             machine: Arc::clone(machine),
             vocab,
             widths,
@@ -144,7 +144,7 @@ impl Residents {
         let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
         self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
         self.ledger.set(place, room);
-        self.variants[place] = Variant::of(&request.params());
+        self.needs[place] = Needs::of(&params);
         self.choose();
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Residents {
         resident.keep_history = false;
         resident.on_machine = Request::default();
         self.ledger.set(place, UNBOUNDED);
-        self.variants[place] = Variant::Lean;
+        self.needs[place] = Needs::NOTHING;
         self.choose();
         self.params.write(place * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
@@ -201,15 +201,15 @@ impl Residents {
         self.choose();
     }
 
-    /// Finds the variant of the rows anew, so that a step has nothing to look through.
+    /// Finds anew what the rows need, so that a step has nothing to look through.
     fn choose(&mut self) {
         let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        self.variant = slots.map(|slot| self.variants[slot]).max().unwrap_or(Variant::Lean);
+        self.rows_need = slots.map(|slot| self.needs[slot]).fold(Needs::NOTHING, Needs::and);
     }
 
-    /// Returns the least variant that serves the requests of the rows.
-    pub fn variant(&self) -> Variant {
-        self.variant
+    /// Returns what the requests of the rows need.
+    pub fn needs(&self) -> Needs {
+        self.rows_need
     }
 
     /// Returns whether every row's request has room for so many more tokens.

@@ -4,10 +4,10 @@ use gumball_spec::TILE;
 
 use crate::abi;
 use crate::error::Result;
-use crate::machine::{Kernel, Machine};
+use crate::machine::{ByDtype, Kernel, Machine, by_dtype};
 use crate::program::Program;
 use crate::rows::Dtype;
-use crate::variant::Variant;
+use crate::variant::{Needs, Variant};
 
 /// The kernels for rows that may have edits, or share lines.
 pub(crate) const PROGRAM: Program = Program {
@@ -48,6 +48,13 @@ pub(crate) const SWEEP: Program = Program {
         "sweep_sums_f16_many",
     ],
 };
+
+const SWEEP_FEW: [ByDtype; 2] = [by_dtype!("sweep_", "_few"), by_dtype!("sweep_sums_", "_few")];
+const SWEEP_MANY: [ByDtype; 2] = [by_dtype!("sweep_", "_many"), by_dtype!("sweep_sums_", "_many")];
+/// By half the number of tiles a warp takes.
+const EDITED: [ByDtype; 3] =
+    [by_dtype!("survey_edited_", "_1"), by_dtype!("survey_edited_", "_2"), by_dtype!("survey_edited_", "_4")];
+const ARRIVE: ByDtype = by_dtype!("arrive_", "");
 
 /// A survey as it is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,26 +99,18 @@ impl Tuning {
     }
 }
 
-/// Returns the survey that a variant of a step takes: a pure function of the variant, the shape and the device.
-pub(crate) fn survey(
-    multiprocessors: u32,
-    rows: usize,
-    vocab: usize,
-    dtype: Dtype,
-    variant: Variant,
-) -> Survey {
-    let dtype = dtype.name();
-    let (tuning, name) = if variant >= Variant::Edited {
+/// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
+pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
+    let (tuning, kernels) = if needs.variant >= Variant::Edited {
         let tuning = edited_tuning(multiprocessors, rows, vocab);
-        (tuning, format!("survey_edited_{dtype}_{}", tuning.tiles_per_warp))
+        (tuning, EDITED[tuning.tiles_per_warp / 2])
     } else {
         let tuning = sweep_tuning(multiprocessors, rows, vocab);
-        let stage = if variant == Variant::Lean { "sweep" } else { "sweep_sums" };
-        let shape = if tuning.tiles_per_warp == 1 { "few" } else { "many" };
-        (tuning, format!("{stage}_{dtype}_{shape}"))
+        let kernels = if tuning.tiles_per_warp == 1 { SWEEP_FEW } else { SWEEP_MANY };
+        (tuning, kernels[usize::from(needs.sums)])
     };
     Survey {
-        kernel: Kernel::named(&name),
+        kernel: kernels.of(dtype),
         threads: 32 * tuning.warps as u32,
         blocks_per_row: tuning.blocks_per_row(vocab),
     }
@@ -132,21 +131,43 @@ const ARRIVE_THREADS: usize = 128;
 /// Returns what gives rows the arrivals that the records of their lines lack.
 pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> Survey {
     Survey {
-        kernel: Kernel::named(&format!("arrive_{}", dtype.name())),
+        kernel: ARRIVE.of(dtype),
         threads: ARRIVE_THREADS as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(ARRIVE_THREADS) as u32,
     }
 }
 
-/// Enqueues the survey of a step.
+/// Enqueues the survey of some rows of a step, from its first on.
 ///
 /// # Safety
 /// As for [`Machine::launch`], `step` being cut as the survey says.
-pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
-    let blocks = step.rows * survey.blocks_per_row;
+pub(crate) unsafe fn enqueue(
+    machine: &dyn Machine,
+    survey: Survey,
+    rows: u32,
+    step: &abi::Step,
+) -> Result<()> {
+    let blocks = rows * survey.blocks_per_row;
     // SAFETY: the grid is survey.cu's or sweep.cu's; for what `step` points to, the caller vouches; its layout
     // is held to the kernels' in tests/abi.rs.
     unsafe { machine.launch(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
+}
+
+/// Enqueues a survey, as [`enqueue`] does, that may begin while other rows of the step are still being ended.
+///
+/// # Safety
+/// As for [`enqueue`]; nothing was launched since the survey of the step's first rows but surveys and ends of other rows,
+/// and no two rows are of one request which moves on.
+pub(crate) unsafe fn enqueue_early(
+    machine: &dyn Machine,
+    survey: Survey,
+    rows: u32,
+    step: &abi::Step,
+) -> Result<()> {
+    let blocks = rows * survey.blocks_per_row;
+    // SAFETY: as above; a survey writes the records of its rows alone, and reads nothing that kernels write but what their
+    // own ends will; its last block waits for the kernel before it.
+    unsafe { machine.launch_early(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]
@@ -160,11 +181,6 @@ mod tests {
                 for tuning in [sweep_tuning, edited_tuning].map(|tuning| tuning(132, rows, vocab)) {
                     let tiles = tuning.blocks_per_row(vocab) as usize * tuning.warps * tuning.tiles_per_warp;
                     assert!(tiles >= vocab.div_ceil(TILE));
-                }
-                // Kernels of every name are there.
-                for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                    let threads = |variant| survey(132, rows, vocab, dtype, variant).threads;
-                    assert_eq!(Variant::ALL.map(threads), [256, 256, 256, 128, 128]);
                 }
             }
         }
