@@ -119,14 +119,14 @@ def objection(task, logits, tokens):
     above = (logits > drawn).sum(1)
     if task == "greedy" and above.any():
         return f"{int((above > 0).sum())} rows have a more likely token"
-    if task in ("top-k-top-p", "full") and (above >= plan.TOP_K).any():
+    if task in ("top-k-top-p", "top-k-top-p-min-p") and (above >= plan.TOP_K).any():
         return f"a token has {int(above.max())} more likely ones, of the top {plan.TOP_K}"
     scaled = logits.double() / plan.TEMPERATURE
-    if task in ("min-p", "full"):
+    if task in ("min-p", "top-k-top-p-min-p"):
         ratio = (drawn.double()[:, 0] / plan.TEMPERATURE - scaled.amax(1)).exp().min().item()
         if ratio < plan.MIN_P * 0.999:
             return f"a token is {ratio:.4f} times as likely as the likeliest, of min-p {plan.MIN_P}"
-    if task in ("top-p", "top-k-top-p", "full"):
+    if task in ("top-p", "top-k-top-p", "top-k-top-p-min-p"):
         # Of the whole row: after top-k some take p of what is left, which keeps less.
         before = (scaled.softmax(-1) * (logits > drawn)).sum(1).max().item()
         if before > plan.TOP_P + 2e-3:

@@ -2,9 +2,14 @@
 
 import time
 
-TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-p", "full")
+# Rivals have ways for all but the last two.
+TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p", "penalties", "full")
 VOCABS = (151936, 128256, 32768, 262144)
 ROWS = (1, 8, 32, 128, 512)
+# At one vocabulary: rows without peaks, where filters shorten nothing; whole steps of the engine; the curve over sizes.
+MAIN_VOCAB = 151936
+FLAT, FLAT_TASKS = ("bell", "flat"), ("top-p", "top-k-5000")
+CURVE_TASKS, CURVE_DTYPE = ("greedy", "plain", "top-k-top-p-min-p", "top-p"), "f32"
 
 TEMPERATURE, TOP_K, TOP_P, MIN_P = 0.8, 50, 0.9, 0.05
 
@@ -18,16 +23,20 @@ EAGER_CALLS = 60
 
 FIELDS = {
     "engine": "the program",
-    "task": "what is asked: all but greedy draw at temperature 0.8; top-k 50, top-p 0.9, min-p 0.05; full is all three",
-    "does": "what a call does",
+    "task": "what is asked: all but greedy draw at temperature 0.8; top-k 50, top-p 0.9, min-p 0.05; penalties: "
+    "repetition, frequency and presence over 2048 ids and 64 biases; full: penalties, a bitmask, top-k, top-p, min-p "
+    "and the token's raw logprob; edited: repetition penalty, n-grams, top-k, top-p and the token's raw logprob",
+    "does": "what a call does; ours: step is the operator alone; the rest are whole steps of the engine and parts of them, eager with the fetch of what they come to",
     "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities",
     "vocab": "tokens of a row",
     "dtype": "type of a logit",
     "rows": "rows of a call",
-    "mode": "graph: calls in a CUDA graph, device time; eager: one call from the host and a synchronisation, host time",
+    "rows_like": "model: sigma 2, 20 tokens raised by 6 to 14; bell: sigma 2 alone; flat: sigma 0.001",
+    "mode": "graph: calls in a CUDA graph, device time; eager: one call from the host and a synchronisation, host time; "
+    "host: host time of one call that waits for nothing",
     "median_us": "microseconds a call, median over `samples`",
     "p95_us": "microseconds a call, 95th percentile over `samples`",
-    "samples": "replays of the graph, or eager calls",
+    "samples": "replays of the graph, or calls from the host",
     "calls": "calls in the graph, each of other rows",
     "objection": "why the answer cannot be right, if it cannot; tables leave the result out",
 }

@@ -107,9 +107,9 @@ class Engine:
                 stream.close()
 
 
-def ours(program, vocab, rows, seconds):
-    """Yields the results that our program prints, and says what went wrong as a skip."""
-    command = [str(program), "--json", str(vocab), ",".join(map(str, rows))]
+def ours(program, arguments, seconds):
+    """Yields the results that a program of ours prints, and says what went wrong as a skip."""
+    command = [str(program), "--json", *arguments]
     with tempfile.TemporaryFile("w+") as printed:
         try:
             done = subprocess.run(command, stdout=printed, stderr=subprocess.PIPE, text=True, timeout=max(seconds, 1))

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import plan
 
-FORMAT = 1
+FORMAT = 2
 OURS = "gumball"
+# What is a line each in the file.
+LISTS = ("results", "curve", "skipped")
+# What tells results apart.
+WHICH = ("engine", "task", "does", "given", "vocab", "dtype", "rows", "rows_like", "mode")
 
 
 def said_by(*command):
@@ -34,24 +38,28 @@ def machine():
 
 
 class Record:
-    def __init__(self, budget_s=0):
+    def __init__(self, part="all", budget_s=0):
+        run = {
+            "part": part,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": machine(),
+            "budget_s": budget_s,
+        }
         self.whole = {
             "format": FORMAT,
             "place": "gpu",
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "machine": machine(),
+            "runs": [run],
             "settings": {
                 "temperature": plan.TEMPERATURE,
                 "top_k": plan.TOP_K,
                 "top_p": plan.TOP_P,
                 "min_p": plan.MIN_P,
-                "rows_like": "a model: normal with sigma 2, 20 tokens a row raised by 6 to 14",
                 "cold_bytes": plan.COLD_BYTES,
-                "budget_s": budget_s,
             },
             "fields": plan.FIELDS,
             "engines": [],
             "results": [],
+            "curve": [],
             "skipped": [],
         }
 
@@ -64,31 +72,48 @@ class Record:
         return record
 
     @property
+    def run(self):
+        return self.whole["runs"][-1]
+
+    @property
     def results(self):
         return self.whole["results"]
+
+    @property
+    def curve(self):
+        return self.whole["curve"]
 
     def took_part(self, engine, version, runtime=""):
         if engine not in [other["engine"] for other in self.whole["engines"]]:
             self.whole["engines"].append({"engine": engine, "version": version, "runtime": runtime})
 
-    def result(self, **found):
-        """Keeps a result; what it does not say is that of a whole call on logits in f32."""
-        found = {"does": "", "given": "logits", "dtype": "f32", "objection": None, **found}
+    def result(self, to="results", **found):
+        """Keeps a result; what it does not say is that of a whole call on model-like logits in f32."""
+        found = {"does": "", "given": "logits", "dtype": "f32", "rows_like": "model", "objection": None, **found}
         missing = {"engine", "task", "vocab", "rows", "mode", "median_us", "p95_us"} - found.keys()
         if missing:
             return self.skip(found.get("engine", ""), reason=f"a result without {', '.join(sorted(missing))}")
         values = {name: found[name] for name in plan.FIELDS if name in found}
-        self.results.append({n: round(v, 3) if isinstance(v, float) else v for n, v in values.items()})
+        self.whole[to].append({n: round(v, 3) if isinstance(v, float) else v for n, v in values.items()})
 
     def skip(self, engine, reason, **which):
         self.whole["skipped"].append({"engine": engine, **which, "reason": reason})
 
+    def join(self, other):
+        """Takes another run's record in; of a result that both have, the other's stays."""
+        self.whole["runs"] += other.whole["runs"]
+        self.whole["skipped"] += other.whole["skipped"]
+        for engine in other.whole["engines"]:
+            self.took_part(**engine)
+        for name in ("results", "curve"):
+            merged = {tuple(r[field] for field in WHICH): r for r in self.whole[name] + other.whole[name]}
+            self.whole[name] = list(merged.values())
+
     def write(self, path):
         """Writes the file, a line for each result and each skip."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        long = {name: self.whole[name] for name in ("results", "skipped")}
-        head = json.dumps({**self.whole, **dict.fromkeys(long, [])}, indent=1)
-        for name, entries in long.items():
-            lines = ",".join(f"\n  {json.dumps(entry)}" for entry in entries)
-            head = head.replace(f'"{name}": []', f'"{name}": [{lines}\n ]' if entries else f'"{name}": []')
+        head = json.dumps({**self.whole, **dict.fromkeys(LISTS, [])}, indent=1)
+        for name in LISTS:
+            lines = ",".join(f"\n  {json.dumps(entry)}" for entry in self.whole[name])
+            head = head.replace(f'"{name}": []', f'"{name}": [{lines}\n ]' if lines else f'"{name}": []')
         Path(path).write_text(head + "\n")

@@ -1,14 +1,24 @@
-"""A run: our program and the rivals, one at a time on the GPU, the most important shapes first."""
+"""A run: our programs and the rivals, one at a time on the GPU, the most important shapes first."""
 
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import plan
 from process import Ended, ours, warm_up
 from record import OURS, Record
 
-# Of a run's time, the part that compiling for Triton may take; the seconds that one way or our program may take.
+# Of a run's time, the part that compiling for Triton may take; the seconds that one way or a program of ours may take.
 WARM_PART, WAY_S, OURS_S = 0.4, 60, 150
+
+
+@dataclass
+class Programs:
+    """Ours: one times steps of the operator, the other, if it is there, whole steps of the engine."""
+
+    step: Path
+    pool: Path | None = None
 
 
 def say(budget, text):
@@ -29,15 +39,29 @@ def ready(engines, record, budget):
     return there
 
 
-def measure_ours(program, vocab, rows, record, budget):
-    for said in ours(program, vocab, rows, min(budget.left(), OURS_S)):
+def measure_ours(program, arguments, record, budget, to="results"):
+    for said in ours(program, arguments, min(budget.left(), OURS_S)):
         if "result" in said:
             found = {"engine": OURS, **said["result"]}
             record.took_part(found["engine"], found.pop("version", ""))
-            record.result(**found)
+            record.result(to, **found)
         else:
-            record.skip(OURS, vocab=vocab, **said["skip"])
+            record.skip(OURS, does=" ".join([Path(program).name, *arguments]), **said["skip"])
             say(budget, f"  {OURS}: {said['skip']['reason']}")
+
+
+def measure_vocab(programs, vocab, rows, record, budget):
+    likes = ["model", *plan.FLAT] if vocab == plan.MAIN_VOCAB else ["model"]
+    shape = [str(vocab), ",".join(map(str, rows))]
+    measure_ours(programs.step, ["--like", ",".join(likes), *shape], record, budget)
+    if programs.pool and vocab == plan.MAIN_VOCAB:
+        measure_ours(programs.pool, shape, record, budget)
+
+
+def measure_curve(programs, record, budget):
+    say(budget, "curve")
+    which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE]
+    measure_ours(programs.step, [*which, str(plan.MAIN_VOCAB), "curve"], record, budget, to="curve")
 
 
 def measure_way(engine, index, vocab, rows, record, budget):
@@ -70,9 +94,9 @@ def measure_rival(engine, vocab, rows, tasks, record, budget):
             measure_way(engine, index, vocab, rows, record, budget)
 
 
-def run(engines, program, vocabs, rows, tasks, out, budget, env=None):
-    """Measures everything, writes the record after each vocabulary, and returns it."""
-    record = Record(budget.seconds)
+def run(engines, programs, vocabs, rows, tasks, out, budget, part="all", env=None):
+    """Measures a part (all, ours, rivals, curve), writes the record after each vocabulary, and returns it."""
+    record = Record(part, budget.seconds)
     there = ready(engines, record, budget)
     triton = [engine.name for engine in there if engine.hello["triton"]]
     if triton:
@@ -81,15 +105,19 @@ def run(engines, program, vocabs, rows, tasks, out, budget, env=None):
         processes = max(2, (os.cpu_count() or 2) - 2)
         finished = warm_up(triton, shapes, env, WARM_PART * budget.left(), processes)
         say(budget, f"compiled {finished} of {len(triton) * len(shapes)}")
-    for vocab in vocabs:
+    if part in ("all", "curve"):
+        measure_curve(programs, record, budget)
+        record.write(out)
+    for vocab in vocabs if part != "curve" else []:
         say(budget, f"vocab {vocab}")
-        measure_ours(program, vocab, rows, record, budget)
+        if part != "rivals":
+            measure_vocab(programs, vocab, rows, record, budget)
         for engine in there:
             say(budget, f"  {engine.name}")
             measure_rival(engine, vocab, rows, tasks, record, budget)
         record.write(out)
     for engine in there:
         engine.end()
-    record.whole["seconds"] = round(budget.spent(), 1)
+    record.run["seconds"] = round(budget.spent(), 1)
     record.write(out)
     return record

@@ -5,6 +5,7 @@ from collections import defaultdict
 import plan
 from record import OURS
 
+STEP = "step"
 STATISTIC = "medians of the replays of a CUDA graph"
 
 
@@ -26,11 +27,11 @@ class Graphs:
         self.vocab, self.ours = vocab, {}
         self.rivals = defaultdict(lambda: defaultdict(dict))
         for r in results:
-            if r["mode"] != "graph" or r["dtype"] != "f32" or r["vocab"] != vocab or r["objection"]:
+            if (r["mode"], r["dtype"], r["vocab"], r["rows_like"]) != ("graph", "f32", vocab, "model") or r["objection"]:
                 continue
-            if r["engine"] == OURS:
+            if r["engine"] == OURS and r["does"] == STEP:
                 self.ours[r["task"], r["rows"]] = r["median_us"]
-            else:
+            elif r["engine"] != OURS:
                 self.rivals[r["task"]][r["engine"], r["does"], r["given"]][r["rows"]] = r["median_us"]
         found = [by_rows for ways in self.rivals.values() for by_rows in ways.values()]
         self.rows = sorted({rows for by_rows in found for rows in by_rows} | {rows for _, rows in self.ours})
@@ -91,12 +92,29 @@ def every(results):
     return "".join(one.every() for one in graphs(results))
 
 
+def ours(results):
+    """All of ours: microseconds, the 95th percentile in brackets."""
+    shapes = dict.fromkeys((r["vocab"], r["dtype"]) for r in results if r["engine"] == OURS)
+    tables = []
+    for shape in shapes:
+        found = defaultdict(dict)
+        for r in results:
+            if r["engine"] == OURS and (r["vocab"], r["dtype"]) == shape:
+                way = [r["task"], r["rows_like"], r["does"], r["mode"]]
+                found[tuple(way)][r["rows"]] = f"{digits(r['median_us'])} ({digits(r['p95_us'])})"
+        counts = sorted({rows for by_rows in found.values() for rows in by_rows})
+        rows = [[*way, *(by_rows.get(count, "-") for count in counts)] for way, by_rows in found.items()]
+        title = f"{OURS}, vocab {shape[0]}, {shape[1]}: microseconds a call by rows, median (95th percentile)"
+        tables.append(table(title, ["task", "rows like", "a call", "mode"], [str(count) for count in counts], rows))
+    return "".join(tables)
+
+
 def eager(results):
     """Host time of one call and a synchronisation, at one row: microseconds, no multiples."""
     by_vocab = defaultdict(list)
     for task in plan.TASKS:
         for r in results:
-            if (r["mode"], r["dtype"], r["task"]) == ("eager", "f32", task):
+            if (r["mode"], r["dtype"], r["rows"], r["rows_like"], r["task"]) == ("eager", "f32", 1, "model", task):
                 cells = [digits(r["median_us"]), digits(r["p95_us"])]
                 by_vocab[r["vocab"]].append([task, r["engine"], r["does"], r["given"], *cells])
     title = "vocab {}, f32, one row: host microseconds of one eager call and a synchronisation"
@@ -120,4 +138,4 @@ def left_out(record):
 
 
 def markdown(record):
-    return best(record.results) + every(record.results) + eager(record.results) + left_out(record)
+    return ours(record.results) + best(record.results) + every(record.results) + eager(record.results) + left_out(record)

@@ -11,6 +11,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import counters
+import curve
 import plan
 import runner
 import table
@@ -31,6 +33,8 @@ for line in sys.stdin:
     {answer}
     say(done={{}})
 """
+MINE = {"engine": OURS, "version": "2", "does": "step", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
+        "median_us": 2.0, "p95_us": 3.0}
 RESULT = 'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
 
 
@@ -59,14 +63,13 @@ class Runs(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100):
+    def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        return runner.run(engines, self.ours(ours), [64], [1], plan.TASKS, out, plan.Budget(budget)), out
+        programs = runner.Programs(self.ours(ours))
+        return runner.run(engines, programs, [64], [1], plan.TASKS, out, plan.Budget(budget), part), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
-        mine = {"engine": OURS, "version": "2", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
-                "median_us": 2.0, "p95_us": 3.0}
-        record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(mine)])
+        record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)])
         self.assertEqual([(r["engine"], r["given"]) for r in record.results],
                          [(OURS, "logits"), ("good", "logits"), ("good", "probabilities")])
         self.assertEqual([(e["engine"], e["version"]) for e in record.whole["engines"]], [("good", "1"), (OURS, "2")])
@@ -76,6 +79,19 @@ class Runs(unittest.TestCase):
         self.assertIn("| plain | gumball |  | logits | **2.00 us** |", tables)
         self.assertIn("| plain | good | race of probabilities | probabilities | 4.00 |", tables)
         self.assertIn("| plain | given logits | 4.00 good |", tables)
+
+    def test_parts_of_a_run_are_joined_and_the_later_result_counts(self):
+        whole, _ = self.run_with(ours=[json.dumps(MINE)], part="ours")
+        self.assertEqual([r["does"] for r in whole.results], ["step"])
+        rivals, _ = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)], part="rivals")
+        self.assertEqual({r["engine"] for r in rivals.results}, {"good"})
+        curve, _ = self.run_with(ours=[json.dumps({**MINE, "median_us": 1.0})], part="curve")
+        self.assertEqual((curve.results, [r["median_us"] for r in curve.curve]), ([], [1.0]))
+        again, _ = self.run_with(ours=[json.dumps({**MINE, "median_us": 4.0})], part="ours")
+        for other in (rivals, curve, again):
+            whole.join(other)
+        self.assertEqual([r["part"] for r in whole.whole["runs"]], ["ours", "rivals", "curve", "ours"])
+        self.assertEqual([r["median_us"] for r in whole.results], [4.0, 8.0, 8.0])
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
@@ -96,6 +112,42 @@ class Runs(unittest.TestCase):
         self.assertEqual(len(record.results), 2)
         self.assertNotIn("5.00", table.best(record.results) + table.every(record.results))
         self.assertIn("wrong: race: vocab 64, 1 rows: a token is none of 0..64", table.left_out(record))
+
+
+class Profiles(unittest.TestCase):
+    STEPS = [{"task": "plain", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "model"},
+             {"task": "top-p", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "flat"}]
+
+    def row(self, name, **values):
+        return {"Kernel Name": f"{name}(Step)", **{counters.METRICS[kept][0]: text for kept, text in values.items()}}
+
+    def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
+        stalled = {counters.STALLED + f"{name}_per_issue_active.ratio": text
+                   for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()}
+        survey = self.row("sweep_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
+        rows = [{"Kernel Name": ""}, self.row("numbers"), {**survey, **stalled}, self.row("numbers"), self.row("finish")]
+        kernels = counters.Kernels.of_ncu(rows, self.STEPS)
+        self.assertEqual([(k["task"], k["kernel"]) for k in kernels.listed],
+                         [("plain", "sweep_f32_few"), ("top-p", "finish")])
+        self.assertIn("| plain | model | 2 | `sweep_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
+                      "global memory 50, barrier 25 |", kernels.markdown())
+        with self.assertRaises(ValueError):
+            counters.Kernels.of_ncu(rows[:3], self.STEPS)
+
+
+class Documents(unittest.TestCase):
+    def test_a_curve_jumps_where_a_size_takes_more_than_its_rows_or_less(self):
+        smooth = [(rows, 3 + 1.2 * curve.floor_us(rows, 151936, "f32")) for rows in range(1, 65)]
+        self.assertEqual(list(curve.steps(smooth, 151936, "f32")), [])
+        raised = [(rows, us + (rows >= 9)) for rows, us in smooth]
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(raised, 151936, "f32")], [(8, 9)])
+        lowered = [(rows, us - 0.5 * (rows >= 9)) for rows, us in smooth]
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(lowered, 151936, "f32")], [(8, 9)])
+
+    def test_documents_say_what_the_newest_record_has(self):
+        document = Path(__file__).with_name("document")
+        checked = subprocess.run([sys.executable, "-B", str(document), "--check"], capture_output=True, text=True)
+        self.assertEqual((checked.returncode, checked.stdout), (0, "not as the record has it: none\n"), checked.stderr)
 
 
 class Plans(unittest.TestCase):

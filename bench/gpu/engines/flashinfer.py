@@ -100,7 +100,7 @@ def ways():
         way("min-p", "softmax, min_p_sampling_from_probs", softmax, draw_min_p),
         way("top-k-top-p", "softmax, top_k_top_p_sampling_from_probs (joint)", softmax, draw_joint),
         way("top-p", "softmax, top_p_sampling_from_probs", softmax, draw_top_p),
-        way("full", "softmax, top_k_renorm, top_p_renorm, min_p_sampling", softmax, renorm_and_draw),
+        way("top-k-top-p-min-p", "softmax, top_k_renorm, top_p_renorm, min_p_sampling", softmax, renorm_and_draw),
         way("plain", "sampling_from_probs", draw, given="probabilities"),
         way("min-p", "min_p_sampling_from_probs", draw_min_p, given="probabilities"),
         way("top-k-top-p", "top_k_top_p_sampling_from_probs (joint)", draw_joint, given="probabilities"),

@@ -104,7 +104,7 @@ def ways():
         Way("min-p", "gumbel_sample_min_p_from_pools_parallel", min_p_parallel),
         Way("top-k-top-p", f"{top}, top_k_pad {least}", candidates(least)),
         Way("top-p", "gumbel_sample_top_p_parallel_from_pools", top_p),
-        Way("full", f"{top}, top_k_pad {least}, with min-p", candidates(least, with_min_p=True)),
+        Way("top-k-top-p-min-p", f"{top}, top_k_pad {least}, with min-p", candidates(least, with_min_p=True)),
         Way("plain", "gumbel_sample_from_pools_compact", plain_compact),
         Way("min-p", "gumbel_sample_min_p_from_pools", min_p_by_row),
         Way("top-k-top-p", f"{top}, top_k_pad {default}", candidates(default)),

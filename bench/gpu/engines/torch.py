@@ -65,6 +65,6 @@ def ways():
         way("plain", "softmax, exponential race", plain),
         way("min-p", "softmax, mask, exponential race", min_p),
         way("top-k-top-p", "topk, softmax, cumsum, exponential race", top_k_top_p),
-        way("full", "topk, softmax, cumsum, mask, exponential race", full),
+        way("top-k-top-p-min-p", "topk, softmax, cumsum, mask, exponential race", full),
         way("top-p", "sort, softmax, cumsum, exponential race", top_p),
     ]

@@ -15,6 +15,8 @@ use crate::program::Program;
 pub(crate) const PROGRAM: Program =
     Program { name: "edit", source: include_str!("edit.cu"), kernels: &["edit"] };
 
+const EDIT: Kernel = Kernel::named("edit");
+
 /// What edits go by besides numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edits {
@@ -107,7 +109,5 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
 pub(crate) unsafe fn enqueue(machine: &dyn Machine, step: &abi::Step) -> Result<()> {
     // SAFETY: the grid is edit.cu's; for what `step` points to, the caller vouches; its layout is held to the
     // kernels' in tests/abi.rs.
-    unsafe {
-        machine.launch(Kernel::named("edit"), step.rows, machine.threads_per_row(), bytemuck::bytes_of(step))
-    }
+    unsafe { machine.launch(EDIT, step.rows, machine.threads_per_row(), bytemuck::bytes_of(step)) }
 }

@@ -14,7 +14,7 @@ use crate::error::{self, Error};
 use crate::gpu::Gpu;
 use crate::machine::Recording;
 use crate::step::Step;
-use crate::variant::Variant;
+use crate::variant::Needs;
 use crate::workspace::{Shape, Workspace};
 
 /// Steps of a workspace that were captured; their logits live as long as `'b`.
@@ -27,7 +27,7 @@ pub struct Graph<'b> {
     shape: Shape,
     /// How few lines the logits of a step have.
     lines: usize,
-    /// By variant.
+    /// By the place of what rows need.
     recordings: Vec<Box<dyn Recording>>,
     memory: PhantomData<&'b ()>,
 }
@@ -41,7 +41,7 @@ impl Graph<'_> {
 }
 
 impl Workspace {
-    /// Captures steps, to be replayed in this order, in each variant. Nothing runs yet.
+    /// Captures steps, to be replayed in this order, for whatever rows may need. Nothing runs yet.
     ///
     /// # Errors
     /// - Those of [`Workspace::enqueue`].
@@ -51,11 +51,11 @@ impl Workspace {
     /// If a step was fixed by another workspace.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
-        let record = |variant: &Variant| {
-            let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, *variant));
+        let record = |needs: Needs| {
+            let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
             self.machine.record(&mut launch)
         };
-        let recordings = Variant::ALL.iter().map(record).collect::<crate::Result<Vec<_>>>()?;
+        let recordings = Needs::all().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();
         let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
         Ok(Graph {
@@ -80,11 +80,11 @@ impl Workspace {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.lines)?;
         self.spend(graph.moves)?;
-        let variant = self.variant();
+        let needs = self.needs();
         // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
         // whoever made `Rows` vouches, for as long as the graph's lifetime.
-        unsafe { graph.recordings[variant as usize].replay() }?;
-        self.served.count(variant, graph.steps as u64);
+        unsafe { graph.recordings[needs.place()].replay() }?;
+        self.served.count(needs.variant, graph.steps as u64);
         Ok(())
     }
 }

@@ -35,6 +35,8 @@ mod step;
 mod variant;
 mod workspace;
 
+mod chunks;
+
 mod edit;
 mod lines;
 mod survey;

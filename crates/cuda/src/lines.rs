@@ -11,7 +11,7 @@ use crate::abi::{self, Params, Record, Request, Slot, State, asks};
 use crate::machine::{Buffer, Machine};
 use crate::rows::Rows;
 use crate::survey::{self, Survey};
-use crate::variant::Variant;
+use crate::variant::Needs;
 
 /// Room for the records of lines, and the request that they are surveyed for.
 #[derive(Debug)]
@@ -35,18 +35,17 @@ impl Lines {
         })
     }
 
-    /// Returns the survey of the lines, and the step whose rows take their records from there with what does that.
+    /// Returns the survey of the lines, what gives rows their records from there, and the step in which it does.
     pub fn cut(
         &self,
         multiprocessors: u32,
         rows: &Rows<'_>,
         step: abi::Step,
-    ) -> ((Survey, abi::Step), (Survey, abi::Step)) {
-        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, rows.dtype, Variant::Lean);
+    ) -> ((Survey, abi::Step), Survey, abi::Step) {
+        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, rows.dtype, Needs::NOTHING);
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,
-            blocks_per_row: survey.blocks_per_row,
             lines: 0,
             slots: zeros,
             params: self.params.address(),
@@ -54,10 +53,10 @@ impl Lines {
             states: zeros,
             records: self.records.address(),
             ..step
-        };
+        }
+        .cut(survey.blocks_per_row);
         let arrive = survey::arrive(rows.vocab);
         let line_records = self.records.address();
-        let step = abi::Step { line_records, blocks_per_row: arrive.blocks_per_row, ..step };
-        ((survey, lines), (arrive, step))
+        ((survey, lines), arrive, abi::Step { line_records, ..step })
     }
 }

@@ -8,6 +8,7 @@ use bytemuck::Pod;
 use crate::error::Result;
 use crate::gpu::Gpu;
 use crate::program::PROGRAMS;
+use crate::rows::Dtype;
 
 /// A kernel, by its place among all kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +20,20 @@ impl Kernel {
     /// # Panics
     /// If there is none: names are ours.
     #[must_use]
-    pub fn named(name: &str) -> Self {
-        let place = Self::all().position(|known| known == name);
-        Self(place.unwrap_or_else(|| panic!("no kernel {name}")))
+    pub const fn named(name: &str) -> Self {
+        let (mut program, mut place) = (0, 0);
+        while program < PROGRAMS.len() {
+            let kernels = PROGRAMS[program].kernels;
+            let mut kernel = 0;
+            while kernel < kernels.len() {
+                if same(kernels[kernel].as_bytes(), name.as_bytes()) {
+                    return Self(place);
+                }
+                (kernel, place) = (kernel + 1, place + 1);
+            }
+            program += 1;
+        }
+        panic!("no kernel of that name")
     }
 
     /// Returns the names of all kernels, in their places.
@@ -29,6 +41,44 @@ impl Kernel {
         PROGRAMS.iter().flat_map(|program| program.kernels.iter().copied())
     }
 }
+
+/// Whether two names are the same, found while compiling.
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// The kernels of one stage, by the type of the logits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByDtype(pub [Kernel; 3]);
+
+impl ByDtype {
+    pub const fn of(&self, dtype: Dtype) -> Kernel {
+        self.0[dtype as usize]
+    }
+}
+
+/// Names the kernels of a stage for each type, which stands between what the names begin and end with. Names are looked
+/// up while compiling: a step finds its kernels in tables.
+macro_rules! by_dtype {
+    ($begin:literal, $end:literal) => {
+        $crate::machine::ByDtype([
+            $crate::machine::Kernel::named(concat!($begin, "f32", $end)),
+            $crate::machine::Kernel::named(concat!($begin, "bf16", $end)),
+            $crate::machine::Kernel::named(concat!($begin, "f16", $end)),
+        ])
+    };
+}
+pub(crate) use by_dtype;
 
 /// A place with memory of its own where kernels run in the order they are enqueued.
 pub trait Machine: fmt::Debug + Send + Sync {
@@ -41,6 +91,12 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
         512
+    }
+
+    /// Returns whether a kernel can begin before the one launched last is done: else [`Machine::launch_early`] is
+    /// [`Machine::launch`].
+    fn begins_early(&self) -> bool {
+        true
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.
@@ -93,8 +149,10 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// What the machine says.
     ///
     /// # Safety
-    /// As for [`Machine::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
-    /// of theirs until then.
+    /// As for [`Machine::launch`]. Some block of the kernel waits, before it ends, for the kernel launched before it:
+    /// whoever waits for a kernel has then waited for all before it. Until a block has waited it reads nothing that
+    /// kernels write, and writes nothing that they read or write, which may still run: those since the last one launched
+    /// by [`Machine::launch`], and that one.
     unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller vouches for more than it takes.
         unsafe { self.launch(kernel, blocks, threads, argument) }

@@ -113,6 +113,14 @@ impl Nvrtc {
     /// - [`Error::TooOld`] if this compiler does not know the architecture.
     /// - [`Error::Compile`] with the compiler's words.
     pub fn compile(&self, program: &Program, arch: Arch) -> Result<Compiled> {
+        self.compile_told(program, arch, &[])
+    }
+
+    /// Compiles a program for an architecture, with further options; none may change what it computes.
+    ///
+    /// # Errors
+    /// Those of [`Nvrtc::compile`].
+    pub fn compile_told(&self, program: &Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
         if !self.knows(arch)? {
             let found = format!("{}.{}", self.version.0, self.version.1);
             let needed = format!("one that compiles for {arch}");
@@ -120,7 +128,7 @@ impl Nvrtc {
         }
         let handle = Handle::new(program)?;
         let target = format!("--gpu-architecture={arch}");
-        let options: Vec<&str> = OPTIONS.into_iter().chain([&*target]).collect();
+        let options: Vec<&str> = OPTIONS.into_iter().chain([&*target]).chain(told.iter().copied()).collect();
         // SAFETY: the handle is of a program that was created and not yet destroyed.
         let done = unsafe { result::compile_program(handle.0, &options) };
         let log = handle.log()?;

@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, UNBOUNDED};
 use crate::lists::{History, Lists, Sheet};
 use crate::machine::{Buffer, Machine};
 use crate::prepared::Prepared;
-use crate::variant::Variant;
+use crate::variant::Needs;
 use crate::{draw, logprobs};
 
 /// Where a request stands when it is put into a slot.
@@ -64,6 +64,13 @@ impl Resident {
         self.request.as_ref().map_or(0, |request| request.params().asks)
     }
 
+    /// Returns what a request asks for in this slot.
+    fn params_of(&self, request: &Prepared) -> Params {
+        let mut params = request.params();
+        params.asks |= if self.keep_history { asks::HISTORY } else { 0 };
+        params
+    }
+
     fn has_history(&self) -> bool {
         self.keep_history || self.asks() & (asks::COUNTS | asks::SEARCH) != 0
     }
@@ -83,9 +90,9 @@ pub(crate) struct Residents {
     slots: Vec<Resident>,
     sheet: Sheet,
     ledger: Ledger,
-    /// The least variant for the request in each slot, and for those of all rows.
-    variants: Vec<Variant>,
-    variant: Variant,
+    /// What the request in each slot needs, and what those of all rows do.
+    needs: Vec<Needs>,
+    rows_need: Needs,
 }
 
 impl Residents {
@@ -98,8 +105,8 @@ impl Residents {
             slots: (0..slots).map(|_| Resident::default()).collect(),
             sheet: Sheet::default(),
             ledger: Ledger::new(slots),
-            variants: vec![Variant::Lean; slots],
-            variant: Variant::Lean,
+            needs: vec![Needs::NOTHING; slots],
+            rows_need: Needs::NOTHING,
             machine: Arc::clone(machine),
             vocab,
             widths,
@@ -113,9 +120,8 @@ impl Residents {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
         }
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
-        let mut params = draw::seeded(request.params(), start.seed, start.draw);
-        params.asks |= if start.keep_history { asks::HISTORY } else { 0 };
         self.slots[place].keep_history = start.keep_history;
+        let params = draw::seeded(self.slots[place].params_of(request), start.seed, start.draw);
         self.write_lists(place, request, History::of(start))?;
         let state = State {
             position: start.position,
@@ -132,8 +138,7 @@ impl Residents {
     /// Writes lists, and takes note of what the slot has.
     fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
         let resident = &mut self.slots[place];
-        let (mut params, edits) = (request.params(), request.edits());
-        params.asks |= if resident.keep_history { asks::HISTORY } else { 0 };
+        let (params, edits) = (resident.params_of(request), request.edits());
         resident.on_machine =
             resident.lists.write(&self.machine, &mut self.sheet, &params, self.vocab, edits, history)?;
         resident.request = Some(request.clone());
@@ -144,7 +149,7 @@ impl Residents {
         let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
         self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
         self.ledger.set(place, room);
-        self.variants[place] = Variant::of(&request.params());
+        self.needs[place] = Needs::of(&params);
         self.choose();
         Ok(())
     }
@@ -157,7 +162,7 @@ impl Residents {
         resident.keep_history = false;
         resident.on_machine = Request::default();
         self.ledger.set(place, UNBOUNDED);
-        self.variants[place] = Variant::Lean;
+        self.needs[place] = Needs::NOTHING;
         self.choose();
         self.params.write(place * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
@@ -201,15 +206,15 @@ impl Residents {
         self.choose();
     }
 
-    /// Finds the variant of the rows anew, so that a step has nothing to look through.
+    /// Finds anew what the rows need, so that a step has nothing to look through.
     fn choose(&mut self) {
         let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        self.variant = slots.map(|slot| self.variants[slot]).max().unwrap_or(Variant::Lean);
+        self.rows_need = slots.map(|slot| self.needs[slot]).fold(Needs::NOTHING, Needs::and);
     }
 
-    /// Returns the least variant that serves the requests of the rows.
-    pub fn variant(&self) -> Variant {
-        self.variant
+    /// Returns what the requests of the rows need.
+    pub fn needs(&self) -> Needs {
+        self.rows_need
     }
 
     /// Returns whether every row's request has room for so many more tokens.

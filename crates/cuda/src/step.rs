@@ -9,12 +9,13 @@ use std::marker::PhantomData;
 use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
+use crate::chunks::rows_at_a_time;
 use crate::edit;
-use crate::machine::{Kernel, Machine};
+use crate::machine::{ByDtype, Kernel, Machine, by_dtype};
 use crate::program::Program;
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
-use crate::variant::Variant;
+use crate::variant::{Needs, Variant};
 use crate::workspace::{Shape, Workspace};
 
 /// The kernels that end a step.
@@ -38,13 +39,17 @@ pub(crate) const LEAN: Program = Program {
     ],
 };
 
+const FINISH: ByDtype = by_dtype!("finish_", "");
+const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
+const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
+
 fn finish(dtype: Dtype, variant: Variant) -> Kernel {
-    let stage = match variant {
-        Variant::Lean => "finish_lean",
-        Variant::Listed => "finish_listed",
-        _ => "finish",
+    let kernels = match variant {
+        Variant::Lean => FINISH_LEAN,
+        Variant::Listed => FINISH_LISTED,
+        _ => FINISH,
     };
-    Kernel::named(&format!("{stage}_{}", dtype.name()))
+    kernels.of(dtype)
 }
 
 /// Returns how many threads a block that ends a row has: as many as a block can, unless rows are so many that blocks wait
@@ -97,24 +102,22 @@ impl Workspace {
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
         let multiprocessors = self.machine.multiprocessors();
-        let alike = false && step.lines != 0 && step.masks == 0;
+        let alike = step.lines != 0 && step.masks == 0;
         let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
-        let survey = |variant| survey::survey(multiprocessors, self.rows(), vocab, rows.dtype, variant);
-        let (lines_survey, surveys, step) = if by_line {
-            let (lines, (arrive, step)) = self.lines_room.cut(multiprocessors, rows, step);
-            (Some(lines), [arrive; Variant::ALL.len()], step)
+        let (by_line, step) = if by_line {
+            let (survey, arrive, step) = self.lines_room.cut(multiprocessors, rows, step);
+            (Some((survey, arrive)), step)
         } else {
-            (None, Variant::ALL.map(survey), step)
+            (None, step)
         };
         let step = Step {
             workspace: self.id,
             shape: self.assigned.shape,
             lines: rows.rows,
-            lines_survey,
-            surveys,
-            finishes: Some(Variant::ALL.map(|variant| {
-                (finish(rows.dtype, variant), finish_threads(&*self.machine, self.rows(), variant))
-            })),
+            dtype: rows.dtype,
+            by_line,
+            ends: true,
+            chunks: None,
             step,
             memory: PhantomData,
         };
@@ -155,39 +158,63 @@ impl Workspace {
         self.spend(step.moves())?;
         // The host program may replay what it captures for any requests.
         let capturing = self.machine.is_capturing()?;
-        let variant = if capturing { Variant::Searching } else { self.variant() };
-        self.enqueue_kernels(step, variant)?;
-        self.served.count(variant, 1);
+        let needs = if capturing { Needs::EVERYTHING } else { self.needs() };
+        self.enqueue_kernels(step, needs)?;
+        self.served.count(needs.variant, 1);
         Ok(())
     }
 
-    /// Launches the kernels of a variant. The rows must not need another that serves more.
-    pub(crate) fn enqueue_kernels(&self, step: &Step<'_>, variant: Variant) -> crate::Result<()> {
-        assert_eq!(step.workspace, self.id, "a step goes to the workspace that fixed it");
-        let Step { lines_survey, surveys, finishes, step, .. } = step;
+    /// Launches the kernels that serve some needs, which must be those of the rows at least.
+    pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: Needs) -> crate::Result<()> {
+        assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
+        let (machine, step) = (&*self.machine, &fixed.step);
         if step.rows == 0 {
             return Ok(());
         }
-        let variant = variant.max(if step.masks == 0 { Variant::Lean } else { Variant::Edited });
-        let machine = &*self.machine;
-        if variant == Variant::Searching {
+        let needs = needs.at_least(if step.masks == 0 { Variant::Lean } else { Variant::Edited });
+        if needs.variant == Variant::Searching {
             // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
-        if let Some((survey, lines)) = lines_survey {
-            // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
-            unsafe { survey::enqueue(machine, *survey, lines) }?;
+        let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
+        let survey = match &fixed.by_line {
+            // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
+            Some(((survey, lines), arrive)) if needs.variant < Variant::Edited && !needs.sums => {
+                // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
+                unsafe { survey::enqueue(machine, *survey, lines.rows, lines) }?;
+                *arrive
+            }
+            _ => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
+        };
+        let chunk = match fixed.chunks {
+            Some(chunks) => rows.div_ceil(chunks),
+            None if machine.begins_early() && fixed.by_line.is_none() => {
+                rows_at_a_time(multiprocessors, rows, needs)
+            }
+            None => rows,
+        };
+        let (finish, threads) =
+            (finish(fixed.dtype, needs.variant), finish_threads(machine, rows, needs.variant));
+        for first_row in (0..rows).step_by(chunk) {
+            let step = &abi::Step { first_row: first_row as u32, ..*step }.cut(survey.blocks_per_row);
+            let rows = chunk.min(rows - first_row) as u32;
+            if first_row == 0 {
+                // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the
+                // shape that `step` checked; slots were checked where they were assigned; for the logits whoever made
+                // `Rows` vouches.
+                unsafe { survey::enqueue(machine, survey, rows, step) }?;
+            } else {
+                // SAFETY: the same, and since the first survey nothing was launched but surveys and ends of other rows.
+                unsafe { survey::enqueue_early(machine, survey, rows, step) }?;
+            }
+            if fixed.ends {
+                // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits
+                // before it reads what kernels write, or writes; the grid is theirs, and the layout of `step` is held to
+                // the kernels' in tests/abi.rs.
+                unsafe { machine.launch_early(finish, rows, threads, bytemuck::bytes_of(step)) }?;
+            }
         }
-        let survey = surveys[variant as usize];
-        let step = &abi::Step { blocks_per_row: survey.blocks_per_row, ..*step };
-        // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
-        // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
-        unsafe { survey::enqueue(machine, survey, step) }?;
-        let Some(finishes) = finishes else { return Ok(()) };
-        let (finish, threads) = finishes[variant as usize];
-        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
-        // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
-        unsafe { machine.launch_early(finish, step.rows, threads, bytemuck::bytes_of(step)) }
+        Ok(())
     }
 }
 
@@ -198,12 +225,13 @@ pub struct Step<'b> {
     pub(crate) shape: Shape,
     /// How many lines the logits have.
     pub(crate) lines: usize,
-    /// The survey of lines that several rows read; then `surveys` give the rows their records from there.
-    lines_survey: Option<(Survey, abi::Step)>,
-    /// By variant.
-    surveys: [Survey; Variant::ALL.len()],
-    /// Kernel and threads a row, by variant.
-    finishes: Option<[(Kernel, u32); Variant::ALL.len()]>,
+    dtype: Dtype,
+    /// The survey of lines that several rows read, and what gives the rows their records from there.
+    by_line: Option<((Survey, abi::Step), Survey)>,
+    /// Whether the rows come to an end, and not only to their survey.
+    ends: bool,
+    /// Into how many chunks the rows are cut, if that is not to be chosen.
+    chunks: Option<usize>,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
@@ -222,14 +250,21 @@ impl Step<'_> {
         self
     }
 
+    /// Returns the step with its rows cut into so many chunks, at least 1, one ended while the next is surveyed; which
+    /// gives the same: for tests and measurements.
+    #[must_use]
+    pub fn in_chunks(self, chunks: usize) -> Self {
+        Self { chunks: Some(chunks.max(1)), ..self }
+    }
+
     /// Returns the survey of the step alone, which yields no tokens: for measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
-        Self { finishes: None, ..self }
+        Self { ends: false, ..self }
     }
 
     /// Returns by how many tokens it can move a request on.
     pub(crate) fn moves(&self) -> u64 {
-        u64::from(self.finishes.is_some() && self.step.flags & flags::SCORES == 0)
+        u64::from(self.ends && self.step.flags & flags::SCORES == 0)
     }
 }

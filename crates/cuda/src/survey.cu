@@ -25,8 +25,8 @@ struct alignas(16) Seen {
     // The share of the lane that has the first token of the order.
     float z[PER_LANE];
     float maximum;
-    // The largest of the other lanes.
-    float others;
+    // The largest of the other lanes, in signed order.
+    int others;
     u32 lane;
     // Whether lanes' shares lie as in a wide tile.
     u32 wide;
@@ -54,38 +54,38 @@ DEVICE u32 lane_of_first(const float (&z)[PER_LANE], float maximum, bool wide) {
     return (u32)__ffs((int)__ballot_sync(ALL_LANES, place == least)) - 1;
 }
 
-// A tile's maximum, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count.
-DEVICE float maximum_of(float (&z)[PER_LANE], u32 counted, u32& odd, float& own) {
-    own = largest_of(z);
-    int top = __reduce_max_sync(ALL_LANES, signed_order(own));
-    // +inf and NaN, which no row has as a rule, show in the maximum.
-    if (top >= signed_order(INFINITE)) {
-        odd |= clean_share(z, counted);
-        own = largest_of(z);
-        top = __reduce_max_sync(ALL_LANES, signed_order(own));
-    }
+// A tile's maximum in signed order, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count.
+DEVICE int maximum_of(float (&z)[PER_LANE], u32 counted, u32& odd, int& own) {
     // -0.0 is +0.0.
-    return from_signed_order(top) + 0.0f;
+    own = signed_order(largest_of(z) + 0.0f);
+    int maximum = __reduce_max_sync(ALL_LANES, own);
+    // +inf and NaN, which no row has as a rule, show in the maximum.
+    if (maximum >= signed_order(INFINITE)) {
+        odd |= clean_share(z, counted);
+        own = signed_order(largest_of(z));
+        maximum = __reduce_max_sync(ALL_LANES, own);
+    }
+    return maximum;
 }
 
-// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned; `odd` takes the bits of
-// those that count.
+// A tile's maximum, and by the lane that has it what else there is to know. As `maximum_of`.
 template <class T>
 DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& odd) {
-    float own, maximum = maximum_of(z, counted, odd, own);
-    u32 who = __ballot_sync(ALL_LANES, own >= maximum), first = (u32)__ffs((int)who) - 1;
+    int own, top = maximum_of(z, counted, odd, own);
+    float maximum = from_signed_order(top);
+    u32 who = __ballot_sync(ALL_LANES, own == top), first = (u32)__ffs((int)who) - 1;
     if ((who & (who - 1)) != 0) {
         first = lane_of_first<T>(z, maximum, wide);
     }
     bool leads = lane_id() == first;
-    int others = __reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : signed_order(own));
+    int others = __reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : own);
     if (leads) {
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             seen.z[j] = z[j];
         }
         seen.maximum = maximum;
-        seen.others = from_signed_order(others);
+        seen.others = others;
         seen.lane = first;
         seen.wide = wide;
     }
@@ -95,7 +95,7 @@ DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& 
 // What the record of a tile says of its logits.
 template <class T>
 DEVICE u32 places_seen(const Seen& seen, u32 odd) {
-    float others = seen.others;
+    float others = from_signed_order(seen.others);
     u32 j = PER_LANE;
 #pragma unroll
     for (u32 i = PER_LANE; i-- > 0;) {
@@ -138,8 +138,9 @@ DEVICE void survey(const Step& step) {
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<PER_BLOCK> room;
     let_next_begin();
-    u32 row_index = blockIdx.x / step.blocks_per_row, lane = lane_id(), warp = warp_id();
-    u32 block_tile = blockIdx.x % step.blocks_per_row * PER_BLOCK, own_tile = block_tile + lane;
+    const Standing standing = standing_of(step, blockIdx.x);
+    u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
+    u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;
     int slot = step.slots[row_index];
     // Where rows are few, their loads do not wait for the slot: padding is read in vain.
@@ -148,8 +149,8 @@ DEVICE void survey(const Step& step) {
     }
     Row<T> row(step, row_index);
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
-    float next[TILES][PER_LANE];
-    bool next_wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, next);
+    float z[TILES][PER_LANE];
+    bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
     if (EARLY && slot < 0) {
         return;
     }
@@ -195,17 +196,8 @@ DEVICE void survey(const Step& step) {
 
 #pragma unroll UNROLL
     for (u32 group = 0; group < GROUPS; group++) {
-        float z[TILES][PER_LANE];
-        bool wide = next_wide;
-#pragma unroll
-        for (u32 i = 0; i < TILES; i++) {
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                z[i][j] = next[i][j];
-            }
-        }
-        if (group + 1 < GROUPS) {
-            next_wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + (group + 1) * TILES, next);
+        if (group > 0) {
+            wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + group * TILES, z);
         }
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
@@ -215,7 +207,8 @@ DEVICE void survey(const Step& step) {
                 if (raw && !plain) {
                     // The raw logits' first: their odd values are cleaned here, so they are counted here.
                     counted = over.share(over.allowed & ~over.touched, tile, wide);
-                    float lanes, maximum = maximum_of(z[i], counted, odd, lanes);
+                    int lanes;
+                    float maximum = from_signed_order(maximum_of(z[i], counted, odd, lanes));
                     u64 sum = sum_of_weights(z[i], maximum, logprob_s);
                     if (lane == 0) {
                         room.told[to] = TileWeights{sum, maximum, 0};
@@ -273,8 +266,8 @@ DEVICE void survey(const Step& step) {
 // Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
 KERNEL(arrive, SURVEY_THREADS, Step, step) {
     let_next_begin();
-    u32 row = blockIdx.x / step.blocks_per_row;
-    u32 tile = blockIdx.x % step.blocks_per_row * SURVEY_THREADS + threadIdx.x;
+    const Standing standing = standing_of(step, blockIdx.x);
+    u32 row = standing.row, tile = standing.part * SURVEY_THREADS + threadIdx.x;
     int slot = step.slots[row];
     if (slot < 0 || tile >= step.tiles) {
         return;
@@ -294,10 +287,12 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 // takes one tile, so that all of them load at once; else four. As many blocks a multiprocessor as registers allow.
 #define SURVEY(name, T, EDITED, SUMS)                                        \
     KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
-        survey<T, 1, 1, 1, true, EDITED, SUMS>(step);                           \
+        survey<T, 1, 1, 1, true, EDITED, SUMS>(step);                        \
+        last_block_waits_for_previous();                                     \
     }                                                                        \
     KERNEL_BESIDE(name##_many, SURVEY_THREADS, 4, Step, step) {              \
-        survey<T, 2, 2, 2, false, EDITED, SUMS>(step);                          \
+        survey<T, 2, 2, 2, false, EDITED, SUMS>(step);                       \
+        last_block_waits_for_previous();                                     \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false, false)            \

@@ -1,13 +1,13 @@
-//! The survey: the launches of `sweep.cu` and `survey.cu`, and how many tiles a warp takes.
+//! The survey: the launches of `survey.cu`, and how many tiles a warp takes.
 
 use gumball_spec::TILE;
 
 use crate::abi;
 use crate::error::Result;
-use crate::machine::{Kernel, Machine};
+use crate::machine::{ByDtype, Kernel, Machine, by_dtype};
 use crate::program::Program;
 use crate::rows::Dtype;
-use crate::variant::Variant;
+use crate::variant::{Needs, Variant};
 
 /// The kernels.
 pub(crate) const PROGRAM: Program = Program {
@@ -42,6 +42,18 @@ pub(crate) const PROGRAM: Program = Program {
     ],
 };
 
+/// For few rows and for many; first those without edits, then with them; first those that make no sums.
+const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
+    [
+        [by_dtype!("survey_", "_few"), by_dtype!("survey_sums_", "_few")],
+        [by_dtype!("survey_edited_", "_few"), by_dtype!("survey_edited_sums_", "_few")],
+    ],
+    [
+        [by_dtype!("survey_", "_many"), by_dtype!("survey_sums_", "_many")],
+        [by_dtype!("survey_edited_", "_many"), by_dtype!("survey_edited_sums_", "_many")],
+    ],
+];
+
 /// A survey as it is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Survey {
@@ -52,48 +64,25 @@ pub(crate) struct Survey {
     pub blocks_per_row: u32,
 }
 
-/// How the survey is cut into blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tuning {
-    warps: usize,
-    tiles_per_warp: usize,
-}
+/// Warps of a block.
+const WARPS: usize = 8;
 
 /// How many warps of one tile a multiprocessor takes at once. Above it warps take more, so that few of them draw.
 const WARPS_AT_ONCE: usize = 64;
 
-/// Returns how rows are surveyed.
-fn tuning(multiprocessors: u32, rows: usize, vocab: usize) -> Tuning {
-    let few = rows * vocab.div_ceil(TILE) <= multiprocessors as usize * WARPS_AT_ONCE;
-    Tuning { warps: 8, tiles_per_warp: if few { 1 } else { 4 } }
-}
+/// Tiles of a warp where rows are many.
+const TILES_OF_MANY: usize = 4;
 
-impl Tuning {
-    fn blocks_per_row(self, vocab: usize) -> u32 {
-        vocab.div_ceil(TILE).div_ceil(self.warps * self.tiles_per_warp) as u32
-    }
-}
-
-/// Returns the survey that a variant of a step takes: a pure function of the variant, the shape and the device.
-pub(crate) fn survey(
-    multiprocessors: u32,
-    rows: usize,
-    vocab: usize,
-    dtype: Dtype,
-    variant: Variant,
-) -> Survey {
-    let tuning = tuning(multiprocessors, rows, vocab);
-    let stage = match variant {
-        Variant::Lean => "survey",
-        Variant::Listed | Variant::Unedited => "survey_sums",
-        Variant::Edited | Variant::Searching => "survey_edited_sums",
-    };
-    let shape = if tuning.tiles_per_warp == 1 { "few" } else { "many" };
-    let name = format!("{stage}_{}_{shape}", dtype.name());
+/// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
+pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
+    let tiles = vocab.div_ceil(TILE);
+    let many = rows * tiles > multiprocessors as usize * WARPS_AT_ONCE;
+    let edited = needs.variant >= Variant::Edited;
+    let per_block = WARPS * if many { TILES_OF_MANY } else { 1 };
     Survey {
-        kernel: Kernel::named(&name),
-        threads: 32 * tuning.warps as u32,
-        blocks_per_row: tuning.blocks_per_row(vocab),
+        kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
+        threads: 32 * WARPS as u32,
+        blocks_per_row: tiles.div_ceil(per_block) as u32,
     }
 }
 
@@ -106,59 +95,68 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
     rows.saturating_sub(lines) * vocab.div_ceil(TILE) >= multiprocessors as usize * SPARED_TILES
 }
 
-/// Threads of a block that gives rows their arrivals.
-const ARRIVE_THREADS: usize = 256;
-
 /// Returns what gives rows the arrivals that the records of their lines lack.
 pub(crate) fn arrive(vocab: usize) -> Survey {
+    let threads = 32 * WARPS;
     Survey {
         kernel: Kernel::named("arrive"),
-        threads: ARRIVE_THREADS as u32,
-        blocks_per_row: vocab.div_ceil(TILE).div_ceil(ARRIVE_THREADS) as u32,
+        threads: threads as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(threads) as u32,
     }
 }
 
-/// Enqueues the survey of a step.
+/// Enqueues the survey of some rows of a step, from its first on.
 ///
 /// # Safety
 /// As for [`Machine::launch`], `step` being cut as the survey says.
-pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
-    let blocks = step.rows * survey.blocks_per_row;
-    // SAFETY: the grid is survey.cu's or sweep.cu's; for what `step` points to, the caller vouches; its layout
+pub(crate) unsafe fn enqueue(
+    machine: &dyn Machine,
+    survey: Survey,
+    rows: u32,
+    step: &abi::Step,
+) -> Result<()> {
+    let blocks = rows * survey.blocks_per_row;
+    // SAFETY: the grid is survey.cu's; for what `step` points to, the caller vouches; its layout
     // is held to the kernels' in tests/abi.rs.
     unsafe { machine.launch(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
+}
+
+/// Enqueues a survey, as [`enqueue`] does, that may begin while other rows of the step are still being ended.
+///
+/// # Safety
+/// As for [`enqueue`]; nothing was launched since the survey of the step's first rows but surveys and ends of other rows,
+/// and no two rows are of one request which moves on.
+pub(crate) unsafe fn enqueue_early(
+    machine: &dyn Machine,
+    survey: Survey,
+    rows: u32,
+    step: &abi::Step,
+) -> Result<()> {
+    let blocks = rows * survey.blocks_per_row;
+    // SAFETY: as above; a survey writes the records of its rows alone, and reads nothing that kernels write but what their
+    // own ends will; its last block waits for the kernel before it.
+    unsafe { machine.launch_early(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn warps_cover_every_tile() {
-        for vocab in [1, 255, 256, 257, 1024, 1025, 151_936, 1 << 20] {
-            for rows in [1, 8, 512, 100_000] {
-                for tuning in [tuning(132, rows, vocab)] {
-                    let tiles = tuning.blocks_per_row(vocab) as usize * tuning.warps * tuning.tiles_per_warp;
-                    assert!(tiles >= vocab.div_ceil(TILE));
-                }
-                // Kernels of every name are there.
-                for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                    let threads = |variant| survey(132, rows, vocab, dtype, variant).threads;
-                    assert_eq!(Variant::ALL.map(threads), [256; 5]);
-                }
-            }
-        }
+    /// Returns how many tiles a block takes on a device of 132 multiprocessors.
+    fn tiles_per_block(rows: usize, vocab: usize) -> usize {
+        let survey = survey(132, rows, vocab, Dtype::F32, Needs::NOTHING);
+        vocab.div_ceil(TILE).div_ceil(survey.blocks_per_row as usize)
     }
 
     #[test]
     fn one_row_is_spread_and_many_are_not() {
-        {
-            assert_eq!(tuning(132, 1, 151_936).tiles_per_warp, 1);
-            assert_eq!(tuning(132, 512, 151_936).tiles_per_warp, 4);
+        for vocab in [1, 255, 256, 257, 1024, 1025, 151_936, 1 << 20] {
+            assert!(tiles_per_block(1, vocab) <= 8);
+            assert!(tiles_per_block(100_000, vocab) <= 32);
         }
-        // On a device of 132 multiprocessors, measured.
-        assert_eq!(tuning(132, 8, 151_936).tiles_per_warp, 1);
-        assert_eq!(tuning(132, 32, 151_936).tiles_per_warp, 4);
+        // Measured.
+        assert_eq!(tiles_per_block(8, 151_936), 8);
+        assert_eq!(tiles_per_block(32, 151_936), 32);
     }
 
     #[test]

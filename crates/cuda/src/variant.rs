@@ -1,7 +1,8 @@
 //! Variants of a step: kernels for rows that ask for little, and for rows that ask for more.
 //!
-//! Which one a step takes is a pure function of what the requests of its rows ask for, evaluated when it is enqueued or
-//! replayed: so a captured step, which holds all of them, never serves rows that ask for more than its kernels do.
+//! Which one a step takes, and whether its survey makes sums, is a pure function of what the requests of its rows ask
+//! for, settled when rows change: so a captured step, which holds all of them, never serves rows that ask for more than
+//! its kernels do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,6 +45,47 @@ impl Variant {
     }
 }
 
+/// What the requests of a step's rows need of its kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// The least variant that serves all of them.
+    pub variant: Variant,
+    /// Whether any of them reads sums of weights, which the survey then makes.
+    pub sums: bool,
+}
+
+impl Needs {
+    /// What rows without a request need.
+    pub const NOTHING: Self = Self { variant: Variant::Lean, sums: false };
+
+    /// What serves whatever rows there are.
+    pub const EVERYTHING: Self = Self { variant: Variant::Searching, sums: true };
+
+    /// Returns what a request needs.
+    pub fn of(params: &Params) -> Self {
+        Self { variant: Variant::of(params), sums: params.asks & (asks::SUMS | asks::TOLD) != 0 }
+    }
+
+    /// Returns all that there are, each in the place that `place` says.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Variant::ALL.into_iter().flat_map(|variant| [false, true].map(|sums| Self { variant, sums }))
+    }
+
+    pub fn place(self) -> usize {
+        2 * self.variant as usize + usize::from(self.sums)
+    }
+
+    /// Returns what serves both.
+    pub fn and(self, other: Self) -> Self {
+        Self { variant: self.variant.max(other.variant), sums: self.sums || other.sums }
+    }
+
+    /// Returns the same, but a variant that serves at least as much as another.
+    pub fn at_least(self, variant: Variant) -> Self {
+        Self { variant: self.variant.max(variant), ..self }
+    }
+}
+
 /// How many steps each variant served.
 #[derive(Debug, Default)]
 pub(crate) struct Served([AtomicU64; Variant::ALL.len()]);
@@ -67,6 +109,21 @@ mod tests {
 
     fn variant(params: SamplingParams) -> Variant {
         Variant::of(&Prepared::new(&params, 1000).unwrap().params())
+    }
+
+    #[test]
+    fn needs_have_places_and_add_up() {
+        assert!(Needs::all().map(Needs::place).eq(0..10));
+        let needs = |params| Needs::of(&Prepared::new(&params, 1000).unwrap().params());
+        let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
+        let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
+        assert!(top_p.sums && !top_k.sums);
+        let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
+        assert_eq!(told, Needs { variant: Variant::Unedited, sums: true });
+        let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
+        assert_eq!(top_p.and(edited), Needs { variant: Variant::Edited, sums: true });
+        assert_eq!(Needs::NOTHING.and(top_k), top_k);
+        assert!(Needs::all().all(|needs| needs.and(Needs::EVERYTHING) == Needs::EVERYTHING));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::machine::{Buffer, Machine};
 use crate::outputs::{Outputs, set_ids};
 use crate::prepared::Prepared;
 use crate::residents::{Residents, Standing, Start};
-use crate::variant::{Served, Variant};
+use crate::variant::{Needs, Served, Variant};
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,15 +332,15 @@ impl Workspace {
         Ok(Outputs { layout, words, kept })
     }
 
-    /// Returns the variant that serves the assigned rows.
-    pub(crate) fn variant(&self) -> Variant {
+    /// Returns what the assigned rows need.
+    pub(crate) fn needs(&self) -> Needs {
         let shape = self.assigned.shape;
         let least = match () {
             () if shape.masks => Variant::Edited,
             () if self.room.kept => Variant::Unedited,
             () => Variant::Lean,
         };
-        least.max(self.residents.variant())
+        self.residents.needs().at_least(least)
     }
 
     /// Returns how many steps a variant served: those enqueued or replayed here.

@@ -1,13 +1,18 @@
-//! Every kernel compiles for every architecture, without a warning, all but without spills, and without a GPU.
+//! Every kernel compiles for every architecture, without a warning and without a GPU, and takes what is recorded.
 //!
 //! Needs NVRTC, as from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its libnvrtc.so.13); skips with
-//! a message where there is none. With `--nocapture` it prints registers and stack of every kernel.
+//! a message where there is none. The record is `kernels.txt`; `GUMBALL_RECORD=1` writes it anew. Another version of
+//! NVRTC than the record's is held to the bounds alone.
 
-mod elf;
+mod report;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
-use gumball_cuda::{Arch, Nvrtc, PROGRAMS};
+use gumball_cuda::{Arch, Kernel, Nvrtc, PROGRAMS};
+
+use report::Needs;
 
 const ARCHS: [Arch; 4] = [
     Arch { major: 8, minor: 0 },
@@ -28,30 +33,60 @@ fn every_kernel_compiles_for_every_architecture() {
         Ok(nvrtc) => nvrtc,
         Err(error) => return println!("skipped: {error}"),
     };
-    println!("NVRTC {:?}: registers a thread, bytes of stack", nvrtc.version());
-    std::thread::scope(|scope| {
+    let needs = std::thread::scope(|scope| {
         let archs = ARCHS.map(|arch| scope.spawn(move || compile(nvrtc, arch)));
-        for arch in archs {
-            println!("{}", arch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
+        archs.map(|arch| arch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
+    let found = table(nvrtc.version(), &needs);
+    println!("{found}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile/kernels.txt");
+    if std::env::var_os("GUMBALL_RECORD").is_some() {
+        std::fs::write(&path, &found).expect("the record is written");
+    }
+    for (arch, needs) in ARCHS.iter().zip(&needs) {
+        needs.iter().for_each(|(kernel, found)| check(*arch, kernel, *found));
+    }
+    let recorded = std::fs::read_to_string(&path).unwrap_or_default();
+    if recorded.lines().next() == found.lines().next() {
+        let differ = found.lines().filter(|line| !recorded.lines().any(|other| other == *line));
+        differ.for_each(|line| println!("not as recorded: {line}"));
+    }
 }
 
 /// Compiles every kernel for an architecture; returns what each takes.
-fn compile(nvrtc: Nvrtc, arch: Arch) -> String {
-    let mut taken = String::new();
+fn compile(nvrtc: Nvrtc, arch: Arch) -> BTreeMap<&'static str, Needs> {
+    let mut taken = BTreeMap::new();
     for program in PROGRAMS {
-        let compiled = nvrtc.compile(program, arch).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(compiled.log, "", "{} for {arch}", program.name);
-        let resources = elf::resources(&compiled.cubin);
+        let compiled = nvrtc
+            .compile_told(program, arch, &["--ptxas-options=-v"])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let (functions, warnings) = report::read(&compiled.log);
+        assert!(warnings.is_empty(), "{} for {arch}: {warnings:#?}", program.name);
         for kernel in program.kernels {
-            let found = resources.get(*kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
-            let (registers, stack) = (found.registers, found.stack_bytes);
-            writeln!(taken, "{arch} {kernel:22} {registers:4} {stack:4}").expect("a string takes it");
-            assert!((1..=MOST_REGISTERS).contains(&registers), "{kernel} for {arch}: {found:?}");
-            let most = if kernel.starts_with("finish") { MOST_STACK } else { 0 };
-            assert!(stack <= most, "{kernel} for {arch} spills: {found:?}");
+            let found = *functions.get(*kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
+            taken.insert(*kernel, found);
         }
     }
     taken
+}
+
+fn check(arch: Arch, kernel: &str, found: Needs) {
+    assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
+    let most = if kernel.starts_with("finish") { MOST_STACK } else { 0 };
+    assert!(found.stack_bytes <= most, "{kernel} for {arch} spills: {found:?}");
+}
+
+fn table((major, minor): (i32, i32), needs: &[BTreeMap<&str, Needs>]) -> String {
+    let mut text = format!(
+        "NVRTC {major}.{minor}: registers a thread; where a kernel has a stack, its bytes, and those spilled and reloaded\n{:22}",
+        "kernel"
+    );
+    let mut put = |words: std::fmt::Arguments<'_>| text.write_fmt(words).expect("a string takes it");
+    ARCHS.iter().for_each(|arch| put(format_args!(" {:>18}", arch.to_string())));
+    for kernel in Kernel::all() {
+        put(format_args!("\n{kernel:22}"));
+        needs.iter().for_each(|arch| put(format_args!(" {:>18}", arch[kernel])));
+    }
+    put(format_args!("\n"));
+    text
 }

@@ -1,0 +1,188 @@
+"""The tables that documents take from a record; see `document`."""
+
+from collections import defaultdict
+
+import curve
+import plan
+from record import OURS
+from table import STEP, Graphs, digits
+
+VOCAB, DTYPE = plan.MAIN_VOCAB, "f32"
+# Microseconds at most, by rows of plan.ROWS: the aims.
+AIMS = {
+    **dict.fromkeys(("greedy", "plain", "min-p"), (4.2, 5.5, 9, 22, 76)),
+    **dict.fromkeys(("top-k-top-p", "top-k-top-p-min-p"), (7, 8, 12, 25, 82)),
+    "top-p": (7, 8.5, 14, 28, 92),
+    "full": (10, 11, 16, 32, 105),
+}
+NAMES = {
+    "greedy": "greedy",
+    "plain": "plain",
+    "min-p": "min-p 0.05",
+    "top-k-top-p": "top-k 50 + top-p 0.9",
+    "top-k-top-p-min-p": "top-k 50 + top-p 0.9 + min-p 0.05",
+    "top-p": "top-p 0.9",
+    "top-k-5000": "top-k 5000",
+    "penalties": "penalties over 2048 tokens, bias; plain",
+    "full": "full: penalties over 2048 tokens, bias, bitmask, top-k, top-p, min-p, raw logprob",
+}
+# What is told of calls from the host: (what a call does, mode, in words).
+HOST = (
+    (STEP, "graph", "the operator in a graph"),
+    (STEP, "eager", "the operator and a synchronisation"),
+    ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
+    ("DevicePool::replay", "eager", "the same by a graph"),
+    ("DevicePool::enqueue", "host", "host: enqueuing a step"),
+    ("the launches of DevicePool::enqueue alone", "host", "host: its launches alone"),
+    ("DevicePool::enqueue, launches that do nothing", "host", "host: all but its launches"),
+    ("DevicePool::replay", "host", "host: replaying a graph"),
+)
+HOST_TASKS = ("greedy", "plain", "top-k-top-p", "top-p", "full", "edited")
+# From this size up a rival that starts from logits and filters shall take so many times as long.
+FILTERS = ("min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p")
+LARGE_VOCAB, LARGE_ROWS, LARGE_FACTOR = 128256, 8, 2.5
+
+
+def lines(header, rows, words=1):
+    """A table whose first columns are words."""
+    head = [f"| {' | '.join(header)} |", f"|{' --- |' * words}{' ---: |' * (len(header) - words)}"]
+    return "\n".join(head + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
+
+
+def by_rows():
+    return [f"{rows} row" if rows == 1 else str(rows) for rows in plan.ROWS]
+
+
+def ours(results, **which):
+    """Our results, by (task, rows): those with the given fields, in f32 in a graph where nothing else is said."""
+    which = {"engine": OURS, "does": STEP, "dtype": DTYPE, "mode": "graph", "rows_like": "model", **which}
+    found = [r for r in results if all(r[field] == value for field, value in which.items())]
+    return {(r["task"], r["rows"]): r for r in found}
+
+
+def floors(vocab=VOCAB, dtype=DTYPE):
+    return [digits(curve.floor_us(rows, vocab, dtype)) for rows in plan.ROWS]
+
+
+def aims(record, _):
+    """Our medians beside the aims; one that is missed is bold."""
+    found = ours(record.results, vocab=VOCAB)
+    rows = [["floor: logits read once at 4576 GB/s", *floors()]]
+    for task in plan.TASKS:
+        cells = []
+        for rows_now, aim in zip(plan.ROWS, AIMS.get(task, [None] * len(plan.ROWS))):
+            us = found.get((task, rows_now), {}).get("median_us")
+            text = "-" if us is None else digits(us)
+            missed = us is not None and aim is not None and us > aim
+            cells.append(f"{f'**{text}**' if missed else text}{f' ({aim})' if aim else ''}")
+        rows.append([NAMES[task], *cells])
+    return lines([f"vocabulary {VOCAB}, {DTYPE}, microseconds (aim)", *by_rows()], rows)
+
+
+def sizes(record, _):
+    """Our medians at every vocabulary and type, and how far the 95th percentile is from them at most."""
+    rows, furthest = [], 0
+    for vocab in plan.VOCABS:
+        for dtype in ("f32", "bf16"):
+            found = ours(record.results, vocab=vocab, dtype=dtype)
+            rows.append([str(vocab), dtype, "floor", *floors(vocab, dtype)])
+            for task in plan.TASKS:
+                cells = [found.get((task, count)) for count in plan.ROWS]
+                furthest = max([furthest, *(c["p95_us"] / c["median_us"] - 1 for c in cells if c)])
+                if any(cells):
+                    rows.append(["", "", task, *(digits(c["median_us"]) if c else "-" for c in cells)])
+    said = f"The 95th percentile is at most {100 * furthest:.1f} % above the median.\n\n"
+    return said + lines(["vocabulary", "type", "microseconds", *by_rows()], rows, words=3)
+
+
+def aim_of_factor(task, vocab, rows, given):
+    large = vocab >= LARGE_VOCAB and rows >= LARGE_ROWS
+    return LARGE_FACTOR if large and task in FILTERS and given == "logits" else 1
+
+
+def rivals(record, _):
+    """The fastest rival, in multiples of our time; below what is aimed at in bold."""
+    rows = []
+    for vocab in plan.VOCABS:
+        graphs = Graphs(record.results, vocab)
+        for task in plan.TASKS:
+            for given in ("logits", "scaled", "probabilities"):
+                ways = [by for way, by in graphs.rivals[task].items() if way[2] == given]
+                cells = []
+                for count in plan.ROWS if ways else []:
+                    theirs = [by[count] for by in ways if count in by]
+                    mine = graphs.ours.get((task, count))
+                    factor = min(theirs) / mine if theirs and mine else None
+                    text = "-" if factor is None else digits(factor)
+                    below = factor is not None and factor < aim_of_factor(task, vocab, count, given)
+                    cells.append(f"**{text}**" if below else text)
+                if cells:
+                    rows.append([str(vocab), task, given, *cells])
+    return lines(["vocabulary", "task", "the rival is given", *by_rows()], rows, words=3)
+
+
+def host(record, _):
+    """One call from the host, and the engine's whole step."""
+    rows = []
+    for does, mode, name in HOST:
+        found = ours(record.results, vocab=VOCAB, does=does, mode=mode)
+        for task in HOST_TASKS:
+            cells = [found.get((task, count)) for count in plan.ROWS]
+            if any(cells):
+                shown = (f"{digits(c['median_us'])} ({digits(c['p95_us'])})" if c else "-" for c in cells)
+                rows.append([name, task, *shown])
+    title = f"vocabulary {VOCAB}, {DTYPE}, microseconds, median (95th percentile)"
+    return lines([title, "task", *by_rows()], rows, words=2)
+
+
+def flat(record, _):
+    """Rows without peaks: microseconds, and how many readings of the rows take as long."""
+    rows = []
+    for dtype in ("f32", "bf16"):
+        for like in plan.FLAT:
+            found = ours(record.results, vocab=plan.MAIN_VOCAB, dtype=dtype, rows_like=like)
+            for task in plan.FLAT_TASKS:
+                cells = []
+                for count in plan.ROWS:
+                    us = found.get((task, count), {}).get("median_us")
+                    reads = us and us / curve.floor_us(count, plan.MAIN_VOCAB, dtype)
+                    cells.append("-" if us is None else f"{digits(us)} ({digits(reads)})" if count > 1 else digits(us))
+                rows.append([like, dtype, NAMES[task], *cells])
+    header = ["rows like", "type", f"vocabulary {plan.MAIN_VOCAB}, microseconds (floors)", *by_rows()]
+    return lines(header, rows, words=3)
+
+
+def jumps(record, _):
+    return curve.steps_table(record.curve) if record.curve else "The record has no curve.\n"
+
+
+def readme(record, _):
+    """Ours and the fastest rival that starts from logits."""
+    graphs, rows = Graphs(record.results, VOCAB), []
+    for task in plan.TASKS:
+        if task == "penalties":
+            continue
+        given = [by for way, by in graphs.rivals[task].items() if way[2] == "logits"]
+        cells = []
+        for count in plan.ROWS:
+            mine, theirs = graphs.ours.get((task, count)), [by[count] for by in given if count in by]
+            cells.append("; ".join(digits(us) for us in [mine, *([min(theirs)] if theirs else [])] if us) or "-")
+        rows.append([NAMES[task], *cells])
+    title = f"one H200, vocabulary {VOCAB}, {DTYPE}, microseconds a step in a CUDA graph: Gumball; the fastest rival"
+    return lines([title, *by_rows()], [["the logits read once", *floors()], *rows])
+
+
+def kernels(_, profile):
+    return profile.markdown() if profile else "No profile was taken.\n"
+
+
+def source(record, _):
+    """Which runs the record has."""
+    said = []
+    for run in record.whole["runs"]:
+        gpu = run["machine"]["gpu"].split(",")[0] or "no GPU"
+        said.append(f"{run['part']} on {run['date'][:16].replace('T', ' ')} UTC at {run['machine']['commit']} ({gpu})")
+    return f"Runs: {'; '.join(said)}.\n"
+
+
+BLOCKS = {f.__name__: f for f in (aims, sizes, rivals, host, flat, jumps, readme, kernels, source)}

@@ -1,0 +1,170 @@
+//! A request over batches: its steps in a graph, from the host, or one for a profiler.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cudarc::driver::Profiler;
+use gumball_cuda::{Assignment, Gpu, Machine, Prepared, Room, Rows, Start, Step, Workspace, numbers};
+use gumball_spec::Widths;
+
+use crate::requests::{Request, grammar, history};
+use crate::rows::Like;
+
+/// Replays of a graph: the many, unless one takes longer than `LONG_US`; then the few.
+const MOST_REPLAYS: usize = 20;
+const FEWEST_REPLAYS: usize = 12;
+const LONG_US: f32 = 30_000.0;
+/// Replays, and eager steps, that come first and do not count.
+const WARM_REPLAYS: usize = 3;
+const WARM_STEPS: usize = 10;
+const EAGER_STEPS: usize = 60;
+const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
+
+/// A request of all rows of some batches.
+pub struct Case<'b> {
+    gpu: &'b Arc<Gpu>,
+    request: &'b Request,
+    prepared: Prepared,
+    history: Vec<u32>,
+    workspace: Workspace,
+    slots: Vec<i32>,
+    batches: &'b [Rows<'b>],
+}
+
+impl<'b> Case<'b> {
+    pub fn new(
+        gpu: &'b Arc<Gpu>,
+        request: &'b Request,
+        batches: &'b [Rows<'b>],
+    ) -> Result<Self, Box<dyn Error>> {
+        let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
+        let room = Room { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
+        let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Machine>, room)?;
+        let (prepared, slots) = (Prepared::new(&request.params, vocab)?, (0..rows as i32).collect());
+        let mut case = Self { gpu, request, prepared, history: history(vocab), workspace, slots, batches };
+        case.admit()?;
+        let grammar = grammar(vocab);
+        let masks = vec![Some(&grammar[..]); if request.masked { rows } else { 0 }];
+        let assignment = Assignment { slots: &case.slots, masks: &masks, ..Assignment::default() };
+        case.workspace.assign(&assignment)?;
+        Ok(case)
+    }
+
+    /// Admits all requests anew, so that histories are as long in each replay.
+    fn admit(&mut self) -> gumball_spec::Result<()> {
+        let room = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
+        let start = Start { position: 9, prompt: &self.history, room, ..Start::default() };
+        self.slots.iter().try_for_each(|slot| {
+            self.workspace.admit(*slot, &self.prepared, &Start { seed: *slot as u64, ..start })
+        })
+    }
+
+    fn steps(&self) -> gumball_spec::Result<Vec<Step<'b>>> {
+        self.batches.iter().map(|rows| self.workspace.step(rows)).collect()
+    }
+
+    /// Times steps from the host, each with a synchronisation.
+    fn eager(&mut self) -> Result<Times, Box<dyn Error>> {
+        self.admit()?;
+        let mut times = Vec::new();
+        for step in self.steps()?.iter().cycle().take(WARM_STEPS + EAGER_STEPS) {
+            let began = Instant::now();
+            self.workspace.enqueue(step)?;
+            self.gpu.stream().synchronize()?;
+            times.push(began.elapsed().as_secs_f32() * 1e6);
+        }
+        Ok(Times::new(times.split_off(WARM_STEPS), 1))
+    }
+
+    /// Times replays of a graph of steps, by the device's clock.
+    fn replays(&mut self, steps: &[Step<'b>]) -> Result<Times, Box<dyn Error>> {
+        let graph = self.workspace.capture(steps)?;
+        let (mut times, mut count) = (Vec::new(), MOST_REPLAYS);
+        while times.len() < WARM_REPLAYS + count {
+            self.admit()?;
+            times.push(self.gpu.elapsed_us(|| self.workspace.replay(&graph))?);
+            if times[times.len() - 1] > LONG_US {
+                count = FEWEST_REPLAYS;
+            }
+        }
+        let times = times.split_off(WARM_REPLAYS);
+        Ok(Times::new(times.into_iter().map(|time| time / steps.len() as f32).collect(), steps.len()))
+    }
+
+    pub fn print_row(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
+        let (rows, dtype) = (self.batches[0].rows(), self.batches[0].dtype());
+        let steps = self.steps()?;
+        let surveys: Vec<_> = steps.iter().cloned().map(Step::survey_only).collect();
+        let (survey, step) = (self.replays(&surveys)?, self.replays(&steps)?);
+        let floor = (rows * self.batches[0].vocab() * dtype.bytes()) as f64 / CEILING_BYTES_PER_US;
+        println!(
+            "{:17} {:5} {:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
+            self.request.name,
+            like.name(),
+            dtype.name(),
+            survey.text(),
+            step.text(),
+            f64::from(step.median_us) / floor
+        );
+        Ok(())
+    }
+
+    /// Prints results as `bench/gpu` reads them: one JSON object each.
+    pub fn print_results(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
+        let steps = self.steps()?;
+        for (mode, times) in [("eager", self.eager()?), ("graph", self.replays(&steps)?)] {
+            let Times { median_us, p95_us, samples, calls } = times;
+            print!(r#"{{"engine":"gumball","version":"{}","does":"step",{},"#, version(), self.which(like));
+            print!(r#""mode":"{mode}","median_us":{median_us:.3},"p95_us":{p95_us:.3},"#);
+            println!(r#""samples":{samples},"calls":{calls}}}"#);
+        }
+        Ok(())
+    }
+
+    /// Takes one step for a profiler, after a mark: a kernel that no step has.
+    pub fn profile(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
+        let steps = self.steps()?;
+        self.workspace.enqueue(&steps[0])?;
+        self.gpu.stream().synchronize()?;
+        let machine = Arc::clone(self.gpu) as Arc<dyn Machine>;
+        let profiler = Profiler::new()?;
+        numbers::hold(&machine, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
+        self.workspace.enqueue(&steps[1])?;
+        self.gpu.stream().synchronize()?;
+        drop(profiler);
+        println!("{{{}}}", self.which(like));
+        Ok(())
+    }
+
+    /// Returns what is timed, as fields of a JSON object.
+    fn which(&self, like: Like) -> String {
+        let (rows, dtype) = (self.batches[0].rows(), self.batches[0].dtype().name());
+        let (task, vocab, like) = (self.request.name, self.batches[0].vocab(), like.name());
+        format!(r#""task":"{task}","vocab":{vocab},"dtype":"{dtype}","rows":{rows},"rows_like":"{like}""#)
+    }
+}
+
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Microseconds a call.
+struct Times {
+    median_us: f32,
+    p95_us: f32,
+    samples: usize,
+    calls: usize,
+}
+
+impl Times {
+    fn new(mut times: Vec<f32>, calls: usize) -> Self {
+        times.sort_by(f32::total_cmp);
+        let samples = times.len();
+        Self { median_us: times[samples / 2], p95_us: times[samples * 19 / 20], samples, calls }
+    }
+
+    fn text(&self) -> String {
+        format!("{:.2} ({:.2})", self.median_us, self.p95_us)
+    }
+}

@@ -1,0 +1,136 @@
+//! Times steps on this machine's GPU, their rows cold: microseconds a call, median and p95.
+//!
+//! `replay [OPTION..] [VOCAB,..] [ROWS,..]`, by default 151936 and 1,8,32,128,512; `curve` as rows is every size to 64,
+//! every eighth to 256, every thirty-second to 512; `-` only compiles the kernels.
+//!
+//! | option | does |
+//! | --- | --- |
+//! | `--only REQUEST,..` | these of the requests in `requests.rs` |
+//! | `--type f32,bf16` | these types |
+//! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
+//! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |
+//! | `--profile` | takes one step each between marks, for `ci/gpu-profile`, and times nothing |
+//!
+//! A graph holds one step for each of many batches, together far larger than the second-level cache, so no step finds its
+//! rows there. `floor` is reading the logits once at 4576 GB/s, the read-only ceiling of one H200; `reads` is how often
+//! the time of a step would do that. `survey` is the step without its end.
+
+mod case;
+mod requests;
+mod rows;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Machine};
+
+use case::Case;
+use requests::{by_default, requests};
+use rows::{Like, Pool};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Report {
+    Table,
+    Json,
+    Profile,
+}
+
+struct Asked {
+    report: Report,
+    only: Option<Vec<String>>,
+    types: Option<Vec<String>>,
+    likes: Option<Vec<String>>,
+    vocabs: Vec<usize>,
+    sizes: Vec<usize>,
+}
+
+fn asked() -> Result<Asked, Box<dyn Error>> {
+    let mut asked = Asked {
+        report: Report::Table,
+        only: None,
+        types: None,
+        likes: None,
+        vocabs: vec![151_936],
+        sizes: vec![1, 8, 32, 128, 512],
+    };
+    let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let numbers = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
+    let mut arguments = std::env::args().skip(1);
+    let mut named = 0;
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().map(|value| words(&value));
+        match argument.as_str() {
+            "--json" => asked.report = Report::Json,
+            "--profile" => asked.report = Report::Profile,
+            "--only" => asked.only = value(),
+            "--type" => asked.types = value(),
+            "--like" => asked.likes = value(),
+            option if option.starts_with("--") => return Err(format!("{option} is not known").into()),
+            vocabs if named == 0 => (named, asked.vocabs) = (1, numbers(vocabs)?),
+            "-" => asked.sizes.clear(),
+            "curve" => {
+                asked.sizes = (1..=64).chain((72..=256).step_by(8)).chain((288..=512).step_by(32)).collect();
+            }
+            sizes => asked.sizes = numbers(sizes)?,
+        }
+    }
+    Ok(asked)
+}
+
+/// Returns whether a name is one of those asked for, if any are.
+fn chosen(names: &Option<Vec<String>>, name: &str) -> Option<bool> {
+    names.as_ref().map(|names| names.iter().any(|other| other == name))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let asked = asked()?;
+    let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
+    println!("{}", gpu.name());
+    if asked.report == Report::Table {
+        for kernel in Kernel::all() {
+            let (registers, local) = gpu.resources(Kernel::named(kernel))?;
+            println!("{kernel:22} {registers:3} registers, {local} bytes of local memory");
+        }
+    }
+    for vocab in &asked.vocabs {
+        if asked.report == Report::Table {
+            println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
+            println!(
+                "{:17} {:5} {:5} {:>4} {:>7} {:>16} {:>16} {:>6}",
+                "request", "rows", "type", "rows", "floor", "survey", "step", "reads"
+            );
+        }
+        for like in Like::ALL {
+            let default = like == Like::Model || asked.report == Report::Json;
+            if chosen(&asked.likes, like.name()).unwrap_or(default) {
+                time(&gpu, &asked, *vocab, like)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Times everything that is asked over rows of a kind.
+fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
+    let machine: Arc<dyn Machine> = Arc::clone(gpu) as Arc<dyn Machine>;
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        if asked.sizes.is_empty() || !chosen(&asked.types, dtype.name()).unwrap_or(true) {
+            continue;
+        }
+        let pool = Pool::new(&machine, like, vocab, dtype, &asked.sizes)?;
+        for size in &asked.sizes {
+            let batches = pool.batches(*size)?;
+            for request in requests(vocab) {
+                if chosen(&asked.only, request.name).unwrap_or(by_default(request.name, like)) {
+                    let mut case = Case::new(gpu, &request, &batches)?;
+                    match asked.report {
+                        Report::Profile => case.profile(like)?,
+                        Report::Json => case.print_results(like)?,
+                        Report::Table => case.print_row(like)?,
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

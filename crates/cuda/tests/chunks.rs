@@ -1,0 +1,110 @@
+//! A step says the same however its rows are cut into chunks, and whoever joins a captured one.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
+};
+use gumball_spec::{LogprobsParams, SamplingParams, Widths};
+
+const VOCAB: usize = 700;
+const ROWS: usize = 6;
+
+/// Requests of every variant; the last asks for sums.
+fn requests() -> [SamplingParams; ROWS] {
+    let plain = SamplingParams { temperature: 0.7, ..Default::default() };
+    [
+        plain.clone(),
+        SamplingParams { top_k: 20, top_p: 0.8, ..plain.clone() },
+        SamplingParams { typical_p: 0.9, logprobs: Some(LogprobsParams::default()), ..plain.clone() },
+        SamplingParams { repetition_penalty: 1.5, ..plain.clone() },
+        SamplingParams { no_repeat_ngram: 2, ..plain.clone() },
+        SamplingParams { top_p: 0.9, ..plain },
+    ]
+}
+
+fn machine() -> Option<Arc<dyn Machine>> {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Some(Arc::new(emulator)),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn logits(machine: &Arc<dyn Machine>) -> Buffer {
+    let logit = |place: usize| ((place * 7919 + place / VOCAB * 31) % 1009) as f32 / 70.0;
+    Buffer::of(machine, &(0..ROWS * VOCAB).map(logit).collect::<Vec<f32>>()).unwrap()
+}
+
+/// A workspace with all requests in slots; nothing is assigned.
+fn workspace(machine: &Arc<dyn Machine>) -> Workspace {
+    let room = Room { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
+    let mut workspace = Workspace::new(Arc::clone(machine), room).unwrap();
+    for (slot, params) in requests().iter().enumerate() {
+        let prepared = Prepared::new(params, VOCAB).unwrap();
+        let start = Start { seed: slot as u64, prompt: &[1, 2, 3, 1], room: 50, ..Start::default() };
+        workspace.admit(slot as i32, &prepared, &start).unwrap();
+    }
+    workspace
+}
+
+fn assign(workspace: &mut Workspace, slots: &[i32]) {
+    workspace.assign(&Assignment { slots, ..Assignment::default() }).unwrap();
+}
+
+/// Takes three steps and returns what each came to.
+fn three(
+    workspace: &Workspace,
+    rows: usize,
+    step: impl Fn(&Workspace) -> gumball_spec::Result<()>,
+) -> Vec<Outputs> {
+    let take = |_| {
+        step(workspace).unwrap();
+        workspace.outputs(rows).unwrap()
+    };
+    (0..3).map(take).collect()
+}
+
+#[test]
+fn chunks_of_rows_come_to_what_all_rows_at_once_do() {
+    let Some(machine) = machine() else { return };
+    let buffer = logits(&machine);
+    let rows = Rows::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    // With padding where a chunk begins and ends, and rows of every variant or only of the first two.
+    for slots in [[5, 4, 3, 2, 1, 0], [-1, 4, -1, 2, 1, -1], [0, 1, 5, -1, -1, -1]] {
+        let run = |chunks: Option<usize>| {
+            let mut workspace = workspace(&machine);
+            assign(&mut workspace, &slots);
+            let step = workspace.step(&rows).unwrap();
+            let step = chunks.map_or(step.clone(), |chunks| step.in_chunks(chunks));
+            let eager = three(&workspace, ROWS, |workspace| workspace.enqueue(&step));
+            let graph = workspace.capture(&[step]).unwrap();
+            [eager, three(&workspace, ROWS, |workspace| workspace.replay(&graph))]
+        };
+        let whole = run(Some(1));
+        for chunks in 2..=ROWS + 1 {
+            assert_eq!(run(Some(chunks)), whole, "{chunks} chunks");
+        }
+        assert_eq!(run(None), whole);
+    }
+}
+
+#[test]
+fn a_captured_step_serves_rows_that_ask_for_more_than_those_it_was_captured_for() {
+    let Some(machine) = machine() else { return };
+    let buffer = logits(&machine);
+    let rows = Rows::of(&buffer, Dtype::F32, 0, 2, VOCAB, VOCAB).unwrap();
+    for slot in [0, 2, 3, 4, 5] {
+        let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&machine));
+        assign(&mut captured, &[1, -1]);
+        let graph = captured.capture(&[captured.step(&rows).unwrap()]).unwrap();
+        assign(&mut captured, &[1, slot]);
+        assign(&mut fresh, &[1, slot]);
+        let step = fresh.step(&rows).unwrap();
+        let eager = three(&fresh, 2, |workspace| workspace.enqueue(&step));
+        assert_eq!(three(&captured, 2, |workspace| workspace.replay(&graph)), eager, "slot {slot}");
+    }
+}

@@ -1,0 +1,314 @@
+//! What a step on a GPU costs the host: microseconds a step, medians.
+//!
+//! `step_cost [--json] [VOCAB] [ROWS,ROWS,..]`. For each request and number of rows:
+//! - `enqueue`: [`DevicePool::enqueue`], the launches among it;
+//! - `launches`: the same launches once more, one after the other, their arguments ready;
+//! - `beside`: [`DevicePool::enqueue`] where a launch does nothing: what is done for a step besides them;
+//! - `replay`: [`DevicePool::replay`] of one captured step;
+//! - `step`, `graph`: the two with [`DevicePool::fetch`], which waits for the GPU and reads what the step came to.
+//!
+//! Without a GPU only `beside` is measured, where launches cannot be made either. With `--json` it prints what `bench/gpu`
+//! reads instead of the table.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use gumball_engine::cuda::{self, Buffer, Dtype, Kernel, Machine, Recording};
+use gumball_engine::{
+    Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
+    SamplingParams,
+};
+
+/// How many steps are enqueued before the device is waited for, and how often.
+const STEPS: usize = 32;
+const TIMES: usize = 41;
+
+/// A launch as it was made.
+#[derive(Debug)]
+struct Launch {
+    kernel: Kernel,
+    blocks: u32,
+    threads: u32,
+    argument: Vec<u64>,
+    early: bool,
+}
+
+/// A machine that can take down what is launched on it, or launch nothing; without another machine it only has memory.
+#[derive(Debug)]
+struct Tap {
+    machine: Option<Arc<dyn Machine>>,
+    launches: Mutex<Vec<Launch>>,
+    takes_down: AtomicBool,
+    is_dry: AtomicBool,
+}
+
+impl Tap {
+    fn new(machine: Option<Arc<dyn Machine>>) -> Self {
+        let is_dry = AtomicBool::new(machine.is_none());
+        Self { machine, launches: Mutex::default(), takes_down: AtomicBool::new(false), is_dry }
+    }
+
+    /// Passes a launch on, as the mode has it.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch_early`] or, if it is none, [`Machine::launch`].
+    unsafe fn pass(
+        &self,
+        early: bool,
+        kernel: Kernel,
+        (blocks, threads): (u32, u32),
+        argument: &[u8],
+    ) -> cuda::Result<()> {
+        if self.takes_down.load(Ordering::Relaxed) {
+            let mut words = vec![0u64; argument.len().div_ceil(8)];
+            bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
+            let launch = Launch { kernel, blocks, threads, argument: words, early };
+            self.launches.lock().unwrap_or_else(PoisonError::into_inner).push(launch);
+        }
+        let machine = match &self.machine {
+            Some(machine) if !self.is_dry.load(Ordering::Relaxed) => machine,
+            _ => {
+                black_box((kernel, blocks, threads, argument));
+                return Ok(());
+            }
+        };
+        if early {
+            // SAFETY: the caller vouches for the launch.
+            unsafe { machine.launch_early(kernel, blocks, threads, argument) }
+        } else {
+            // SAFETY: the caller vouches for the launch.
+            unsafe { machine.launch(kernel, blocks, threads, argument) }
+        }
+    }
+}
+
+impl Machine for Tap {
+    fn name(&self) -> String {
+        self.machine.as_ref().map_or("no machine".to_owned(), |machine| machine.name())
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.machine.as_ref().map_or(132, |machine| machine.multiprocessors())
+    }
+
+    fn take(&self, bytes: usize) -> cuda::Result<u64> {
+        self.machine.as_ref().map_or(Ok(1 << 40), |machine| machine.take(bytes))
+    }
+
+    unsafe fn give_back(&self, address: u64, bytes: usize) {
+        if let Some(machine) = &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { machine.give_back(address, bytes) }
+        }
+    }
+
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
+        match &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            Some(machine) => unsafe { machine.write(address, bytes) },
+            None => Ok(()),
+        }
+    }
+
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> cuda::Result<()> {
+        match &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            Some(machine) => unsafe { machine.read(address, bytes) },
+            None => Ok(()),
+        }
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> cuda::Result<()> {
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.pass(false, kernel, (blocks, threads), argument) }
+    }
+
+    unsafe fn launch_early(
+        &self,
+        kernel: Kernel,
+        blocks: u32,
+        threads: u32,
+        argument: &[u8],
+    ) -> cuda::Result<()> {
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.pass(true, kernel, (blocks, threads), argument) }
+    }
+
+    fn begins_early(&self) -> bool {
+        self.machine.as_ref().is_none_or(|machine| machine.begins_early())
+    }
+
+    fn is_capturing(&self) -> cuda::Result<bool> {
+        self.machine.as_ref().map_or(Ok(false), |machine| machine.is_capturing())
+    }
+
+    fn record(&self, launch: &mut dyn FnMut() -> cuda::Result<()>) -> cuda::Result<Box<dyn Recording>> {
+        self.machine.as_ref().expect("graphs are of a GPU").record(launch)
+    }
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Microseconds a call: the median, and the 95th percentile.
+#[derive(Clone, Copy)]
+struct Times {
+    median: f64,
+    p95: f64,
+}
+
+/// Times calls, the device being waited for after every few of them, outside what is timed.
+fn time(
+    calls: usize,
+    mut wait: impl FnMut() -> Outcome<()>,
+    mut call: impl FnMut() -> Outcome<()>,
+) -> Outcome<Times> {
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let began = Instant::now();
+        (0..calls).try_for_each(|_| call())?;
+        times.push(began.elapsed().as_secs_f64() * 1e6 / calls as f64);
+        wait()?;
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(Times { median: times[TIMES / 2], p95: times[TIMES * 19 / 20] })
+}
+
+/// Rows like a model's: a bell, and twenty tokens of each raised far above.
+fn model_like(rows: usize, vocab: usize) -> Vec<f32> {
+    let bell = |i: usize| -0.01 * ((i * 7919 % 1009) as f32 - 500.0).abs();
+    let mut logits: Vec<f32> = (0..rows * vocab).map(bell).collect();
+    for (row, logits) in logits.chunks_mut(vocab).enumerate() {
+        (0..20).for_each(|peak| logits[(peak * 104_729 + row * 31) % vocab] += 6.0 + 0.4 * peak as f32);
+    }
+    logits
+}
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let json = arguments.next_if_eq("--json").is_some();
+    let vocab: usize = arguments.next().map_or(Ok(151_936), |text| text.parse())?;
+    let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
+    let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    let machine = match Device::cuda(0) {
+        Ok(device) => Some(Arc::clone(device.machine())),
+        Err(error) => {
+            println!("{error}");
+            None
+        }
+    };
+    let has_gpu = machine.is_some();
+    let tap = Arc::new(Tap::new(machine));
+    println!("{}, vocab {vocab}: microseconds of the host a step", tap.name());
+    if !json {
+        println!("request      rows  count  enqueue  launches  beside  replay    step   graph");
+    }
+    for rows in sizes {
+        measure(&tap, has_gpu, vocab, rows, json)?;
+    }
+    Ok(())
+}
+
+/// Prints a line for each request, or with `json` one for each time.
+fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool) -> Outcome<()> {
+    let machine: Arc<dyn Machine> = Arc::clone(tap) as Arc<dyn Machine>;
+    let logits = Buffer::of(&machine, &model_like(rows, vocab))?;
+    let plain = SamplingParams { temperature: 0.8, seed: Some(7), ..Default::default() };
+    let filters = SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() };
+    let edited = SamplingParams {
+        repetition_penalty: 1.1,
+        no_repeat_ngram: 3,
+        logprobs: Some(LogprobsParams::default()),
+        ..filters.clone()
+    };
+    for (name, params) in [("plain", plain), ("top-k-top-p", filters), ("edited", edited)] {
+        let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
+        let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
+        let slots =
+            (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;
+        let input = DeviceLogits::of(&logits, Dtype::F32, 0, rows, vocab, vocab)?;
+        let options = DeviceOptions::default();
+        let enqueue = |pool: &mut DevicePool| Ok(pool.enqueue(input, &slots, &options)?);
+        let synchronise = || match machine.gpu().or(tap.machine.as_ref().and_then(|gpu| gpu.gpu())) {
+            Some(gpu) => Ok(gpu.stream().synchronize()?),
+            None => Ok(()),
+        };
+        let mut out = Outputs::new();
+
+        tap.takes_down.store(true, Ordering::Relaxed);
+        enqueue(&mut pool)?;
+        tap.takes_down.store(false, Ordering::Relaxed);
+        let taken = std::mem::take(&mut *tap.launches.lock().unwrap_or_else(PoisonError::into_inner));
+        tap.is_dry.store(true, Ordering::Relaxed);
+        let beside = time(STEPS, synchronise, || enqueue(&mut pool))?;
+        if !has_gpu {
+            println!("{name:12} {rows:4} {:6} {:26.2}", taken.len(), beside.median);
+            continue;
+        }
+        tap.is_dry.store(false, Ordering::Relaxed);
+        let enqueued = time(STEPS, synchronise, || enqueue(&mut pool))?;
+        let gpu = tap.machine.as_ref().expect("there is one");
+        let launches = time(STEPS, synchronise, || {
+            for Launch { kernel, blocks, threads, argument, early } in &taken {
+                let argument = bytemuck::cast_slice(argument);
+                if *early {
+                    // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
+                    unsafe { gpu.launch_early(*kernel, *blocks, *threads, argument) }?;
+                } else {
+                    // SAFETY: the same.
+                    unsafe { gpu.launch(*kernel, *blocks, *threads, argument) }?;
+                }
+            }
+            Ok(())
+        })?;
+        let step = time(
+            1,
+            || Ok(()),
+            || {
+                enqueue(&mut pool)?;
+                Ok(pool.fetch(&mut out)?)
+            },
+        )?;
+        let graph = pool.capture(&[DeviceInput::from(input)])?;
+        let replay = time(STEPS, synchronise, || Ok(pool.replay(&graph)?))?;
+        let whole = time(
+            1,
+            || Ok(()),
+            || {
+                pool.replay(&graph)?;
+                Ok(pool.fetch(&mut out)?)
+            },
+        )?;
+        if json {
+            for (does, mode, times) in [
+                ("DevicePool::step", "eager", step),
+                ("DevicePool::replay", "eager", whole),
+                ("DevicePool::enqueue", "host", enqueued),
+                ("DevicePool::enqueue, launches that do nothing", "host", beside),
+                ("the launches of DevicePool::enqueue alone", "host", launches),
+                ("DevicePool::replay", "host", replay),
+            ] {
+                let Times { median, p95 } = times;
+                print!(
+                    r#"{{"engine":"gumball","does":"{does}","task":"{name}","vocab":{vocab},"dtype":"f32","#
+                );
+                print!(r#""rows":{rows},"rows_like":"model","mode":"{mode}","median_us":{median:.3},"#);
+                println!(r#""p95_us":{p95:.3},"samples":{TIMES}}}"#);
+            }
+            continue;
+        }
+        println!(
+            "{name:12} {rows:4} {:6} {:8.2} {:9.2} {:7.2} {:7.2} {:7.2} {:7.2}",
+            taken.len(),
+            enqueued.median,
+            launches.median,
+            beside.median,
+            replay.median,
+            step.median,
+            whole.median
+        );
+    }
+    Ok(())
+}
