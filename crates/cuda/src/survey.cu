@@ -54,24 +54,26 @@ DEVICE u32 lane_of_first(const float (&z)[PER_LANE], float maximum, bool wide) {
     return (u32)__ffs((int)__ballot_sync(ALL_LANES, place == least)) - 1;
 }
 
-// A tile's maximum in signed order, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count.
-DEVICE int maximum_of(float (&z)[PER_LANE], u32 counted, u32& odd, int& own) {
+// A tile's maximum in signed order, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count,
+// as the bits that `counted` returns say.
+template <class Counted>
+DEVICE int maximum_of(float (&z)[PER_LANE], Counted counted, u32& odd, int& own) {
     // -0.0 is +0.0.
     own = signed_order(largest_of(z) + 0.0f);
     int maximum = __reduce_max_sync(ALL_LANES, own);
     // +inf and NaN, which no row has as a rule, show in the maximum.
     if (maximum >= signed_order(INFINITE)) {
-        odd |= clean_share(z, counted);
+        odd |= clean_share(z, counted());
         own = signed_order(largest_of(z));
         maximum = __reduce_max_sync(ALL_LANES, own);
     }
     return maximum;
 }
 
-// A tile's maximum, and by the lane that has it what else there is to know. As `maximum_of`.
+// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned and counted.
 template <class T>
-DEVICE float see(float (&z)[PER_LANE], u32 counted, bool wide, Seen& seen, u32& odd) {
-    int own, top = maximum_of(z, counted, odd, own);
+DEVICE float see(float (&z)[PER_LANE], bool wide, Seen& seen, u32& odd) {
+    int own, top = maximum_of(z, []() INLINE { return 255u; }, odd, own);
     float maximum = from_signed_order(top);
     u32 who = __ballot_sync(ALL_LANES, own == top), first = (u32)__ffs((int)who) - 1;
     if ((who & (who - 1)) != 0) {
@@ -201,12 +203,12 @@ DEVICE void survey(const Step& step) {
         }
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 tile = group * TILES + i, to = warp * PER_WARP + tile, counted = 255;
+            u32 tile = group * TILES + i, to = warp * PER_WARP + tile;
             bool plain = !EDITED || over.is_plain(tile);
             if constexpr (EDITED && SUMS) {
                 if (raw && !plain) {
                     // The raw logits' first: their odd values are cleaned here, so they are counted here.
-                    counted = over.share(over.allowed & ~over.touched, tile, wide);
+                    auto counted = [&]() INLINE { return over.share(over.allowed & ~over.touched, tile, wide); };
                     int lanes;
                     float maximum = from_signed_order(maximum_of(z[i], counted, odd, lanes));
                     u64 sum = sum_of_weights(z[i], maximum, logprob_s);
@@ -220,7 +222,7 @@ DEVICE void survey(const Step& step) {
                     over.apply(tile, wide, own, z[i]);
                 }
             }
-            float maximum = see<T>(z[i], counted, wide, room.seen[to], odd);
+            float maximum = see<T>(z[i], wide, room.seen[to], odd);
             if constexpr (SUMS) {
                 if (sums || (told && (!raw || plain))) {
                     u64 sum = sum_of_weights(z[i], maximum, s);
@@ -284,21 +286,31 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 }
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else four. As many blocks a multiprocessor as registers allow.
-#define SURVEY(name, T, EDITED, SUMS)                                        \
-    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
-        survey<T, 1, 1, 1, true, EDITED, SUMS>(step);                        \
+// takes one tile, so that all of them load at once; else four, two at a time where nothing is edited. As many blocks a
+// multiprocessor as registers allow; more code for each tile than that, and instructions come late.
+#define SURVEY(name, T, SUMS)                                                \
+    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 5, Step, step) {               \
+        survey<T, 1, 1, 1, true, false, SUMS>(step);                         \
         last_block_waits_for_previous();                                     \
     }                                                                        \
-    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 4, Step, step) {              \
-        survey<T, 2, 2, 2, false, EDITED, SUMS>(step);                       \
+    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 6, Step, step) {              \
+        survey<T, 2, 2, 2, false, false, SUMS>(step);                        \
+        last_block_waits_for_previous();                                     \
+    }
+#define SURVEY_EDITED(name, T, SUMS)                                         \
+    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
+        survey<T, 1, 1, 1, true, true, SUMS>(step);                          \
+        last_block_waits_for_previous();                                     \
+    }                                                                        \
+    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 5, Step, step) {              \
+        survey<T, 1, 4, 1, false, true, SUMS>(step);                         \
         last_block_waits_for_previous();                                     \
     }
 #define SURVEYS(type, T)                              \
-    SURVEY(survey_##type, T, false, false)            \
-    SURVEY(survey_sums_##type, T, false, true)        \
-    SURVEY(survey_edited_##type, T, true, false)      \
-    SURVEY(survey_edited_sums_##type, T, true, true)
+    SURVEY(survey_##type, T, false)                   \
+    SURVEY(survey_sums_##type, T, true)               \
+    SURVEY_EDITED(survey_edited_##type, T, false)     \
+    SURVEY_EDITED(survey_edited_sums_##type, T, true)
 
 SURVEYS(f32, F32)
 SURVEYS(bf16, Bf16)

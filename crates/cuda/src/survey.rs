@@ -67,8 +67,8 @@ pub(crate) struct Survey {
 /// Warps of a block.
 const WARPS: usize = 8;
 
-/// How many warps of one tile a multiprocessor takes at once. Above it warps take more, so that few of them draw.
-const WARPS_AT_ONCE: usize = 64;
+/// How many tiles a multiprocessor has before warps take several, so that few of them draw: without edits, and with them.
+const TILES_OF_FEW: [usize; 2] = [64, 32];
 
 /// Tiles of a warp where rows are many.
 const TILES_OF_MANY: usize = 4;
@@ -76,8 +76,8 @@ const TILES_OF_MANY: usize = 4;
 /// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
 pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
     let tiles = vocab.div_ceil(TILE);
-    let many = rows * tiles > multiprocessors as usize * WARPS_AT_ONCE;
     let edited = needs.variant >= Variant::Edited;
+    let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited)];
     let per_block = WARPS * if many { TILES_OF_MANY } else { 1 };
     Survey {
         kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
