@@ -153,7 +153,7 @@ def flat(record, _):
 
 
 def jumps(record, _):
-    return curve.steps_table(record.curve) if record.curve else "The record has no curve.\n"
+    return curve.jumps_table(record.curve) if record.curve else "The record has no curve.\n"
 
 
 def readme(record, _):
