@@ -3,7 +3,7 @@
 // Requires   outputs: sections as Layout has them
 #pragma once
 
-#include "step.cuh"
+#include "entries.cuh"
 
 // What a row came to.
 struct Chosen {
@@ -19,4 +19,12 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)1 * step.rows] = chosen.status;
     out[(u64)4 * step.rows] = float_bits(chosen.temperature);
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
+}
+
+// Writes what a row came to, and moves its request on; by one thread.
+DEVICE void end_row(const Step& step, u32 row, int slot, u32 asks, const State& state, const Chosen& chosen) {
+    if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
+        advance(step, slot, asks, state, (u32)chosen.token);
+    }
+    write(step, row, chosen);
 }

@@ -1,15 +1,16 @@
 // gather.cuh: the upper part of a row, into shared memory (section 6's filter stage); by a block.
 //
-// Computes   a bar that at least so many tile maxima reach and not many more, and the keys of all tokens that reach it
-// Never      reads a tile whose maximum does not reach the bar
+// Computes   a bar that so many tile maxima reach and not many more, and all tokens that reach it
+// Never      reads a tile that has no more of them than its first token, which the survey knows
 // Twins      CPU cpu/src/filter/select.rs | why docs/stages/filter.md
-// Traffic    16 bytes per tile, cached after the first time; the logits of the tiles that reach the bar
+// Traffic    the logits of the tiles that may have several tokens that reach the bar
 // Requires   all threads of the block, whole warps; results are in every thread
 //
 // A tile's maximum is a token too: if k maxima reach a bar, so do at least k tokens, and the first k are among
 // those that do. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
+#include "records.cuh"
 #include "view.cuh"
 #include "warp.cuh"
 
@@ -23,57 +24,39 @@
 #define MOST_ROUNDS 6
 
 // How many tiles a warp loads at once.
-#define TILES_AT_ONCE 4
+#define TILES_AT_ONCE 2
 
-// What is gathered, in shared memory.
+// What is gathered, in shared memory: the first tokens of tiles, then the others.
 struct Gathered {
     u64 keys[GATHERED];
+    // Of the tiles that the tokens lie in.
+    float maxima[GATHERED];
+    // log2 of the tokens' arrivals: the survey knows those of the tiles' first.
+    float log_arrivals[GATHERED];
+    // How many first tokens there are; in the high half how many of their tiles are open.
+    u32 tops;
+    u32 others;
     union {
         struct {
+            // The keys of the first tokens of tiles that may have others.
+            u64 open[GATHERED];
             // What the maxima in each part of their range come to, the highest part first.
             alignas(16) u32 bins[BINS];
-            unsigned short tiles[GATHERED];
         };
-        // Once the keys are there: log2 of the tokens' arrivals.
-        float log_arrivals[GATHERED];
+        // Once all are there: the tokens in order, by their places above, and what each adds to the mass.
+        struct {
+            u64 ordered[GATHERED];
+            u64 steps[GATHERED];
+            unsigned short from[GATHERED];
+        };
     };
-    u32 tile_count;
-    u32 count;
-    // The bar's logit: as ordered bits, complemented so that the least is the largest.
-    u32 bar;
+    // The weights of the other tokens, by place.
+    u32 weights[GATHERED];
+
+    DEVICE_MEMBER u32 top_count() const { return tops & 0xFFFF; }
+    DEVICE_MEMBER u32 open_count() const { return tops >> 16; }
+    DEVICE_MEMBER u32 count() const { return top_count() + others; }
 };
-
-// The first key of a row and its least tile maximum above -inf.
-struct Ends {
-    u64 first;
-    float least;
-};
-
-// A range of logits in equal parts. A higher logit's place is no lower, as each step is monotone.
-struct Range {
-    float low;
-    float scale;
-
-    DEVICE_MEMBER float place(float z) const { return (z - low) * scale; }
-};
-
-// Visits the maxima of a row's tiles, each by one thread; -inf past the last, so that whole warps come.
-template <class Visit>
-DEVICE void for_maxima(const Record* records, u32 tiles, Visit visit) {
-    const u32 AHEAD = 2;
-    for (u32 start = threadIdx.x; start - threadIdx.x < tiles; start += AHEAD * blockDim.x) {
-        float maximum[AHEAD];
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; i++) {
-            u32 tile = start + i * blockDim.x;
-            maximum[i] = tile < tiles ? records[tile].maximum : -INFINITE;
-        }
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; i++) {
-            visit(start + i * blockDim.x, maximum[i]);
-        }
-    }
-}
 
 // Empties the bins and the lists. A barrier must follow before they are used.
 DEVICE void clear(Gathered& gathered) {
@@ -81,9 +64,8 @@ DEVICE void clear(Gathered& gathered) {
         gathered.bins[i] = 0;
     }
     if (threadIdx.x == 0) {
-        gathered.tile_count = 0;
-        gathered.bar = 0;
-        gathered.count = 0;
+        gathered.tops = 0;
+        gathered.others = 0;
     }
 }
 
@@ -115,23 +97,30 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
     return reached ? bin : BINS;
 }
 
-// Lists the tiles whose maxima reach a place, as far as there is room, and makes the least of these the bar. A barrier
-// must follow before the list is read.
-DEVICE void list_tiles(Gathered& gathered, const Record* records, u32 tiles, const Range& range, float place) {
-    for_maxima(records, tiles, [&](u32 tile, float maximum) {
-        bool passes = range.place(maximum) >= place;
-        u32 passing = __ballot_sync(ALL_LANES, passes), to = 0;
+// Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
+// follow before the lists are read.
+template <u32 HELD>
+DEVICE void list_tops(Gathered& gathered, const Records<HELD>& records, float bar) {
+    records.each([&](u32 tile, const Record& record) INLINE {
+        bool passes = record.maximum >= bar, opens = passes && others_of(record) >= bar;
+        u32 passing = __ballot_sync(ALL_LANES, passes), opening = __ballot_sync(ALL_LANES, opens), to = 0;
         if (passing == 0) {
             return;
         }
-        u32 bar = __reduce_max_sync(ALL_LANES, passes ? ~ordered_bits(maximum) : 0);
         if (lane_id() == 0) {
-            atomicMax(&gathered.bar, bar);
-            to = atomicAdd(&gathered.tile_count, (u32)__popc(passing));
+            to = atomicAdd(&gathered.tops, (u32)(__popc(passing) | __popc(opening) << 16));
         }
-        to = __shfl_sync(ALL_LANES, to, 0) + __popc(passing & ((1u << lane_id()) - 1));
-        if (passes && to < GATHERED) {
-            gathered.tiles[to] = (unsigned short)tile;
+        to = __shfl_sync(ALL_LANES, to, 0);
+        u32 below = (1u << lane_id()) - 1;
+        u32 place = (to & 0xFFFF) + __popc(passing & below), open_place = (to >> 16) + __popc(opening & below);
+        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+        if (passes && place < GATHERED) {
+            gathered.keys[place] = key;
+            gathered.maxima[place] = record.maximum;
+            gathered.log_arrivals[place] = record.log_top;
+        }
+        if (opens && open_place < GATHERED) {
+            gathered.open[open_place] = key;
         }
     });
 }
@@ -139,37 +128,42 @@ DEVICE void list_tiles(Gathered& gathered, const Record* records, u32 tiles, con
 // About 1 / x, from below.
 DEVICE float inverse(float x) { return 0.87f * bits_float(0x7EF311C3u - float_bits(x)); }
 
-// Finds a bar at which what the maxima come to, `amount` of each, reaches a goal, and lists the tiles that pass it:
-// if possible at most `limit`. Fails if all maxima together do not reach the goal, or too many tiles pass.
-// The gathered must be cleared.
-template <class Amount>
-DEVICE bool find_bar(Gathered& gathered, const Record* records, u32 tiles, const Ends& ends, u32 goal, u32 limit,
-                     Amount amount) {
-    float first = key_logit(ends.first), widest = larger(ends.least, first - 1e37f);
+// Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
+// most `limit`: `want.amount(tile, maximum)` of each. Fails if all together do not reach the goal, or too many pass. The
+// gathered must be cleared.
+template <u32 HELD, class Want>
+DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float first, float least, Want& want, u32 limit,
+                     float& bar) {
+    float widest = larger(least, first - 1e37f);
     // Far below the first token there is nothing but what masks leave.
-    float low = larger(ends.least, first - 32.0f), width = first - low;
+    float low = larger(least, first - 32.0f), width = first - low;
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
-        Range range{low, BINS * inverse(larger(width, 1e-20f))};
-        for_maxima(records, tiles, [&](u32, float maximum) {
-            float place = range.place(maximum);
+        float scale = BINS * inverse(larger(width, 1e-20f));
+        records.each([&](u32 tile, const Record& record) INLINE {
+            // A higher logit's place is no lower, as each step is monotone.
+            float place = (record.maximum - low) * scale;
+            u32 amount = want.amount(tile, record.maximum);
             if (place >= 0.0f) {
-                atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount(maximum));
+                atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
             }
         });
+        want.add_up();
         // Without it a warp would miss what others have not added yet.
         __syncthreads();
-        u32 bin = bin_reaching(gathered.bins, goal);
+        u32 bin = bin_reaching(gathered.bins, want.goal());
         if (bin < BINS) {
-            float place = int_to_float((int)(BINS - 1 - bin));
-            list_tiles(gathered, records, tiles, range, place);
-            // Without it a warp would miss tiles that others have not listed yet.
+            // Less than any maximum in the bin, however its place was rounded.
+            float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
+            bar = low + lowest / scale;
+            list_tops(gathered, records, bar);
+            // Without it a warp would miss what others have not listed yet.
             __syncthreads();
-            if (gathered.tile_count <= (round < MOST_ROUNDS ? limit : GATHERED)) {
+            if (gathered.top_count() <= (round < MOST_ROUNDS ? limit : GATHERED)) {
                 return true;
             }
             // Most of them lie in one bin, which is looked at more closely.
-            low += (place - 0.5f) / range.scale;
-            width = 2.0f / range.scale;
+            low += (lowest - 0.5f) / scale;
+            width = 2.0f / scale;
         } else if (low > widest) {
             low = widest;
             width = first - low;
@@ -185,45 +179,58 @@ DEVICE bool find_bar(Gathered& gathered, const Record* records, u32 tiles, const
     return false;
 }
 
-// Gathers the keys of all tokens above -inf, or of those that reach the bar, in any order. Fails if there are too many.
+// One of eight.
+DEVICE float pick(const float (&z)[PER_LANE], u32 j) {
+    float a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
+    a = j & 2 ? c : a;
+    b = j & 2 ? d : b;
+    return j & 1 ? b : a;
+}
+
+// Gathers the other tokens of the open tiles that reach the bar, with their weights at a scale. Fails if there are too many.
 template <class V>
-DEVICE bool gather(Gathered& gathered, const V& view, u32 tiles, bool all) {
-    u32 count = all ? tiles : gathered.tile_count, lane = lane_id();
-    float bar = all ? -LARGEST : from_ordered_bits(~gathered.bar);
-    for (u32 start = warp_id(); start < count; start += TILES_AT_ONCE * warps()) {
+DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s) {
+    u32 tops = gathered.top_count(), open = gathered.open_count(), lane = lane_id();
+    for (u32 start = warp_id(); start < open; start += TILES_AT_ONCE * warps()) {
         float z[TILES_AT_ONCE][PER_LANE];
-        u32 tile[TILES_AT_ONCE], odd = 0;
+        u64 top[TILES_AT_ONCE];
+        u32 odd = 0;
 #pragma unroll
         for (u32 i = 0; i < TILES_AT_ONCE; i++) {
             u32 place = start + i * warps();
-            if (place < count) {
-                tile[i] = all ? place : gathered.tiles[place];
-                view.load(tile[i], lane, z[i], odd);
+            if (place < open) {
+                top[i] = gathered.open[place];
+                view.load(key_id(top[i]) / TILE, lane, z[i], odd);
             }
         }
 #pragma unroll
         for (u32 i = 0; i < TILES_AT_ONCE; i++) {
-            if (start + i * warps() >= count) {
+            if (start + i * warps() >= open) {
                 break;
             }
-            u32 passing = 0;
+            u32 passing = 0, tile = key_id(top[i]) / TILE;
+            float maximum = key_logit(top[i]);
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 passing |= z[i][j] >= bar ? 1u << j : 0;
             }
-            if (passing == 0) {
-                continue;
-            }
-            u32 to = atomicAdd(&gathered.count, (u32)__popc(passing));
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                if (passing >> j & 1 && to < GATHERED) {
-                    gathered.keys[to++] = key_of(clean(z[i][j]), tile[i] * TILE + view.place(tile[i], lane, j));
+            // A lane has one or two, if any.
+            for (; passing != 0; passing &= passing - 1) {
+                u32 j = __ffs((int)passing) - 1;
+                u64 key = key_of(clean(pick(z[i], j)), tile * TILE + view.place(tile, lane, j));
+                if (key == top[i]) {
+                    continue;
+                }
+                u32 to = tops + atomicAdd(&gathered.others, 1u);
+                if (to < GATHERED) {
+                    gathered.keys[to] = key;
+                    gathered.maxima[to] = maximum;
+                    gathered.weights[to] = weight((key_logit(key) - maximum) * s);
                 }
             }
         }
     }
     // Without it a warp would miss keys that others have not added yet.
     __syncthreads();
-    return gathered.count <= GATHERED;
+    return gathered.count() <= GATHERED;
 }

@@ -16,8 +16,8 @@
 
 #include "arrival.cuh"
 #include "cut.cuh"
+#include "records.cuh"
 #include "view.cuh"
-#include "warp.cuh"
 
 #define MOST_TILES 4096
 
@@ -49,40 +49,6 @@ DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, cons
     }
     return warp_max(best);
 }
-
-// The records of a row over the threads of its block: the first HELD of each stay in its registers.
-template <u32 HELD>
-struct Records {
-    const Record* records;
-    u32 tiles;
-    Record held[HELD + 1];
-
-    DEVICE_MEMBER Records(const Step& step, u32 row)
-        : records(step.records + (u64)row * step.tiles), tiles(step.tiles) {
-#pragma unroll
-        for (int i = 0; i < (int)HELD; i++) {
-            u32 tile = threadIdx.x + i * blockDim.x;
-            if (tile < tiles) {
-                held[i] = records[tile];
-            }
-        }
-    }
-
-    // Calls `see(tile, record)` for each of the thread's tiles.
-    template <class See>
-    DEVICE_MEMBER void each(See see) const {
-#pragma unroll
-        for (int i = 0; i < (int)HELD; i++) {
-            u32 tile = threadIdx.x + i * blockDim.x;
-            if (tile < tiles) {
-                see(tile, held[i]);
-            }
-        }
-        for (u32 tile = threadIdx.x + HELD * blockDim.x; tile < tiles; tile += blockDim.x) {
-            see(tile, records[tile]);
-        }
-    }
-};
 
 // What bounds the scores of a tile's tokens but for the first of the order. Where filters dropped the first tokens of
 // the row, no kept token has y above 0.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::machine::{Kernel, Machine, Recording};
 use crate::nvrtc::{Arch, Nvrtc};
 use crate::program::PROGRAMS;
-use crate::staging::Staging;
+use crate::staging::{Landing, Staging};
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -33,6 +33,8 @@ pub struct Gpu {
     name: String,
     /// Where bytes wait for their copy to the device.
     staging: Mutex<Staging>,
+    /// Where bytes land that are copied from there.
+    landing: Mutex<Landing>,
 }
 
 fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
@@ -72,6 +74,7 @@ impl Gpu {
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
+            landing: Mutex::new(Landing::new(&stream)?),
             stream,
             functions: functions.into(),
             multiprocessors: u32::try_from(count).unwrap_or(1),
@@ -106,6 +109,7 @@ impl Gpu {
     pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
+            landing: Mutex::new(Landing::new(&stream)?),
             context: Arc::clone(&self.context),
             stream,
             functions: Arc::clone(&self.functions),
@@ -210,6 +214,11 @@ impl Machine for Gpu {
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
+        if bytes.len() <= Landing::BYTES {
+            let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
+            return unsafe { landing.read(address, bytes) };
+        }
         // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
         // done, which the synchronisation below waits for.
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };

@@ -39,10 +39,22 @@ DEVICE Cut min_p_cut(float first, float s, float threshold) {
     return Cut{~0ull, last_key_of(least)};
 }
 
+// Ends a row whose list came to nothing. Apart, so that its registers are its own.
+template <class T>
+DEVICE_APART void finish_searching(const Step& step, u32 row) {
+    int slot = step.slots[row];
+    const Params& params = step.params[slot];
+    Whole whole = whole_of(Records<0>(step, row));
+    Chosen chosen{step.forced[row], whole.odd, params.effective_temperature, step.states[slot].mu};
+    search_and_race<T>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
+    chosen.token = block_found().token;
+    if (threadIdx.x == 0) {
+        end_row(step, row, slot, params.asks, step.states[slot], chosen);
+    }
+}
+
 template <class T, bool LISTS, u32 HELD>
 DEVICE void finish_lean(const Step& step) {
-    __shared__ u64 scratch[32];
-    __shared__ u32 odd_scratch[32], least_scratch[32];
     u32 row = step.first_row + blockIdx.x;
     let_next_begin();
     // What the survey does not write is read before it is done.
@@ -50,14 +62,14 @@ DEVICE void finish_lean(const Step& step) {
     const Params& params = step.params[slot < 0 ? 0 : slot];
     const State state = step.states[slot < 0 ? 0 : slot];
     Stream stream{params.seed, state.position, params.draw};
-    u32 asks = params.asks, chain = params.chain;
-    float s = params.s, filter_s = params.filter_s, threshold = params.min_p;
+    u32 asks = params.asks, filter = params.chain;
+    float threshold = params.min_p;
     Chosen chosen{forced, 0, params.temperature, state.mu};
-    float effective_temperature = params.effective_temperature;
-    Chain filters{};
+    Heat heat{params.effective_temperature, params.s, params.filter_s};
+    Chain chain{};
     if (LISTS) {
-        filters = chain_of(params);
-        clear(block_list().gathered);
+        chain = chain_of(params);
+        clear(block_list());
     }
     wait_for_previous();
     write_no_logprobs(step, row);
@@ -69,63 +81,37 @@ DEVICE void finish_lean(const Step& step) {
     }
 
     Records<HELD> records(step, row);
-    u64 first = 0;
-    u32 odd = 0, least = ~0u;
-    records.each([&](u32 tile, const Record& record) INLINE {
-        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
-        first = record.maximum > -INFINITE && key > first ? key : first;
-        odd |= odd_of(record);
-        if (LISTS) {
-            u32 bits = ordered_bits(record.maximum);
-            least = record.maximum > -INFINITE && bits < least ? bits : least;
-        }
-    });
-    odd = __reduce_or_sync(ALL_LANES, odd);
-    least = LISTS ? __reduce_min_sync(ALL_LANES, least) : 0;
-    if (lane_id() == 0) {
-        odd_scratch[warp_id()] = odd;
-        least_scratch[warp_id()] = least;
-    }
-    // Its barrier also lets the words be read below.
-    first = block_max(first, scratch);
-    if (first == 0) {
-        chosen.status = STATUS_EMPTY;
+    Whole whole = whole_of(records);
+    chosen.status = whole.odd;
+    if (whole.first == 0) {
+        chosen.status |= STATUS_EMPTY;
     } else {
-        chosen.temperature = effective_temperature;
+        chosen.temperature = heat.temperature;
+        View<T, false> view(step, row, slot);
         if (forced >= 0) {
             // A forced token was not drawn.
         } else if (asks & ASKS_GREEDY) {
-            chosen.token = (int)key_id(first);
+            chosen.token = (int)key_id(whole.first);
         } else if (LISTS && asks & ASKS_LIST) {
-            Heat heat{effective_temperature, s, filter_s};
-            Given kept;
-            bool found = false;
-            if (!(step.flags & STEP_SEARCHES)) {
-                least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
-                View<T, false> view(step, row, slot);
-                auto acts = [&]() INLINE { return xtc_acts(params, state); };
-                Ends ends{first, from_ordered_bits(least)};
-                found = draw_listed(step, row, view, filters, stream, ends, heat, acts, kept, chosen.token);
+            u64 mass;
+            if (step.flags & STEP_SEARCHES ||
+                !list_row(step, row, records, view, chain, stream, whole, heat.filter_s, mass)) {
+                finish_searching<T>(step, row);
+                return;
             }
-            if (!found) {
-                search_and_race<T>(step, row, slot, true, first, heat);
-                chosen.token = block_found().token;
+            if (warp_id() != 0) {
+                return;
             }
+            auto acts = [&]() INLINE { return xtc_acts(params, state); };
+            chosen.token = (int)draw_listed(chain, heat, mass, acts).token;
         } else {
-            float z_first = key_logit(first);
-            Cut cut = chain == FILTER_MIN_P ? min_p_cut(z_first, filter_s, threshold) : cut_all();
-            View<T, false> view(step, row, slot);
-            chosen.token = (int)race(records, view, stream, Given{cut, z_first, true}, s);
+            float first = key_logit(whole.first);
+            Cut cut = filter == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, threshold) : cut_all();
+            chosen.token = (int)race(records, view, stream, Given{cut, first, true}, heat.s);
         }
-    }
-    if (warp_id() == 0) {
-        chosen.status |= __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
     }
     if (threadIdx.x == 0) {
-        if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-            advance(step, slot, asks, state, (u32)chosen.token);
-        }
-        write(step, row, chosen);
+        end_row(step, row, slot, asks, state, chosen);
     }
 }
 

@@ -20,6 +20,7 @@ pub const HEADERS: &[Source] = &[
     ("num.cuh", include_str!("../device/num.cuh")),
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
+    ("records.cuh", include_str!("../device/records.cuh")),
     ("row.cuh", include_str!("../device/row.cuh")),
     ("entries.cuh", include_str!("../device/entries.cuh")),
     ("view.cuh", include_str!("../device/view.cuh")),

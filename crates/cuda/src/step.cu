@@ -15,44 +15,6 @@
 // One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
-// What the survey says of a row as a whole.
-struct Whole {
-    // The key of its first token; 0 if it has none.
-    u64 first;
-    // Its least tile maximum above -inf.
-    float least;
-    // The status bits of its odd values.
-    u32 odd;
-};
-
-// The same in every thread.
-DEVICE Whole whole_of(const Step& step, u32 row_index) {
-    __shared__ u64 scratch[32];
-    __shared__ u32 odd_scratch[32], least_scratch[32];
-    const Record* records = step.records + (u64)row_index * step.tiles;
-    u64 first = 0;
-    u32 odd = 0, least = ~0u;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        Record record = records[tile];
-        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
-        u32 bits = ordered_bits(record.maximum);
-        first = record.maximum > -INFINITE && key > first ? key : first;
-        least = record.maximum > -INFINITE && bits < least ? bits : least;
-        odd |= odd_of(record);
-    }
-    odd = __reduce_or_sync(ALL_LANES, odd);
-    least = __reduce_min_sync(ALL_LANES, least);
-    if (lane_id() == 0) {
-        odd_scratch[warp_id()] = odd;
-        least_scratch[warp_id()] = least;
-    }
-    // Its barrier also lets the words be read below.
-    first = block_max(first, scratch);
-    odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odd_scratch[lane_id()] : 0);
-    least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? least_scratch[lane_id()] : ~0u);
-    return Whole{first, from_ordered_bits(least), odd};
-}
-
 // Whether a grammar restricts a row.
 DEVICE bool is_masked(const Step& step, u32 row) {
     return step.masks != nullptr && (step.masked == nullptr || step.masked[row] != 0);
@@ -90,13 +52,14 @@ DEVICE void finish(const Step& step) {
         }
         return;
     }
-    clear(block_list().gathered);
+    clear(block_list());
     Ending<T> end(step, row, slot);
     // Read where it is used: there is more of it than registers.
     const Params& params = end.params;
     int forced = step.forced[row];
 
-    Whole whole = whole_of(step, row);
+    Records<0> records(step, row);
+    Whole whole = whole_of(records);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
     Given kept{cut_none(), 0.0f, true};
@@ -112,14 +75,23 @@ DEVICE void finish(const Step& step) {
         kept = Given{Cut{first, first}, key_logit(first), true};
         int token = (int)key_id(first);
         if (heat.temperature != 0.0f) {
-            bool found = false;
-            if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES)) {
-                Stream stream{params.seed, end.state.position, params.draw};
-                auto acts = [&]() INLINE { return xtc_acts(params, end.state); };
-                found = draw_listed(step, row, end.view, chain_of(params), stream, Ends{first, whole.least}, heat, acts,
-                                    kept, token);
-            }
-            if (!found) {
+            Chain chain = chain_of(params);
+            Stream stream{params.seed, end.state.position, params.draw};
+            u64 mass;
+            if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
+                list_row(step, row, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
+                __shared__ Drawn drawn;
+                if (warp_id() == 0) {
+                    Drawn own = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
+                    if (lane_id() == 0) {
+                        drawn = own;
+                    }
+                }
+                // Without it the other warps would read what came of it too early.
+                __syncthreads();
+                kept = drawn.kept;
+                token = (int)drawn.token;
+            } else {
                 search_and_race<T>(step, row, slot, forced < 0, first, heat);
                 kept = block_found().kept;
                 token = block_found().token;
@@ -141,10 +113,9 @@ DEVICE void finish(const Step& step) {
     }
     if (threadIdx.x == 0) {
         if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-            advance(step, slot, params.asks, end.state, (u32)chosen.token);
             step.states[slot].mu = chosen.mu;
         }
-        write(step, row, chosen);
+        end_row(step, row, slot, params.asks, end.state, chosen);
     }
 }
 
