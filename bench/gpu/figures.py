@@ -30,6 +30,7 @@ NAMES = {
 HOST = (
     (STEP, "graph", "the operator in a graph"),
     (STEP, "eager", "the operator and a synchronisation"),
+    ("DevicePool::replay", "graph", "the engine's step in a graph"),
     ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
     ("DevicePool::replay", "eager", "the same by a graph"),
     ("DevicePool::enqueue", "host", "host: enqueuing a step"),
