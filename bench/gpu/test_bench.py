@@ -124,12 +124,12 @@ class Profiles(unittest.TestCase):
     def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
         stalled = {counters.STALLED + f"{name}_per_issue_active.ratio": text
                    for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()}
-        survey = self.row("sweep_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
+        survey = self.row("survey_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
         rows = [{"Kernel Name": ""}, self.row("numbers"), {**survey, **stalled}, self.row("numbers"), self.row("finish")]
         kernels = counters.Kernels.of_ncu(rows, self.STEPS)
         self.assertEqual([(k["task"], k["kernel"]) for k in kernels.listed],
-                         [("plain", "sweep_f32_few"), ("top-p", "finish")])
-        self.assertIn("| plain | model | 2 | `sweep_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
+                         [("plain", "survey_f32_few"), ("top-p", "finish")])
+        self.assertIn("| plain | model | 2 | `survey_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
                       "global memory 50, barrier 25 |", kernels.markdown())
         with self.assertRaises(ValueError):
             counters.Kernels.of_ncu(rows[:3], self.STEPS)
@@ -138,11 +138,11 @@ class Profiles(unittest.TestCase):
 class Documents(unittest.TestCase):
     def test_a_curve_jumps_where_a_size_takes_more_than_its_rows_or_less(self):
         smooth = [(rows, 3 + 1.2 * curve.floor_us(rows, 151936, "f32")) for rows in range(1, 65)]
-        self.assertEqual(list(curve.steps(smooth, 151936, "f32")), [])
+        self.assertEqual(list(curve.jumps(smooth, 151936, "f32")), [])
         raised = [(rows, us + (rows >= 9)) for rows, us in smooth]
-        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(raised, 151936, "f32")], [(8, 9)])
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(raised, 151936, "f32")], [(8, 9)])
         lowered = [(rows, us - 0.5 * (rows >= 9)) for rows, us in smooth]
-        self.assertEqual([(before, rows) for before, rows, *_ in curve.steps(lowered, 151936, "f32")], [(8, 9)])
+        self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(lowered, 151936, "f32")], [(8, 9)])
 
     def test_documents_say_what_the_newest_record_has(self):
         document = Path(__file__).with_name("document")

@@ -256,10 +256,9 @@ struct Step {
     u32 ids_width;
     // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
     u32* kept;
-    // The row of the grid's first block: a step can be launched some rows at a time.
-    u32 first_row;
     // (2^32 - 1) / blocks_per_row.
     u32 blocks_inverse;
+    u32 reserved;
 };
 
 // Where in a survey's grid a block stands.
@@ -272,7 +271,7 @@ struct Standing {
 DEVICE Standing standing_of(const Step& step, u32 block) {
     u32 row = high_product(block, step.blocks_inverse), part = block - row * step.blocks_per_row;
     bool next = part >= step.blocks_per_row;
-    return Standing{step.first_row + row + next, part - (next ? step.blocks_per_row : 0)};
+    return Standing{row + next, part - (next ? step.blocks_per_row : 0)};
 }
 
 // Whether a request has edits of its own, a grammar aside.

@@ -182,8 +182,8 @@ crossing! {
         top_n_width: u32,
         ids_width: u32,
         kept: u64,
-        first_row: u32,
         blocks_inverse: u32,
+        reserved: u32,
     }
 }
 

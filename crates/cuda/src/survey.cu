@@ -291,20 +291,16 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 #define SURVEY(name, T, SUMS)                                                \
     KERNEL_BESIDE(name##_few, SURVEY_THREADS, 5, Step, step) {               \
         survey<T, 1, 1, 1, true, false, SUMS>(step);                         \
-        last_block_waits_for_previous();                                     \
     }                                                                        \
     KERNEL_BESIDE(name##_many, SURVEY_THREADS, 6, Step, step) {              \
         survey<T, 2, 2, 2, false, false, SUMS>(step);                        \
-        last_block_waits_for_previous();                                     \
     }
 #define SURVEY_EDITED(name, T, SUMS)                                         \
     KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
         survey<T, 1, 1, 1, true, true, SUMS>(step);                          \
-        last_block_waits_for_previous();                                     \
     }                                                                        \
     KERNEL_BESIDE(name##_many, SURVEY_THREADS, 5, Step, step) {              \
         survey<T, 1, 4, 1, false, true, SUMS>(step);                         \
-        last_block_waits_for_previous();                                     \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
