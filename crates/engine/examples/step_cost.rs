@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use gumball_engine::cuda::{self, Buffer, Dtype, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, Buffer, Dtype, Grid, Kernel, Machine, Recording};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -35,8 +35,7 @@ const COLD_BYTES: usize = 400 << 20;
 #[derive(Debug)]
 struct Launch {
     kernel: Kernel,
-    blocks: u32,
-    threads: u32,
+    grid: Grid,
     argument: Vec<u64>,
     early: bool,
 }
@@ -60,32 +59,26 @@ impl Tap {
     ///
     /// # Safety
     /// As for [`Machine::launch_early`] or, if it is none, [`Machine::launch`].
-    unsafe fn pass(
-        &self,
-        early: bool,
-        kernel: Kernel,
-        (blocks, threads): (u32, u32),
-        argument: &[u8],
-    ) -> cuda::Result<()> {
+    unsafe fn pass(&self, early: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         if self.takes_down.load(Ordering::Relaxed) {
             let mut words = vec![0u64; argument.len().div_ceil(8)];
             bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-            let launch = Launch { kernel, blocks, threads, argument: words, early };
+            let launch = Launch { kernel, grid, argument: words, early };
             self.launches.lock().unwrap_or_else(PoisonError::into_inner).push(launch);
         }
         let machine = match &self.machine {
             Some(machine) if !self.is_dry.load(Ordering::Relaxed) => machine,
             _ => {
-                black_box((kernel, blocks, threads, argument));
+                black_box((kernel, grid, argument));
                 return Ok(());
             }
         };
         if early {
             // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch_early(kernel, blocks, threads, argument) }
+            unsafe { machine.launch_early(kernel, grid, argument) }
         } else {
             // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch(kernel, blocks, threads, argument) }
+            unsafe { machine.launch(kernel, grid, argument) }
         }
     }
 }
@@ -126,24 +119,14 @@ impl Machine for Tap {
         }
     }
 
-    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(false, kernel, (blocks, threads), argument) }
+        unsafe { self.pass(false, kernel, grid, argument) }
     }
 
-    unsafe fn launch_early(
-        &self,
-        kernel: Kernel,
-        blocks: u32,
-        threads: u32,
-        argument: &[u8],
-    ) -> cuda::Result<()> {
+    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(true, kernel, (blocks, threads), argument) }
-    }
-
-    fn begins_early(&self) -> bool {
-        self.machine.as_ref().is_none_or(|machine| machine.begins_early())
+        unsafe { self.pass(true, kernel, grid, argument) }
     }
 
     fn is_capturing(&self) -> cuda::Result<bool> {
@@ -285,14 +268,14 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         let enqueued = time(STEPS, synchronise, || enqueue(&mut pool))?;
         let gpu = tap.machine.as_ref().expect("there is one");
         let launches = time(STEPS, synchronise, || {
-            for Launch { kernel, blocks, threads, argument, early } in &taken {
+            for Launch { kernel, grid, argument, early } in &taken {
                 let argument = bytemuck::cast_slice(argument);
                 if *early {
                     // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
-                    unsafe { gpu.launch_early(*kernel, *blocks, *threads, argument) }?;
+                    unsafe { gpu.launch_early(*kernel, *grid, argument) }?;
                 } else {
                     // SAFETY: the same.
-                    unsafe { gpu.launch(*kernel, *blocks, *threads, argument) }?;
+                    unsafe { gpu.launch(*kernel, *grid, argument) }?;
                 }
             }
             Ok(())
