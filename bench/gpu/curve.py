@@ -7,9 +7,9 @@ from table import digits, table
 # What a gigabyte takes to be read, in microseconds, at the read-only ceiling of one H200 (4576 GB/s).
 CEILING_BYTES_PER_US = 4_576_000
 BYTES = {"f32": 4, "bf16": 2}
-# A size is a step if it takes so much longer than the one before, as a part of that, beyond the reading of its further
-# rows with half as much again; or if it takes so much less.
-STEP_UP, STEP_DOWN, READING = 0.04, 0.02, 1.5
+# A size is a jump if it takes so much longer than the one before, as a part of that, beyond the reading of its further
+# rows with half as much again, and a row so much more than at the sizes around; or if it takes so much less.
+JUMP_UP, JUMP_DOWN, READING, AROUND = 0.04, 0.02, 1.5, 1.5
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 430, 56, 16, 16, 42
 COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7b4b94", "#555555")
@@ -28,21 +28,25 @@ def lines(curve):
     return {task: sorted(points) for task, points in found.items()}
 
 
-def steps(points, vocab, dtype):
+def jumps(points, vocab, dtype):
     """Yields (rows before, rows, microseconds before, microseconds) of each jump."""
-    for (before, us_before), (rows, us) in zip(points, points[1:]):
+    pairs = list(zip(points, points[1:]))
+    slopes = [(us - us_before) / (rows - before) for (before, us_before), (rows, us) in pairs]
+    for place, ((before, us_before), (rows, us)) in enumerate(pairs):
         more = us - us_before - READING * floor_us(rows - before, vocab, dtype)
-        if more > STEP_UP * us_before or us < (1 - STEP_DOWN) * us_before:
+        around = slopes[max(place - 1, 0) : place] + slopes[place + 1 : place + 2]
+        steep = slopes[place] > AROUND * max(sum(around) / max(len(around), 1), 0)
+        if (more > JUMP_UP * us_before and steep) or us < (1 - JUMP_DOWN) * us_before:
             yield before, rows, us_before, us
 
 
-def steps_table(curve):
+def jumps_table(curve):
     if not curve:
         return ""
     vocab, dtype = curve[0]["vocab"], curve[0]["dtype"]
     rows = []
     for task, points in lines(curve).items():
-        for before, rows_then, us_before, us in steps(points, vocab, dtype):
+        for before, rows_then, us_before, us in jumps(points, vocab, dtype):
             rows.append([task, f"{before} to {rows_then}", f"{digits(us_before)} to {digits(us)}"])
     title = f"vocab {vocab}, {dtype}: jumps of the curve"
     return table(title, ["task"], ["rows", "us"], rows or [["none", "", ""]])

@@ -30,6 +30,7 @@ NAMES = {
 HOST = (
     (STEP, "graph", "the operator in a graph"),
     (STEP, "eager", "the operator and a synchronisation"),
+    ("DevicePool::replay", "graph", "the engine's step in a graph"),
     ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
     ("DevicePool::replay", "eager", "the same by a graph"),
     ("DevicePool::enqueue", "host", "host: enqueuing a step"),
@@ -153,7 +154,7 @@ def flat(record, _):
 
 
 def jumps(record, _):
-    return curve.steps_table(record.curve) if record.curve else "The record has no curve.\n"
+    return curve.jumps_table(record.curve) if record.curve else "The record has no curve.\n"
 
 
 def readme(record, _):

@@ -132,8 +132,6 @@ impl Cuda {
         let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?;
         let step = workspace.step(&rows)?;
         let step = if self.searching { step.searching() } else { step };
-        // Of three rows, two and one: the case again is surveyed while the case ends.
-        let step = if self.searching || self.graphs { step.in_chunks(2) } else { step };
         if self.graphs {
             workspace.replay(&workspace.capture(&[step])?)?;
         } else {

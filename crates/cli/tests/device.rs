@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::ErrorKind;
+use std::process::Command;
+
 use gumball_engine::Device;
 use serde_json::Value;
 use support::{Files, bytes, lines, logits, refuses, succeeds};
@@ -113,4 +116,29 @@ fn an_inspection_holds_a_device_to_the_definition() {
     assert_eq!(trace["device"]["token"], trace["winner"]["id"]);
     assert_eq!(trace["device"]["differences"].as_array().map(Vec::len), Some(0));
     assert!(succeeds(&args).contains("emulated comes to the same"));
+}
+
+#[test]
+fn a_tiny_model_writes_the_same_text_on_a_device() {
+    let files = Files::new();
+    let model = files.path("tiny.gguf").to_str().expect("text").to_owned();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/tiny-model");
+    match Command::new("python3").arg(script).arg(&model).status() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return println!("skipped: there is no python3"),
+        written => assert!(written.expect("python3 starts").success()),
+    }
+    if !emulated() {
+        return;
+    }
+    let args = ["generate", "--model", &model, "--no-chat", "--json", "--seed", "2", "--max-tokens", "8"];
+    for flags in [&["--temperature", "0"][..], &["--top-k", "40", "--min-p", "0.02", "--logprobs", "raw"]] {
+        let answer = |device: &str| {
+            let args = [&args[..], flags, &["--device", device, "bada kolu"]].concat();
+            let mut answer: Value = serde_json::from_str(&succeeds(&args)).expect("JSON");
+            answer["tokens"].take()
+        };
+        let host = answer("cpu");
+        assert_eq!(host.as_array().map(Vec::len), Some(8), "{host}");
+        assert_eq!(answer("emulated"), host, "{flags:?}");
+    }
 }

@@ -251,9 +251,6 @@ struct Step {
     u32 ids_width;
     // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
     u32* kept;
-    // The row of the grid's first block: a step can be launched some rows at a time.
-    u32 first_row;
-    u32 reserved;
 };
 
 // Whether a request has edits of its own, a grammar aside.

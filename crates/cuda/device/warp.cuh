@@ -11,14 +11,6 @@ DEVICE u32 lane_id() { return threadIdx.x % 32; }
 DEVICE u32 warp_id() { return threadIdx.x / 32; }
 DEVICE u32 warps() { return blockDim.x / 32; }
 
-// For a kernel that begins before those launched ahead of it are done, and needs nothing of theirs: its last block ends
-// after them all the same. Else whoever waits for this kernel alone would take them for done.
-DEVICE void last_block_waits_for_previous() {
-    if (blockIdx.x == gridDim.x - 1) {
-        wait_for_previous();
-    }
-}
-
 // The largest of the lanes' words: high words first, then the low words of those that lead.
 DEVICE u64 warp_max(u64 x) {
     u32 high = __reduce_max_sync(ALL_LANES, (u32)(x >> 32));

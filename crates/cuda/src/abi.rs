@@ -182,7 +182,5 @@ crossing! {
         top_n_width: u32,
         ids_width: u32,
         kept: u64,
-        first_row: u32,
-        reserved: u32,
     }
 }

@@ -8,7 +8,7 @@ use gumball_spec::{SamplingParams, Scope, TILE};
 
 use crate::abi::{self, Params, asks};
 use crate::error::Result;
-use crate::machine::{Kernel, Machine};
+use crate::machine::{Grid, Kernel, Machine};
 use crate::program::Program;
 
 /// The kernel of the stage.
@@ -107,7 +107,8 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
 /// # Safety
 /// As for [`Machine::launch`].
 pub(crate) unsafe fn enqueue(machine: &dyn Machine, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows, machine.threads_per_row());
     // SAFETY: the grid is edit.cu's; for what `step` points to, the caller vouches; its layout is held to the
     // kernels' in tests/abi.rs.
-    unsafe { machine.launch(EDIT, step.rows, machine.threads_per_row(), bytemuck::bytes_of(step)) }
+    unsafe { machine.launch(EDIT, grid, bytemuck::bytes_of(step)) }
 }

@@ -14,7 +14,7 @@ use libloading::{Library, Symbol};
 
 use crate::cache::{Cache, fnv1a};
 use crate::error::{Error, Result};
-use crate::machine::{Kernel, Machine, Recording};
+use crate::machine::{Grid, Kernel, Machine, Recording};
 use crate::program::{HEADERS, PROGRAMS, Source};
 
 const SOURCES: &[Source] = &[
@@ -193,10 +193,10 @@ impl Machine for Emulator {
         Ok(())
     }
 
-    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
         bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-        let launch = Launch { kernel, blocks, threads, argument: words };
+        let launch = Launch { kernel, blocks: grid.blocks, threads: grid.threads, argument: words };
         let this = thread::current().id();
         if let Some((_, launches)) = self.recording().iter_mut().find(|(thread, _)| *thread == this) {
             launches.push(launch);

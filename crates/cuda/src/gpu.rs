@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute, CUstream},
+    sys::{self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as Function, CUstream},
 };
 use cudarc::nvrtc::Ptx;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::machine::{Kernel, Machine, Recording};
+use crate::machine::{Grid, Kernel, Machine, Recording};
 use crate::nvrtc::{Arch, Nvrtc};
 use crate::program::PROGRAMS;
-use crate::staging::Staging;
+use crate::staging::{Landing, Staging};
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -27,12 +27,34 @@ const EARLY: Arch = Arch { major: 9, minor: 0 };
 pub struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    functions: Arc<[CudaFunction]>,
+    functions: Arc<[Loaded]>,
     arch: Arch,
     multiprocessors: u32,
     name: String,
     /// Where bytes wait for their copy to the device.
     staging: Mutex<Staging>,
+    /// Where bytes land that are copied from there.
+    landing: Mutex<Landing>,
+}
+
+/// A kernel as it was loaded.
+#[derive(Debug)]
+struct Loaded {
+    function: CudaFunction,
+    /// How many bytes of shared memory a block takes besides its own, so that no second one fits beside it.
+    apart_bytes: u32,
+}
+
+impl Loaded {
+    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor.
+    fn new(function: CudaFunction, shared: i32) -> Result<Self> {
+        let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        // Each block also takes a little for the system, so two halves do not fit.
+        let rest = (shared / 2 - own).max(0);
+        let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(most, rest).map_err(failed("cuFuncSetAttribute"))?;
+        Ok(Self { function, apart_bytes: rest as u32 })
+    }
 }
 
 fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
@@ -59,6 +81,8 @@ impl Gpu {
         }
         let name = context.name().map_err(device)?;
         let count = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(device)?;
+        let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
+        let shared = context.attribute(shared).map_err(device)?;
 
         let nvrtc = Nvrtc::load()?;
         let mut functions = Vec::new();
@@ -66,12 +90,14 @@ impl Gpu {
             let cubin = cubin?;
             let module = context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
             for kernel in program.kernels {
-                functions.push(module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?);
+                let function = module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?;
+                functions.push(Loaded::new(function, shared)?);
             }
         }
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
+            landing: Mutex::new(Landing::new(&stream)?),
             stream,
             functions: functions.into(),
             multiprocessors: u32::try_from(count).unwrap_or(1),
@@ -106,6 +132,7 @@ impl Gpu {
     pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
+            landing: Mutex::new(Landing::new(&stream)?),
             context: Arc::clone(&self.context),
             stream,
             functions: Arc::clone(&self.functions),
@@ -136,9 +163,49 @@ impl Gpu {
     /// # Errors
     /// What the driver says.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
-        let function = &self.functions[kernel.0];
+        let function = &self.functions[kernel.0].function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch`], or with an attribute to begin early for [`Machine::launch_early`].
+    unsafe fn enqueue(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        argument: &[u8],
+        attributes: &mut [sys::CUlaunchAttribute],
+    ) -> Result<()> {
+        self.bind()?;
+        let Loaded { function, apart_bytes } = &self.functions[kernel.0];
+        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: if grid.apart { *apart_bytes } else { 0 },
+            hStream: self.stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        // SAFETY: the function is of a module that lives as long as this device, and takes one argument; the call copies
+        // that and the configuration with its attributes. That the argument is of the kernel's type, and all it points
+        // to, the caller vouches for.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                function.cu_function(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        launched.result().map_err(failed("cuLaunchKernelEx"))
     }
 
     fn bind(&self) -> Result<()> {
@@ -180,10 +247,6 @@ impl Machine for Gpu {
         self.multiprocessors
     }
 
-    fn begins_early(&self) -> bool {
-        self.arch >= EARLY
-    }
-
     fn take(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
         // SAFETY: the context is current, and nobody reads the memory before it is filled.
@@ -210,6 +273,11 @@ impl Machine for Gpu {
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
+        if bytes.len() <= Landing::BYTES {
+            let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
+            return unsafe { landing.read(address, bytes) };
+        }
         // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
         // done, which the synchronisation below waits for.
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
@@ -217,55 +285,20 @@ impl Machine for Gpu {
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
-    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
-        self.bind()?;
-        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
-        // SAFETY: the function is of a module that lives as long as this device, and takes one argument, which the
-        // call copies; that it is of the kernel's type, and all it points to, the caller vouches for.
-        let launched = unsafe {
-            result::launch_kernel(
-                self.functions[kernel.0].cu_function(),
-                (blocks, 1, 1),
-                (threads, 1, 1),
-                0,
-                self.stream.cu_stream(),
-                &mut arguments,
-            )
-        };
-        launched.map_err(failed("cuLaunchKernel"))
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the launch.
+        unsafe { self.enqueue(kernel, grid, argument, &mut []) }
     }
 
-    unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
-        if !self.begins_early() {
-            // SAFETY: the caller vouches for more than it takes.
-            return unsafe { self.launch(kernel, blocks, threads, argument) };
-        }
-        self.bind()?;
-        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
-        let mut attributes = [sys::CUlaunchAttribute {
+    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        let mut early = [sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
             value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         }];
-        let config = sys::CUlaunchConfig {
-            gridDimX: blocks,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: 0,
-            hStream: self.stream.cu_stream(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: 1,
-        };
-        let function = self.functions[kernel.0].cu_function();
-        // SAFETY: as for `launch`; the call copies the configuration with its attribute, and the caller says that the
-        // kernel waits where it must.
-        let launched = unsafe {
-            sys::cuLaunchKernelEx(&raw const config, function, arguments.as_mut_ptr(), std::ptr::null_mut())
-        };
-        launched.result().map_err(failed("cuLaunchKernelEx"))
+        let attributes = if self.arch < EARLY { &mut [] } else { &mut early[..] };
+        // SAFETY: the caller vouches for the launch, and says that the kernel waits where it must.
+        unsafe { self.enqueue(kernel, grid, argument, attributes) }
     }
 
     fn is_capturing(&self) -> Result<bool> {

@@ -55,8 +55,7 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
 
 template <class T, bool LISTS, u32 HELD>
 DEVICE void finish_lean(const Step& step) {
-    u32 row = step.first_row + blockIdx.x;
-    let_next_begin();
+    u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];

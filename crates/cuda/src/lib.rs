@@ -35,8 +35,6 @@ mod step;
 mod variant;
 mod workspace;
 
-mod chunks;
-
 mod edit;
 mod lines;
 mod survey;
@@ -61,7 +59,7 @@ pub use error::{Error, Result};
 pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
-pub use machine::{Buffer, Kernel, Machine, Recording};
+pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
 pub use prepared::Prepared;

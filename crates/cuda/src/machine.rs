@@ -80,6 +80,31 @@ macro_rules! by_dtype {
 }
 pub(crate) use by_dtype;
 
+/// How a kernel is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// How many blocks there are.
+    pub blocks: u32,
+    /// How many threads a block has.
+    pub threads: u32,
+    /// Whether no two blocks shall share a multiprocessor, where the machine can see to that.
+    pub apart: bool,
+}
+
+impl Grid {
+    /// Returns blocks that lie wherever there is room.
+    #[must_use]
+    pub fn new(blocks: u32, threads: u32) -> Self {
+        Self { blocks, threads, apart: false }
+    }
+
+    /// Returns the same with one block a multiprocessor at a time, if `apart`.
+    #[must_use]
+    pub fn apart(self, apart: bool) -> Self {
+        Self { apart, ..self }
+    }
+}
+
 /// A place with memory of its own where kernels run in the order they are enqueued.
 pub trait Machine: fmt::Debug + Send + Sync {
     /// Returns its name.
@@ -91,12 +116,6 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
         512
-    }
-
-    /// Returns whether a kernel can begin before the one launched last is done: else [`Machine::launch_early`] is
-    /// [`Machine::launch`].
-    fn begins_early(&self) -> bool {
-        true
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.
@@ -131,7 +150,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// `address..address + bytes.len()` lies in memory taken from this machine.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Enqueues a kernel: `blocks` blocks of `threads` threads, and the bytes of its one argument.
+    /// Enqueues a kernel over a grid, with the bytes of its one argument.
     ///
     /// # Errors
     /// What the machine says.
@@ -139,7 +158,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// # Safety
     /// The grid is the kernel's, the argument of its type, and everything it points to is as the kernel's header
     /// requires, and stays so until the kernel is done.
-    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()>;
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()>;
 
     /// Enqueues a kernel, as [`Machine::launch`] does, that may begin before the kernel launched last is done.
     ///
@@ -149,13 +168,11 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// What the machine says.
     ///
     /// # Safety
-    /// As for [`Machine::launch`]. Some block of the kernel waits, before it ends, for the kernel launched before it:
-    /// whoever waits for a kernel has then waited for all before it. Until a block has waited it reads nothing that
-    /// kernels write, and writes nothing that they read or write, which may still run: those since the last one launched
-    /// by [`Machine::launch`], and that one.
-    unsafe fn launch_early(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> Result<()> {
+    /// As for [`Machine::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
+    /// of theirs until then.
+    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller vouches for more than it takes.
-        unsafe { self.launch(kernel, blocks, threads, argument) }
+        unsafe { self.launch(kernel, grid, argument) }
     }
 
     /// Returns whether the host program captures what is enqueued in a graph of its own.

@@ -9,7 +9,7 @@ use gumball_spec::survey::Factor;
 use half::f16;
 
 use crate::error::Result;
-use crate::machine::{Buffer, Kernel, Machine};
+use crate::machine::{Buffer, Grid, Kernel, Machine};
 use crate::program::Program;
 
 /// The kernel.
@@ -119,7 +119,7 @@ pub fn hold(
         };
         let blocks = (count as u32).div_ceil(THREADS);
         // SAFETY: the kernel writes `count` words to `out`, for which there is room, and takes a `Sweep`.
-        unsafe { machine.launch(kernel, blocks, THREADS, bytemuck::bytes_of(&sweep)) }?;
+        unsafe { machine.launch(kernel, Grid::new(blocks, THREADS), bytemuck::bytes_of(&sweep)) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
             Ok(inside) => held += inside,

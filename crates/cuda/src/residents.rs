@@ -64,6 +64,13 @@ impl Resident {
         self.request.as_ref().map_or(0, |request| request.params().asks)
     }
 
+    /// Returns what a request asks for in this slot.
+    fn params_of(&self, request: &Prepared) -> Params {
+        let mut params = request.params();
+        params.asks |= if self.keep_history { asks::HISTORY } else { 0 };
+        params
+    }
+
     fn has_history(&self) -> bool {
         self.keep_history || self.asks() & (asks::COUNTS | asks::SEARCH) != 0
     }
@@ -113,9 +120,8 @@ impl Residents {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
         }
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
-        let mut params = draw::seeded(request.params(), start.seed, start.draw);
-        params.asks |= if start.keep_history { asks::HISTORY } else { 0 };
         self.slots[place].keep_history = start.keep_history;
+        let params = draw::seeded(self.slots[place].params_of(request), start.seed, start.draw);
         self.write_lists(place, request, History::of(start))?;
         let state = State {
             position: start.position,
@@ -132,8 +138,7 @@ impl Residents {
     /// Writes lists, and takes note of what the slot has.
     fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
         let resident = &mut self.slots[place];
-        let (mut params, edits) = (request.params(), request.edits());
-        params.asks |= if resident.keep_history { asks::HISTORY } else { 0 };
+        let (params, edits) = (resident.params_of(request), request.edits());
         resident.on_machine =
             resident.lists.write(&self.machine, &mut self.sheet, &params, self.vocab, edits, history)?;
         resident.request = Some(request.clone());

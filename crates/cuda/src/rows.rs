@@ -110,10 +110,7 @@ impl<'b> Rows<'b> {
         vocab: usize,
         stride: usize,
     ) -> Result<Self> {
-        let last = rows.saturating_sub(1).checked_mul(stride);
-        let end =
-            last.and_then(|last| last.checked_add(start)?.checked_add(vocab)?.checked_mul(dtype.bytes()));
-        if end.is_none_or(|end| end > buffer.bytes()) {
+        if !holds(buffer, dtype.bytes(), start, (rows, vocab, stride)) {
             let allowed = format!("at least {rows} rows of {vocab} elements, {stride} apart, from {start}");
             return Err(Error::length("logits", buffer.bytes() / dtype.bytes(), allowed));
         }
@@ -165,13 +162,23 @@ impl<'b> MaskRows<'b> {
     /// - Those of [`MaskRows::new`].
     /// - [`Error::Length`] if the buffer ends before the last line does.
     pub fn of(buffer: &'b Buffer, rows: usize, width: usize, stride: usize) -> Result<Self> {
-        let end = rows.saturating_sub(1).checked_mul(stride);
-        let end = end.and_then(|end| end.checked_add(width)?.checked_mul(size_of::<u32>()));
-        if end.is_none_or(|end| end > buffer.bytes()) {
+        if !holds(buffer, size_of::<u32>(), 0, (rows, width, stride)) {
             let allowed = format!("at least {rows} rows of {width} words, {stride} apart");
             return Err(Error::length("masks", buffer.bytes() / size_of::<u32>(), allowed));
         }
         // SAFETY: the lines lie in the buffer, as was just seen, which is borrowed for `'b`.
         unsafe { Self::new(buffer.address(), rows, width, stride) }
     }
+}
+
+/// Returns whether lines of elements that begin `start` elements into a buffer end inside it.
+fn holds(
+    buffer: &Buffer,
+    element: usize,
+    start: usize,
+    (lines, width, stride): (usize, usize, usize),
+) -> bool {
+    let last = lines.saturating_sub(1).checked_mul(stride);
+    let end = last.and_then(|last| last.checked_add(start)?.checked_add(width)?.checked_mul(element));
+    end.is_some_and(|end| end <= buffer.bytes())
 }

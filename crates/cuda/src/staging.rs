@@ -1,4 +1,5 @@
-//! Staging: host memory that the device copies from by itself, so that a write waits for nothing.
+//! Staging: host memory that the device copies from and to by itself, so that a write waits for nothing and a read only
+//! for the device.
 //!
 //! Bytes are put into a segment of page-locked memory and copied from there in stream order. When a segment is full,
 //! an event marks its last copy, and the next one is taken up once its own mark has been passed: long ago, unless
@@ -97,6 +98,53 @@ impl Staging {
         self.current = (self.current + 1) % SEGMENTS;
         self.used = 0;
         self.segments[self.current].copied.synchronize().map_err(failed("cuEventSynchronize"))
+    }
+}
+
+/// Memory to copy to, on one stream.
+pub(crate) struct Landing {
+    stream: Arc<CudaStream>,
+    memory: PinnedHostSlice<u8>,
+}
+
+impl Landing {
+    /// How many bytes it has room for: the outputs of a step, as a rule. The driver copies more as fast by itself.
+    pub const BYTES: usize = 64 << 10;
+
+    /// Takes the memory.
+    pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
+        // SAFETY: the memory is read only after the device was waited for, which wrote what is read.
+        let memory = unsafe { stream.context().alloc_pinned_with_flags(Self::BYTES, 0) };
+        Ok(Self { stream: Arc::clone(stream), memory: memory.map_err(failed("cuMemHostAlloc"))? })
+    }
+
+    /// Copies bytes, [`Landing::BYTES`] at most, from an address of the device after what was enqueued before.
+    ///
+    /// # Safety
+    /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
+    pub unsafe fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let memory = self.memory.as_mut_slice().map_err(failed("cuEventSynchronize"))?;
+        let landed = &mut memory[..bytes.len()];
+        // SAFETY: the caller says where `address` lies; what lands there is read after the synchronisation below, and freed
+        // after `drop` has waited.
+        let copied = unsafe { result::memcpy_dtoh_async(&mut *landed, address, self.stream.cu_stream()) };
+        copied.map_err(failed("cuMemcpyDtoHAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
+        bytes.copy_from_slice(landed);
+        Ok(())
+    }
+}
+
+impl Drop for Landing {
+    /// Waits for a copy that was not waited for, as that failed: the memory is about to be freed.
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Landing").finish_non_exhaustive()
     }
 }
 

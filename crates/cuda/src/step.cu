@@ -40,8 +40,7 @@ DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float tem
 
 template <class T>
 DEVICE void finish(const Step& step) {
-    u32 row = step.first_row + blockIdx.x;
-    let_next_begin();
+    u32 row = blockIdx.x;
     wait_for_previous();
     int slot = step.slots[row];
     if (slot < 0) {

@@ -9,9 +9,8 @@ use std::marker::PhantomData;
 use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
-use crate::chunks::rows_at_a_time;
 use crate::edit;
-use crate::machine::{ByDtype, Kernel, Machine, by_dtype};
+use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
 use crate::program::Program;
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
@@ -52,15 +51,16 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     kernels.of(dtype)
 }
 
-/// Returns how many threads a block that ends a row has: as many as a block can, unless rows are so many that blocks wait
-/// for each other.
-fn finish_threads(machine: &dyn Machine, rows: usize, variant: Variant) -> u32 {
-    let most = machine.threads_per_row();
-    let many = rows >= 2 * machine.multiprocessors() as usize;
-    if variant <= Variant::Listed && many { most.min(LEAN_THREADS_OF_MANY) } else { most }
+/// Returns the grid of what ends the rows: as many threads a row as a block can have, unless rows are so many that blocks
+/// wait for each other; few lists are apart, as two on a multiprocessor take longer. Both are measured.
+fn finish_grid(machine: &dyn Machine, rows: u32, variant: Variant) -> Grid {
+    let (most, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
+    let many = rows >= 2 * multiprocessors && variant <= Variant::Listed;
+    let threads = if many { most.min(LEAN_THREADS_OF_MANY) } else { most };
+    Grid::new(rows, threads).apart(variant == Variant::Listed && rows <= multiprocessors)
 }
 
-/// Threads a row of many whose end is lean; measured.
+/// Threads a row of many whose end is lean.
 const LEAN_THREADS_OF_MANY: u32 = 256;
 
 impl Workspace {
@@ -117,7 +117,6 @@ impl Workspace {
             dtype: rows.dtype,
             by_line,
             ends: true,
-            chunks: None,
             step,
             memory: PhantomData,
         };
@@ -181,40 +180,21 @@ impl Workspace {
             None => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
             Some(((survey, lines), arrive)) => {
                 // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
-                unsafe { survey::enqueue(machine, *survey, lines.rows, lines) }?;
+                unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
             }
         };
-        let chunk = match fixed.chunks {
-            Some(chunks) => rows.div_ceil(chunks),
-            None if machine.begins_early() && fixed.by_line.is_none() => {
-                rows_at_a_time(multiprocessors, rows, needs)
-            }
-            None => rows,
-        };
-        let (finish, threads) =
-            (finish(fixed.dtype, needs.variant), finish_threads(machine, rows, needs.variant));
-        for first_row in (0..rows).step_by(chunk) {
-            let blocks_per_row = survey.blocks_per_row;
-            let step = &abi::Step { first_row: first_row as u32, blocks_per_row, ..*step };
-            let rows = chunk.min(rows - first_row) as u32;
-            if first_row == 0 {
-                // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the
-                // shape that `step` checked; slots were checked where they were assigned; for the logits whoever made
-                // `Rows` vouches.
-                unsafe { survey::enqueue(machine, survey, rows, step) }?;
-            } else {
-                // SAFETY: the same, and since the first survey nothing was launched but surveys and ends of other rows.
-                unsafe { survey::enqueue_early(machine, survey, rows, step) }?;
-            }
-            if fixed.ends {
-                // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits
-                // before it reads what kernels write, or writes; the grid is theirs, and the layout of `step` is held to
-                // the kernels' in tests/abi.rs.
-                unsafe { machine.launch_early(finish, rows, threads, bytemuck::bytes_of(step)) }?;
-            }
+        let step = &abi::Step { blocks_per_row: survey.blocks_per_row, ..*step };
+        // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
+        // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
+        unsafe { survey::enqueue(machine, survey, step) }?;
+        if !fixed.ends {
+            return Ok(());
         }
-        Ok(())
+        let grid = finish_grid(machine, step.rows, needs.variant);
+        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
+        // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }
     }
 }
 
@@ -230,8 +210,6 @@ pub struct Step<'b> {
     by_line: Option<((Survey, abi::Step), Survey)>,
     /// Whether the rows come to an end, and not only to their survey.
     ends: bool,
-    /// Into how many chunks the rows are cut, if that is not to be chosen.
-    chunks: Option<usize>,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
@@ -248,13 +226,6 @@ impl Step<'_> {
     pub fn searching(mut self) -> Self {
         self.step.flags |= flags::SEARCHES;
         self
-    }
-
-    /// Returns the step with its rows cut into so many chunks, at least 1, one ended while the next is surveyed; which
-    /// gives the same: for tests and measurements.
-    #[must_use]
-    pub fn in_chunks(self, chunks: usize) -> Self {
-        Self { chunks: Some(chunks.max(1)), ..self }
     }
 
     /// Returns the survey of the step alone, which yields no tokens: for measurements.

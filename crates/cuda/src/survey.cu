@@ -137,7 +137,7 @@ DEVICE void survey_tiles(const Step& step, u32 row, int slot, u32 first_tile) {
 template <class T, u32 TILES, bool EDITED>
 DEVICE void survey(const Step& step) {
     let_next_begin();
-    u32 row = step.first_row + blockIdx.x / step.blocks_per_row;
+    u32 row = blockIdx.x / step.blocks_per_row;
     u32 group = blockIdx.x % step.blocks_per_row * (SURVEY_THREADS / 32) + warp_id();
     int slot = step.slots[row];
     if (slot >= 0 && group * TILES < step.tiles) {
@@ -150,7 +150,7 @@ DEVICE void survey(const Step& step) {
 template <class T>
 DEVICE void arrive(const Step& step) {
     let_next_begin();
-    u32 row = step.first_row + blockIdx.x / step.blocks_per_row;
+    u32 row = blockIdx.x / step.blocks_per_row;
     u32 first_tile = (blockIdx.x % step.blocks_per_row) * SURVEY_THREADS;
     int slot = step.slots[row];
     if (slot < 0) {
@@ -182,7 +182,6 @@ DEVICE void arrive(const Step& step) {
 #define SURVEY(type, T, TILES)                                               \
     KERNEL_BESIDE(survey_edited_##type##_##TILES, SURVEY_THREADS, 6, Step, step) { \
         survey<T, TILES, true>(step);                                        \
-        last_block_waits_for_previous();                                     \
     }
 
 SURVEY(f32, F32, 1)
@@ -198,7 +197,6 @@ SURVEY(f16, F16, 4)
 #define ARRIVE(type, T)                                                      \
     KERNEL_BESIDE(arrive_##type, SURVEY_THREADS, 9, Step, step) {            \
         arrive<T>(step);                                                     \
-        last_block_waits_for_previous();                                     \
     }
 
 ARRIVE(f32, F32)

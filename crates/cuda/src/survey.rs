@@ -4,7 +4,7 @@ use gumball_spec::TILE;
 
 use crate::abi;
 use crate::error::Result;
-use crate::machine::{ByDtype, Kernel, Machine, by_dtype};
+use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
 use crate::program::Program;
 use crate::rows::Dtype;
 use crate::variant::{Needs, Variant};
@@ -137,37 +137,15 @@ pub(crate) fn arrive(dtype: Dtype, vocab: usize) -> Survey {
     }
 }
 
-/// Enqueues the survey of some rows of a step, from its first on.
+/// Enqueues the survey of a step.
 ///
 /// # Safety
 /// As for [`Machine::launch`], `step` being cut as the survey says.
-pub(crate) unsafe fn enqueue(
-    machine: &dyn Machine,
-    survey: Survey,
-    rows: u32,
-    step: &abi::Step,
-) -> Result<()> {
-    let blocks = rows * survey.blocks_per_row;
+pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: the grid is survey.cu's or sweep.cu's; for what `step` points to, the caller vouches; its layout
     // is held to the kernels' in tests/abi.rs.
-    unsafe { machine.launch(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
-}
-
-/// Enqueues a survey, as [`enqueue`] does, that may begin while other rows of the step are still being ended.
-///
-/// # Safety
-/// As for [`enqueue`]; nothing was launched since the survey of the step's first rows but surveys and ends of other rows,
-/// and no two rows are of one request which moves on.
-pub(crate) unsafe fn enqueue_early(
-    machine: &dyn Machine,
-    survey: Survey,
-    rows: u32,
-    step: &abi::Step,
-) -> Result<()> {
-    let blocks = rows * survey.blocks_per_row;
-    // SAFETY: as above; a survey writes the records of its rows alone, and reads nothing that kernels write but what their
-    // own ends will; its last block waits for the kernel before it.
-    unsafe { machine.launch_early(survey.kernel, blocks, survey.threads, bytemuck::bytes_of(step)) }
+    unsafe { machine.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ DEVICE void sweep(const Step& step) {
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Seen<PER_BLOCK> seen;
     let_next_begin();
-    u32 row_index = step.first_row + blockIdx.x / step.blocks_per_row, lane = lane_id(), warp = warp_id();
+    u32 row_index = blockIdx.x / step.blocks_per_row, lane = lane_id(), warp = warp_id();
     u32 block_tile = blockIdx.x % step.blocks_per_row * PER_BLOCK, own_tile = block_tile + lane;
     int slot = step.slots[row_index];
     // Where rows are few, their loads do not wait for the slot: padding is read in vain.
@@ -237,19 +237,15 @@ DEVICE void sweep(const Step& step) {
 #define SWEEP(type, T)                                                    \
     KERNEL(sweep_##type##_few, SWEEP_FEW, Step, step) {                   \
         sweep<T, 1, 1, true, false>(step);                                \
-        last_block_waits_for_previous();                                  \
     }                                                                     \
     KERNEL(sweep_##type##_many, SWEEP_MANY_##type, Step, step) {          \
         sweep<T, 2, 2, false, false>(step);                               \
-        last_block_waits_for_previous();                                  \
     }                                                                     \
     KERNEL(sweep_sums_##type##_few, SWEEP_FEW, Step, step) {              \
         sweep<T, 1, 1, true, true>(step);                                 \
-        last_block_waits_for_previous();                                  \
     }                                                                     \
     KERNEL(sweep_sums_##type##_many, SWEEP_MANY_SUMS, Step, step) {       \
         sweep<T, 2, 2, false, true>(step);                                \
-        last_block_waits_for_previous();                                  \
     }
 
 SWEEP(f32, F32)

@@ -5,7 +5,10 @@
 //! - `launches`: the same launches once more, one after the other, their arguments ready;
 //! - `beside`: [`DevicePool::enqueue`] where a launch does nothing: what is done for a step besides them;
 //! - `replay`: [`DevicePool::replay`] of one captured step;
-//! - `step`, `graph`: the two with [`DevicePool::fetch`], which waits for the GPU and reads what the step came to.
+//! - `step`, `graph`: the two with [`DevicePool::fetch`], which waits for the GPU and reads what the step came to;
+//! - `device`: a step of a graph of many, by the device's clock.
+//!
+//! Steps take turns on batches of rows that are together far larger than the second-level cache.
 //!
 //! Without a GPU only `beside` is measured, where launches cannot be made either. With `--json` it prints what `bench/gpu`
 //! reads instead of the table.
@@ -16,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use gumball_engine::cuda::{self, Buffer, Dtype, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, Buffer, Dtype, Grid, Kernel, Machine, Recording};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -25,13 +28,14 @@ use gumball_engine::{
 /// How many steps are enqueued before the device is waited for, and how often.
 const STEPS: usize = 32;
 const TIMES: usize = 41;
+/// How many bytes the batches of rows have together, at least.
+const COLD_BYTES: usize = 400 << 20;
 
 /// A launch as it was made.
 #[derive(Debug)]
 struct Launch {
     kernel: Kernel,
-    blocks: u32,
-    threads: u32,
+    grid: Grid,
     argument: Vec<u64>,
     early: bool,
 }
@@ -55,32 +59,26 @@ impl Tap {
     ///
     /// # Safety
     /// As for [`Machine::launch_early`] or, if it is none, [`Machine::launch`].
-    unsafe fn pass(
-        &self,
-        early: bool,
-        kernel: Kernel,
-        (blocks, threads): (u32, u32),
-        argument: &[u8],
-    ) -> cuda::Result<()> {
+    unsafe fn pass(&self, early: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         if self.takes_down.load(Ordering::Relaxed) {
             let mut words = vec![0u64; argument.len().div_ceil(8)];
             bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-            let launch = Launch { kernel, blocks, threads, argument: words, early };
+            let launch = Launch { kernel, grid, argument: words, early };
             self.launches.lock().unwrap_or_else(PoisonError::into_inner).push(launch);
         }
         let machine = match &self.machine {
             Some(machine) if !self.is_dry.load(Ordering::Relaxed) => machine,
             _ => {
-                black_box((kernel, blocks, threads, argument));
+                black_box((kernel, grid, argument));
                 return Ok(());
             }
         };
         if early {
             // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch_early(kernel, blocks, threads, argument) }
+            unsafe { machine.launch_early(kernel, grid, argument) }
         } else {
             // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch(kernel, blocks, threads, argument) }
+            unsafe { machine.launch(kernel, grid, argument) }
         }
     }
 }
@@ -121,24 +119,14 @@ impl Machine for Tap {
         }
     }
 
-    unsafe fn launch(&self, kernel: Kernel, blocks: u32, threads: u32, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(false, kernel, (blocks, threads), argument) }
+        unsafe { self.pass(false, kernel, grid, argument) }
     }
 
-    unsafe fn launch_early(
-        &self,
-        kernel: Kernel,
-        blocks: u32,
-        threads: u32,
-        argument: &[u8],
-    ) -> cuda::Result<()> {
+    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(true, kernel, (blocks, threads), argument) }
-    }
-
-    fn begins_early(&self) -> bool {
-        self.machine.as_ref().is_none_or(|machine| machine.begins_early())
+        unsafe { self.pass(true, kernel, grid, argument) }
     }
 
     fn is_capturing(&self) -> cuda::Result<bool> {
@@ -159,6 +147,13 @@ struct Times {
     p95: f64,
 }
 
+impl Times {
+    fn new(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        Self { median: times[times.len() / 2], p95: times[times.len() * 19 / 20] }
+    }
+}
+
 /// Times calls, the device being waited for after every few of them, outside what is timed.
 fn time(
     calls: usize,
@@ -172,16 +167,28 @@ fn time(
         times.push(began.elapsed().as_secs_f64() * 1e6 / calls as f64);
         wait()?;
     }
-    times.sort_by(f64::total_cmp);
-    Ok(Times { median: times[TIMES / 2], p95: times[TIMES * 19 / 20] })
+    Ok(Times::new(times))
 }
 
-/// Rows like a model's: a bell, and twenty tokens of each raised far above.
+/// Rows like a model's: a bell of deviation 2, and twenty tokens of each raised by 6 to 14.
 fn model_like(rows: usize, vocab: usize) -> Vec<f32> {
-    let bell = |i: usize| -0.01 * ((i * 7919 % 1009) as f32 - 500.0).abs();
+    let word = |i: usize| {
+        (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    };
+    let bell = |i: usize| {
+        let sum: u64 = [i, i + (1 << 40)]
+            .into_iter()
+            .map(word)
+            .flat_map(|w| [0, 16, 32, 48].map(|at| w >> at & 0xFFFF))
+            .sum();
+        (sum as f32 - 262_140.0) / 26_755.0
+    };
     let mut logits: Vec<f32> = (0..rows * vocab).map(bell).collect();
     for (row, logits) in logits.chunks_mut(vocab).enumerate() {
-        (0..20).for_each(|peak| logits[(peak * 104_729 + row * 31) % vocab] += 6.0 + 0.4 * peak as f32);
+        for peak in 0..20 {
+            let word = word(row * 20 + peak + (1 << 50));
+            logits[(word >> 20) as usize % vocab] += 6.0 + 8.0 * (word & 0xFFFF) as f32 / 65_536.0;
+        }
     }
     logits
 }
@@ -203,7 +210,7 @@ fn main() -> Outcome<()> {
     let tap = Arc::new(Tap::new(machine));
     println!("{}, vocab {vocab}: microseconds of the host a step", tap.name());
     if !json {
-        println!("request      rows  count  enqueue  launches  beside  replay    step   graph");
+        println!("request      rows  count  enqueue  launches  beside  replay    step   graph  device");
     }
     for rows in sizes {
         measure(&tap, has_gpu, vocab, rows, json)?;
@@ -214,7 +221,14 @@ fn main() -> Outcome<()> {
 /// Prints a line for each request, or with `json` one for each time.
 fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool) -> Outcome<()> {
     let machine: Arc<dyn Machine> = Arc::clone(tap) as Arc<dyn Machine>;
-    let logits = Buffer::of(&machine, &model_like(rows, vocab))?;
+    let batch = model_like(rows, vocab);
+    let batch_bytes = size_of_val(&batch[..]);
+    let batches = if has_gpu { COLD_BYTES.div_ceil(batch_bytes).max(2) } else { 1 };
+    let mut logits = Buffer::zeroed(&machine, batches * batch_bytes)?;
+    (0..batches).try_for_each(|index| logits.write(index * batch_bytes, &batch))?;
+    let inputs = (0..batches)
+        .map(|index| DeviceLogits::of(&logits, Dtype::F32, index * batch.len(), rows, vocab, vocab))
+        .collect::<Result<Vec<_>, _>>()?;
     let plain = SamplingParams { temperature: 0.8, seed: Some(7), ..Default::default() };
     let filters = SamplingParams { top_k: 50, top_p: 0.9, ..plain.clone() };
     let edited = SamplingParams {
@@ -224,13 +238,16 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         ..filters.clone()
     };
     for (name, params) in [("plain", plain), ("top-k-top-p", filters), ("edited", edited)] {
-        let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
+        let room = 8 * STEPS * TIMES + TIMES * batches;
+        let config = DevicePoolConfig { slots: rows, rows, room, ..DevicePoolConfig::new(vocab) };
         let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
         let slots =
             (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;
-        let input = DeviceLogits::of(&logits, Dtype::F32, 0, rows, vocab, vocab)?;
-        let options = DeviceOptions::default();
-        let enqueue = |pool: &mut DevicePool| Ok(pool.enqueue(input, &slots, &options)?);
+        let (options, mut turns) = (DeviceOptions::default(), inputs.iter().cycle());
+        let mut enqueue = |pool: &mut DevicePool| {
+            let input = turns.next().expect("a circle has no end");
+            Ok(pool.enqueue(*input, &slots, &options)?)
+        };
         let synchronise = || match machine.gpu().or(tap.machine.as_ref().and_then(|gpu| gpu.gpu())) {
             Some(gpu) => Ok(gpu.stream().synchronize()?),
             None => Ok(()),
@@ -251,14 +268,14 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         let enqueued = time(STEPS, synchronise, || enqueue(&mut pool))?;
         let gpu = tap.machine.as_ref().expect("there is one");
         let launches = time(STEPS, synchronise, || {
-            for Launch { kernel, blocks, threads, argument, early } in &taken {
+            for Launch { kernel, grid, argument, early } in &taken {
                 let argument = bytemuck::cast_slice(argument);
                 if *early {
                     // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
-                    unsafe { gpu.launch_early(*kernel, *blocks, *threads, argument) }?;
+                    unsafe { gpu.launch_early(*kernel, *grid, argument) }?;
                 } else {
                     // SAFETY: the same.
-                    unsafe { gpu.launch(*kernel, *blocks, *threads, argument) }?;
+                    unsafe { gpu.launch(*kernel, *grid, argument) }?;
                 }
             }
             Ok(())
@@ -271,7 +288,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
                 Ok(pool.fetch(&mut out)?)
             },
         )?;
-        let graph = pool.capture(&[DeviceInput::from(input)])?;
+        let graph = pool.capture(&[DeviceInput::from(inputs[0])])?;
         let replay = time(STEPS, synchronise, || Ok(pool.replay(&graph)?))?;
         let whole = time(
             1,
@@ -281,10 +298,20 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
                 Ok(pool.fetch(&mut out)?)
             },
         )?;
+        let graph =
+            pool.capture(&inputs.iter().map(|input| DeviceInput::from(*input)).collect::<Vec<_>>())?;
+        let gpu = gpu.gpu().expect("it is a GPU");
+        let mut device = Vec::new();
+        for _ in 0..TIMES {
+            let elapsed_us = gpu.elapsed_us(|| Outcome::Ok(pool.replay(&graph)?))?;
+            device.push(f64::from(elapsed_us) / batches as f64);
+        }
+        let device = Times::new(device);
         if json {
             for (does, mode, times) in [
                 ("DevicePool::step", "eager", step),
                 ("DevicePool::replay", "eager", whole),
+                ("DevicePool::replay", "graph", device),
                 ("DevicePool::enqueue", "host", enqueued),
                 ("DevicePool::enqueue, launches that do nothing", "host", beside),
                 ("the launches of DevicePool::enqueue alone", "host", launches),
@@ -300,14 +327,15 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
             continue;
         }
         println!(
-            "{name:12} {rows:4} {:6} {:8.2} {:9.2} {:7.2} {:7.2} {:7.2} {:7.2}",
+            "{name:12} {rows:4} {:6} {:8.2} {:9.2} {:7.2} {:7.2} {:7.2} {:7.2} {:7.2}",
             taken.len(),
             enqueued.median,
             launches.median,
             beside.median,
             replay.median,
             step.median,
-            whole.median
+            whole.median,
+            device.median
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A step says the same however its rows are cut into chunks, and whoever joins a captured one.
+//! A captured step says the same as one that is enqueued, whoever joins it.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -66,30 +66,6 @@ fn three(
         workspace.outputs(rows).unwrap()
     };
     (0..3).map(take).collect()
-}
-
-#[test]
-fn chunks_of_rows_come_to_what_all_rows_at_once_do() {
-    let Some(machine) = machine() else { return };
-    let buffer = logits(&machine);
-    let rows = Rows::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    // With padding where a chunk begins and ends, and rows of every variant or only of the first two.
-    for slots in [[5, 4, 3, 2, 1, 0], [-1, 4, -1, 2, 1, -1], [0, 1, 5, -1, -1, -1]] {
-        let run = |chunks: Option<usize>| {
-            let mut workspace = workspace(&machine);
-            assign(&mut workspace, &slots);
-            let step = workspace.step(&rows).unwrap();
-            let step = chunks.map_or(step.clone(), |chunks| step.in_chunks(chunks));
-            let eager = three(&workspace, ROWS, |workspace| workspace.enqueue(&step));
-            let graph = workspace.capture(&[step]).unwrap();
-            [eager, three(&workspace, ROWS, |workspace| workspace.replay(&graph))]
-        };
-        let whole = run(Some(1));
-        for chunks in 2..=ROWS + 1 {
-            assert_eq!(run(Some(chunks)), whole, "{chunks} chunks");
-        }
-        assert_eq!(run(None), whole);
-    }
 }
 
 #[test]
