@@ -18,7 +18,7 @@
 #define GATHERED 416
 
 // How many parts the range of the maxima is cut into.
-#define BINS 256
+#define BINS 128
 
 // How often a bar may be moved.
 #define MOST_ROUNDS 6
@@ -102,19 +102,14 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
 template <u32 HELD>
 DEVICE void list_tops(Gathered& gathered, const Records<HELD>& records, float bar) {
     records.each([&](u32 tile, const Record& record) INLINE {
-        bool passes = record.maximum >= bar, opens = passes && others_of(record) >= bar;
-        u32 passing = __ballot_sync(ALL_LANES, passes), opening = __ballot_sync(ALL_LANES, opens), to = 0;
-        if (passing == 0) {
+        if (!(record.maximum >= bar)) {
             return;
         }
-        if (lane_id() == 0) {
-            to = atomicAdd(&gathered.tops, (u32)(__popc(passing) | __popc(opening) << 16));
-        }
-        to = __shfl_sync(ALL_LANES, to, 0);
-        u32 below = (1u << lane_id()) - 1;
-        u32 place = (to & 0xFFFF) + __popc(passing & below), open_place = (to >> 16) + __popc(opening & below);
+        bool opens = others_of(record) >= bar;
+        // A few lanes pass: that each adds for itself takes less than to find out which do.
+        u32 to = atomicAdd(&gathered.tops, opens ? 0x10001u : 1u), place = to & 0xFFFF, open_place = to >> 16;
         u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
-        if (passes && place < GATHERED) {
+        if (place < GATHERED) {
             gathered.keys[place] = key;
             gathered.maxima[place] = record.maximum;
             gathered.log_arrivals[place] = record.log_top;
@@ -129,7 +124,7 @@ DEVICE void list_tops(Gathered& gathered, const Records<HELD>& records, float ba
 DEVICE float inverse(float x) { return 0.87f * bits_float(0x7EF311C3u - float_bits(x)); }
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
-// most `limit`: `want.amount(tile, maximum)` of each. Fails if all together do not reach the goal, or too many pass. The
+// most `limit`: `want.amount(maximum, sum)` of each. Fails if all together do not reach the goal, or too many pass. The
 // gathered must be cleared.
 template <u32 HELD, class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float first, float least, Want& want, u32 limit,
@@ -137,12 +132,13 @@ DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float fir
     float widest = larger(least, first - 1e37f);
     // Far below the first token there is nothing but what masks leave.
     float low = larger(least, first - 32.0f), width = first - low;
+#pragma unroll 1
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
-        float scale = BINS * inverse(larger(width, 1e-20f));
-        records.each([&](u32 tile, const Record& record) INLINE {
+        float scale = BINS * inverse(larger(width, 1e-20f)), part = 1.0f / scale;
+        records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
             // A higher logit's place is no lower, as each step is monotone.
             float place = (record.maximum - low) * scale;
-            u32 amount = want.amount(tile, record.maximum);
+            u32 amount = want.amount(record.maximum, sum);
             if (place >= 0.0f) {
                 atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
             }
@@ -154,7 +150,7 @@ DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float fir
         if (bin < BINS) {
             // Less than any maximum in the bin, however its place was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
-            bar = low + lowest / scale;
+            bar = low + lowest * part;
             list_tops(gathered, records, bar);
             // Without it a warp would miss what others have not listed yet.
             __syncthreads();
@@ -162,8 +158,8 @@ DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float fir
                 return true;
             }
             // Most of them lie in one bin, which is looked at more closely.
-            low += (lowest - 0.5f) / scale;
-            width = 2.0f / scale;
+            low += (lowest - 0.5f) * part;
+            width = 2.0f * part;
         } else if (low > widest) {
             low = widest;
             width = first - low;
@@ -179,18 +175,11 @@ DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float fir
     return false;
 }
 
-// One of eight.
-DEVICE float pick(const float (&z)[PER_LANE], u32 j) {
-    float a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
-    a = j & 2 ? c : a;
-    b = j & 2 ? d : b;
-    return j & 1 ? b : a;
-}
-
 // Gathers the other tokens of the open tiles that reach the bar, with their weights at a scale. Fails if there are too many.
 template <class V>
 DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s) {
     u32 tops = gathered.top_count(), open = gathered.open_count(), lane = lane_id();
+#pragma unroll 1
     for (u32 start = warp_id(); start < open; start += TILES_AT_ONCE * warps()) {
         float z[TILES_AT_ONCE][PER_LANE];
         u64 top[TILES_AT_ONCE];
@@ -215,6 +204,7 @@ DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s)
                 passing |= z[i][j] >= bar ? 1u << j : 0;
             }
             // A lane has one or two, if any.
+#pragma unroll 1
             for (; passing != 0; passing &= passing - 1) {
                 u32 j = __ffs((int)passing) - 1;
                 u64 key = key_of(clean(pick(z[i], j)), tile * TILE + view.place(tile, lane, j));

@@ -1,39 +1,53 @@
 // records.cuh: a row's records over the threads of its block.
 //
 // Computes   visits to them; what they say of the row as a whole
-// Traffic    16 bytes per tile
+// Traffic    16 bytes per tile, 8 more with sums
 // Requires   the survey before; all threads of the block, whole warps
 #pragma once
 
-#include "step.cuh"
+#include "row.cuh"
 #include "warp.cuh"
 
-// The first HELD of each thread stay in its registers.
+// The first HELD of each thread stay in its registers, with the sums of weights if they are asked for.
 template <u32 HELD>
 struct Records {
     const Record* records;
+    const u64* sums;
     u32 tiles;
     Record held[HELD + 1];
+    u64 held_sums[HELD + 1];
 
-    DEVICE_MEMBER Records(const Step& step, u32 row)
-        : records(step.records + (u64)row * step.tiles), tiles(step.tiles) {
+    DEVICE_MEMBER Records(const Step& step, u32 row, bool weighed)
+        : records(step.records + (u64)row * step.tiles), sums(weighed ? step.sums + (u64)row * step.tiles : nullptr),
+          tiles(step.tiles) {
 #pragma unroll
         for (int i = 0; i < (int)HELD; i++) {
             held[i] = of(threadIdx.x + i * blockDim.x);
+            held_sums[i] = sum_of(threadIdx.x + i * blockDim.x);
         }
     }
 
-    // Calls `see(tile, record)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record of
-    // nothing.
+    // Calls `see(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
+    // of nothing.
     template <class See>
-    DEVICE_MEMBER void each(See see) const {
+    DEVICE_MEMBER void each_weighed(See see) const {
 #pragma unroll
         for (int i = 0; i < (int)HELD; i++) {
-            see(threadIdx.x + i * blockDim.x, held[i]);
+            u32 tile = threadIdx.x + i * blockDim.x;
+            if (tile - lane_id() < tiles) {
+                see(tile, held[i], held_sums[i]);
+            }
         }
+#pragma unroll 1
         for (u32 tile = threadIdx.x + HELD * blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
-            see(tile, of(tile));
+            see(tile, of(tile), sum_of(tile));
         }
+    }
+
+    // Calls `see(tile, record)` for each.
+    template <class See>
+    DEVICE_MEMBER void each(See see) const {
+        each_weighed([&](u32 tile, const Record& record, u64) INLINE { see(tile, record); });
     }
 
   private:
@@ -41,11 +55,13 @@ struct Records {
         Record nothing{-INFINITE, 0.0f, 0.0f, 0};
         return tile < tiles ? records[tile] : nothing;
     }
+
+    DEVICE_MEMBER u64 sum_of(u32 tile) const { return sums && tile < tiles ? sums[tile] : 0; }
 };
 
 // What the survey says of a row as a whole.
 struct Whole {
-    // The key of its first token; 0 if it has none.
+    // The key of its first token, its id only if that is asked for; 0 if it has none.
     u64 first;
     // Its least tile maximum above -inf.
     float least;
@@ -55,27 +71,36 @@ struct Whole {
 
 // The same in every thread.
 template <u32 HELD>
-DEVICE Whole whole_of(const Records<HELD>& records) {
-    __shared__ u64 firsts[32];
-    __shared__ u32 leasts[32], odds[32];
-    u64 first = 0;
-    u32 odd = 0, least = ~0u;
-    records.each([&](u32 tile, const Record& record) INLINE {
-        u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
+DEVICE Whole whole_of(const Records<HELD>& records, bool asks_id) {
+    // Above -inf as ordered bits.
+    const u32 LEAST = 0x00800000;
+    __shared__ Quad scratch[32];
+    u32 most = 0, least = ~0u, places = 0, low = 0;
+    records.each([&](u32, const Record& record) INLINE {
         u32 bits = ordered_bits(record.maximum);
-        first = record.maximum > -INFINITE && key > first ? key : first;
-        least = record.maximum > -INFINITE && bits < least ? bits : least;
-        odd |= odd_of(record);
+        most = bits > most ? bits : most;
+        least = bits - LEAST < least ? bits - LEAST : least;
+        places |= record.places;
     });
-    odd = __reduce_or_sync(ALL_LANES, odd);
+    most = __reduce_max_sync(ALL_LANES, most);
     least = __reduce_min_sync(ALL_LANES, least);
-    if (lane_id() == 0) {
-        odds[warp_id()] = odd;
-        leasts[warp_id()] = least;
+    places = __reduce_or_sync(ALL_LANES, places);
+    if (asks_id) {
+        records.each([&](u32 tile, const Record& record) INLINE {
+            u32 id = tile * TILE + (record.places & 255);
+            low = ordered_bits(record.maximum) == most && ~id > low ? ~id : low;
+        });
+        low = __reduce_max_sync(ALL_LANES, low);
     }
-    // Its barrier also lets the words be read below.
-    first = block_max(first, firsts);
-    odd = __reduce_or_sync(ALL_LANES, lane_id() < warps() ? odds[lane_id()] : 0);
-    least = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? leasts[lane_id()] : ~0u);
-    return Whole{first, from_ordered_bits(least), odd};
+    if (lane_id() == 0) {
+        scratch[warp_id()] = Quad{{most, low, least, places}};
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    Quad own = lane_id() < warps() ? scratch[lane_id()] : Quad{{0, 0, ~0u, 0}};
+    most = __reduce_max_sync(ALL_LANES, own.word[0]);
+    low = asks_id ? __reduce_max_sync(ALL_LANES, own.word[0] == most ? own.word[1] : 0) : ~0u;
+    least = __reduce_min_sync(ALL_LANES, own.word[2]) + LEAST;
+    places = __reduce_or_sync(ALL_LANES, own.word[3]);
+    return Whole{most < LEAST ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), (places >> 8) & 3};
 }

@@ -24,26 +24,31 @@
 // A score with its token: larger scores are larger, and of equal ones the smaller id is. -0.0 equals +0.0.
 DEVICE u64 leader_of(float score, u32 id) { return key_of(score + 0.0f, id); }
 
-// Whether a bound reaches a leader's score; at equality its token may have the smaller id.
-DEVICE bool reaches(float bound, u64 leader) { return ordered_bits(bound + 0.0f) >= (u32)(leader >> 32); }
+// Whether a bound reaches a leader's score, which is the high word; at equality its token may have the smaller id.
+DEVICE bool reaches(float bound, u32 score) { return ordered_bits(bound + 0.0f) >= score; }
 
-// The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach the leader.
+// The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach a score.
 template <class V>
 DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
-                        float z_first, float s, u64 leader) {
+                        float z_first, float s, u32 score) {
     float z[PER_LANE];
-    u32 lane = lane_id(), top = record.places & 255;
+    u32 lane = lane_id(), top = record.places & 255, running = 0;
     row.load(tile, lane, z);
     First first = first_arrival(stream, tile);
-    u64 best = 0;
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        u32 place = row.place(tile, lane, j), id = tile * TILE + place;
-        float logit = z[j], y = (logit - z_first) * s;
-        bool runs = place != top && cut.contains(key_of(logit, id)) && reaches(y - record.log_first, leader);
-        if (runs) {
-            float score = y - log2_of_normal(token_arrival(stream, first, tile, place));
-            u64 own = leader_of(score, id);
+        bool runs = cut.contains(key_of(z[j], tile * TILE + row.place(tile, lane, j))) &&
+                    reaches((z[j] - z_first) * s - record.log_first, score);
+        running |= runs ? 1u << j : 0;
+    }
+    u64 best = 0;
+    // A lane has one or two, if any.
+#pragma unroll 1
+    for (; running != 0; running &= running - 1) {
+        u32 j = __ffs((int)running) - 1, place = row.place(tile, lane, j);
+        if (place != top) {
+            float own_score = (pick(z, j) - z_first) * s - log2_of_normal(token_arrival(stream, first, tile, place));
+            u64 own = leader_of(own_score, tile * TILE + place);
             best = own > best ? own : best;
         }
     }
@@ -56,58 +61,101 @@ DEVICE float bound_of(const Record& record, float z_first, float s) {
     return fminf((others_of(record) - z_first) * s, 0.0f) - record.log_first;
 }
 
+// An open tile, and what its scores go by.
+struct Open {
+    u32 tile;
+    u32 places;
+    float log_first;
+};
+
+// How many open tiles a warp takes of its own; further ones are shared among all.
+#define OWN_OPEN 2
+
 // The kept token that wins the race, in every thread.
 template <u32 HELD, class V>
 DEVICE u32 race(const Records<HELD>& records, const V& row, const Stream& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
     float z_first = kept.first;
-    __shared__ u64 scratch[32];
-    __shared__ u64 shared_leader;
+    __shared__ u32 scores[32];
+    __shared__ u64 leaders[32];
+    __shared__ u64 raised;
     __shared__ u32 open_count;
+    __shared__ Open own_open[32][OWN_OPEN];
     __shared__ unsigned short open[MOST_TILES];
 
-    u64 leader = 0;
+    // The best score of tiles' first tokens; each lane keeps its own one's id.
+    u32 score = 0, id = 0;
     records.each([&](u32 tile, const Record& record) INLINE {
-        u32 id = tile * TILE + (record.places & 255);
-        if (cut.contains(key_of(record.maximum, id))) {
-            u64 own = leader_of((record.maximum - z_first) * s - record.log_top, id);
-            leader = own > leader ? own : leader;
-        }
+        u32 own_id = tile * TILE + (record.places & 255);
+        u32 own = ordered_bits((record.maximum - z_first) * s - record.log_top + 0.0f);
+        bool leads = own > score && cut.contains(key_of(record.maximum, own_id));
+        score = leads ? own : score;
+        id = leads ? own_id : id;
     });
+    u64 best = score ? ((u64)score << 32) | (u32)~id : 0;
+    score = __reduce_max_sync(ALL_LANES, score);
+    if (lane_id() == 0) {
+        scores[warp_id()] = score;
+    }
     if (threadIdx.x == 0) {
         open_count = 0;
+        raised = 0;
     }
-    // Its barrier also makes the count zero before any thread adds to it.
-    leader = block_max(leader, scratch);
-    if (threadIdx.x == 0) {
-        shared_leader = leader;
-    }
+    // Without it a warp reads scores of warps that have not written theirs, or adds to a count that is not zero yet.
+    __syncthreads();
+    score = __reduce_max_sync(ALL_LANES, lane_id() < warps() ? scores[lane_id()] : 0);
     float low = cut.low();
+    u32 found = 0;
     records.each([&](u32 tile, const Record& record) INLINE {
-        if (others_of(record) >= low && reaches(bound_of(record, z_first, s), leader)) {
-            open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
+        bool opens = others_of(record) >= low && reaches(bound_of(record, z_first, s), score);
+        u32 opening = __ballot_sync(ALL_LANES, opens);
+        if (opening != 0) {
+            u32 place = found + __popc(opening & ((1u << lane_id()) - 1));
+            if (opens && place < OWN_OPEN) {
+                own_open[warp_id()][place] = Open{tile, record.places, record.log_first};
+            } else if (opens) {
+                open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
+            }
+            found += __popc(opening);
         }
     });
-    // Without it warps would miss tiles that others have not listed yet, and read no leader.
+#pragma unroll 1
+    for (u32 i = 0; i < found && i < OWN_OPEN; i++) {
+        // Without it a lane would read what another has not written yet.
+        __syncwarp();
+        Open own = own_open[warp_id()][i];
+        Record record{0.0f, own.log_first, 0.0f, own.places};
+        u64 other = best_of_tile(row, stream, cut, record, own.tile, z_first, s, score);
+        best = other > best ? other : best;
+        score = (u32)(other >> 32) > score ? (u32)(other >> 32) : score;
+    }
+    best = warp_max(best);
+    if (lane_id() == 0) {
+        leaders[warp_id()] = best;
+    }
+    // Without it warps would miss tiles that others have not listed yet, and their leaders.
     __syncthreads();
-
+    u64 leader = warp_max(lane_id() < warps() ? leaders[lane_id()] : 0);
     u32 count = open_count;
     if (count == 0) {
         return key_id(leader);
     }
+#pragma unroll 1
     for (u32 i = warp_id(); i < count; i += warps()) {
         u32 tile = open[i];
         Record record = records.records[tile];
         // Other warps raise the leader meanwhile; an older one is only a lower bound.
-        leader = __shfl_sync(ALL_LANES, *(volatile u64*)&shared_leader, 0);
-        if (reaches(bound_of(record, z_first, s), leader)) {
-            u64 best = best_of_tile(row, stream, cut, record, tile, z_first, s, leader);
-            if (lane_id() == 0 && best > leader) {
-                atomicMax(&shared_leader, best);
+        u64 newer = __shfl_sync(ALL_LANES, *(volatile u64*)&raised, 0);
+        leader = newer > leader ? newer : leader;
+        score = (u32)(leader >> 32);
+        if (reaches(bound_of(record, z_first, s), score)) {
+            u64 own = best_of_tile(row, stream, cut, record, tile, z_first, s, score);
+            if (lane_id() == 0 && own > leader) {
+                atomicMax(&raised, own);
             }
         }
     }
     // Without it the leader read below could still be raised.
     __syncthreads();
-    return key_id(shared_leader);
+    return key_id(raised > leader ? raised : leader);
 }

@@ -17,13 +17,13 @@
 #include "list.cu"
 #include "logprobs.cu"
 
-#define LEAN_THREADS 512
+#define LEAN_THREADS 1024
 // As many blocks a multiprocessor as its registers allow without a spill.
-#define LEAN_BOUNDS LEAN_THREADS, 2
+#define LEAN_BOUNDS LEAN_THREADS, 1
 
 // Records of a thread in registers: all of them, at 151936 ids, from 149 threads on. Lists need the registers themselves.
-#define LEAN_HELD 4
-#define LISTED_HELD 2
+#define LEAN_HELD 1
+#define LISTED_HELD 1
 
 // The cut of min-p (F2). The least logit is close to what division gives: mostly one look at 32 logits finds it.
 DEVICE Cut min_p_cut(float first, float s, float threshold) {
@@ -44,7 +44,7 @@ template <class T>
 DEVICE_APART void finish_searching(const Step& step, u32 row) {
     int slot = step.slots[row];
     const Params& params = step.params[slot];
-    Whole whole = whole_of(Records<0>(step, row));
+    Whole whole = whole_of(Records<0>(step, row, false), true);
     Chosen chosen{step.forced[row], whole.odd, params.effective_temperature, step.states[slot].mu};
     search_and_race<T>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
     chosen.token = block_found().token;
@@ -71,16 +71,18 @@ DEVICE void finish_lean(const Step& step) {
         clear(block_list());
     }
     wait_for_previous();
-    write_no_logprobs(step, row);
     if (slot < 0) {
+        write_no_logprobs(step, row);
         if (threadIdx.x == 0) {
             write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
         }
         return;
     }
 
-    Records<HELD> records(step, row);
-    Whole whole = whole_of(records);
+    Records<HELD> records(step, row, LISTS && asks & ASKS_SUMS);
+    // While they fly.
+    write_no_logprobs(step, row);
+    Whole whole = whole_of(records, asks & ASKS_GREEDY);
     chosen.status = whole.odd;
     if (whole.first == 0) {
         chosen.status |= STATUS_EMPTY;
@@ -94,7 +96,7 @@ DEVICE void finish_lean(const Step& step) {
         } else if (LISTS && asks & ASKS_LIST) {
             u64 mass;
             if (step.flags & STEP_SEARCHES ||
-                !list_row(step, row, records, view, chain, stream, whole, heat.filter_s, mass)) {
+                !list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
                 finish_searching<T>(step, row);
                 return;
             }

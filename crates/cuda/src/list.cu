@@ -29,10 +29,23 @@ struct Chain {
     float min_p;
     float epsilon;
     float xtc_threshold;
+    // Whether some of the filters ask for masses.
+    bool weighs;
 };
 
+DEVICE bool weighs(u32 filters) {
+    bool weighs = false;
+#pragma unroll 1
+    for (; filters != 0; filters >>= 4) {
+        u32 filter = filters & 15;
+        weighs = weighs || filter == FILTER_TOP_P || filter == FILTER_EPSILON || filter == FILTER_XTC;
+    }
+    return weighs;
+}
+
 DEVICE Chain chain_of(const Params& params) {
-    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
+    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold,
+                 weighs(params.chain)};
 }
 
 // Says that the list came to nothing.
@@ -42,28 +55,17 @@ DEVICE bool not_listed() {
     return false;
 }
 
-// Whether some of the filters ask for masses.
-DEVICE bool weighs(u32 filters) {
-    bool weighs = false;
-    for (; filters != 0; filters >>= 4) {
-        u32 filter = filters & 15;
-        weighs = weighs || filter == FILTER_TOP_P || filter == FILTER_EPSILON || filter == FILTER_XTC;
-    }
-    return weighs;
-}
-
 // Asks `find_bar` for a number of tokens.
 struct ByCount {
     u32 count;
 
-    DEVICE_MEMBER u32 amount(u32, float) { return 1; }
+    DEVICE_MEMBER u32 amount(float, u64) { return 1; }
     DEVICE_MEMBER void add_up() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
-    const u64* sums;
     float first;
     float s;
     u32 top_p;
@@ -73,12 +75,12 @@ struct ByMass {
     u64 mass;
 
     // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
-    DEVICE_MEMBER u32 amount(u32 tile, float maximum) {
+    DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
         if (!(maximum > -INFINITE)) {
             return 0;
         }
         float factor = exp2_rule((maximum - first) * s);
-        own += tile_mass(factor, sums[tile]);
+        own += tile_mass(factor, sum);
         return (u32)(factor * 524288.0f);
     }
     DEVICE_MEMBER void add_up() {
@@ -99,6 +101,7 @@ struct ByMass {
 // Draws the arrivals of the listed tokens that are not the first of their tiles; by some threads, of which this is one.
 DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 threads) {
     u32 tops = list.top_count(), count = list.count();
+#pragma unroll 1
     for (u32 i = tops + thread; i < count; i += threads) {
         u32 id = key_id(list.keys[i]), tile = id / TILE;
         First first = first_arrival(stream, tile);
@@ -108,40 +111,51 @@ DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 
 
 // Puts the listed tokens in order; by the first warps, of `threads` threads. `first` is the row's first logit.
 DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
-    const u32 RANK = 44, WHOLE = 1 << 28;
+    const u32 WHOLE = 1 << 28;
     u32 tops = list.top_count(), count = list.count();
-    // So many threads count for one token.
-    u32 share = 1;
-    while (share < 32 && 2 * share * count <= threads) {
-        share *= 2;
-    }
-    u32 part = threadIdx.x % share;
-    for (u32 start = 0; start < count; start += threads / share) {
-        u32 i = start + threadIdx.x / share;
+    // So many threads count for one token: as large a power of two as there are threads for.
+    int shift = count <= threads ? leading_zeros(count) - leading_zeros(threads) : 0;
+    shift -= shift > 0 && count << shift > threads;
+    shift = shift < 5 ? shift : 5;
+    u32 share = 1u << shift, part = threadIdx.x & (share - 1);
+#pragma unroll 1
+    for (u32 start = 0; start < count; start += threads >> shift) {
+        u32 i = start + (threadIdx.x >> shift);
         bool is_other = i >= tops && i < count;
         u64 own = i < count ? list.keys[i] : ~0ull;
+        float factor = i < count ? exp2_rule((list.maxima[i] - first) * s) : 0.0f;
         u32 before = 0;
-#pragma unroll 4
-        for (u32 j = part; j < count; j += share) {
-            before += list.keys[j] > own;
+#pragma unroll 1
+        for (u32 j = part; j < count; j += 4 * share) {
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                before += j + k * share < count && list.keys[j + k * share] > own;
+            }
         }
-        // The sum of the weights of the tokens before it in its tile: the tile's first is one.
-        u64 q = is_other && part == 0 ? WHOLE : 0;
-        for (u32 j = tops + part; is_other && j < count; j += share) {
-            u64 other = list.keys[j];
-            q += (u32)(own ^ other) < TILE && other > own ? list.weights[j] : 0;
-        }
-        u64 both = ((u64)before << RANK) + q;
+#pragma unroll 1
         for (u32 apart = 1; apart < share; apart *= 2) {
-            both += __shfl_xor_sync(ALL_LANES, both, (int)apart);
+            before += __shfl_xor_sync(ALL_LANES, before, (int)apart);
+        }
+        // The sum of the weights of the tokens before it in its tile, of which the tile's first is one; and its own.
+        u64 q = 0;
+        u32 weight = WHOLE;
+        if (__any_sync(ALL_LANES, is_other)) {
+#pragma unroll 1
+            for (u32 j = tops + part; is_other && j < count; j += share) {
+                u64 other = list.keys[j];
+                q += (u32)(own ^ other) < TILE && other > own ? list.weights[j] : 0;
+            }
+#pragma unroll 1
+            for (u32 apart = 1; apart < share; apart *= 2) {
+                q += __shfl_xor_sync(ALL_LANES, q, (int)apart);
+            }
+            q += is_other ? WHOLE : 0;
+            weight = is_other ? list.weights[i] : WHOLE;
         }
         if (i < count && part == 0) {
-            u32 place = (u32)(both >> RANK);
-            q = both & ((1ull << RANK) - 1);
-            float factor = exp2_rule((list.maxima[i] - first) * s);
-            list.ordered[place] = own;
-            list.from[place] = (unsigned short)i;
-            list.steps[place] = tile_mass(factor, q + (is_other ? list.weights[i] : WHOLE)) - tile_mass(factor, q);
+            list.ordered[before] = own;
+            list.from[before] = (unsigned short)i;
+            list.steps[before] = tile_mass(factor, q + weight) - (is_other ? tile_mass(factor, q) : 0);
         }
     }
 }
@@ -150,6 +164,7 @@ DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
 DEVICE void add_up(u64* steps, u32 count) {
     u32 each = (count + 31) / 32, start = lane_id() * each, end = start + each < count ? start + each : count;
     u64 own = 0;
+#pragma unroll 1
     for (u32 i = start; i < end; i++) {
         own += steps[i];
     }
@@ -160,6 +175,7 @@ DEVICE void add_up(u64* steps, u32 count) {
         upto += lane_id() >= delta ? other : 0;
     }
     upto -= own;
+#pragma unroll 1
     for (u32 i = start; i < end; i++) {
         upto += steps[i];
         steps[i] = upto;
@@ -172,6 +188,7 @@ DEVICE void add_up(u64* steps, u32 count) {
 template <class Passes>
 DEVICE u32 passing(u32 count, Passes passes) {
     u32 passing = 0;
+#pragma unroll 1
     for (u32 i = lane_id(); i < count; i += 32) {
         passing += passes(i);
     }
@@ -189,10 +206,11 @@ struct Places {
 template <class XtcActs>
 DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count()};
-    if (weighs(chain.filters)) {
+    if (chain.weighs) {
         add_up(list.steps, kept.end);
     }
     float first = key_logit(list.ordered[0]);
+#pragma unroll 1
     for (u32 filters = chain.filters; filters != 0; filters >>= 4) {
         u32 filter = filters & 15;
         float threshold = chain.min_p;
@@ -225,6 +243,7 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
 DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
     float first = key_logit(list.ordered[kept.start]);
     u64 leader = 0;
+#pragma unroll 1
     for (u32 i = kept.start + lane_id(); i < kept.end; i += 32) {
         u64 key = list.ordered[i];
         u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
@@ -237,7 +256,7 @@ DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
 // must have been cleared, with a barrier after that. Fails if what the filters keep may be long. `mass` becomes the row's if
 // it is known and the list is not the row.
 template <u32 HELD, class V>
-DEVICE bool list_row(const Step& step, u32 row, const Records<HELD>& records, const V& view, const Chain& chain,
+DEVICE bool list_row(const Step& step, const Records<HELD>& records, const V& view, const Chain& chain,
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
     __shared__ u64 scratch[32];
     Gathered& list = block_list();
@@ -252,7 +271,7 @@ DEVICE bool list_row(const Step& step, u32 row, const Records<HELD>& records, co
         ByCount want{chain.top_k};
         found = find_bar(list, records, first, whole.least, want, chain.top_k + chain.top_k / 4 + 16, bar);
     } else {
-        ByMass want{step.sums + (u64)row * step.tiles, first, s, chain.top_p, scratch, 0, 0};
+        ByMass want{first, s, chain.top_p, scratch, 0, 0};
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);
         mass = want.mass;
     }

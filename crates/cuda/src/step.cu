@@ -57,8 +57,8 @@ DEVICE void finish(const Step& step) {
     const Params& params = end.params;
     int forced = step.forced[row];
 
-    Records<0> records(step, row);
-    Whole whole = whole_of(records);
+    Records<0> records(step, row, params.asks & ASKS_SUMS);
+    Whole whole = whole_of(records, true);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
     Given kept{cut_none(), 0.0f, true};
@@ -78,7 +78,7 @@ DEVICE void finish(const Step& step) {
             Stream stream{params.seed, end.state.position, params.draw};
             u64 mass;
             if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
-                list_row(step, row, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
+                list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
                 __shared__ Drawn drawn;
                 if (warp_id() == 0) {
                     Drawn own = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
