@@ -95,16 +95,17 @@ DEVICE void finish_lean(const Step& step) {
             chosen.token = (int)key_id(whole.first);
         } else if (LISTS && asks & ASKS_LIST) {
             u64 mass;
-            if (step.flags & STEP_SEARCHES ||
-                !list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
+            bool sure = false;
+            if (!(step.flags & STEP_SEARCHES) &&
+                list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
+                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); });
+                sure = drawn.sure;
+                chosen.token = (int)drawn.token;
+            }
+            if (!sure) {
                 finish_searching<T>(step, row);
                 return;
             }
-            if (warp_id() != 0) {
-                return;
-            }
-            auto acts = [&]() INLINE { return xtc_acts(params, state); };
-            chosen.token = (int)draw_listed(chain, heat, mass, acts).token;
         } else {
             float first = key_logit(whole.first);
             Cut cut = filter == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, threshold) : cut_all();

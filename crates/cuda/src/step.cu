@@ -77,20 +77,15 @@ DEVICE void finish(const Step& step) {
             Chain chain = chain_of(params);
             Stream stream{params.seed, end.state.position, params.draw};
             u64 mass;
+            bool sure = false;
             if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
-                __shared__ Drawn drawn;
-                if (warp_id() == 0) {
-                    Drawn own = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
-                    if (lane_id() == 0) {
-                        drawn = own;
-                    }
-                }
-                // Without it the other warps would read what came of it too early.
-                __syncthreads();
+                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
+                sure = drawn.sure;
                 kept = drawn.kept;
                 token = (int)drawn.token;
-            } else {
+            }
+            if (!sure) {
                 search_and_race<T>(step, row, slot, forced < 0, first, heat);
                 kept = block_found().kept;
                 token = block_found().token;
