@@ -25,20 +25,6 @@
 #define LEAN_HELD 1
 #define LISTED_HELD 1
 
-// The cut of min-p (F2). The least logit is close to what division gives: mostly one look at 32 logits finds it.
-DEVICE Cut min_p_cut(float first, float s, float threshold) {
-    auto passes = [=](float z) INLINE { return (z - first) * s >= threshold; };
-    if (!passes(first)) {
-        return Cut{~0ull, key_of(first, 0)};
-    }
-    u32 base = ordered_bits(first + threshold / s) - 16;
-    u32 passing = __ballot_sync(ALL_LANES, passes(from_ordered_bits(base + lane_id())));
-    // What passes is monotone, so next to one that does not the first that does is the least.
-    bool found = passing != 0 && (passing & 1) == 0;
-    float least = found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_logit(first, passes);
-    return Cut{~0ull, last_key_of(least)};
-}
-
 // Ends a row whose list came to nothing. Apart, so that its registers are its own.
 template <class T>
 DEVICE_APART void finish_searching(const Step& step, u32 row) {

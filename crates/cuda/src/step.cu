@@ -1,7 +1,7 @@
 // step.cu: the end of a step: from a row's survey to its token and all that is said of it.
 //
 // Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
-// Never      reads a row that is padding, or touches its outputs twice
+// Never      reads a row that is padding, or touches its outputs twice; waits for the survey before it must
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
 // Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
@@ -14,6 +14,9 @@
 #define FINISH_THREADS 512
 // One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
+
+// Records of a thread in registers: all of them, at 151936 ids, from 320 threads on.
+#define FINISH_HELD 2
 
 // Whether a grammar restricts a row.
 DEVICE bool is_masked(const Step& step, u32 row) {
@@ -41,9 +44,10 @@ DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float tem
 template <class T>
 DEVICE void finish(const Step& step) {
     u32 row = blockIdx.x;
-    wait_for_previous();
+    // What the survey does not write is read before it is done.
     int slot = step.slots[row];
     if (slot < 0) {
+        wait_for_previous();
         write_no_logprobs(step, row);
         write_nothing_kept(step, row);
         if (threadIdx.x == 0) {
@@ -55,9 +59,16 @@ DEVICE void finish(const Step& step) {
     Ending<T> end(step, row, slot);
     // Read where it is used: there is more of it than registers.
     const Params& params = end.params;
-    int forced = step.forced[row];
+    const int forced = step.forced[row];
+    const u32 asks = params.asks;
+    const Chain chain = chain_of(params);
+    const Stream stream{params.seed, end.state.position, params.draw};
+    // Filters that the survey alone decides, and a race over the records.
+    bool plain = (chain.filters == 0 || chain.filters == FILTER_MIN_P) && !(asks & ASKS_MIROSTAT);
+    Heat heat{params.effective_temperature, params.s, params.filter_s};
+    wait_for_previous();
 
-    Records<0> records(step, row, params.asks & ASKS_SUMS);
+    Records<FINISH_HELD> records(step, row, asks & ASKS_SUMS);
     Whole whole = whole_of(records, true);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
@@ -65,8 +76,7 @@ DEVICE void finish(const Step& step) {
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
-        Heat heat{params.effective_temperature, params.s, params.filter_s};
-        if (params.asks & ASKS_DYNAMIC_TEMPERATURE) {
+        if (asks & ASKS_DYNAMIC_TEMPERATURE) {
             find_temperature<T>(step, row, slot, first);
             heat = block_found().heat;
         }
@@ -74,11 +84,14 @@ DEVICE void finish(const Step& step) {
         kept = Given{Cut{first, first}, key_logit(first), true};
         int token = (int)key_id(first);
         if (heat.temperature != 0.0f) {
-            Chain chain = chain_of(params);
-            Stream stream{params.seed, end.state.position, params.draw};
             u64 mass;
             bool sure = false;
-            if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
+            if (plain && !(step.flags & STEP_SEARCHES)) {
+                Cut cut = chain.filters == 0 ? cut_all() : min_p_cut(kept.first, heat.filter_s, chain.min_p);
+                kept.cut.last = cut.last;
+                token = forced < 0 ? (int)race(records, end.view, stream, kept, heat.s) : NONE;
+                sure = true;
+            } else if (asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
                 const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
                 sure = drawn.sure;
@@ -95,13 +108,13 @@ DEVICE void finish(const Step& step) {
         // A forced token was not drawn.
         chosen.token = forced < 0 ? token : forced;
     }
-    if (params.asks & ASKS_LOGPROBS || step.kept != nullptr) {
+    if (asks & ASKS_LOGPROBS || step.kept != nullptr) {
         tell<T>(step, row, slot, chosen.token, chosen.temperature, first, kept);
     } else {
         write_no_logprobs(step, row);
     }
 
-    if (params.asks & ASKS_COUNTS) {
+    if (asks & ASKS_COUNTS) {
         // Without it a slower warp would read logits edited by what the token has just become part of.
         __syncthreads();
     }
