@@ -57,7 +57,7 @@ DEVICE void finish(const Step& step) {
     const Params& params = end.params;
     int forced = step.forced[row];
 
-    Records<0> records(step, row, params.asks & ASKS_SUMS);
+    Records records(step, row, params.asks & ASKS_SUMS);
     Whole whole = whole_of(records, true);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
