@@ -10,33 +10,12 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
-use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
-use crate::program::Program;
+use crate::kernels::{ByDtype, by_dtype};
+use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
 use crate::variant::{Needs, Variant};
 use crate::workspace::{Shape, Workspace};
-
-/// The kernels that end a step.
-pub(crate) const PROGRAM: Program = Program {
-    name: "step",
-    source: include_str!("step.cu"),
-    kernels: &["finish_f32", "finish_bf16", "finish_f16"],
-};
-
-/// The kernels that end a step whose rows ask for little.
-pub(crate) const LEAN: Program = Program {
-    name: "lean",
-    source: include_str!("lean.cu"),
-    kernels: &[
-        "finish_lean_f32",
-        "finish_listed_f32",
-        "finish_lean_bf16",
-        "finish_listed_bf16",
-        "finish_lean_f16",
-        "finish_listed_f16",
-    ],
-};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
