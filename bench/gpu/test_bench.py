@@ -124,12 +124,12 @@ class Profiles(unittest.TestCase):
     def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
         stalled = {counters.STALLED + f"{name}_per_issue_active.ratio": text
                    for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()}
-        survey = self.row("sweep_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
+        survey = self.row("survey_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
         rows = [{"Kernel Name": ""}, self.row("numbers"), {**survey, **stalled}, self.row("numbers"), self.row("finish")]
         kernels = counters.Kernels.of_ncu(rows, self.STEPS)
         self.assertEqual([(k["task"], k["kernel"]) for k in kernels.listed],
-                         [("plain", "sweep_f32_few"), ("top-p", "finish")])
-        self.assertIn("| plain | model | 2 | `sweep_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
+                         [("plain", "survey_f32_few"), ("top-p", "finish")])
+        self.assertIn("| plain | model | 2 | `survey_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
                       "global memory 50, barrier 25 |", kernels.markdown())
         with self.assertRaises(ValueError):
             counters.Kernels.of_ncu(rows[:3], self.STEPS)

@@ -73,7 +73,12 @@ impl Cuda {
             _ => {
                 let name =
                     if name.ends_with("_searching") { "cuda_emulated_searching" } else { "cuda_emulated" };
-                Ok(made(name, Arc::new(Emulator::new(&Cache::user())?), false))
+                let emulator = Emulator::new(&Cache::user());
+                // Where there is no compiler tests are skipped; kernels that do not compile are a bug.
+                if let Err(error @ gumball_cuda::Error::Compile { .. }) = &emulator {
+                    panic!("{error}");
+                }
+                Ok(made(name, Arc::new(emulator?), false))
             }
         }
     }

@@ -8,10 +8,29 @@
 
 #include "step.cuh"
 
-// Where the search for an id begins.
+// What lies over a row of logits; null where it has none.
+struct Edits {
+    const u32* mask;
+    const u32* allowed;
+    const u32* touched;
+    u32 mask_words;
+
+    DEVICE_MEMBER Edits() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
+    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) {
+        bool masked = step.masks && (!step.masked || step.masked[row]);
+        mask = masked ? step.masks + row * step.mask_stride : nullptr;
+        mask_words = step.mask_words;
+        allowed = asks & ASKS_ALLOWED ? step.requests[slot].allowed : nullptr;
+        touched = asks & ASKS_EDITS ? step.requests[slot].touched : nullptr;
+    }
+
+    DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
+};
+
+// Where the search for an id begins: at a pair of entries.
 DEVICE u32 home_of(u32 id, u32 entries_mask) {
     u32 x = id * 0x9E3779B1u;
-    return (x ^ x >> 15) & entries_mask;
+    return (x ^ x >> 15) & entries_mask & ~1u;
 }
 
 // The entry of an id, or the empty one where it would be.
@@ -23,26 +42,78 @@ DEVICE Entry* entry_of(Entry* entries, u32 entries_mask, u32 id) {
     return entries + place;
 }
 
+// What the edits of an id go by.
+struct EntryHead {
+    u32 prompt;
+    u32 output;
+    float bias;
+    u32 place;
+};
+
+// The same entry, read in few trips: two at a time. Where there is none all is 0.
+DEVICE EntryHead head_of(const Entry* entries, u32 entries_mask, u32 id) {
+    const Quad* quads = (const Quad*)entries;
+    u32 place = home_of(id, entries_mask);
+    while (true) {
+        Quad first = quads[2 * (u64)place], second = quads[2 * (u64)place + 2];
+        bool is_first = first.word[0] == id + 1, is_second = second.word[0] == id + 1;
+        if (is_first || is_second || first.word[0] == 0 || second.word[0] == 0) {
+            bool any = is_first || is_second;
+            Quad found = is_first ? first : second;
+            return EntryHead{any ? found.word[1] : 0, any ? found.word[2] : 0, any ? bits_float(found.word[3]) : 0.0f,
+                             place + (is_first ? 0 : 1)};
+        }
+        place = (place + 2) & entries_mask;
+    }
+}
+
 // An infinite result of an edit becomes finite at once (E1).
 DEVICE float finite(float z) { return fminf(fmaxf(z, -LARGEST), LARGEST); }
 
-DEVICE u32 count_of(const Entry& entry, u32 scope) {
+// What of a request's parameters the edits of an id go by, read before they are needed.
+struct Penalties {
+    u32 asks;
+    float repetition;
+    float frequency;
+    float presence;
+    u32 repetition_scope;
+    u32 scope;
+
+    DEVICE_MEMBER explicit Penalties(const Params& params)
+        : asks(params.asks), repetition(params.repetition_penalty), frequency(params.frequency_penalty),
+          presence(params.presence_penalty), repetition_scope(params.repetition_scope), scope(params.penalty_scope) {}
+};
+
+DEVICE u32 count_of(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt : 0) + (scope & SCOPE_OUTPUT ? entry.output : 0);
 }
 
-// What the edits make of a finite logit (E2, E3).
-DEVICE float edited(const Params& params, const Entry& entry, u32 step, float z) {
+// What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
+// any more, so `odd` takes its bit, and that of NaN, which they leave alone.
+DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& odd) {
+    EntryHead entry = head_of(request.entries, request.entries_mask, id);
+    float dry = 0.0f;
+    if (penalties.asks & ASKS_SEARCH) {
+        const Entry& whole = request.entries[entry.place];
+        if (whole.ban_step == step) {
+            return -INFINITE;
+        }
+        dry = (u32)(whole.dry >> 32) == step ? bits_float((u32)whole.dry) : 0.0f;
+    }
+    odd |= z != z ? STATUS_NAN : z > LARGEST ? STATUS_INF : 0;
+    if (!(z > -INFINITE)) {
+        return z;
+    }
+    z = fminf(z, LARGEST);
     // By 1 nothing changes: so there is one division, and it stands in no branch.
-    float r = count_of(entry, params.repetition_scope) > 0 ? params.repetition_penalty : 1.0f;
+    float r = count_of(entry, penalties.repetition_scope) > 0 ? penalties.repetition : 1.0f;
     z = finite((z > 0.0f ? z : z * r) / (z > 0.0f ? r : 1.0f));
-    u32 count = count_of(entry, params.penalty_scope);
+    u32 count = count_of(entry, penalties.scope);
     if (count > 0) {
-        z = finite(z - params.frequency_penalty * u64_to_float(count));
-        z = finite(z - params.presence_penalty);
+        z = finite(z - penalties.frequency * u64_to_float(count));
+        z = finite(z - penalties.presence);
     }
-    if (params.asks & ASKS_SEARCH && (u32)(entry.dry >> 32) == step) {
-        z = finite(z - bits_float((u32)entry.dry));
-    }
+    z = finite(z - dry);
     return finite(z + entry.bias) + 0.0f;
 }
 

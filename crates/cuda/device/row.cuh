@@ -23,9 +23,14 @@ struct F16 {
     static DEVICE_MEMBER float convert(unsigned short z) { return half_to_float(z); }
 };
 
-struct alignas(16) Quad {
-    u32 word[4];
-};
+// Where in a tile a lane's j-th logit lies; `wide` says whether lanes loaded 16 bytes at once.
+template <class T>
+DEVICE u32 place_of(u32 lane, u32 j, bool wide) {
+    if (!wide) {
+        return j * 32 + lane;
+    }
+    return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
+}
 
 // A row of logits.
 template <class T>
@@ -60,10 +65,7 @@ struct Row {
 
     // Where in the tile a lane's j-th logit lies.
     DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const {
-        if (!wide || tile * TILE + TILE > vocab) {
-            return j * 32 + lane;
-        }
-        return sizeof(Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
+        return place_of<T>(lane, j, wide && tile * TILE + TILE <= vocab);
     }
 
     // A lane's bits among those of all ids, bit j for its j-th logit; 0 from word `end` on.

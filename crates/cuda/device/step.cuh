@@ -18,6 +18,11 @@
 
 enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 
+// What is loaded at once.
+struct alignas(16) Quad {
+    u32 word[4];
+};
+
 // What a request asks for, in Params::asks.
 enum Asks : u32 {
     ASKS_GREEDY = 1 << 0,
@@ -251,7 +256,23 @@ struct Step {
     u32 ids_width;
     // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
     u32* kept;
+    // (2^32 - 1) / blocks_per_row.
+    u32 blocks_inverse;
+    u32 reserved;
 };
+
+// Where in a survey's grid a block stands.
+struct Standing {
+    u32 row;
+    // Which of the row's blocks it is.
+    u32 part;
+};
+
+DEVICE Standing standing_of(const Step& step, u32 block) {
+    u32 row = high_product(block, step.blocks_inverse), part = block - row * step.blocks_per_row;
+    bool next = part >= step.blocks_per_row;
+    return Standing{row + next, part - (next ? step.blocks_per_row : 0)};
+}
 
 // Whether a request has edits of its own, a grammar aside.
 DEVICE bool has_edits(const Params& params) { return params.asks & (ASKS_EDITS | ASKS_ALLOWED | ASKS_SEARCH); }

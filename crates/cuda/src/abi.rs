@@ -182,5 +182,14 @@ crossing! {
         top_n_width: u32,
         ids_width: u32,
         kept: u64,
+        blocks_inverse: u32,
+        reserved: u32,
+    }
+}
+
+impl Step {
+    /// Returns the step with its rows cut into so many blocks each, at least one.
+    pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
+        Self { blocks_per_row, blocks_inverse: u32::MAX / blocks_per_row, ..self }
     }
 }

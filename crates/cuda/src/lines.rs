@@ -46,7 +46,6 @@ impl Lines {
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,
-            blocks_per_row: survey.blocks_per_row,
             lines: 0,
             slots: zeros,
             params: self.params.address(),
@@ -54,8 +53,9 @@ impl Lines {
             states: zeros,
             records: self.records.address(),
             ..step
-        };
-        let arrive = survey::arrive(rows.dtype, rows.vocab);
+        }
+        .cut(survey.blocks_per_row);
+        let arrive = survey::arrive(rows.vocab);
         let line_records = self.records.address();
         ((survey, lines), arrive, abi::Step { line_records, ..step })
     }

@@ -10,7 +10,6 @@ use gumball_spec::{Error, Result, TILE};
 use crate::abi::{Entry, Params, Request, asks};
 use crate::edit::Edits;
 use crate::machine::{Buffer, Machine};
-use crate::residents::Start;
 
 /// A request's history when it is put into a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,11 +20,7 @@ pub(crate) struct History<'a> {
     pub room: usize,
 }
 
-impl<'a> History<'a> {
-    pub fn of(start: &Start<'a>) -> Self {
-        Self { prompt: start.prompt, output: start.output, room: start.room }
-    }
-
+impl History<'_> {
     fn ids(&self) -> impl Iterator<Item = u32> {
         self.prompt.iter().chain(self.output).copied()
     }
@@ -101,11 +96,11 @@ impl Sheet {
 }
 
 /// Returns the entry of an id, made if there is none: the twin of `entry_of` in `entries.cuh`. The number of entries is
-/// a power of two, and one at least is empty.
+/// a power of two, 2 or more, and one at least is empty. Kernels read them in pairs.
 fn entry(entries: &mut [Entry], id: u32) -> &mut Entry {
     let mask = entries.len() - 1;
     let x = id.wrapping_mul(0x9E37_79B1);
-    let mut place = (x ^ x >> 15) as usize & mask;
+    let mut place = (x ^ x >> 15) as usize & mask & !1;
     while ![0, id + 1].contains(&entries[place].id_plus_1) {
         place = (place + 1) & mask;
     }

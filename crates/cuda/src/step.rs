@@ -10,33 +10,12 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
-use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
-use crate::program::Program;
+use crate::kernels::{ByDtype, by_dtype};
+use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
 use crate::variant::{Needs, Variant};
 use crate::workspace::{Shape, Workspace};
-
-/// The kernels that end a step.
-pub(crate) const PROGRAM: Program = Program {
-    name: "step",
-    source: include_str!("step.cu"),
-    kernels: &["finish_f32", "finish_bf16", "finish_f16"],
-};
-
-/// The kernels that end a step whose rows ask for little.
-pub(crate) const LEAN: Program = Program {
-    name: "lean",
-    source: include_str!("lean.cu"),
-    kernels: &[
-        "finish_lean_f32",
-        "finish_listed_f32",
-        "finish_lean_bf16",
-        "finish_listed_bf16",
-        "finish_lean_f16",
-        "finish_listed_f16",
-    ],
-};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
@@ -182,14 +161,15 @@ impl Workspace {
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
         let survey = match &fixed.by_line {
-            None => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
-            Some(((survey, lines), arrive)) => {
+            // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
+            Some(((survey, lines), arrive)) if needs.variant < Variant::Edited && !needs.sums => {
                 // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
             }
+            _ => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
         };
-        let step = &abi::Step { blocks_per_row: survey.blocks_per_row, ..*step };
+        let step = &step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
         // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
         unsafe { survey::enqueue(machine, survey, step) }?;
