@@ -28,7 +28,7 @@
 
 // What is gathered, in shared memory: the first tokens of tiles, then the others.
 struct Gathered {
-    u64 keys[GATHERED];
+    alignas(16) u64 keys[GATHERED];
     // Of the tiles that the tokens lie in.
     float maxima[GATHERED];
     // log2 of the tokens' arrivals: the survey knows those of the tiles' first.
@@ -99,8 +99,7 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
 
 // Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
 // follow before the lists are read.
-template <u32 HELD>
-DEVICE void list_tops(Gathered& gathered, const Records<HELD>& records, float bar) {
+DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
     records.each([&](u32 tile, const Record& record) INLINE {
         if (!(record.maximum >= bar)) {
             return;
@@ -126,8 +125,8 @@ DEVICE float inverse(float x) { return 0.87f * bits_float(0x7EF311C3u - float_bi
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
 // most `limit`: `want.amount(maximum, sum)` of each. Fails if all together do not reach the goal, or too many pass. The
 // gathered must be cleared.
-template <u32 HELD, class Want>
-DEVICE bool find_bar(Gathered& gathered, const Records<HELD>& records, float first, float least, Want& want, u32 limit,
+template <class Want>
+DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
     float widest = larger(least, first - 1e37f);
     // Far below the first token there is nothing but what masks leave.

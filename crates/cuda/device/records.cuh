@@ -8,38 +8,31 @@
 #include "row.cuh"
 #include "warp.cuh"
 
-// The first HELD of each thread stay in its registers, with the sums of weights if they are asked for.
-template <u32 HELD>
+// The records of a row, with the sums of weights if they are asked for. The first of each thread stay in its registers, which
+// is all of them where a block has a thread for each tile.
 struct Records {
     const Record* records;
     const u64* sums;
     u32 tiles;
-    Record held[HELD + 1];
-    u64 held_sums[HELD + 1];
+    Record held;
+    u64 held_sum;
 
     DEVICE_MEMBER Records(const Step& step, u32 row, bool weighed)
         : records(step.records + (u64)row * step.tiles), sums(weighed ? step.sums + (u64)row * step.tiles : nullptr),
           tiles(step.tiles) {
-#pragma unroll
-        for (int i = 0; i < (int)HELD; i++) {
-            held[i] = of(threadIdx.x + i * blockDim.x);
-            held_sums[i] = sum_of(threadIdx.x + i * blockDim.x);
-        }
+        held = of(threadIdx.x);
+        held_sum = sum_of(threadIdx.x);
     }
 
     // Calls `see(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
     // of nothing.
     template <class See>
     DEVICE_MEMBER void each_weighed(See see) const {
-#pragma unroll
-        for (int i = 0; i < (int)HELD; i++) {
-            u32 tile = threadIdx.x + i * blockDim.x;
-            if (tile - lane_id() < tiles) {
-                see(tile, held[i], held_sums[i]);
-            }
+        if (threadIdx.x - lane_id() < tiles) {
+            see(threadIdx.x, held, held_sum);
         }
 #pragma unroll 1
-        for (u32 tile = threadIdx.x + HELD * blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
+        for (u32 tile = threadIdx.x + blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
             see(tile, of(tile), sum_of(tile));
         }
     }
@@ -70,8 +63,7 @@ struct Whole {
 };
 
 // The same in every thread.
-template <u32 HELD>
-DEVICE Whole whole_of(const Records<HELD>& records, bool asks_id) {
+DEVICE Whole whole_of(const Records& records, bool asks_id) {
     // Above -inf as ordered bits.
     const u32 LEAST = 0x00800000;
     __shared__ Quad scratch[32];

@@ -72,8 +72,8 @@ struct Open {
 #define OWN_OPEN 2
 
 // The kept token that wins the race, in every thread.
-template <u32 HELD, class V>
-DEVICE u32 race(const Records<HELD>& records, const V& row, const Stream& stream, const Given& kept, float s) {
+template <class V>
+DEVICE u32 race(const Records& records, const V& row, const Stream& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
     float z_first = kept.first;
     __shared__ u32 scores[32];

@@ -9,11 +9,6 @@ use gumball_spec::{SamplingParams, Scope, TILE};
 use crate::abi::{self, Params, asks};
 use crate::error::Result;
 use crate::machine::{Grid, Kernel, Machine};
-use crate::program::Program;
-
-/// The kernel of the stage.
-pub(crate) const PROGRAM: Program =
-    Program { name: "edit", source: include_str!("edit.cu"), kernels: &["edit"] };
 
 const EDIT: Kernel = Kernel::named("edit");
 

@@ -86,7 +86,7 @@ DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat
     Ending<T> end(step, row, slot);
     Filtering<T> filtering = end.filtering(heat.filter_s);
     Stream stream{end.params.seed, end.state.position, end.params.draw};
-    int token = (int)race(Records<0>(step, row, false), end.view, stream, block_found().kept, heat.s);
+    int token = (int)race(Records(step, row, false), end.view, stream, block_found().kept, heat.s);
     float mu = end.state.mu;
     if (end.params.asks & ASKS_MIROSTAT) {
         mu = next_mu(filtering, block_found().kept, (u32)token);

@@ -1,5 +1,6 @@
 //! A GPU: its context, its stream, and the kernels compiled for it.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -309,8 +310,12 @@ impl Machine for Gpu {
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
         self.captured(launch)
     }
+}
 
-    fn gpu(&self) -> Option<&Gpu> {
-        Some(self)
+impl dyn Machine {
+    /// Returns the machine as a GPU, if it is one: for its stream and context.
+    #[must_use]
+    pub fn gpu(&self) -> Option<&Gpu> {
+        (self as &dyn Any).downcast_ref()
     }
 }

@@ -5,32 +5,28 @@
 // Never      reads a logit outside the tiles that the race opens or the list needs, but where a list does not do
 // Twins      as step.cu, which rows that ask for more take; who takes which is in src/step.rs
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
 //            no filter but min-p, or in finish_listed filters that ask for a list
 //
 // It is apart from step.cu because it has the latency of one warp's work in it and little else: a block begins while the
-// survey still runs, holds its records in registers, and seldom reads a logit.
+// survey still runs, holds its records in registers, and seldom reads a logit. Each stage is a chain of instructions that
+// wait for each other, so what counts is how many: hence loops that are not unrolled, whose rounds are one or two.
 
 #include "chosen.cuh"
 #include "ending.cu"
 #include "list.cu"
 #include "logprobs.cu"
 
+// A thread for each tile, of most vocabularies.
 #define LEAN_THREADS 1024
-// As many blocks a multiprocessor as its registers allow without a spill.
-#define LEAN_BOUNDS LEAN_THREADS, 1
-
-// Records of a thread in registers: all of them, at 151936 ids, from 149 threads on. Lists need the registers themselves.
-#define LEAN_HELD 1
-#define LISTED_HELD 1
 
 // Ends a row whose list came to nothing. Apart, so that its registers are its own.
 template <class T>
 DEVICE_APART void finish_searching(const Step& step, u32 row) {
     int slot = step.slots[row];
     const Params& params = step.params[slot];
-    Whole whole = whole_of(Records<0>(step, row, false), true);
+    Whole whole = whole_of(Records(step, row, false), true);
     Chosen chosen{step.forced[row], whole.odd, params.effective_temperature, step.states[slot].mu};
     search_and_race<T>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
     chosen.token = block_found().token;
@@ -39,7 +35,7 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
     }
 }
 
-template <class T, bool LISTS, u32 HELD>
+template <class T, bool LISTS>
 DEVICE void finish_lean(const Step& step) {
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
@@ -65,7 +61,7 @@ DEVICE void finish_lean(const Step& step) {
         return;
     }
 
-    Records<HELD> records(step, row, LISTS && asks & ASKS_SUMS);
+    Records records(step, row, LISTS && asks & ASKS_SUMS);
     // While they fly.
     write_no_logprobs(step, row);
     Whole whole = whole_of(records, asks & ASKS_GREEDY);
@@ -103,12 +99,12 @@ DEVICE void finish_lean(const Step& step) {
     }
 }
 
-#define FINISH_LEAN(type, T)                                 \
-    KERNEL(finish_lean_##type, LEAN_BOUNDS, Step, step) {    \
-        finish_lean<T, false, LEAN_HELD>(step);              \
-    }                                                        \
-    KERNEL(finish_listed_##type, LEAN_BOUNDS, Step, step) {  \
-        finish_lean<T, true, LISTED_HELD>(step);             \
+#define FINISH_LEAN(type, T)                                  \
+    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) {    \
+        finish_lean<T, false>(step);                          \
+    }                                                         \
+    KERNEL(finish_listed_##type, LEAN_THREADS, Step, step) {  \
+        finish_lean<T, true>(step);                           \
     }
 
 FINISH_LEAN(f32, F32)

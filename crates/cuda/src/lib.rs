@@ -14,6 +14,7 @@ mod abi;
 mod cache;
 mod error;
 mod found;
+mod kernels;
 mod machine;
 mod nvrtc;
 mod program;

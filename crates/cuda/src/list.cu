@@ -113,6 +113,11 @@ DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 
     }
 }
 
+// Keys that are read at once.
+struct alignas(16) Pair {
+    u64 key[2];
+};
+
 // Puts the listed tokens in order; by the first warps, of `threads` threads. `first` is the row's first logit.
 DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
     const u32 WHOLE = 1 << 28;
@@ -130,11 +135,10 @@ DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
         float factor = i < count ? exp2_rule((list.maxima[i] - first) * s) : 0.0f;
         u32 before = 0;
 #pragma unroll 1
-        for (u32 j = part; j < count; j += 4 * share) {
-#pragma unroll
-            for (u32 k = 0; k < 4; k++) {
-                before += j + k * share < count && list.keys[j + k * share] > own;
-            }
+        for (u32 j = 2 * part; j < count; j += 2 * share) {
+            Pair pair = ((const Pair*)list.keys)[j / 2];
+            before += pair.key[0] > own;
+            before += j + 1 < count && pair.key[1] > own;
         }
 #pragma unroll 1
         for (u32 apart = 1; apart < share; apart *= 2) {
@@ -266,8 +270,8 @@ DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
 // Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
 // must have been cleared, with a barrier after that. Fails if what the filters keep may be long. `mass` becomes about the
 // row's if it is known and the list is not the row.
-template <u32 HELD, class V>
-DEVICE bool list_row(const Step& step, const Records<HELD>& records, const V& view, const Chain& chain,
+template <class V>
+DEVICE bool list_row(const Step& step, const Records& records, const V& view, const Chain& chain,
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
     __shared__ u64 scratch[32];
     Gathered& list = block_list();

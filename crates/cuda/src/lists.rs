@@ -10,7 +10,6 @@ use gumball_spec::{Error, Result, TILE};
 use crate::abi::{Entry, Params, Request, asks};
 use crate::edit::Edits;
 use crate::machine::{Buffer, Machine};
-use crate::residents::Start;
 
 /// A request's history when it is put into a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,11 +20,7 @@ pub(crate) struct History<'a> {
     pub room: usize,
 }
 
-impl<'a> History<'a> {
-    pub fn of(start: &Start<'a>) -> Self {
-        Self { prompt: start.prompt, output: start.output, room: start.room }
-    }
-
+impl History<'_> {
     fn ids(&self) -> impl Iterator<Item = u32> {
         self.prompt.iter().chain(self.output).copied()
     }

@@ -1,84 +1,16 @@
 //! Machines: where kernels run. Memory, copies and launches, behind one interface.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 
 use crate::error::Result;
-use crate::gpu::Gpu;
-use crate::program::PROGRAMS;
-use crate::rows::Dtype;
 
 /// A kernel, by its place among all kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
-
-impl Kernel {
-    /// Returns the kernel of a name.
-    ///
-    /// # Panics
-    /// If there is none: names are ours.
-    #[must_use]
-    pub const fn named(name: &str) -> Self {
-        let (mut program, mut place) = (0, 0);
-        while program < PROGRAMS.len() {
-            let kernels = PROGRAMS[program].kernels;
-            let mut kernel = 0;
-            while kernel < kernels.len() {
-                if same(kernels[kernel].as_bytes(), name.as_bytes()) {
-                    return Self(place);
-                }
-                (kernel, place) = (kernel + 1, place + 1);
-            }
-            program += 1;
-        }
-        panic!("no kernel of that name")
-    }
-
-    /// Returns the names of all kernels, in their places.
-    pub fn all() -> impl Iterator<Item = &'static str> {
-        PROGRAMS.iter().flat_map(|program| program.kernels.iter().copied())
-    }
-}
-
-/// Whether two names are the same, found while compiling.
-const fn same(a: &[u8], b: &[u8]) -> bool {
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut i = 0;
-    while i < a.len() {
-        if a[i] != b[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
-
-/// The kernels of one stage, by the type of the logits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ByDtype(pub [Kernel; 3]);
-
-impl ByDtype {
-    pub const fn of(&self, dtype: Dtype) -> Kernel {
-        self.0[dtype as usize]
-    }
-}
-
-/// Names the kernels of a stage for each type, which stands between what the names begin and end with. Names are looked
-/// up while compiling: a step finds its kernels in tables.
-macro_rules! by_dtype {
-    ($begin:literal, $end:literal) => {
-        $crate::machine::ByDtype([
-            $crate::machine::Kernel::named(concat!($begin, "f32", $end)),
-            $crate::machine::Kernel::named(concat!($begin, "bf16", $end)),
-            $crate::machine::Kernel::named(concat!($begin, "f16", $end)),
-        ])
-    };
-}
-pub(crate) use by_dtype;
 
 /// How a kernel is spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +38,7 @@ impl Grid {
 }
 
 /// A place with memory of its own where kernels run in the order they are enqueued.
-pub trait Machine: fmt::Debug + Send + Sync {
+pub trait Machine: Any + fmt::Debug + Send + Sync {
     /// Returns its name.
     fn name(&self) -> String;
 
@@ -188,11 +120,6 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the function, and what the machine says.
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
-
-    /// Returns the machine as a GPU, if it is one: for its stream and context.
-    fn gpu(&self) -> Option<&Gpu> {
-        None
-    }
 }
 
 /// Launches that a machine recorded.

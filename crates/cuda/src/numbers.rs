@@ -10,11 +10,6 @@ use half::f16;
 
 use crate::error::Result;
 use crate::machine::{Buffer, Grid, Kernel, Machine};
-use crate::program::Program;
-
-/// The kernel.
-pub(crate) const PROGRAM: Program =
-    Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// What the definition gives for an input, as bits; `None` outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;

@@ -40,14 +40,69 @@ pub const HEADERS: &[Source] = &[
     ("logprobs.cu", include_str!("logprobs.cu")),
 ];
 
+/// The kernel that searches the histories' ends.
+const EDIT: Program = Program { name: "edit", source: include_str!("edit.cu"), kernels: &["edit"] };
+
+/// The kernels that survey rows.
+const SURVEY: Program = Program {
+    name: "survey",
+    source: include_str!("survey.cu"),
+    kernels: &[
+        "survey_f32_few",
+        "survey_f32_many",
+        "survey_sums_f32_few",
+        "survey_sums_f32_many",
+        "survey_edited_f32_few",
+        "survey_edited_f32_many",
+        "survey_edited_sums_f32_few",
+        "survey_edited_sums_f32_many",
+        "survey_bf16_few",
+        "survey_bf16_many",
+        "survey_sums_bf16_few",
+        "survey_sums_bf16_many",
+        "survey_edited_bf16_few",
+        "survey_edited_bf16_many",
+        "survey_edited_sums_bf16_few",
+        "survey_edited_sums_bf16_many",
+        "survey_f16_few",
+        "survey_f16_many",
+        "survey_sums_f16_few",
+        "survey_sums_f16_many",
+        "survey_edited_f16_few",
+        "survey_edited_f16_many",
+        "survey_edited_sums_f16_few",
+        "survey_edited_sums_f16_many",
+        "arrive",
+    ],
+};
+
+/// The kernels that end a step.
+const STEP: Program = Program {
+    name: "step",
+    source: include_str!("step.cu"),
+    kernels: &["finish_f32", "finish_bf16", "finish_f16"],
+};
+
+/// The kernels that end a step whose rows ask for little.
+const LEAN: Program = Program {
+    name: "lean",
+    source: include_str!("lean.cu"),
+    kernels: &[
+        "finish_lean_f32",
+        "finish_listed_f32",
+        "finish_lean_bf16",
+        "finish_listed_bf16",
+        "finish_lean_f16",
+        "finish_listed_f16",
+    ],
+};
+
+/// The kernel that computes numbers, to be held to their definitions.
+const NUMBERS: Program =
+    Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
+
 /// All programs.
-pub const PROGRAMS: &[Program] = &[
-    crate::edit::PROGRAM,
-    crate::survey::PROGRAM,
-    crate::step::PROGRAM,
-    crate::step::LEAN,
-    crate::numbers::PROGRAM,
-];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -122,7 +122,8 @@ impl Residents {
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
         self.slots[place].keep_history = start.keep_history;
         let params = draw::seeded(self.slots[place].params_of(request), start.seed, start.draw);
-        self.write_lists(place, request, History::of(start))?;
+        let Start { prompt, output, room, .. } = *start;
+        self.write_lists(place, request, History { prompt, output, room })?;
         let state = State {
             position: start.position,
             mu: start.mu,

@@ -15,9 +15,6 @@
 // One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
 #define FINISH_BOUNDS FINISH_THREADS, 1
 
-// Records of a thread in registers: all of them, at 151936 ids, from 320 threads on.
-#define FINISH_HELD 2
-
 // Whether a grammar restricts a row.
 DEVICE bool is_masked(const Step& step, u32 row) {
     return step.masks != nullptr && (step.masked == nullptr || step.masked[row] != 0);
@@ -68,7 +65,7 @@ DEVICE void finish(const Step& step) {
     Heat heat{params.effective_temperature, params.s, params.filter_s};
     wait_for_previous();
 
-    Records<FINISH_HELD> records(step, row, asks & ASKS_SUMS);
+    Records records(step, row, asks & ASKS_SUMS);
     Whole whole = whole_of(records, true);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};

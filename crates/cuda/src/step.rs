@@ -10,33 +10,12 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
-use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
-use crate::program::Program;
+use crate::kernels::{ByDtype, by_dtype};
+use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
 use crate::variant::{Needs, Variant};
 use crate::workspace::{Shape, Workspace};
-
-/// The kernels that end a step.
-pub(crate) const PROGRAM: Program = Program {
-    name: "step",
-    source: include_str!("step.cu"),
-    kernels: &["finish_f32", "finish_bf16", "finish_f16"],
-};
-
-/// The kernels that end a step whose rows ask for little.
-pub(crate) const LEAN: Program = Program {
-    name: "lean",
-    source: include_str!("lean.cu"),
-    kernels: &[
-        "finish_lean_f32",
-        "finish_listed_f32",
-        "finish_lean_bf16",
-        "finish_listed_bf16",
-        "finish_lean_f16",
-        "finish_listed_f16",
-    ],
-};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
@@ -51,12 +30,17 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     kernels.of(dtype)
 }
 
-/// Returns the grid of what ends the rows: as many threads a row as a block can have, unless rows are so many that blocks
-/// wait for each other; few lists are apart, as two on a multiprocessor take longer. Both are measured.
-fn finish_grid(machine: &dyn Machine, rows: u32, variant: Variant) -> Grid {
-    let (most, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
-    let many = rows >= 2 * multiprocessors && variant <= Variant::Listed;
-    let threads = if many { most.min(LEAN_THREADS_OF_MANY) } else { most };
+/// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, unless rows are so
+/// many that blocks wait for each other; few lists are apart, as two on a multiprocessor take longer. All are measured.
+fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -> Grid {
+    let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
+    let threads = if variant > Variant::Listed {
+        usual
+    } else if rows >= 2 * multiprocessors {
+        usual.min(LEAN_THREADS_OF_MANY)
+    } else {
+        tiles.next_multiple_of(32).clamp(usual.min(LEAN_THREADS_OF_MANY), 2 * usual)
+    };
     Grid::new(rows, threads).apart(variant == Variant::Listed && rows <= multiprocessors)
 }
 
@@ -192,7 +176,7 @@ impl Workspace {
         if !fixed.ends {
             return Ok(());
         }
-        let grid = finish_grid(machine, step.rows, needs.variant);
+        let grid = finish_grid(machine, step.rows, step.tiles, needs.variant);
         // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
         // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }

@@ -4,43 +4,10 @@ use gumball_spec::TILE;
 
 use crate::abi;
 use crate::error::Result;
-use crate::machine::{ByDtype, Grid, Kernel, Machine, by_dtype};
-use crate::program::Program;
+use crate::kernels::{ByDtype, by_dtype};
+use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::Dtype;
 use crate::variant::{Needs, Variant};
-
-/// The kernels.
-pub(crate) const PROGRAM: Program = Program {
-    name: "survey",
-    source: include_str!("survey.cu"),
-    kernels: &[
-        "survey_f32_few",
-        "survey_f32_many",
-        "survey_sums_f32_few",
-        "survey_sums_f32_many",
-        "survey_edited_f32_few",
-        "survey_edited_f32_many",
-        "survey_edited_sums_f32_few",
-        "survey_edited_sums_f32_many",
-        "survey_bf16_few",
-        "survey_bf16_many",
-        "survey_sums_bf16_few",
-        "survey_sums_bf16_many",
-        "survey_edited_bf16_few",
-        "survey_edited_bf16_many",
-        "survey_edited_sums_bf16_few",
-        "survey_edited_sums_bf16_many",
-        "survey_f16_few",
-        "survey_f16_many",
-        "survey_sums_f16_few",
-        "survey_sums_f16_many",
-        "survey_edited_f16_few",
-        "survey_edited_f16_many",
-        "survey_edited_sums_f16_few",
-        "survey_edited_sums_f16_many",
-        "arrive",
-    ],
-};
 
 /// For few rows and for many; first those without edits, then with them; first those that make no sums.
 const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
@@ -53,6 +20,8 @@ const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
         [by_dtype!("survey_edited_", "_many"), by_dtype!("survey_edited_sums_", "_many")],
     ],
 ];
+
+const ARRIVE: Kernel = Kernel::named("arrive");
 
 /// A survey as it is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +68,7 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
 pub(crate) fn arrive(vocab: usize) -> Survey {
     let threads = 32 * WARPS;
     Survey {
-        kernel: Kernel::named("arrive"),
+        kernel: ARRIVE,
         threads: threads as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(threads) as u32,
     }
