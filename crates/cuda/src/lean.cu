@@ -52,6 +52,9 @@ DEVICE void finish_lean(const Step& step) {
         chain = chain_of(params);
         clear(block_list());
     }
+    if (slot >= 0) {
+        fetch_request(step, slot, asks);
+    }
     wait_for_previous();
     if (slot < 0) {
         write_no_logprobs(step, row);

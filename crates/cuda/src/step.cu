@@ -53,6 +53,7 @@ DEVICE void finish(const Step& step) {
         return;
     }
     clear(block_list());
+    fetch_request(step, slot, step.params[slot].asks);
     Ending<T> end(step, row, slot);
     // Read where it is used: there is more of it than registers.
     const Params& params = end.params;
