@@ -141,7 +141,7 @@ DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
         least = own > least ? own : least;
     }
     float low = from_ordered_bits(~(u32)block_largest(least));
-    return k <= maxima.tiles ? low : given.first - 3.0f * (given.first - low);
+    return k <= maxima.tiles ? low : given.first - 4.0f * (given.first - low);
 }
 
 // The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
