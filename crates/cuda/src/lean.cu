@@ -66,6 +66,7 @@ DEVICE void finish_lean(const Step& step) {
         chain = chain_of(params);
         clear(block_list());
     }
+    View<T, false> view(step, row, slot);
     wait_for_previous();
     if (slot < 0) {
         write_no_logprobs(step, row);
@@ -84,7 +85,6 @@ DEVICE void finish_lean(const Step& step) {
         chosen.status |= STATUS_EMPTY;
     } else {
         chosen.temperature = heat.temperature;
-        View<T, false> view(step, row, slot);
         if (forced >= 0) {
             // A forced token was not drawn.
         } else if (asks & ASKS_GREEDY) {
