@@ -30,22 +30,24 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     kernels.of(dtype)
 }
 
-/// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, unless rows are so
-/// many that blocks wait for each other; few lists are apart, as two on a multiprocessor take longer. All are measured.
+/// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
+/// has a multiprocessor of its own; blocks are smaller where rows are so many that they wait for each other; few lists are
+/// apart, as two on a multiprocessor take longer. All are measured.
 fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
-    let threads = if variant > Variant::Listed {
-        usual
-    } else if rows >= 2 * multiprocessors {
-        usual.min(LEAN_THREADS_OF_MANY)
+    let of_many = usual.min(THREADS_OF_MANY);
+    let threads = if rows >= 2 * multiprocessors {
+        of_many
+    } else if variant <= Variant::Listed && rows <= multiprocessors {
+        tiles.next_multiple_of(32).clamp(of_many, 2 * usual)
     } else {
-        tiles.next_multiple_of(32).clamp(usual.min(LEAN_THREADS_OF_MANY), 2 * usual)
+        usual
     };
     Grid::new(rows, threads).apart(variant == Variant::Listed && rows <= multiprocessors)
 }
 
-/// Threads a row of many whose end is lean.
-const LEAN_THREADS_OF_MANY: u32 = 256;
+/// Threads a row of many.
+const THREADS_OF_MANY: u32 = 256;
 
 impl Workspace {
     /// Fixes the kernels of a step over some rows, as they were assigned.

@@ -36,8 +36,9 @@ pub(crate) struct Survey {
 /// Warps of a block.
 const WARPS: usize = 8;
 
-/// How many tiles a multiprocessor has before warps take several, so that few of them draw: without edits, and with them.
-const TILES_OF_FEW: [usize; 2] = [64, 32];
+/// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
+/// and sums and with some. Above it warps take several, so that few of them draw.
+const TILES_OF_FEW: [usize; 2] = [48, 40];
 
 /// Tiles of a warp where rows are many.
 const TILES_OF_MANY: usize = 4;
@@ -46,7 +47,7 @@ const TILES_OF_MANY: usize = 4;
 pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
     let tiles = vocab.div_ceil(TILE);
     let edited = needs.variant >= Variant::Edited;
-    let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited)];
+    let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
     let per_block = WARPS * if many { TILES_OF_MANY } else { 1 };
     Survey {
         kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
@@ -102,8 +103,8 @@ mod tests {
             assert!(tiles_per_block(100_000, vocab) <= 32);
         }
         // Measured.
-        assert_eq!(tiles_per_block(8, 151_936), 8);
-        assert_eq!(tiles_per_block(32, 151_936), 32);
+        assert_eq!(tiles_per_block(10, 151_936), 8);
+        assert_eq!(tiles_per_block(11, 151_936), 32);
     }
 
     #[test]
