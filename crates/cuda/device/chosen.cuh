@@ -21,10 +21,24 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
 }
 
+// A row's request on chip: else moving it on would wait for it.
+DEVICE Request& block_request() {
+    __shared__ Request request;
+    return request;
+}
+
+// Fetches it, if it has a history; a barrier must follow before it is read.
+DEVICE void fetch_request(const Step& step, int slot, u32 asks) {
+    const u32 words = sizeof(Request) / 4;
+    if (asks & (ASKS_COUNTS | ASKS_SEARCH | ASKS_HISTORY) && threadIdx.x < words) {
+        ((u32*)&block_request())[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
+    }
+}
+
 // Writes what a row came to, and moves its request on; by one thread.
 DEVICE void end_row(const Step& step, u32 row, int slot, u32 asks, const State& state, const Chosen& chosen) {
     if (chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-        advance(step, slot, asks, state, (u32)chosen.token);
+        advance(step, block_request(), slot, asks, state, (u32)chosen.token);
     }
     write(step, row, chosen);
 }

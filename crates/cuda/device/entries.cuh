@@ -118,7 +118,7 @@ DEVICE float edited_logit(const Penalties& penalties, const Request& request, u3
 }
 
 // Moves a request on by the token that it emitted; by one thread.
-DEVICE void advance(const Step& step, int slot, u32 asks, const State& state, u32 id) {
+DEVICE void advance(const Step& step, const Request& request, int slot, u32 asks, const State& state, u32 id) {
     State* next = step.states + slot;
     next->position = state.position + 1;
     next->length = state.length + 1;
@@ -126,18 +126,29 @@ DEVICE void advance(const Step& step, int slot, u32 asks, const State& state, u3
     if (!(asks & (ASKS_COUNTS | ASKS_SEARCH | ASKS_HISTORY))) {
         return;
     }
-    const Request& request = step.requests[slot];
     // The host counts steps and refuses one too many; that memory stays whole must not hang on it.
     if (state.length >= request.room) {
         return;
     }
     request.history[state.length] = id;
-    if (asks & ASKS_COUNTS) {
-        Entry* entry = entry_of(request.entries, request.entries_mask, id);
-        if (entry->id_plus_1 == 0) {
-            entry->id_plus_1 = id + 1;
-            request.touched[id / 32] |= 1u << (id % 32);
+    if (!(asks & ASKS_COUNTS)) {
+        return;
+    }
+    u32 place = home_of(id, request.entries_mask);
+    while (true) {
+        Entry* entry = request.entries + place;
+        // At once: the row has no further trip to make.
+        Quad head = *(const Quad*)entry;
+        if (head.word[0] == id + 1) {
+            entry->output = head.word[2] + 1;
+            return;
         }
-        entry->output++;
+        if (head.word[0] == 0) {
+            entry->id_plus_1 = id + 1;
+            entry->output = 1;
+            atomicOr(request.touched + id / 32, 1u << (id % 32));
+            return;
+        }
+        place = (place + 1) & request.entries_mask;
     }
 }

@@ -74,6 +74,13 @@ DEVICE void wait_for_previous() {
 #endif
 }
 
+// 2^x, with a relative error of 2^-21 at most; where that is subnormal it may be 0. Not the same everywhere: for bounds only.
+DEVICE float about_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // An f16, by its bits, converted exactly.
 DEVICE float half_to_float(unsigned short bits) {
     float x;
@@ -133,6 +140,8 @@ DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned lon
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 DEVICE void prefetch(const void* place) { __builtin_prefetch(place); }
+
+DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

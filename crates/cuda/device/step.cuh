@@ -43,7 +43,7 @@ enum Asks : u32 {
     ASKS_COUNTS = 1 << 9,
     // The filters keep a short set as a rule and can be done on a list.
     ASKS_LIST = 1 << 10,
-    // The first filter asks for the mass of the whole row: the survey tells it.
+    // The first filter asks for the mass of the whole row: the survey tells it about.
     ASKS_SUMS = 1 << 11,
     // The history is kept though no edit reads it.
     ASKS_HISTORY = 1 << 12,
@@ -241,7 +241,8 @@ struct Step {
     State* states;
     // [rows, tiles]
     Record* records;
-    // [rows, tiles]: the sum of the weights of a tile's tokens at the scale of the filters; in rows with ASKS_SUMS.
+    // [rows, tiles]: about the sum of the weights of a tile's tokens at the scale of the filters, within 2^-19 of it; in
+    // rows with ASKS_SUMS.
     u64* sums;
     // [rows, tiles]: of the raw logits in mode raw, else of the edited ones; in rows with ASKS_TOLD.
     TileWeights* told;

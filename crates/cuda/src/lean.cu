@@ -21,20 +21,6 @@
 // A thread for each tile, of most vocabularies.
 #define LEAN_THREADS 1024
 
-// The cut of min-p (F2). The least logit is close to what division gives: mostly one look at 32 logits finds it.
-DEVICE Cut min_p_cut(float first, float s, float threshold) {
-    auto passes = [=](float z) INLINE { return (z - first) * s >= threshold; };
-    if (!passes(first)) {
-        return Cut{~0ull, key_of(first, 0)};
-    }
-    u32 base = ordered_bits(first + threshold / s) - 16;
-    u32 passing = __ballot_sync(ALL_LANES, passes(from_ordered_bits(base + lane_id())));
-    // What passes is monotone, so next to one that does not the first that does is the least.
-    bool found = passing != 0 && (passing & 1) == 0;
-    float least = found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_logit(first, passes);
-    return Cut{~0ull, last_key_of(least)};
-}
-
 // Ends a row whose list came to nothing. Apart, so that its registers are its own.
 template <class T>
 DEVICE_APART void finish_searching(const Step& step, u32 row) {
@@ -67,6 +53,9 @@ DEVICE void finish_lean(const Step& step) {
         clear(block_list());
     }
     View<T, false> view(step, row, slot);
+    if (slot >= 0) {
+        fetch_request(step, slot, asks);
+    }
     wait_for_previous();
     if (slot < 0) {
         write_no_logprobs(step, row);
@@ -91,16 +80,17 @@ DEVICE void finish_lean(const Step& step) {
             chosen.token = (int)key_id(whole.first);
         } else if (LISTS && asks & ASKS_LIST) {
             u64 mass;
-            if (step.flags & STEP_SEARCHES ||
-                !list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
+            bool sure = false;
+            if (!(step.flags & STEP_SEARCHES) &&
+                list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
+                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); });
+                sure = drawn.sure;
+                chosen.token = (int)drawn.token;
+            }
+            if (!sure) {
                 finish_searching<T>(step, row);
                 return;
             }
-            if (warp_id() != 0) {
-                return;
-            }
-            auto acts = [&]() INLINE { return xtc_acts(params, state); };
-            chosen.token = (int)draw_listed(chain, heat, mass, acts).token;
         } else {
             float first = key_logit(whole.first);
             Cut cut = filter == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, threshold) : cut_all();

@@ -64,6 +64,10 @@ struct ByCount {
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
+// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
+DEVICE u64 least_of(u64 about) { return about - (about >> 19) - 1; }
+DEVICE u64 most_of(u64 about) { return about + (about >> 19) + 1; }
+
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
     float first;
@@ -71,7 +75,7 @@ struct ByMass {
     u32 top_p;
     u64* scratch;
     u64 own;
-    // The row's mass.
+    // About the row's mass.
     u64 mass;
 
     // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
@@ -93,7 +97,7 @@ struct ByMass {
     // After a barrier; rounded up.
     DEVICE_MEMBER u32 goal() {
         mass = warp_sum(lane_id() < warps() ? scratch[lane_id()] : 0);
-        u64 goal = (target_mass(top_p, mass) >> 24) + 1;
+        u64 goal = (target_mass(top_p, most_of(mass)) >> 24) + 1;
         return goal >> 32 ? ~0u : (u32)goal;
     }
 };
@@ -203,13 +207,15 @@ DEVICE u32 passing(u32 count, Passes passes) {
 struct Places {
     u32 start;
     u32 end;
+    // Whether the row's mass decides the same wherever it lies.
+    bool sure;
 };
 
-// What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is that of what the first filter
-// is given, if that is not the list.
+// What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about that of what the first
+// filter is given, if that is not the list.
 template <class XtcActs>
 DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
-    Places kept{0, list.count()};
+    Places kept{0, list.count(), true};
     if (chain.weighs) {
         add_up(list.steps, kept.end);
     }
@@ -223,10 +229,15 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
             continue;
         }
         if (filter != FILTER_MIN_P) {
-            mass = filters != chain.filters || mass == 0 ? list.steps[kept.end - 1] : mass;
+            bool about = filters == chain.filters && mass != 0;
+            mass = about ? mass : list.steps[kept.end - 1];
             if (filter == FILTER_TOP_P) {
-                u64 target = target_mass(chain.top_p, mass);
+                u64 target = target_mass(chain.top_p, about ? most_of(mass) : mass);
                 u32 before = passing(kept.end, [&](u32 i) INLINE { return list.steps[i] < target; });
+                if (about) {
+                    bool same = before == 0 || list.steps[before - 1] < target_mass(chain.top_p, least_of(mass));
+                    kept.sure = before < kept.end && same;
+                }
                 kept.end = before < kept.end ? before + 1 : kept.end;
                 continue;
             }
@@ -258,7 +269,7 @@ DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
 
 // Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
 // must have been cleared, with a barrier after that. Fails if what the filters keep may be long. In the first warp `mass`
-// becomes the row's, if it is known and the list is not the row.
+// becomes about the row's, if it is known and the list is not the row.
 template <class V>
 DEVICE bool list_row(const Step& step, const Records& records, const V& view, const Chain& chain,
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
@@ -298,18 +309,27 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
     return true;
 }
 
-// What the filters keep of a row that is listed, and which token wins.
+// What the filters keep of a row that is listed, and which token wins; if the list says so for sure.
 struct Drawn {
     Given kept;
     u32 token;
+    bool sure;
 };
 
-// The same, by a warp. `xtc_acts` says whether XTC acts on the row.
+// The same, in every thread. `xtc_acts` says whether XTC acts on the row.
 template <class XtcActs>
-DEVICE Drawn draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts) {
-    Gathered& list = block_list();
-    Places places = filter_list(list, chain, heat.filter_s, mass, xtc_acts);
-    u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
-    Drawn drawn{Given{Cut{from, to}, key_logit(from), places.start == 0}, race_listed(list, places, heat.s)};
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts) {
+    __shared__ Drawn drawn;
+    if (warp_id() == 0) {
+        Gathered& list = block_list();
+        Places places = filter_list(list, chain, heat.filter_s, mass, xtc_acts);
+        u32 token = race_listed(list, places, heat.s);
+        if (lane_id() == 0) {
+            u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
+            drawn = Drawn{Given{Cut{from, to}, key_logit(from), places.start == 0}, token, places.sure};
+        }
+    }
+    // Without it the other warps would read what came of it too early.
+    __syncthreads();
     return drawn;
 }

@@ -1,7 +1,7 @@
 // step.cu: the end of a step: from a row's survey to its token and all that is said of it.
 //
 // Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
-// Never      reads a row that is padding, or touches its outputs twice
+// Never      reads a row that is padding, or touches its outputs twice; waits for the survey before it must
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
 // Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
@@ -41,9 +41,10 @@ DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float tem
 template <class T>
 DEVICE void finish(const Step& step) {
     u32 row = blockIdx.x;
-    wait_for_previous();
+    // What the survey does not write is read before it is done.
     int slot = step.slots[row];
     if (slot < 0) {
+        wait_for_previous();
         write_no_logprobs(step, row);
         write_nothing_kept(step, row);
         if (threadIdx.x == 0) {
@@ -52,12 +53,20 @@ DEVICE void finish(const Step& step) {
         return;
     }
     clear(block_list());
+    fetch_request(step, slot, step.params[slot].asks);
     Ending<T> end(step, row, slot);
     // Read where it is used: there is more of it than registers.
     const Params& params = end.params;
-    int forced = step.forced[row];
+    const int forced = step.forced[row];
+    const u32 asks = params.asks;
+    const Chain chain = chain_of(params);
+    const Stream stream{params.seed, end.state.position, params.draw};
+    // Filters that the survey alone decides, and a race over the records.
+    bool plain = (chain.filters == 0 || chain.filters == FILTER_MIN_P) && !(asks & ASKS_MIROSTAT);
+    Heat heat{params.effective_temperature, params.s, params.filter_s};
+    wait_for_previous();
 
-    Records records(step, row, params.asks & ASKS_SUMS);
+    Records records(step, row, asks & ASKS_SUMS);
     Whole whole = whole_of(records, true);
     u64 first = whole.first;
     Chosen chosen{forced, whole.odd, params.temperature, end.state.mu};
@@ -65,8 +74,7 @@ DEVICE void finish(const Step& step) {
     if (first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
-        Heat heat{params.effective_temperature, params.s, params.filter_s};
-        if (params.asks & ASKS_DYNAMIC_TEMPERATURE) {
+        if (asks & ASKS_DYNAMIC_TEMPERATURE) {
             find_temperature<T>(step, row, slot, first);
             heat = block_found().heat;
         }
@@ -74,23 +82,21 @@ DEVICE void finish(const Step& step) {
         kept = Given{Cut{first, first}, key_logit(first), true};
         int token = (int)key_id(first);
         if (heat.temperature != 0.0f) {
-            Chain chain = chain_of(params);
-            Stream stream{params.seed, end.state.position, params.draw};
             u64 mass;
-            if (params.asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
+            bool sure = false;
+            if (plain && !(step.flags & STEP_SEARCHES)) {
+                Cut cut = chain.filters == 0 ? cut_all() : min_p_cut(kept.first, heat.filter_s, chain.min_p);
+                kept.cut.last = cut.last;
+                token = forced < 0 ? (int)race(records, end.view, stream, kept, heat.s) : NONE;
+                sure = true;
+            } else if (asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
-                __shared__ Drawn drawn;
-                if (warp_id() == 0) {
-                    Drawn own = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
-                    if (lane_id() == 0) {
-                        drawn = own;
-                    }
-                }
-                // Without it the other warps would read what came of it too early.
-                __syncthreads();
+                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
+                sure = drawn.sure;
                 kept = drawn.kept;
                 token = (int)drawn.token;
-            } else {
+            }
+            if (!sure) {
                 search_and_race<T>(step, row, slot, forced < 0, first, heat);
                 kept = block_found().kept;
                 token = block_found().token;
@@ -100,13 +106,13 @@ DEVICE void finish(const Step& step) {
         // A forced token was not drawn.
         chosen.token = forced < 0 ? token : forced;
     }
-    if (params.asks & ASKS_LOGPROBS || step.kept != nullptr) {
+    if (asks & ASKS_LOGPROBS || step.kept != nullptr) {
         tell<T>(step, row, slot, chosen.token, chosen.temperature, first, kept);
     } else {
         write_no_logprobs(step, row);
     }
 
-    if (params.asks & ASKS_COUNTS) {
+    if (asks & ASKS_COUNTS) {
         // Without it a slower warp would read logits edited by what the token has just become part of.
         __syncthreads();
     }

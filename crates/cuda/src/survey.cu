@@ -166,7 +166,7 @@ DEVICE void survey(const Step& step) {
         sums = asks & ASKS_SUMS;
         told = asks & ASKS_TOLD;
         logprob_s = params.logprob_s;
-        s = sums ? params.filter_s : logprob_s;
+        s = params.filter_s;
     }
     Over<T, PER_WARP> over;
     float* own = nullptr;
@@ -224,17 +224,16 @@ DEVICE void survey(const Step& step) {
             }
             float maximum = see<T>(z[i], wide, room.seen[to], odd);
             if constexpr (SUMS) {
-                if (sums || (told && (!raw || plain))) {
-                    u64 sum = sum_of_weights(z[i], maximum, s);
+                if (sums) {
+                    u64 sum = about_sum_of_weights(z[i], maximum, s);
                     if (lane == 0) {
                         room.sums[to] = sum;
                     }
-                    if (told && (!raw || plain)) {
-                        // Seldom both are asked for, at two scales.
-                        sum = sums ? sum_of_weights(z[i], maximum, logprob_s) : sum;
-                        if (lane == 0) {
-                            room.told[to] = TileWeights{sum, maximum, 0};
-                        }
+                }
+                if (told && (!raw || plain)) {
+                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
+                    if (lane == 0) {
+                        room.told[to] = TileWeights{sum, maximum, 0};
                     }
                 }
             }
