@@ -39,20 +39,34 @@ DEVICE u64* room_for_sums(const Step& step, u32 row) {
 
 // Visits the tiles whose maximum reaches `low`, a warp each: `inside(tile, maximum, z, mine)` in all lanes, `mine` in the
 // one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for every tile.
-template <class V, class Inside, class After>
+// NaN and +inf are still among the logits if they come `AS_THEY_ARE`.
+template <bool AS_THEY_ARE = false, class V, class Inside, class After>
 DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after) {
+    const u32 NO_LANE = 32;
     u32 lane = lane_id();
     for (u32 start = warp_id(); start < maxima.tiles; start += 32 * warps()) {
         u32 own = start + lane * warps();
         float own_maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
         bool visited = own_maximum >= low && own_maximum > -INFINITE;
-        // Other warps work while a tile is on its way.
-        for (u32 left = __ballot_sync(ALL_LANES, visited); left != 0; left &= left - 1) {
-            u32 who = __ffs((int)left) - 1;
+        u32 left = __ballot_sync(ALL_LANES, visited), who = NO_LANE;
+        float next[PER_LANE] = {};
+        // The next tile is on its way while one is worked on: what a warp does with one takes as long as that.
+        do {
             float z[PER_LANE];
-            view.load(start + who * warps(), lane, z);
-            inside(start + who * warps(), __shfl_sync(ALL_LANES, own_maximum, (int)who), z, lane == who);
-        }
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[j] = AS_THEY_ARE ? next[j] : clean(next[j]);
+            }
+            u32 coming = left != 0 ? __ffs((int)left) - 1 : NO_LANE, odd = 0;
+            if (left != 0) {
+                left &= left - 1;
+                view.load(start + coming * warps(), lane, next, odd);
+            }
+            if (who != NO_LANE) {
+                inside(start + who * warps(), __shfl_sync(ALL_LANES, own_maximum, (int)who), z, lane == who);
+            }
+            who = coming;
+        } while (who != NO_LANE);
         if (own < maxima.tiles) {
             after(own, own_maximum, visited);
         }
@@ -79,6 +93,18 @@ DEVICE Maxima give(const V& view, const Maxima& bounds, const Cut& set, float* t
     // Without it a warp would read the maxima of tiles that others have not written yet.
     __syncthreads();
     return Maxima{to, 1, bounds.tiles};
+}
+
+// The mass of a whole row, of whose tiles the survey told what they weigh.
+DEVICE u64 surveyed_mass(const Step& step, u32 row, float first, float s) {
+    Maxima maxima = surveyed_maxima(step, row);
+    const u64* sums = step.sums + (u64)row * step.tiles;
+    u64 mass = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        float maximum = maxima.of(tile);
+        mass += maximum > -INFINITE ? tile_mass(exp2_rule((maximum - first) * s), sums[tile]) : 0;
+    }
+    return block_sum(mass);
 }
 
 // What a part of a given set comes to: its mass, in units of 2^-43 of the weight of the set's first token.

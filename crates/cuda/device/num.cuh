@@ -10,6 +10,7 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long i64;
 
 struct Words {
     u32 w[4];

@@ -31,6 +31,12 @@ DEVICE float larger_or_nan(float a, float b) {
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
     return x;
 }
+// The smaller of two; NaN if one is.
+DEVICE float smaller_or_nan(float a, float b) {
+    float x;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+}
 DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_even(float x) { return rintf(x); }
@@ -105,6 +111,7 @@ DEVICE float larger(float a, float b) { return b > a || a != a ? b : a; }
 DEVICE float larger_or_nan(float a, float b) {
     return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a;
 }
+DEVICE float smaller_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b < a ? b : a; }
 DEVICE unsigned int float_bits(float x) {
     unsigned int bits;
     std::memcpy(&bits, &x, sizeof bits);

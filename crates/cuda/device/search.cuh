@@ -3,21 +3,18 @@
 // Computes   the key of that token, in the row's order or another; exactly, for every row
 // Never      sorts a row; never adds up tokens of a tile other than by their weights
 // Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
-// Traffic    a read of the tiles reached for the pivots, another for the tokens between two of them
+// Traffic    two reads of the tiles reached, as a rule: one counts tokens by levels, one proves what the levels guess
 // Requires   all threads of the block; scratch of the row
 //
 //     hi, lo: the tokens from hi on up do not reach the goal, those from lo on up do
-//     while more than LISTED tokens lie between:
-//         pivots near where a sorted sample of the row guesses the token, or that divide the keys evenly
-//         one read: number and mass of the tokens from each pivot on up, tile by tile
-//     one read: the tokens between, and each tile's weights above them; sort, and walk to the token
+//     until the token is found:
+//         one read: how many tokens lie at each level of a range; guess between which levels the goal is met
+//         one read: the weights, tile by tile, of the tokens above them; the tokens between
+//         if it is not met above: sort those between, and walk to the token; if it is not met there either, go on below
+//         too many to sort: if they are equal, count by tiles, and in one by ids; else levels of what lies between
 #pragma once
 
-#include "mass.cuh"
-
-// How many pivots a read weighs; how many tokens are sorted at once.
-#define PIVOTS 8
-#define LISTED 2048
+#include "levels.cuh"
 
 // Room for tokens on chip, whoever sorts some.
 DEVICE u64* shared_list() {
@@ -63,204 +60,161 @@ DEVICE void pad_and_sort(u64* keys, u32 count) {
     sort_descending(keys, padded);
 }
 
-// An order of tokens: the row's own, or by the distance of the surprise from the entropy, the nearest first (F3).
-struct Order {
-    bool nearest;
-    float first;
-    float s;
-    float lz;
-    float entropy;
-
-    // How far above the entropy the surprise lies; falls as the logit rises.
-    DEVICE_MEMBER float excess(float z) const { return (lz - (z - first) * s) - entropy; }
-    DEVICE_MEMBER u64 key(float z, u32 id) const {
-        // Distances are not negative, so their bits are in order.
-        u32 high = nearest ? 0x7FFFFFFFu - (float_bits(excess(z)) & 0x7FFFFFFFu) : ordered_bits(z);
-        return ((u64)high << 32) | (u32)~id;
-    }
-    // What `nearest` made a key of.
-    static DEVICE_MEMBER float distance(u64 key) { return bits_float(0x7FFFFFFFu - (u32)(key >> 32)); }
-    // The least logit of a set's tokens from a key on up.
-    DEVICE_MEMBER float low(u64 key, const Cut& set) const { return nearest ? set.low() : key_logit(key); }
-    // Keys that a set's tokens have at least, and that they are below.
-    DEVICE_MEMBER u64 bottom(const Cut& set) const { return nearest ? 1 : set.last; }
-    DEVICE_MEMBER u64 top(const Cut& set) const { return nearest ? 1ull << 63 : set.first + 1; }
+// A tile's weight above the aim, and how many of its tokens lie in it: at most 256.
+struct Above {
+    static DEVICE_MEMBER u64 of(u64 weights, u32 count) { return weights << 9 | count; }
+    static DEVICE_MEMBER u64 weights(u64 word) { return word >> 9; }
+    static DEVICE_MEMBER u32 count(u64 word) { return (u32)word & 511; }
 };
 
-// What the tokens from a key on up come to.
-struct Reached {
-    u64 key;
-    u64 mass;
-    u64 count;
-};
-
-// What is searched: a given set with its maxima at a scale, in an order; and how far the search is. In shared memory: the
-// kernel has no registers to spare for it.
-struct Search {
-    Given given;
-    Maxima maxima;
-    Order order;
-    float s;
-    // Whether the goal is a mass rather than a number of tokens.
-    bool by_mass;
-    u64 goal;
-    // The tokens from `hi` on up do not reach the goal, those from `lo` on up do.
-    Reached lo;
-    Reached hi;
-    u64 pivots[PIVOTS];
-    u64 masses[PIVOTS];
-    u64 counts[PIVOTS];
-    u32 listed;
-    u32 place;
-
-    DEVICE_MEMBER u64 measure(const Reached& at) const { return by_mass ? at.mass : at.count; }
-    DEVICE_MEMBER bool is_reached(const Reached& at) const { return at.count > 0 && measure(at) >= goal; }
-    DEVICE_MEMBER u64 between() const { return lo.count - hi.count; }
-    DEVICE_MEMBER u64 bottom() const { return order.bottom(given.cut); }
-
-    DEVICE_MEMBER float factor(float maximum) const { return exp2_rule((maximum - given.first) * s); }
-    // A token's key in the order; 0 if it is outside the given set.
-    DEVICE_MEMBER u64 key(float z, u32 id) const { return given.cut.contains(key_of(z, id)) ? order.key(z, id) : 0; }
-    DEVICE_MEMBER float low(u64 key) const { return order.low(key, given.cut); }
-};
-
-// A row that is searched.
-template <class V>
-struct Searched {
-    const Step& step;
-    u32 row;
-    const V& view;
-
-    DEVICE_MEMBER Search& search() const {
-        __shared__ Search shared;
-        return shared;
-    }
-};
-
-// Finds number and mass of the tokens from each pivot on up; pivots fall.
-template <class V>
-DEVICE void weigh_at_pivots(const Searched<V>& set) {
-    Search& search = set.search();
-    u64 lowest = search.pivots[PIVOTS - 1];
-    // The p-th lane adds up what the p-th pivot has.
-    u64 mass = 0;
-    u32 count = 0;
-    visit_tiles(
-        set.view, search.maxima, search.low(lowest),
-        [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool) INLINE {
-            u32 q[PER_LANE];
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                u64 key = search.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
-                q[j] = search.by_mass && key >= lowest ? weight((z[j] - maximum) * search.s) : 0;
-            }
-            u64 own = 0;
-            // Four pivots at a time: there are not registers enough for more.
-#pragma unroll 1
-            for (u32 four = 0; four < PIVOTS; four += 4) {
-                u64 pivots[4];
-                // Eight weights of at most 2^28 fit, and so do two counts of a tile's tokens.
-                u32 sums[4] = {}, counts[2] = {};
-#pragma unroll
-                for (u32 p = 0; p < 4; p++) {
-                    pivots[p] = search.pivots[four + p];
-                }
-#pragma unroll
-                for (u32 j = 0; j < PER_LANE; j++) {
-                    u64 key = search.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
-#pragma unroll
-                    for (u32 p = 0; p < 4; p++) {
-                        bool in = key >= pivots[p];
-                        counts[p / 2] += in ? 1u << (p % 2 * 16) : 0;
-                        sums[p] += in ? q[j] : 0;
-                    }
-                }
-#pragma unroll
-                for (u32 p = 0; p < 4; p++) {
-                    u32 both = __reduce_add_sync(ALL_LANES, counts[p / 2]);
-                    bool mine = lane_id() == four + p;
-                    count += mine ? both >> (p % 2 * 16) & 0xFFFF : 0;
-                    if (search.by_mass) {
-                        u64 sum = warp_sum_of_words(sums[p]);
-                        own = mine ? sum : own;
-                    }
-                }
-            }
-            if (search.by_mass) {
-                mass += tile_mass(search.factor(maximum), own);
-            }
-        },
-        [](u32, float, bool) INLINE {});
-    if (lane_id() < PIVOTS) {
-        atomicAdd(&search.counts[lane_id()], (u64)count);
-        atomicAdd(&search.masses[lane_id()], mass);
-    }
-    // Without it sums would be read that others have not added to yet.
-    __syncthreads();
-}
-
-// Lists the tokens between the ends, on chip and unsorted, and writes the weights of those from the upper end on
-// up to the room for sums, by tile. There are at most LISTED. Returns how many.
-template <class V>
-DEVICE u32 list_between(const Searched<V>& set) {
+// Reads the tokens down to the aim's lower end: writes what each tile has above the aim and how many in it, and lists those,
+// by value, if there is room. Returns the mass above.
+template <bool PLAIN, class V>
+DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
+    const Searched<V> set{step, row, view};
     Search& search = set.search();
     u64* list = shared_list();
-    u64* sums = room_for_sums(set.step, set.row);
-    const u64 lo = search.lo.key, hi = search.hi.key;
+    u64* above = room_for_sums(set.step, set.row);
+    const float lo = search.aim.lo, hi = search.aim.hi.value, s = search.s;
+    const bool lists = search.aim.count <= LISTED, by_mass = search.by_mass;
+    const Order order = search.order;
     if (threadIdx.x == 0) {
         search.listed = 0;
+        search.most_bits = 0;
+        search.least_bits = 0;
     }
     // Without it tokens could be counted before the count is zero.
     __syncthreads();
-    u64 own = 0;
-    visit_tiles(
-        set.view, search.maxima, search.low(lo),
+    u64 own = 0, mass = 0;
+    u32 most = 0, least = 0;
+    set.template visit<PLAIN>(
+        lo,
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
-            u32 q = 0;
+            // Eight weights of at most 2^28 fit.
+            u32 q = 0, in = 0;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                u64 key = search.key(z[j], tile * TILE + set.view.place(tile, lane_id(), j));
-                if (search.by_mass) {
-                    q += key >= hi ? weight((z[j] - maximum) * search.s) : 0;
+                float value = PLAIN ? z[j] : order.value(z[j]);
+                bool is_above = value >= hi;
+                if (by_mass) {
+                    q += weight(((is_above ? z[j] : -INFINITE) - maximum) * s);
                 }
-                bool in = lo <= key && key < hi;
-                u32 who = __ballot_sync(ALL_LANES, in);
-                if (who != 0) {
-                    u32 start = lane_id() == 0 ? atomicAdd(&search.listed, (u32)__popc(who)) : 0;
-                    start = __shfl_sync(ALL_LANES, start, 0);
-                    if (in) {
-                        list[start + __popc(who & ((1u << lane_id()) - 1))] = key;
+                in |= value >= lo && !is_above ? 1u << j : 0;
+            }
+            u64 weights = by_mass ? warp_sum_of_words(q) : 0;
+            u32 count = __popc(in), start = 0;
+            if (lists && in != 0) {
+                start = atomicAdd(&search.listed, count);
+            }
+            if (in != 0) {
+#pragma unroll
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    if (in >> j & 1) {
+                        u64 key = key_of((PLAIN ? z[j] : order.value(z[j])) + 0.0f, tile * TILE + set.view.place(tile, lane_id(), j));
+                        u32 bits = (u32)(key >> 32);
+                        most = bits > most ? bits : most;
+                        least = ~bits > least ? ~bits : least;
+                        if (lists) {
+                            list[start++] = key;
+                        }
                     }
                 }
             }
-            if (search.by_mass) {
-                u64 sum = warp_sum_of_words(q);
-                own = mine ? sum : own;
-            }
+            count = __reduce_add_sync(ALL_LANES, count);
+            own = mine ? Above::of(weights, count) : own;
         },
-        [&](u32 tile, float, bool visited) INLINE {
-            if (search.by_mass) {
-                sums[tile] = visited ? own : 0;
+        [&](u32 tile, float maximum, bool visited) INLINE {
+            above[tile] = visited ? own : 0;
+            if (by_mass && visited) {
+                mass += tile_mass(search.factor(maximum), Above::weights(own));
             }
         });
-    // Without it the list would be read before it is complete.
-    __syncthreads();
-    return search.listed;
+    atomicMax(&search.most_bits, most);
+    atomicMax(&search.least_bits, least);
+    // Its barriers also complete the list.
+    return block_sum(mass);
 }
 
-// The key in the sorted list of the first token at which the mass is reached. The list is given up.
+// How many tokens are put in their places one by one, which is less work than to sort them.
+#define PLACED 512
+
+// Puts few listed keys in order.
+DEVICE void place_keys(u64* keys, u32 count) {
+    u64* sorted = keys + LISTED / 2;
+    // So many threads count the keys before one.
+    u32 share = 1;
+    while (share < 32 && 2 * share * count <= blockDim.x) {
+        share *= 2;
+    }
+    u32 part = threadIdx.x % share;
+    for (u32 start = 0; start < count; start += blockDim.x / share) {
+        u32 i = start + threadIdx.x / share, before = 0;
+        u64 own = i < count ? keys[i] : ~0ull;
+#pragma unroll 4
+        for (u32 j = part; j < count; j += share) {
+            before += keys[j] > own;
+        }
+        for (u32 apart = 1; apart < share; apart *= 2) {
+            before += __shfl_xor_sync(ALL_LANES, before, (int)apart);
+        }
+        if (i < count && part == 0) {
+            sorted[before] = own;
+        }
+    }
+    // Without it keys would be read that are not in their places yet, or overwritten that others still compare.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        keys[i] = sorted[i];
+    }
+    // Without it keys would be read that are not there yet.
+    __syncthreads();
+}
+
+// Finds in the sorted list the first token at which the mass is reached, if what each token adds, but for a unit, settles
+// it (M4); else the place is `count`. By tokens alone, so that nothing need be sorted by tiles.
+template <class V>
+DEVICE void walk_roughly(const Searched<V>& set, u32 count) {
+    Search& search = set.search();
+    const u64* list = shared_list();
+    u64 least = search.hi.mass;
+    // How many tokens do not reach the goal for sure, and how many surely do not.
+    u64 short_of = 0;
+    for (u32 start = 0; start < count; start += blockDim.x) {
+        u32 i = start + threadIdx.x;
+        u64 gain = 0;
+        if (i < count) {
+            u32 id = key_id(list[i]);
+            float z = search.order.nearest ? set.view.logit(id) : key_logit(list[i]), maximum = search.maxima.of(id / TILE);
+            gain = tile_mass(search.factor(maximum), weight((z - maximum) * search.s));
+        }
+        Scan gains = block_scan(gain);
+        u64 own = least + gains.before + gain;
+        short_of += i < count ? ((u64)(own < search.goal) << 32) + (own + i + 1 < search.goal) : 0;
+        least += gains.total;
+    }
+    short_of = block_sum(short_of);
+    if (threadIdx.x == 0) {
+        search.place = (u32)(short_of >> 32) == (u32)short_of ? (u32)short_of : count;
+    }
+    // Without it the place would be read before it is there.
+    __syncthreads();
+}
+
+// The same for sure; the place is `count` if the list does not reach the mass. The list is given up. Returns the mass with
+// all of it.
 template <class V>
 DEVICE u64 walk(const Searched<V>& set, u32 count) {
     Search& search = set.search();
     u64* list = shared_list();
-    u64* sums = room_for_sums(set.step, set.row);
+    const u64* above = room_for_sums(set.step, set.row);
     u64* gains = room_for_list(set.step, set.row);
     u64* keys = gains + LISTED;
     // By tile, and in a tile by the order: so a tile's tokens stand together, each with its weight.
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
         u64 key = list[i];
         u32 id = key_id(key), tile = id / TILE;
-        u32 q = weight((set.view.logit(id) - search.maxima.of(tile)) * search.s);
+        float z = search.order.nearest ? set.view.logit(id) : key_logit(key);
+        u32 q = weight((z - search.maxima.of(tile)) * search.s);
         keys[i] = key;
         list[i] = ~(((u64)tile << 41) | ((u64)i << 29) | q);
     }
@@ -272,7 +226,7 @@ DEVICE u64 walk(const Searched<V>& set, u32 count) {
             continue;
         }
         float factor = search.factor(search.maxima.of(tile));
-        u64 q = sums[tile], before = tile_mass(factor, q);
+        u64 q = Above::weights(above[tile]), before = tile_mass(factor, q);
         for (u32 next = i; next < count && (u32)(~list[next] >> 41) == tile; next++) {
             u64 word = ~list[next];
             q += word & 0x1FFFFFFF;
@@ -281,169 +235,221 @@ DEVICE u64 walk(const Searched<V>& set, u32 count) {
             before = after;
         }
     }
-    // Without it gains would be read that were not written yet.
+    if (threadIdx.x == 0) {
+        search.place = count;
+    }
+    // Without it gains would be read that were not written yet, and the place be set after it was found.
     __syncthreads();
     u32 chunk = (count + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
+    from = from < count ? from : count;
     u32 to = from + chunk < count ? from + chunk : count;
     u64 sum = 0;
     for (u32 i = from; i < to; i++) {
         sum += gains[i];
     }
-    u64 reached = search.hi.mass + block_scan(sum).before, target = search.goal;
+    Scan sums = block_scan(sum);
+    u64 reached = search.hi.mass + sums.before, total = search.hi.mass + sums.total;
     for (u32 i = from; i < to; i++) {
         u64 after = reached + gains[i];
-        if ((reached < target || i == 0) && after >= target) {
+        if (reached < search.goal && after >= search.goal) {
             search.place = i;
         }
         reached = after;
     }
     // Without it the place would be read before the thread that finds it has.
     __syncthreads();
-    return keys[search.place];
+    return total;
 }
 
-// A token's share of a mass, about; or 1 where tokens are counted.
+// Finds among tokens of one value the one at which the goal is reached, ids settling the order: its tile, and how many
+// of these tokens the tile has up to it; the tile is `tiles` if it is not reached. Returns the mass with all of them.
 template <class V>
-DEVICE u64 rough_share(const Searched<V>& set, u64 key) {
-    const Search& search = set.search();
-    return search.by_mass ? tile_mass(search.factor(set.view.logit(key_id(key))), 1u << 28) : 1;
-}
-
-// Chooses pivots between the ends from a sample of the row: around where it guesses that the goal is reached. Returns
-// whether enough of it lay between.
-template <class V>
-DEVICE bool sample_pivots(const Searched<V>& set, u32 pass) {
+DEVICE u64 split(const Searched<V>& set, float value) {
     Search& search = set.search();
-    u64* list = shared_list();
-    const Record* records = set.step.records + (u64)set.row * set.step.tiles;
-    u32 tiles = set.step.tiles, vocab = set.step.vocab;
-    // The maxima of up to half as many groups of tiles, and for the rest tokens from all over the row.
-    u32 group = (tiles + LISTED / 2 - 1) / (LISTED / 2);
-    u32 maxima = !search.order.nearest ? (tiles + group - 1) / group : 0, spread = LISTED - maxima;
-    // Without it the list could be overwritten while a slow warp still reads it.
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < LISTED; i += blockDim.x) {
-        u64 key = 0;
-        if (i < maxima) {
-            for (u32 tile = i * group; tile < (i + 1) * group && tile < tiles; tile++) {
-                Record record = records[tile];
-                u64 other = search.key(record.maximum, tile * TILE + (record.places & 255));
-                key = other > key ? other : key;
+    const u64* above = room_for_sums(set.step, set.row);
+    const u32 tiles = search.maxima.tiles;
+    if (threadIdx.x == 0) {
+        search.place = tiles;
+    }
+    // What the first so many of a tile's tokens come to.
+    auto gain = [&](u32 tile, u32 count) INLINE {
+        if (!search.by_mass) {
+            return (u64)count;
+        }
+        float maximum = search.maxima.of(tile), factor = search.factor(maximum);
+        u64 q = Above::weights(above[tile]);
+        return tile_mass(factor, q + (u64)count * weight((value - maximum) * search.s)) - tile_mass(factor, q);
+    };
+    auto count = [&](u32 tile) INLINE { return Above::count(above[tile]); };
+    u32 chunk = (tiles + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
+    from = from < tiles ? from : tiles;
+    u32 to = from + chunk < tiles ? from + chunk : tiles;
+    u64 sum = 0;
+    for (u32 tile = from; tile < to; tile++) {
+        sum += count(tile) ? gain(tile, count(tile)) : 0;
+    }
+    Scan sums = block_scan(sum);
+    u64 base = search.by_mass ? search.hi.mass : search.hi.count, reached = base + sums.before;
+    for (u32 tile = from; tile < to; tile++) {
+        u32 own = count(tile);
+        u64 after = reached + (own ? gain(tile, own) : 0);
+        if (reached < search.goal && after >= search.goal) {
+            u32 few = 1;
+            while (reached + gain(tile, few) < search.goal) {
+                few++;
             }
-        } else {
-            // Somewhere in the i-th part of the row.
-            u64 jitter = high_product((i + pass * LISTED) * 0x9E3779B9u, vocab);
-            u32 id = (u32)(((u64)(i - maxima) * vocab + jitter) / spread);
-            bool leads = !search.order.nearest && (records[id / TILE].places & 255) == id % TILE;
-            key = leads ? 0 : search.key(set.view.logit(id), id);
+            search.place = tile;
+            search.index = few;
         }
-        list[i] = search.lo.key < key && key < search.hi.key ? key : 0;
+        reached = after;
     }
-    // Without it the sort would read keys that were not written yet.
+    // Without it the place would be read before the thread that finds it has.
     __syncthreads();
-    sort_descending(list, LISTED);
-
-    // Maxima stand for themselves, each other token for many.
-    u32 chunk = (LISTED + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
-    u32 to = from + chunk < LISTED ? from + chunk : LISTED;
-    u64 leading = 0, other = 0;
-    u32 valid = 0;
-    for (u32 i = from; i < to; i++) {
-        u64 key = list[i];
-        if (key != 0) {
-            u32 id = key_id(key);
-            u64 share = rough_share(set, key);
-            bool leads = !search.order.nearest && (records[id / TILE].places & 255) == id % TILE;
-            leading += leads ? share : 0;
-            other += leads ? 0 : share;
-            valid++;
-        }
-    }
-    Scan leads_before = block_scan(leading), others_before = block_scan(other);
-    u32 samples = (u32)block_sum(valid);
-    if (samples < 2 * PIVOTS) {
-        return false;
-    }
-    u64 above = search.measure(search.hi), total = search.measure(search.lo) - above;
-    u64 rest = total > leads_before.total ? total - leads_before.total : 0;
-    float each = others_before.total == 0 ? 0.0f : u64_to_float(rest) / u64_to_float(others_before.total);
-    float wanted = u64_to_float(search.goal - above);
-    // How many of the sample lie before the goal.
-    u32 before = 0;
-    u64 sum = leads_before.before, other_sum = others_before.before;
-    for (u32 i = from; i < to; i++) {
-        u64 key = list[i];
-        if (key != 0 && u64_to_float(sum) + each * u64_to_float(other_sum) < wanted) {
-            before = i + 1;
-            u64 share = rough_share(set, key);
-            bool leads = !search.order.nearest && (records[key_id(key) / TILE].places & 255) == key_id(key) % TILE;
-            sum += leads ? share : 0;
-            other_sum += leads ? 0 : share;
-        }
-    }
-    u32 guess = (u32)block_largest(before);
-    if (threadIdx.x < PIVOTS) {
-        // As many samples as stand for a list, near the guess; then fewer pivots.
-        u32 unit = LISTED * spread / (3 * vocab) > 0 ? LISTED * spread / (3 * vocab) : 1;
-        u32 p = threadIdx.x, far = p < PIVOTS / 2 ? PIVOTS / 2 - 1 - p : p - PIVOTS / 2;
-        int apart = (int)(unit * (far == PIVOTS / 2 - 1 ? 20 : 2 * far + 1));
-        int place = (int)guess + (p < PIVOTS / 2 ? -apart : apart);
-        int least = (int)p, most = (int)(samples - PIVOTS + p);
-        place = place < least ? least : place > most ? most : place;
-        search.pivots[p] = list[place];
-    }
-    return true;
+    return base + sums.total;
 }
 
-// The key of the first token in the order at which the given set reaches the goal; if it does not, a key at or before its
-// last. All of the search but the ends is there, and the lower end too, whose count may be a bound.
+// The key of a tile's n-th token, by id, of a value; in every thread.
+template <class V>
+DEVICE u64 key_in_tile(const Searched<V>& set, u32 tile, u32 n, float value) {
+    __shared__ u32 words[MASK_WORDS];
+    Search& search = set.search();
+    if (threadIdx.x < MASK_WORDS) {
+        words[threadIdx.x] = 0;
+    }
+    // Without it bits could be cleared that are already set.
+    __syncthreads();
+    if (warp_id() == 0) {
+        float z[PER_LANE];
+        set.view.load(tile, lane_id(), z);
+        for (u32 j = 0; j < PER_LANE; j++) {
+            u32 place = set.view.place(tile, lane_id(), j);
+            if (z[j] == value && search.given.cut.contains(key_of(z[j], tile * TILE + place))) {
+                atomicOr(&words[place / 32], 1u << place % 32);
+            }
+        }
+    }
+    // Without it bits would be read that are not set yet.
+    __syncthreads();
+    u32 word = 0;
+    while (n > (u32)__popc(words[word])) {
+        n -= __popc(words[word++]);
+    }
+    u32 bits = words[word];
+    for (; n > 1; n--) {
+        bits &= bits - 1;
+    }
+    return key_of(value + 0.0f, tile * TILE + word * 32 + __ffs((int)bits) - 1);
+}
+
+// Says what to divide into levels next: what is left; by one thread.
+DEVICE void divide_rest(Search& search) {
+    Levels& levels = search.levels;
+    levels.from = search.hi;
+    levels.to = search.lo;
+    float lowest = search.lowest < search.hi.value ? search.lowest : search.least;
+    bool matters = lowest < search.hi.value;
+    levels.to.value = matters && lowest > search.lo.value ? lowest : search.lo.value;
+    levels.divide(matters, search.highest, search.most_level());
+}
+
+// The key, by value, of the first token in the order at which the given set reaches the goal; if it does not, one at or
+// before its last. All of the search but the ends of levels is there.
 template <class V>
 DEVICE u64 find(const Searched<V>& set) {
     Search& search = set.search();
+    if (threadIdx.x == 0) {
+        divide_rest(search);
+    }
     // Without it the search would be read before it is there.
     __syncthreads();
-    bool sampled = true;
-    for (u32 pass = 0; search.between() > LISTED; pass++) {
-        u64 before = search.between();
-        sampled = sampled && sample_pivots(set, pass);
-        if (threadIdx.x < PIVOTS) {
-            u32 p = threadIdx.x;
-            if (!sampled) {
-                search.pivots[p] = search.lo.key + (search.hi.key - search.lo.key) / (PIVOTS + 1) * (PIVOTS - p);
-            }
-            if (!search.by_mass && pass == 0 && p == PIVOTS - 1) {
-                // The whole set is counted on the way.
-                search.pivots[p] = search.bottom();
-            }
-            search.masses[p] = 0;
-            search.counts[p] = 0;
+    while (true) {
+        const bool plain = search.plain, nearest = search.order.nearest;
+        if (plain && search.levels.linear && search.levels.from.value == INFINITE) {
+            count_levels<true>(set.step, set.row, set.view);
+        } else {
+            count_levels<false>(set.step, set.row, set.view);
         }
-        // Without it pivots and sums would be used before they are there.
+        bool reaches = take_aim(set);
+        u64 mass = 0, next_mass = 0;
+        if (reaches) {
+            mass = plain ? read_aim<true>(set.step, set.row, set.view)
+                           : read_aim<false>(set.step, set.row, set.view);
+        }
+        const Aim aim = search.aim;
+        bool early = search.by_mass && mass >= search.goal, alike = false;
+        if (threadIdx.x == 0 && reaches && !early) {
+            search.hi = aim.hi;
+            search.hi.mass = mass;
+        }
+        // Without it the end would be read before it has moved.
         __syncthreads();
-        weigh_at_pivots(set);
-        if (threadIdx.x == 0) {
-            for (u32 p = 0; p < PIVOTS; p++) {
-                Reached at{search.pivots[p], search.masses[p], search.counts[p]};
-                if (search.is_reached(at)) {
-                    search.lo = at;
-                    break;
+        float value = from_ordered_bits(search.most_bits);
+        if (!reaches) {
+            if (search.levels.to.value <= search.lo.value) {
+                return last_key_of(search.lo.value);
+            }
+        } else if (!early && search.most_bits == ~search.least_bits && !(nearest && aim.count <= LISTED)) {
+            alike = true;
+            if (!nearest) {
+                next_mass = split(set, value);
+                if (search.place < search.maxima.tiles) {
+                    return key_in_tile(set, search.place, search.index, value);
                 }
-                search.hi = at;
+            } else {
+                // Tokens as near to the entropy are kept alike: all of them are weighed.
+                if (threadIdx.x == 0) {
+                    search.aim.hi.value = aim.lo;
+                    search.aim.count = 0;
+                }
+                // Without it the aim would be read before it has moved.
+                __syncthreads();
+                next_mass = read_aim<false>(set.step, set.row, set.view);
+                if (!search.by_mass || next_mass >= search.goal) {
+                    return last_key_of(value);
+                }
+            }
+        } else if (!early && aim.count <= LISTED) {
+            u64* list = shared_list();
+            if (aim.count <= PLACED) {
+                place_keys(list, aim.count);
+            } else {
+                pad_and_sort(list, aim.count);
+            }
+            if (!search.by_mass) {
+                return list[search.goal - aim.hi.count - 1];
+            }
+            walk_roughly(set, aim.count);
+            if (search.place < aim.count) {
+                return list[search.place];
+            }
+            next_mass = walk(set, aim.count);
+            if (search.place < aim.count) {
+                return room_for_list(set.step, set.row)[LISTED + search.place];
             }
         }
-        // Without it the ends would be read before they have moved.
+        // Without it the ends would move while a slower warp still reads them.
         __syncthreads();
-        if (search.hi.key == search.bottom()) {
-            return search.hi.key;
+        if (threadIdx.x == 0) {
+            Levels& levels = search.levels;
+            if (!reaches) {
+                search.hi = Reached{levels.to.value, 0, levels.from.count + levels.counts[LEVELS - 1]};
+                divide_rest(search);
+            } else if (early) {
+                search.lo = Reached{aim.hi.value, mass, aim.hi.count};
+                divide_rest(search);
+            } else if (aim.count <= LISTED || alike) {
+                search.hi = Reached{aim.lo, next_mass, aim.hi.count + aim.count};
+                divide_rest(search);
+            } else {
+                // The goal is met among these, or else below them; they weigh about as much as so many in their middle.
+                float least = from_ordered_bits(~search.least_bits);
+                u64 about = aim.count * tile_mass(exp2_rule(search.order.y(least, false)), 1u << 28);
+                levels.from = Reached{from_ordered_bits(search.most_bits + 1), mass, aim.hi.count};
+                levels.to = Reached{least, mass + about, 0};
+                levels.divide(false, search.highest, search.most_level());
+            }
         }
-        // What samples do not split, or not by half, is split evenly: then the keys themselves run out.
-        sampled = sampled ? search.between() <= before / 2 : true;
+        // Without it the levels would be counted before they are there.
+        __syncthreads();
     }
-    u32 count = list_between(set);
-    u64 left = search.goal - search.measure(search.hi);
-    if (!search.by_mass && left > count) {
-        return search.bottom();
-    }
-    pad_and_sort(shared_list(), count);
-    return search.by_mass ? walk(set, count) : shared_list()[left - 1];
 }

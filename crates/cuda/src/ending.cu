@@ -23,14 +23,14 @@ DEVICE Cut min_p_cut(float first, float s, float threshold) {
 }
 
 // A row of a step: what the parts of its end that are apart find for themselves.
-template <class T>
+template <class T, bool EDITED = true>
 struct Ending {
     const Step& step;
     u32 row;
     int slot;
     const Params& params;
     State state;
-    View<T, true> view;
+    View<T, EDITED> view;
 
     DEVICE_MEMBER Ending(const Step& step, u32 row, int slot)
         : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
@@ -38,7 +38,9 @@ struct Ending {
         state.position += step.flags & STEP_SCORES ? row : 0;
     }
 
-    DEVICE_MEMBER Filtering<T> filtering(float s) const { return Filtering<T>{step, params, state, row, view, s}; }
+    DEVICE_MEMBER Filtering<View<T, EDITED>> filtering(float s) const {
+        return Filtering<View<T, EDITED>>{step, params, state, row, view, s};
+    }
 };
 
 // What a row's filters and its race came to, in shared memory.
@@ -69,9 +71,9 @@ DEVICE_APART void find_temperature(const Step& step, u32 row, int slot, u64 firs
 }
 
 // Filters in general.
-template <class T>
+template <class T, bool EDITED>
 DEVICE_APART void find_kept(const Step& step, u32 row, int slot, u64 first, float filter_s) {
-    Ending<T> end(step, row, slot);
+    Ending<T, EDITED> end(step, row, slot);
     Given kept = filter(end.filtering(filter_s), first);
     if (threadIdx.x == 0) {
         block_found().kept = kept;
@@ -81,10 +83,10 @@ DEVICE_APART void find_kept(const Step& step, u32 row, int slot, u64 first, floa
 }
 
 // Races among the kept.
-template <class T>
+template <class T, bool EDITED>
 DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat) {
-    Ending<T> end(step, row, slot);
-    Filtering<T> filtering = end.filtering(heat.filter_s);
+    Ending<T, EDITED> end(step, row, slot);
+    Filtering<View<T, EDITED>> filtering = end.filtering(heat.filter_s);
     Stream stream{end.params.seed, end.state.position, end.params.draw};
     int token = (int)race(Records(step, row, false), end.view, stream, block_found().kept, heat.s);
     float mu = end.state.mu;
@@ -98,11 +100,11 @@ DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat
 }
 
 // Filters and races in general.
-template <class T>
+template <class T, bool EDITED = true>
 DEVICE void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
-    find_kept<T>(step, row, slot, first, heat.filter_s);
+    find_kept<T, EDITED>(step, row, slot, first, heat.filter_s);
     if (races) {
-        race_in_general<T>(step, row, slot, heat);
+        race_in_general<T, EDITED>(step, row, slot, heat);
     } else if (threadIdx.x == 0) {
         block_found().token = NONE;
         block_found().mu = step.states[slot].mu;

@@ -8,38 +8,14 @@
 
 #include "search.cuh"
 
-// The least logit that passes, given that `first` does and that what passes is monotone.
-template <class Passes>
-DEVICE float least_logit(float first, Passes passes) {
-    u32 fails = ordered_bits(-INFINITE), high = ordered_bits(first);
-    // Each round tests 32 logits at once: seven rounds for all floats.
-    while (high - fails > 32) {
-        u64 width = high - fails;
-        u32 lane = lane_id();
-        u32 pivot = fails + (u32)(width * (lane + 1) / 33);
-        u32 passing = __ballot_sync(ALL_LANES, passes(from_ordered_bits(pivot)));
-        u32 low_fails = fails;
-        if (passing != 0) {
-            u32 least = __ffs((int)passing) - 1;
-            high = low_fails + (u32)(width * (least + 1) / 33);
-            fails = low_fails + (u32)(width * least / 33);
-        } else {
-            fails = low_fails + (u32)(width * 32 / 33);
-        }
-    }
-    u32 candidate = fails + 1 + lane_id();
-    u32 passing = __ballot_sync(ALL_LANES, candidate >= high || passes(from_ordered_bits(candidate)));
-    return from_ordered_bits(fails + __ffs((int)passing));
-}
-
 // What a row's filters have to go by.
-template <class T>
+template <class V>
 struct Filtering {
     const Step& step;
     const Params& params;
     const State& state;
     u32 row;
-    const View<T, true>& view;
+    const V& view;
     // The scale of the filters, which dynamic temperature may have changed.
     float s;
 
@@ -71,8 +47,8 @@ DEVICE Given at_least(const Given& given, float s, float threshold) {
 }
 
 // The first and the last token of a cut, by their keys; there is one.
-template <class T>
-DEVICE Cut ends_of(const Filtering<T>& f, const Cut& cut) {
+template <class V>
+DEVICE Cut ends_of(const Filtering<V>& f, const Cut& cut) {
     u64 most = 0, least = 0;
     visit_tiles(
         f.view, f.bounds(), cut.low(),
@@ -100,8 +76,8 @@ DEVICE bool xtc_acts(const Params& params, const State& state) {
 }
 
 // Drops the tokens at or above a threshold but the last of them (F4).
-template <class T>
-DEVICE Given xtc(const Filtering<T>& f, const Given& given, float threshold) {
+template <class V>
+DEVICE Given xtc(const Filtering<V>& f, const Given& given, float threshold) {
     if (!(0.0f >= threshold)) {
         return given;
     }
@@ -128,8 +104,8 @@ DEVICE double wide_to_double(u64 high, u64 low) {
 }
 
 // Keeps the tokens within n standard deviations of the first logit (F5).
-template <class T>
-DEVICE Given top_n_sigma(const Filtering<T>& f, const Given& given) {
+template <class V>
+DEVICE Given top_n_sigma(const Filtering<V>& f, const Given& given) {
     u64 count = 0, sum = 0, squares = 0;
     float first = given.first;
     visit_tiles(
@@ -162,30 +138,61 @@ DEVICE u64 target_mass(u32 p, u64 total) {
     return p * (total >> 32) + ((p * (total & low) + low) >> 32);
 }
 
+// A logit that the k-th token of a set reaches: surely, if there are as many tiles; else as logits of models are spread.
+DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
+    u64 least = 0;
+    for (u32 tile = threadIdx.x; tile < maxima.tiles; tile += blockDim.x) {
+        float maximum = maxima.of(tile);
+        u64 own = maximum > -INFINITE ? ~ordered_bits(maximum) : 0;
+        least = own > least ? own : least;
+    }
+    float low = from_ordered_bits(~(u32)block_largest(least));
+    return k <= maxima.tiles ? low : given.first - 4.0f * (given.first - low);
+}
+
 // The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
 // surprise is nearest to the entropy that have it (typical-p, F3).
-template <class T>
-DEVICE Given reaching(const Filtering<T>& f, u32 filter, const Maxima& maxima, const Given& given,
+template <class V>
+DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, const Given& given,
                       const WeighedEntropy& sums) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    Searched<View<T, true>> set{f.step, f.row, f.view};
+    float likely = likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
+    Searched<V> set{f.step, f.row, f.view};
     const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.search();
+        u64 goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
         search.given = given;
         search.maxima = maxima;
         search.order = order;
         search.s = f.s;
-        search.by_mass = by_mass;
-        search.goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
-        search.lo = Reached{order.bottom(given.cut), sums.mass, sums.count};
-        search.hi = Reached{order.top(given.cut), 0, 0};
+        // Of no mass the first token has enough.
+        search.by_mass = by_mass && goal != 0;
+        search.goal = goal != 0 ? goal : 1;
+        float low = given.cut.low();
+        bool all = given.cut.last == cut_all().last;
+        search.masked = !given.prefix || !(all || (!nearest && given.cut.last == last_key_of(low)));
+        search.plain = !nearest && !search.masked;
+        search.lo = Reached{nearest ? -LARGEST : low, sums.mass, sums.count};
+        search.hi = Reached{INFINITE, 0, 0};
+        // All tokens with y below this weigh 2^-6 of what the goal leaves, if each weighs as much as one can.
+        float y = log_mass(sums.mass - search.goal + 1) - log2_rule(u64_to_float(f.step.vocab)) - 6.0f;
+        if (nearest) {
+            float early = bits_float(float_bits(order.excess(given.first)) & 0x7FFFFFFF);
+            search.highest = 0.0f;
+            search.least = -larger(early, search.by_mass ? order.lz - order.entropy - y : 0.0f);
+            search.lowest = larger(search.least, -larger(early, order.excess(likely)));
+        } else {
+            search.highest = given.first;
+            search.least = search.by_mass ? given.first + y / f.s : likely;
+            search.lowest = larger(search.least, likely);
+        }
     }
     u64 reached = find(set);
     if (!nearest) {
         return down_to(given, reached);
     }
-    float delta = Order::distance(reached);
+    float delta = -key_logit(reached);
     // Along the row's order the excess rises: the tokens near enough are those not too late and not too early.
     Cut cut{given.cut.first, last_key_of(least_logit(given.first, [=](float z) INLINE { return order.excess(z) <= delta; }))};
     cut.last = cut.last > given.cut.last ? cut.last : given.cut.last;
@@ -197,8 +204,8 @@ DEVICE Given reaching(const Filtering<T>& f, u32 filter, const Maxima& maxima, c
 }
 
 // What one filter keeps of a given set.
-template <class T>
-DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
+template <class V>
+DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     const Params& params = f.params;
     if (filter == FILTER_TOP_N_SIGMA) {
         return top_n_sigma(f, given);
@@ -214,7 +221,10 @@ DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
     WeighedEntropy sums{0, f.step.vocab, 0.0f};
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
-        if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
+        bool surveyed = f.params.asks & ASKS_SUMS && given.prefix && given.cut.last == cut_all().last;
+        if (surveyed) {
+            sums.mass = surveyed_mass(f.step, f.row, given.first, f.s);
+        } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = weigh_with_entropy(f.view, maxima, given, f.s);
         } else {
             Weighed weighed = weigh(f.view, maxima, given, given.cut, f.s);
@@ -234,8 +244,8 @@ DEVICE Given apply(const Filtering<T>& f, u32 filter, const Given& given) {
 }
 
 // What the filters of a request keep of a row that is not empty, by a block, in every thread; `first` is its first key.
-template <class T>
-DEVICE Given filter(const Filtering<T>& f, u64 first) {
+template <class V>
+DEVICE Given filter(const Filtering<V>& f, u64 first) {
     const Given whole{Cut{first, cut_all().last}, key_logit(first), true};
     if (f.params.asks & ASKS_MIROSTAT) {
         float lz = log_mass(weigh(f.view, f.bounds(), whole, whole.cut, f.s).mass);
@@ -278,8 +288,8 @@ struct Heat {
 };
 
 // The temperature of a row that is not empty; dynamic temperature is worked out here.
-template <class T>
-DEVICE Heat temperature(const Filtering<T>& f, u64 first) {
+template <class V>
+DEVICE Heat temperature(const Filtering<V>& f, u64 first) {
     const Params& params = f.params;
     Heat heat{params.effective_temperature, params.s, params.filter_s};
     if (!(params.asks & ASKS_DYNAMIC_TEMPERATURE)) {
@@ -301,8 +311,8 @@ DEVICE Heat temperature(const Filtering<T>& f, u64 first) {
 }
 
 // Mirostat's limit after a token was drawn from a kept set (F6).
-template <class T>
-DEVICE float next_mu(const Filtering<T>& f, const Given& kept, u32 token) {
+template <class V>
+DEVICE float next_mu(const Filtering<V>& f, const Given& kept, u32 token) {
     float lz = log_mass(weigh(f.view, f.bounds(), kept, kept.cut, f.s).mass);
     float surprise = lz - (f.view.logit(token) - kept.first) * f.s;
     return f.state.mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);

@@ -28,7 +28,7 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
     const Params& params = step.params[slot];
     Whole whole = whole_of(Records(step, row, false), true);
     Chosen chosen{step.forced[row], whole.odd, params.effective_temperature, step.states[slot].mu};
-    search_and_race<T>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
+    search_and_race<T, false>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
     chosen.token = block_found().token;
     if (threadIdx.x == 0) {
         end_row(step, row, slot, params.asks, step.states[slot], chosen);

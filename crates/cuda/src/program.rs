@@ -29,6 +29,7 @@ pub const HEADERS: &[Source] = &[
     ("tile.cuh", include_str!("../device/tile.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
+    ("levels.cuh", include_str!("../device/levels.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
     ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
