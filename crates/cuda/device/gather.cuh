@@ -24,7 +24,7 @@
 #define MOST_ROUNDS 6
 
 // How many tiles a warp loads at once.
-#define TILES_AT_ONCE 2
+#define TILES_AT_ONCE 1
 
 // What is gathered, in shared memory: the first tokens of tiles, then the others.
 struct Gathered {
@@ -36,6 +36,8 @@ struct Gathered {
     // How many first tokens there are; in the high half how many of their tiles are open.
     u32 tops;
     u32 others;
+    // The bin in which the bar lies.
+    u32 bin;
     union {
         struct {
             // The keys of the first tokens of tiles that may have others.
@@ -145,7 +147,16 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
         want.add_up();
         // Without it a warp would miss what others have not added yet.
         __syncthreads();
-        u32 bin = bin_reaching(gathered.bins, want.goal());
+        // By one warp: all of them would wait for each other's instructions.
+        if (warp_id() == 0) {
+            u32 bin = bin_reaching(gathered.bins, want.goal());
+            if (lane_id() == 0) {
+                gathered.bin = bin;
+            }
+        }
+        // Without it the other warps would read the bin before it is found.
+        __syncthreads();
+        u32 bin = gathered.bin;
         if (bin < BINS) {
             // Less than any maximum in the bin, however its place was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
@@ -178,6 +189,9 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
 template <class V>
 DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s) {
     u32 tops = gathered.top_count(), open = gathered.open_count(), lane = lane_id();
+    if (open == 0) {
+        return true;
+    }
 #pragma unroll 1
     for (u32 start = warp_id(); start < open; start += TILES_AT_ONCE * warps()) {
         float z[TILES_AT_ONCE][PER_LANE];

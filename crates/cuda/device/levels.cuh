@@ -166,6 +166,8 @@ struct Search {
     // Whether the goal is a mass rather than a number of tokens.
     bool by_mass;
     u64 goal;
+    // What share of the given set's mass the goal is, while that is only known about; else 0.
+    u32 share;
     // Values in the set are at most this. The goal is hardly met below `lowest`, and below `least` even less.
     float highest;
     float lowest;

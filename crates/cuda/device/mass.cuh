@@ -95,7 +95,13 @@ DEVICE Maxima give(const V& view, const Maxima& bounds, const Cut& set, float* t
     return Maxima{to, 1, bounds.tiles};
 }
 
-// The mass of a whole row, of whose tiles the survey told what they weigh.
+// The mass that top-p and typical-p aim at, of a total (F1).
+DEVICE u64 target_mass(u32 p, u64 total) {
+    u64 low = 0xFFFFFFFFull;
+    return p * (total >> 32) + ((p * (total & low) + low) >> 32);
+}
+
+// About the mass of a whole row, of whose tiles the survey told about what they weigh.
 DEVICE u64 surveyed_mass(const Step& step, u32 row, float first, float s) {
     Maxima maxima = surveyed_maxima(step, row);
     const u64* sums = step.sums + (u64)row * step.tiles;

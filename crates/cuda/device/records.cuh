@@ -28,9 +28,7 @@ struct Records {
     // of nothing.
     template <class See>
     DEVICE_MEMBER void each_weighed(See see) const {
-        if (threadIdx.x - lane_id() < tiles) {
-            see(threadIdx.x, held, held_sum);
-        }
+        see(threadIdx.x, held, held_sum);
 #pragma unroll 1
         for (u32 tile = threadIdx.x + blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
             see(tile, of(tile), sum_of(tile));

@@ -68,7 +68,8 @@ struct Above {
 };
 
 // Reads the tokens down to the aim's lower end: writes what each tile has above the aim and how many in it, and lists those,
-// by value, if there is room. Returns the mass above.
+// by value, if there is room. Returns the mass above. If the goal is not exact yet, all tokens are read and weighed, and it
+// becomes so.
 template <bool PLAIN, class V>
 DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
     const Searched<V> set{step, row, view};
@@ -77,6 +78,7 @@ DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
     u64* above = room_for_sums(set.step, set.row);
     const float lo = search.aim.lo, hi = search.aim.hi.value, s = search.s;
     const bool lists = search.aim.count <= LISTED, by_mass = search.by_mass;
+    const u32 share = search.share;
     const Order order = search.order;
     if (threadIdx.x == 0) {
         search.listed = 0;
@@ -85,19 +87,21 @@ DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
     }
     // Without it tokens could be counted before the count is zero.
     __syncthreads();
-    u64 own = 0, mass = 0;
+    u64 own = 0, own_all = 0, mass = 0, total = 0;
     u32 most = 0, least = 0;
     set.template visit<PLAIN>(
-        lo,
+        share ? -LARGEST : lo,
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
             // Eight weights of at most 2^28 fit.
-            u32 q = 0, in = 0;
+            u32 q = 0, all = 0, in = 0;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 float value = PLAIN ? z[j] : order.value(z[j]);
                 bool is_above = value >= hi;
                 if (by_mass) {
-                    q += weight(((is_above ? z[j] : -INFINITE) - maximum) * s);
+                    u32 own = weight((z[j] - maximum) * s);
+                    q += is_above ? own : 0;
+                    all += own;
                 }
                 in |= value >= lo && !is_above ? 1u << j : 0;
             }
@@ -122,16 +126,30 @@ DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
             }
             count = __reduce_add_sync(ALL_LANES, count);
             own = mine ? Above::of(weights, count) : own;
+            if (share) {
+                u64 sum = warp_sum_of_words(all);
+                own_all = mine ? sum : own_all;
+            }
         },
         [&](u32 tile, float maximum, bool visited) INLINE {
             above[tile] = visited ? own : 0;
             if (by_mass && visited) {
-                mass += tile_mass(search.factor(maximum), Above::weights(own));
+                float factor = search.factor(maximum);
+                mass += tile_mass(factor, Above::weights(own));
+                total += share ? tile_mass(factor, own_all) : 0;
             }
         });
     atomicMax(&search.most_bits, most);
     atomicMax(&search.least_bits, least);
-    // Its barriers also complete the list.
+    if (share) {
+        total = block_sum(total);
+        if (threadIdx.x == 0) {
+            search.goal = target_mass(share, total);
+            search.lo.mass = total;
+            search.share = 0;
+        }
+    }
+    // Its barriers also complete the list, and let the goal be read.
     return block_sum(mass);
 }
 

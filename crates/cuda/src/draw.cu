@@ -61,16 +61,6 @@ DEVICE float bound_of(const Record& record, float z_first, float s) {
     return fminf((others_of(record) - z_first) * s, 0.0f) - record.log_first;
 }
 
-// An open tile, and what its scores go by.
-struct Open {
-    u32 tile;
-    u32 places;
-    float log_first;
-};
-
-// How many open tiles a warp takes of its own; further ones are shared among all.
-#define OWN_OPEN 2
-
 // The kept token that wins the race, in every thread.
 template <class V>
 DEVICE u32 race(const Records& records, const V& row, const Stream& stream, const Given& kept, float s) {
@@ -80,7 +70,6 @@ DEVICE u32 race(const Records& records, const V& row, const Stream& stream, cons
     __shared__ u64 leaders[32];
     __shared__ u64 raised;
     __shared__ u32 open_count;
-    __shared__ Open own_open[32][OWN_OPEN];
     __shared__ unsigned short open[MOST_TILES];
 
     // The best score of tiles' first tokens; each lane keeps its own one's id.
@@ -88,7 +77,7 @@ DEVICE u32 race(const Records& records, const V& row, const Stream& stream, cons
     records.each([&](u32 tile, const Record& record) INLINE {
         u32 own_id = tile * TILE + (record.places & 255);
         u32 own = ordered_bits((record.maximum - z_first) * s - record.log_top + 0.0f);
-        bool leads = own > score && cut.contains(key_of(record.maximum, own_id));
+        bool leads = (own > score) & cut.contains(key_of(record.maximum, own_id));
         score = leads ? own : score;
         id = leads ? own_id : id;
     });
@@ -105,30 +94,11 @@ DEVICE u32 race(const Records& records, const V& row, const Stream& stream, cons
     __syncthreads();
     score = __reduce_max_sync(ALL_LANES, lane_id() < warps() ? scores[lane_id()] : 0);
     float low = cut.low();
-    u32 found = 0;
     records.each([&](u32 tile, const Record& record) INLINE {
-        bool opens = others_of(record) >= low && reaches(bound_of(record, z_first, s), score);
-        u32 opening = __ballot_sync(ALL_LANES, opens);
-        if (opening != 0) {
-            u32 place = found + __popc(opening & ((1u << lane_id()) - 1));
-            if (opens && place < OWN_OPEN) {
-                own_open[warp_id()][place] = Open{tile, record.places, record.log_first};
-            } else if (opens) {
-                open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
-            }
-            found += __popc(opening);
+        if ((others_of(record) >= low) & reaches(bound_of(record, z_first, s), score)) {
+            open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
         }
     });
-#pragma unroll 1
-    for (u32 i = 0; i < found && i < OWN_OPEN; i++) {
-        // Without it a lane would read what another has not written yet.
-        __syncwarp();
-        Open own = own_open[warp_id()][i];
-        Record record{0.0f, own.log_first, 0.0f, own.places};
-        u64 other = best_of_tile(row, stream, cut, record, own.tile, z_first, s, score);
-        best = other > best ? other : best;
-        score = (u32)(other >> 32) > score ? (u32)(other >> 32) : score;
-    }
     best = warp_max(best);
     if (lane_id() == 0) {
         leaders[warp_id()] = best;
@@ -148,7 +118,8 @@ DEVICE u32 race(const Records& records, const V& row, const Stream& stream, cons
         u64 newer = __shfl_sync(ALL_LANES, *(volatile u64*)&raised, 0);
         leader = newer > leader ? newer : leader;
         score = (u32)(leader >> 32);
-        if (reaches(bound_of(record, z_first, s), score)) {
+        // The first time nothing has changed since the tile was listed.
+        if (i < warps() || reaches(bound_of(record, z_first, s), score)) {
             u64 own = best_of_tile(row, stream, cut, record, tile, z_first, s, score);
             if (lane_id() == 0 && own > leader) {
                 atomicMax(&raised, own);

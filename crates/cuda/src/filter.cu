@@ -132,12 +132,6 @@ DEVICE Given top_n_sigma(const Filtering<V>& f, const Given& given) {
     return while_logit(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
-// The mass that top-p and typical-p aim at, of a total (F1).
-DEVICE u64 target_mass(u32 p, u64 total) {
-    u64 low = 0xFFFFFFFFull;
-    return p * (total >> 32) + ((p * (total & low) + low) >> 32);
-}
-
 // A logit that the k-th token of a set reaches: surely, if there are as many tiles; else as logits of models are spread.
 DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
     u64 least = 0;
@@ -151,10 +145,10 @@ DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
 }
 
 // The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
-// surprise is nearest to the entropy that have it (typical-p, F3).
+// surprise is nearest to the entropy that have it (typical-p, F3). `about` says that the mass is not exact.
 template <class V>
 DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, const Given& given,
-                      const WeighedEntropy& sums) {
+                      const WeighedEntropy& sums, bool about) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
     float likely = likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
     Searched<V> set{f.step, f.row, f.view};
@@ -169,6 +163,7 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
         // Of no mass the first token has enough.
         search.by_mass = by_mass && goal != 0;
         search.goal = goal != 0 ? goal : 1;
+        search.share = about && search.by_mass ? f.params.top_p : 0;
         float low = given.cut.low();
         bool all = given.cut.last == cut_all().last;
         search.masked = !given.prefix || !(all || (!nearest && given.cut.last == last_key_of(low)));
@@ -219,10 +214,11 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     // The others go by what the given set comes to, but for top-k: it counts on its way.
     Maxima maxima = f.bounds();
     WeighedEntropy sums{0, f.step.vocab, 0.0f};
+    // What the survey knows about does: the search reads all tiles anyway.
+    bool about = filter == FILTER_TOP_P && params.asks & ASKS_SUMS && given.prefix && given.cut.last == cut_all().last;
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
-        bool surveyed = f.params.asks & ASKS_SUMS && given.prefix && given.cut.last == cut_all().last;
-        if (surveyed) {
+        if (about) {
             sums.mass = surveyed_mass(f.step, f.row, given.first, f.s);
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = weigh_with_entropy(f.view, maxima, given, f.s);
@@ -236,7 +232,7 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
-    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums);
+    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums, about);
     case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
     case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
     default: return xtc(f, given, params.xtc_threshold + lz);

@@ -52,6 +52,7 @@ DEVICE void finish_lean(const Step& step) {
         chain = chain_of(params);
         clear(block_list());
     }
+    View<T, false> view(step, row, slot);
     if (slot >= 0) {
         fetch_request(step, slot, asks);
     }
@@ -73,7 +74,6 @@ DEVICE void finish_lean(const Step& step) {
         chosen.status |= STATUS_EMPTY;
     } else {
         chosen.temperature = heat.temperature;
-        View<T, false> view(step, row, slot);
         if (forced >= 0) {
             // A forced token was not drawn.
         } else if (asks & ASKS_GREEDY) {

@@ -268,8 +268,8 @@ DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
 }
 
 // Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
-// must have been cleared, with a barrier after that. Fails if what the filters keep may be long. `mass` becomes about the
-// row's if it is known and the list is not the row.
+// must have been cleared, with a barrier after that. Fails if what the filters keep may be long. In the first warp `mass`
+// becomes about the row's, if it is known and the list is not the row.
 template <class V>
 DEVICE bool list_row(const Step& step, const Records& records, const V& view, const Chain& chain,
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
