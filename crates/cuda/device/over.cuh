@@ -23,13 +23,12 @@ struct Over {
     // The lane's word, of those allowed and of those of them that have entries.
     u32 allowed;
     u32 touched;
-    // A bit for each word: whether it allows all its ids, and some, and whether some are touched.
+    // A bit for each word: whether it allows all its ids, and whether some are touched.
     u32 whole;
-    u32 some;
     u32 edited;
 
     // As if there were no edits.
-    DEVICE_MEMBER Over() : allowed(~0u), touched(0), whole(~0u), some(~0u), edited(0) {}
+    DEVICE_MEMBER Over() : allowed(~0u), touched(0), whole(~0u), edited(0) {}
 
     DEVICE_MEMBER Over(const Edits& edits, u32 first_tile, u32 tiles) : allowed(~0u), touched(0) {
         u32 lane = lane_id(), word = first_tile * MASK_WORDS + lane;
@@ -45,11 +44,9 @@ struct Over {
             }
         }
         whole = __ballot_sync(ALL_LANES, allowed == ~0u);
-        some = __ballot_sync(ALL_LANES, allowed != 0);
         edited = __ballot_sync(ALL_LANES, touched != 0);
     }
 
-    DEVICE_MEMBER bool is_banned(u32 tile) const { return (some >> tile * MASK_WORDS & 255) == 0; }
     DEVICE_MEMBER bool is_touched(u32 tile) const { return (edited >> tile * MASK_WORDS & 255) != 0; }
     DEVICE_MEMBER bool is_plain(u32 tile) const {
         return (whole >> tile * MASK_WORDS & 255) == 255 && !is_touched(tile);
