@@ -101,14 +101,13 @@ DEVICE u64 target_mass(u32 p, u64 total) {
     return p * (total >> 32) + ((p * (total & low) + low) >> 32);
 }
 
-// About the mass of a whole row, of whose tiles the survey told about what they weigh.
-DEVICE u64 surveyed_mass(const Step& step, u32 row, float first, float s) {
-    Maxima maxima = surveyed_maxima(step, row);
-    const u64* sums = step.sums + (u64)row * step.tiles;
+// The mass of a whole row from what its tiles weigh, which `weights_of(tile)` says; as exact as that is.
+template <class WeightsOf>
+DEVICE u64 mass_of_tiles(u32 tiles, float first, float s, WeightsOf weights_of) {
     u64 mass = 0;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        float maximum = maxima.of(tile);
-        mass += maximum > -INFINITE ? tile_mass(exp2_rule((maximum - first) * s), sums[tile]) : 0;
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        TileWeights own = weights_of(tile);
+        mass += own.maximum > -INFINITE ? tile_mass(exp2_rule((own.maximum - first) * s), own.weights) : 0;
     }
     return block_sum(mass);
 }

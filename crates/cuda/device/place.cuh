@@ -56,8 +56,6 @@ DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
 DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
 // The high word of a product.
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
-// Fetches what lies at an address into the second-level cache, where it will be read soon.
-DEVICE void prefetch(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
 
 // Sixteen bytes that nobody writes while the kernel runs, and nobody reads soon.
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) {
@@ -146,7 +144,6 @@ DEVICE int leading_zeros(unsigned long long u) { return u == 0 ? 64 : __builtin_
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) {
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
-DEVICE void prefetch(const void* place) { __builtin_prefetch(place); }
 
 DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
 

@@ -92,5 +92,5 @@ DEVICE Whole whole_of(const Records& records, bool asks_id) {
     low = asks_id ? __reduce_max_sync(ALL_LANES, own.word[0] == most ? own.word[1] : 0) : ~0u;
     least = __reduce_min_sync(ALL_LANES, own.word[2]) + LEAST;
     places = __reduce_or_sync(ALL_LANES, own.word[3]);
-    return Whole{most < LEAST ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), (places >> 8) & 3};
+    return Whole{most < LEAST ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), odd_of(places)};
 }

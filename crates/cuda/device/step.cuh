@@ -199,7 +199,7 @@ DEVICE u32 places_of(u32 place, u32 odd, float others) {
     return place | odd << 8 | ((ordered_bits(others) + ~OTHERS_BITS) & OTHERS_BITS);
 }
 
-DEVICE u32 odd_of(const Record& record) { return record.places >> 8 & 3; }
+DEVICE u32 odd_of(u32 places) { return places >> 8 & 3; }
 
 // What no logit of the tile exceeds, the first token's aside.
 DEVICE float others_of(const Record& record) { return from_ordered_bits(record.places & OTHERS_BITS); }

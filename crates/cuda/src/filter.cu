@@ -219,7 +219,10 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
         if (about) {
-            sums.mass = surveyed_mass(f.step, f.row, given.first, f.s);
+            const u64* surveyed = f.step.sums + (u64)f.row * f.step.tiles;
+            sums.mass = mass_of_tiles(f.step.tiles, given.first, f.s, [&](u32 tile) INLINE {
+                return TileWeights{surveyed[tile], maxima.of(tile), 0};
+            });
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = weigh_with_entropy(f.view, maxima, given, f.s);
         } else {

@@ -171,23 +171,15 @@ struct LogprobsRoom {
     List list;
 };
 
-// The mass of a row as the survey told it.
-DEVICE u64 mass_told(const Step& step, u32 row, float first, float s) {
-    u64 mass = 0;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        TileWeights told = step.told[(u64)row * step.tiles + tile];
-        mass += told.maximum > -INFINITE ? tile_mass(exp2_rule((told.maximum - first) * s), told.weights) : 0;
-    }
-    return block_sum(mass);
-}
-
 // What was asked for of the members in the room, at a temperature above 0.
 template <class V>
 DEVICE void write_members(const Entries& entries, const V& row, const Params& params, float temperature, LogprobsRoom& room) {
     const Members& members = room.members;
     const Given& given = members.given;
+    const Step& step = entries.step;
+    const TileWeights* told = step.told + (u64)entries.row * step.tiles;
     u64 mass = params.asks & ASKS_TOLD
-                   ? mass_told(entries.step, entries.row, given.first, params.logprob_s)
+                   ? mass_of_tiles(step.tiles, given.first, params.logprob_s, [&](u32 tile) INLINE { return told[tile]; })
                    : weigh(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
         room.likelihood.set(given.first, temperature, mass);
