@@ -7,6 +7,8 @@
 
 #include "lean.cu"
 
+#include "listed.cu"
+
 #include "step.cu"
 
 #include "numbers.cu"

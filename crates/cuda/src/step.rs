@@ -179,8 +179,8 @@ impl Workspace {
             return Ok(());
         }
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant);
-        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
-        // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu and
+        // listed.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }
     }
 }
