@@ -185,7 +185,7 @@ impl Cuda {
         let seen = self.run(&trio, &packed, true)?;
         let [Some(one), _, Some(other)] = &seen[..] else { unreachable!("two cases, two answers") };
         let mut others = vec![("two slots", other.clone())];
-        if case.mask.is_none() && prepare(case)?.variant() <= Variant::Listed {
+        if prepare(case)?.variant() < Variant::Whole {
             let lean = self.run(&trio, &packed, false)?;
             others.extend(lean.into_iter().flatten().map(|lean| ("two variants", lean)));
         }

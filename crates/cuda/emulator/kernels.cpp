@@ -9,6 +9,8 @@
 
 #include "listed.cu"
 
+#include "told.cu"
+
 #include "step.cu"
 
 #include "numbers.cu"

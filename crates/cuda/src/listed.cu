@@ -72,7 +72,8 @@ DEVICE void finish_listed(const Step& step) {
             bool sure = false;
             if (!(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); });
+                const Drawn& drawn = draw_listed(
+                    chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); }, []() INLINE {});
                 sure = drawn.sure;
                 chosen.token = (int)drawn.token;
             }

@@ -98,12 +98,19 @@ const LISTED: Program = Program {
     kernels: &["finish_listed_f32", "finish_listed_bf16", "finish_listed_f16"],
 };
 
+/// The same with edits and masks, and with the logprob of the token.
+const TOLD: Program = Program {
+    name: "told",
+    source: include_str!("told.cu"),
+    kernels: &["finish_told_f32", "finish_told_bf16", "finish_told_f16"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, LISTED, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, LISTED, TOLD, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

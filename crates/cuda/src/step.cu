@@ -87,7 +87,8 @@ DEVICE void finish(const Step& step) {
                 sure = true;
             } else if (asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
+                const Drawn& drawn = draw_listed(
+                    chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); }, []() INLINE {});
                 sure = drawn.sure;
                 kept = drawn.kept;
                 token = (int)drawn.token;

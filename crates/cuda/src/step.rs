@@ -14,18 +14,20 @@ use crate::kernels::{ByDtype, by_dtype};
 use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
-use crate::variant::{Needs, Variant};
+use crate::variant::{Needs, Over, Variant};
 use crate::workspace::{Shape, Workspace};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
 const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
+const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
 
 fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
         Variant::Lean => FINISH_LEAN,
         Variant::Listed => FINISH_LISTED,
-        _ => FINISH,
+        Variant::Told => FINISH_TOLD,
+        Variant::Whole => FINISH,
     };
     kernels.of(dtype)
 }
@@ -38,12 +40,13 @@ fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
         of_many
-    } else if variant <= Variant::Listed && rows <= multiprocessors {
+    } else if variant <= Variant::Told && rows <= multiprocessors {
         tiles.next_multiple_of(32).clamp(of_many, 2 * usual)
     } else {
         usual
     };
-    Grid::new(rows, threads).apart(variant == Variant::Listed && rows <= multiprocessors)
+    let lists = matches!(variant, Variant::Listed | Variant::Told);
+    Grid::new(rows, threads).apart(lists && rows <= multiprocessors)
 }
 
 /// Threads a row of many.
@@ -156,15 +159,15 @@ impl Workspace {
         if step.rows == 0 {
             return Ok(());
         }
-        let needs = needs.at_least(if step.masks == 0 { Variant::Lean } else { Variant::Edited });
-        if needs.variant == Variant::Searching {
+        let needs = if step.masks == 0 { needs } else { needs.and(Needs::MASKS) };
+        if needs.over == Over::Searched {
             // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
         let survey = match &fixed.by_line {
             // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
-            Some(((survey, lines), arrive)) if needs.variant < Variant::Edited && !needs.sums => {
+            Some(((survey, lines), arrive)) if needs.over == Over::Nothing && !needs.sums => {
                 // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
@@ -179,8 +182,8 @@ impl Workspace {
             return Ok(());
         }
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant);
-        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu and
-        // listed.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu,
+        // listed.cu and told.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }
     }
 }
