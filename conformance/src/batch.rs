@@ -109,7 +109,7 @@ fn params(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
 
 fn filters(row: usize, default: SamplingParams, ends: Variant) -> SamplingParams {
     match row % 5 {
-        0 if row % 2 == 0 => SamplingParams { temperature: 0.0, ..default },
+        0 if row.is_multiple_of(2) => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
         2 => SamplingParams { temperature: 0.7, min_p: 0.05, ..default },
         3 => SamplingParams { temperature: 1.3, min_p: 1e-4, temperature_last: true, ..default },
