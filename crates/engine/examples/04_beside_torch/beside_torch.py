@@ -71,7 +71,7 @@ class Pool:
 
 def model(hidden: torch.Tensor, head: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Stands in for a model: the next hidden states depend on the tokens, which only the device knows yet."""
-    return (hidden + torch.sin(tokens.float())[:, None] / 3) @ head
+    return (hidden + torch.sin(tokens.float())[:, None].to(hidden.dtype) / 3) @ head
 
 
 def eager(found: ctypes.CDLL, dtype: torch.dtype) -> int:
@@ -83,7 +83,7 @@ def eager(found: ctypes.CDLL, dtype: torch.dtype) -> int:
         seen = []
         for _ in range(STEPS):
             # A view: rows are further apart than they are long.
-            logits = model(hidden, head, pool.tokens).to(dtype)[:, :VOCAB]
+            logits = model(hidden, head, pool.tokens)[:, :VOCAB]
             pool.enqueue(logits)
             seen.append((logits, pool.tokens.clone()))
         for logits, tokens in seen:
