@@ -133,6 +133,9 @@ impl Workspace {
 
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
+    /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
+    /// [`Workspace::announce`] is for the replays.
+    ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
     ///   lack, was assigned since the step was fixed.
@@ -143,12 +146,24 @@ impl Workspace {
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
         self.check(step.shape, step.lines)?;
+        if self.machine.is_capturing()? {
+            // It does not run yet, and the host program may replay it for any requests.
+            return Ok(self.enqueue_kernels(step, Needs::EVERYTHING)?);
+        }
         self.spend(step.moves())?;
-        // The host program may replay what it captures for any requests.
-        let capturing = self.machine.is_capturing()?;
-        let needs = if capturing { Needs::EVERYTHING } else { self.needs() };
+        let needs = self.needs();
         self.enqueue_kernels(step, needs)?;
         self.served.count(needs.variant, 1);
+        Ok(())
+    }
+
+    /// Says that the host program is about to replay a graph of its own with steps of this workspace, so many in all.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no room for as many tokens.
+    pub fn announce(&self, steps: u64) -> Result<()> {
+        self.spend(steps)?;
+        self.served.count(Needs::EVERYTHING.variant, steps);
         Ok(())
     }
 

@@ -51,6 +51,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         workspace.replay(&graph).unwrap();
         let message = workspace.replay(&graph).unwrap_err().to_string();
         assert!(message.starts_with("room is 1, but must be at least 2"), "{message}");
+        assert!(matches!(workspace.announce(2), Err(Error::OutOfRange { parameter: "room", .. })));
         workspace.enqueue(&step).unwrap();
         assert!(matches!(workspace.enqueue(&step), Err(Error::OutOfRange { parameter: "room", .. })));
         let standing = workspace.standing(1).unwrap();
