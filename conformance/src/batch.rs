@@ -287,12 +287,10 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
             }
             outputs.push(workspace.outputs(rows)?);
         }
-        let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends);
-        assert_eq!(
-            beyond.map(|variant| workspace.served(variant)).sum::<u64>(),
-            0,
-            "{shape:?} asks for too much"
-        );
+        // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
+        let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends && vocab > 256);
+        let served: u64 = beyond.map(|variant| workspace.served(variant)).sum();
+        assert_eq!(served, 0, "{shape:?} asks for too much");
         Ok(outputs)
     };
     let outputs = run().map_err(|error| words(&error))?;
