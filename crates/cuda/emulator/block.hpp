@@ -1,20 +1,23 @@
 // block.hpp: a thread block on one host thread, so that kernels can be held to the oracle without a GPU.
 //
 // Computes   what the kernel computes: each CUDA thread is a fiber that runs until it waits for others
-// Never      runs two fibers at once, so it finds no races; it does find barriers that some threads miss
+// Never      runs two fibers of a block at once, so it finds no races there; it does find barriers that some threads miss
 // Requires   x86-64; collectives over all lanes of a warp; kernels of one argument, a `Step`
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 #include <vector>
 
 struct Dim3 {
     unsigned int x = 1, y = 1, z = 1;
 };
 
-static Dim3 threadIdx, blockIdx, blockDim, gridDim;
+static thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 
@@ -46,7 +49,7 @@ constexpr size_t STACK_BYTES = 64 << 10;
 
 struct Fiber {
     void* stack_pointer = nullptr;
-    std::vector<char> stack = std::vector<char>(STACK_BYTES);
+    std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
     bool done = false;
 };
 
@@ -56,13 +59,14 @@ struct Meeting {
     uint64_t values[2][32];
 };
 
-static std::vector<Fiber> fibers;
-static std::vector<Meeting> warps;
-static Meeting everyone;
-static unsigned int current, living, waiting_rounds;
-static void* scheduler;
-static void (*entry)(const void*);
-static const void* argument;
+// Of each host thread that runs blocks, as all that blocks share is.
+static thread_local std::vector<Fiber> fibers;
+static thread_local std::vector<Meeting> warps;
+static thread_local Meeting everyone;
+static thread_local unsigned int current, living, waiting_rounds;
+static thread_local void* scheduler;
+static thread_local void (*entry)(const void*);
+static thread_local const void* argument;
 
 inline void yield() { gumball_switch(&fibers[current].stack_pointer, scheduler); }
 
@@ -97,7 +101,7 @@ inline void run_fiber() {
 }
 
 inline void start(Fiber& fiber) {
-    uintptr_t top = ((uintptr_t)fiber.stack.data() + STACK_BYTES) & ~(uintptr_t)15;
+    uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK_BYTES) & ~(uintptr_t)15;
     void** place = (void**)top - 2;
     *place = (void*)run_fiber;
     fiber.stack_pointer = place - 6;
@@ -130,15 +134,25 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// Runs all blocks of a grid in turn.
-inline void run_grid(void (*kernel)(const void*), const void* step, unsigned int blocks, unsigned int threads) {
-    entry = kernel;
-    argument = step;
-    blockDim.x = threads;
-    gridDim.x = blocks;
-    for (unsigned int block = 0; block < blocks; block++) {
-        blockIdx.x = block;
-        run_block(threads);
+// Runs all blocks of a grid in turn; or two at a time, in which case blocks may wait for each other.
+inline void run_grid(void (*kernel)(const void*), const void* step, unsigned int blocks, unsigned int threads, bool two) {
+    std::atomic<unsigned int> next{0};
+    auto run = [&]() {
+        entry = kernel;
+        argument = step;
+        blockDim.x = threads;
+        gridDim.x = blocks;
+        for (unsigned int block; (block = next++) < blocks;) {
+            blockIdx.x = block;
+            run_block(threads);
+        }
+    };
+    if (two && blocks > 1) {
+        std::thread other(run);
+        run();
+        other.join();
+    } else {
+        run();
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "block.hpp"
 
-#define __shared__ static
+#define __shared__ static thread_local
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
 inline void __syncwarp() { emulator::exchange(0); }
@@ -92,25 +92,32 @@ inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 
 template <class T>
 inline T atomicAdd(T* place, T x) {
-    T old = *place;
-    *place = old + x;
+    return __atomic_fetch_add(place, x, __ATOMIC_RELAXED);
+}
+template <class T>
+inline T atomicOr(T* place, T x) {
+    return __atomic_fetch_or(place, x, __ATOMIC_RELAXED);
+}
+template <class T>
+inline T atomicExch(T* place, T x) {
+    return __atomic_exchange_n(place, x, __ATOMIC_RELAXED);
+}
+// What `choose` makes of the old value and x takes its place.
+template <class T, class F>
+inline T atomic_fold(T* place, T x, F choose) {
+    T old = __atomic_load_n(place, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(place, &old, choose(old, x), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
     return old;
 }
 template <class T>
 inline T atomicMax(T* place, T x) {
-    T old = *place;
-    *place = std::max(old, x);
-    return old;
+    return atomic_fold(place, x, [](T a, T b) { return std::max(a, b); });
 }
 template <class T>
 inline T atomicMin(T* place, T x) {
-    T old = *place;
-    *place = std::min(old, x);
-    return old;
+    return atomic_fold(place, x, [](T a, T b) { return std::min(a, b); });
 }
-template <class T>
-inline T atomicOr(T* place, T x) {
-    T old = *place;
-    *place = old | x;
-    return old;
-}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+// Blocks that wait for each other may share a processor.
+inline void __nanosleep(unsigned int) { std::this_thread::yield(); }

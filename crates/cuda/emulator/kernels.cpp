@@ -18,8 +18,8 @@
 #include <cstddef>
 
 // Runs a kernel of this library over a grid.
-extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, u32 blocks, u32 threads) {
-    emulator::run_grid(kernel, argument, blocks, threads);
+extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, u32 blocks, u32 threads, bool two) {
+    emulator::run_grid(kernel, argument, blocks, threads, two);
 }
 
 // Sizes and offsets of what crosses between host and kernels, as src/abi.rs has them.

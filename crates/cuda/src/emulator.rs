@@ -1,7 +1,8 @@
 //! The host as a machine: kernels built by the host's C++ compiler, one fiber a CUDA thread.
 //!
 //! It computes what a GPU computes, slowly, so that kernels are held to the oracle where there is none. It finds
-//! wrong results and barriers that some threads miss; races it does not find.
+//! wrong results and barriers that some threads miss; races inside a block it does not find. Blocks that wait for each other
+//! run on two host threads.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -24,8 +25,16 @@ const SOURCES: &[Source] = &[
 ];
 
 /// Kernels must not be contracted, and the host's own fma is the only fast one.
-const OPTIONS: [&str; 7] =
-    ["-std=c++17", "-O2", "-mfma", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"];
+const OPTIONS: [&str; 8] = [
+    "-std=c++17",
+    "-O2",
+    "-mfma",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+];
 
 const ALIGNMENT: usize = 256;
 
@@ -47,8 +56,7 @@ struct Kernels {
 #[derive(Clone, Debug)]
 struct Launch {
     kernel: Kernel,
-    blocks: u32,
-    threads: u32,
+    grid: Grid,
     /// The argument in whole words, so that it is aligned.
     argument: Vec<u64>,
 }
@@ -60,10 +68,7 @@ struct Recorded {
     launches: Vec<Launch>,
 }
 
-/// One block runs at a time: shared memory is static.
-static RUNNING: Mutex<()> = Mutex::new(());
-
-type Run = unsafe extern "C" fn(*const c_void, *const u8, u32, u32);
+type Run = unsafe extern "C" fn(*const c_void, *const u8, u32, u32, bool);
 type LayoutOf = unsafe extern "C" fn(*mut u64, u64) -> u64;
 
 impl Emulator {
@@ -196,7 +201,7 @@ impl Machine for Emulator {
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
         bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-        let launch = Launch { kernel, blocks: grid.blocks, threads: grid.threads, argument: words };
+        let launch = Launch { kernel, grid, argument: words };
         let this = thread::current().id();
         if let Some((_, launches)) = self.recording().iter_mut().find(|(thread, _)| *thread == this) {
             launches.push(launch);
@@ -233,10 +238,10 @@ impl Kernels {
         let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
         let function: Symbol<'_, *const c_void> = self.symbol(name);
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
-        let _one_at_a_time = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let Grid { blocks, threads, together, .. } = launch.grid;
         // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
-        // type, and all it points to, the caller vouches for; no other block runs meanwhile.
-        unsafe { run(*function, launch.argument.as_ptr().cast(), launch.blocks, launch.threads) };
+        // type, and all it points to, the caller vouches for; what blocks have to themselves is of the host's thread.
+        unsafe { run(*function, launch.argument.as_ptr().cast(), blocks, threads, together) };
     }
 }
 

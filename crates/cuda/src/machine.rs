@@ -21,19 +21,27 @@ pub struct Grid {
     pub threads: u32,
     /// Whether no two blocks shall share a multiprocessor, where the machine can see to that.
     pub apart: bool,
+    /// Whether blocks may wait for others, which never wait for those.
+    pub together: bool,
 }
 
 impl Grid {
     /// Returns blocks that lie wherever there is room.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, apart: false }
+        Self { blocks, threads, apart: false, together: false }
     }
 
     /// Returns the same with one block a multiprocessor at a time, if `apart`.
     #[must_use]
     pub fn apart(self, apart: bool) -> Self {
         Self { apart, ..self }
+    }
+
+    /// Returns the same with blocks that may wait for others, if `together`.
+    #[must_use]
+    pub fn together(self, together: bool) -> Self {
+        Self { together, ..self }
     }
 }
 
