@@ -14,7 +14,7 @@
 #include "mass.cuh"
 
 #define LEVELS 2048
-// How many tokens are sorted at once; how many at least are looked at on either side of a guess.
+// How many tokens are listed at once; how many at least are looked at on either side of a guess from all tokens.
 #define LISTED 2048
 #define MARGIN 64
 
@@ -101,14 +101,18 @@ struct Division {
 
 };
 
+// How many tokens each level has; then how many there are in all down to it.
+DEVICE u32* level_counts() {
+    // Aligned for whatever else takes the room.
+    alignas(16) __shared__ u32 counts[LEVELS + 32];
+    return counts;
+}
+
 // Parts of a range, the first with the largest values.
 struct Levels : Division {
     // From its upper end, whose value is outside, to its lower one; masses may be guesses.
     Reached from;
     Reached to;
-    // How many tokens each has; then how many there are in all down to it.
-    u32 counts[LEVELS + 32];
-
     // The least value of the levels down to one, by a warp.
     DEVICE_MEMBER float end(u32 level, u32 most) const {
         if (level == most) {
@@ -177,6 +181,8 @@ struct Search {
     Reached hi;
     Levels levels;
     Aim aim;
+    // Of how many tiles the next read of levels counts one.
+    u32 every;
     u32 listed;
     // Ordered bits of values listed: the largest, and the least complemented.
     u32 most_bits;
@@ -184,12 +190,20 @@ struct Search {
     u32 place;
     u32 index;
 
+    // Whether the tokens of the aim are listed. Where their number is a guess, more may fit than it says.
+    DEVICE_MEMBER bool lists() const { return aim.count <= 2 * LISTED; }
     DEVICE_MEMBER float factor(float maximum) const { return exp2_rule((maximum - given.first) * s); }
     // Two levels for the two sides of an entropy.
     DEVICE_MEMBER u32 most_level() const { return order.nearest ? LEVELS / 2 - 1 : LEVELS - 1; }
     // The least logit of the tokens from a value on up.
     DEVICE_MEMBER float low(float value) const { return order.nearest ? given.cut.low() : value; }
 };
+
+// The one search of a block.
+DEVICE Search& block_search() {
+    __shared__ Search search;
+    return search;
+}
 
 // A row that is searched.
 template <class V>
@@ -198,21 +212,21 @@ struct Searched {
     u32 row;
     const V& view;
 
-    DEVICE_MEMBER Search& search() const {
-        __shared__ Search shared;
-        return shared;
-    }
+    DEVICE_MEMBER Search& search() const { return block_search(); }
 
     // Visits the tiles that hold tokens from a value on up, as `visit_tiles` does; logits outside the set are -inf or NaN.
     template <bool PLAIN, class Inside, class After>
-    DEVICE_MEMBER void visit(float value, Inside inside, After after) const {
+    DEVICE_MEMBER void visit(float value, Inside inside, After after, Tiles tiles = Tiles{0, 1}) const {
         const Search& search = this->search();
         visit_tiles<true>(
             view, search.maxima, search.low(value),
             [&](u32 tile, float maximum, float(&z)[PER_LANE], bool mine) INLINE {
+                // Else none is +inf.
+                if (maximum >= LARGEST) {
 #pragma unroll
-                for (u32 j = 0; j < PER_LANE; j++) {
-                    z[j] = smaller_or_nan(z[j], LARGEST);
+                    for (u32 j = 0; j < PER_LANE; j++) {
+                        z[j] = smaller_or_nan(z[j], LARGEST);
+                    }
                 }
                 if (!PLAIN && search.masked) {
 #pragma unroll
@@ -223,16 +237,31 @@ struct Searched {
                 }
                 inside(tile, maximum, z, mine);
             },
-            after);
+            after, tiles);
     }
 };
 
-// Counts the tokens at each level; PLAIN where the set is a bound of logits, in linear levels from the first on.
+// How many tiles there are for each that is counted, where a mass is only guessed, be `share` the part of it that is looked for.
+// What is guessed misses it by a number of tokens whose deviation is the root of tokens * every * p * (1 - p), or less, if p is
+// that part: as many are counted as make that some 280, which with the margin below misses one row of many.
+DEVICE u32 tiles_for_each(u32 tiles, u32 share) {
+    u32 p = share >> 16, spread = p == 0 ? 1 << 14 : (p * (65536 - p) >> 16) + 1, every = 20000000 / (tiles * spread);
+    return every > 4 ? 4 : every > 1 && tiles >= 8 ? every : 1;
+}
+
+// How many tokens at least are looked at on either side of a guess.
+DEVICE u32 margin_of(u32 every, u32 tiles) {
+    return every == 1 ? MARGIN : tiles < 400 ? 256 + tiles * 5 / 4 : 756;
+}
+
+// Counts the tokens at each level; PLAIN where the set is a bound of logits, in linear levels from the first on. Of `every` tiles
+// it counts one, each of its tokens so many times; but the first token of each tile, which the heavy ones are as a rule, once.
 template <bool PLAIN, class V>
-DEVICE void count_levels(const Step& step, u32 row, const V view) {
+DEVICE void count_levels(const Step& step, u32 row, const V view, u32 every) {
     const Searched<V> set{step, row, view};
-    Search& search = set.search();
-    u32* counts = search.levels.counts;
+    const Search& search = set.search();
+    u32* counts = level_counts();
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < LEVELS; i += blockDim.x) {
         counts[i] = 0;
     }
@@ -243,122 +272,196 @@ DEVICE void count_levels(const Step& step, u32 row, const V view) {
     const Division division = search.levels;
     const float from = search.levels.from.value, to = search.levels.to.value;
     const u32 most = search.most_level(), nobody = LEVELS + lane_id();
+    auto add = [&](float z, u32 times) INLINE {
+        float value = PLAIN ? z : order.value(z);
+        u32 level = division.template level<PLAIN>(value, most);
+        if (!PLAIN && order.nearest) {
+            level = 2 * level + (order.excess(z) < 0.0f);
+        }
+        // One of these counts is nobody's: a branch would cost more.
+        bool inside = value >= to && (PLAIN || value < from);
+        atomicAdd(&counts[inside ? level : nobody], times);
+    };
     set.template visit<PLAIN>(
         to,
         [&](u32, float, const float(&z)[PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                float value = PLAIN ? z[j] : order.value(z[j]);
-                u32 level = division.template level<PLAIN>(value, most);
-                if (!PLAIN && order.nearest) {
-                    level = 2 * level + (order.excess(z[j]) < 0.0f);
-                }
-                // One of these counts is nobody's: a branch would cost more.
-                bool inside = value >= to && (PLAIN || value < from);
-                atomicAdd(&counts[inside ? level : nobody], 1u);
+                add(z[j], every);
             }
         },
-        [](u32, float, bool) INLINE {});
+        [](u32, float, bool) INLINE {}, Tiles{0, every});
+    if (PLAIN && every > 1) {
+#pragma unroll 1
+        for (u32 tile = threadIdx.x; tile < search.maxima.tiles; tile += blockDim.x) {
+            // Modulo 2^32 that takes away what was counted too much.
+            add(search.maxima.of(tile), tile % every == 0 ? 1 - every : 1);
+        }
+    }
     // Without it counts would be read that others have not added to yet.
     __syncthreads();
 }
 
-// The first of the levels from which on up there are more than so many tokens; by one thread, the counts being sums.
-DEVICE u32 level_above(const Levels& levels, u32 count) {
-    u32 from = 0, to = LEVELS - 1;
-    while (from < to) {
-        u32 middle = (from + to) / 2;
-        bool above = levels.counts[middle] > count;
-        to = above ? middle : to;
-        from = above ? from : middle + 1;
+// The first of the levels from which on up there are more than so many tokens, or the last; by a warp, the counts being sums.
+DEVICE u32 level_above(u32 count) {
+    const u32 EACH = LEVELS / 32;
+    const u32* upto = level_counts();
+    u32 lane = lane_id(), above = __ballot_sync(ALL_LANES, upto[(lane + 1) * EACH - 1] > count);
+    if (above == 0) {
+        return LEVELS - 1;
     }
-    return from;
+    u32 start = ((u32)__ffs((int)above) - 1) * EACH;
+#pragma unroll 1
+    for (u32 i = 0; i < EACH; i += 32) {
+        above = __ballot_sync(ALL_LANES, upto[start + i + lane] > count);
+        if (above != 0) {
+            return start + i + (u32)__ffs((int)above) - 1;
+        }
+    }
+    return LEVELS - 1;
+}
+
+// What levels come to, about; the masses in units of the first token's weight.
+struct alignas(16) About {
+    u32 count;
+    float mass;
+    float square;
+
+    DEVICE_MEMBER void add(const About& other, bool really) {
+        count += really ? other.count : 0;
+        mass += really ? other.mass : 0.0f;
+        square += really ? other.square : 0.0f;
+    }
+};
+
+// What the threads before this one have, and what all have, about.
+struct AboutScan {
+    About before;
+    About total;
+};
+
+DEVICE AboutScan scan_about(const About& own) {
+    __shared__ About scratch[32];
+    About sum = own;
+#pragma unroll 1
+    for (u32 apart = 1; apart < 32; apart *= 2) {
+        About other{__shfl_up_sync(ALL_LANES, sum.count, apart), __shfl_up_sync(ALL_LANES, sum.mass, apart),
+                    __shfl_up_sync(ALL_LANES, sum.square, apart)};
+        sum.add(other, lane_id() >= apart);
+    }
+    // Of masses no difference is taken: the heavy ones would be all that is left of it.
+    About before{__shfl_up_sync(ALL_LANES, sum.count, 1), __shfl_up_sync(ALL_LANES, sum.mass, 1),
+                 __shfl_up_sync(ALL_LANES, sum.square, 1)};
+    // Without it a warp could overwrite what a slower one still reads of the scan before.
+    __syncthreads();
+    if (lane_id() == 31) {
+        scratch[warp_id()] = sum;
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    AboutScan scan{{0, 0.0f, 0.0f}, {0, 0.0f, 0.0f}};
+#pragma unroll 1
+    for (u32 warp = 0; warp < warps(); warp++) {
+        About other = scratch[warp];
+        scan.before.add(other, warp < warp_id());
+        scan.total.add(other, true);
+    }
+    scan.before.add(before, lane_id() > 0);
+    return scan;
 }
 
 // Finds the levels where the goal is met: those of numbers for sure. Makes the counts sums. Says whether the range reaches
-// the goal; masses always do.
+// the goal; masses always do. A mass is guessed in floats: it is proven, or missed, whatever comes out here.
 template <class V>
-DEVICE bool take_aim(const Searched<V>& set) {
+DEVICE bool take_aim(const Searched<V>& set, u32 margin) {
     Search& search = set.search();
-    Levels& levels = search.levels;
+    const Levels& levels = search.levels;
+    u32* counts = level_counts();
     const Order order = search.order;
+    const bool by_mass = search.by_mass;
+    const float UNIT = bits_float((127 - 43) << 23);
     // An even number of levels each, for the sides of an entropy.
     u32 chunk = ((LEVELS + blockDim.x - 1) / blockDim.x + 1) & ~1u;
     u32 from = threadIdx.x * chunk < LEVELS ? threadIdx.x * chunk : LEVELS;
     u32 to = from + chunk < LEVELS ? from + chunk : LEVELS;
-    auto y = [&](u32 level) INLINE {
-        return order.y(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
+    auto add = [&](About& sum, u32 level) INLINE {
+        u32 own = counts[level];
+        float y = order.y(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
+        float weight = about_exp2(y), mass = int_to_float((int)own) * weight;
+        sum.add(About{own, mass, mass * weight}, true);
     };
-    // What so many tokens of a weight come to, at half the size, so that all differences fit a signed number.
-    auto half_mass = [](float weight, u32 count) INLINE { return count * (tile_mass(weight, 1u << 28) >> 1); };
 
-    u64 count = 0, mass = 0, square = 0;
+    About own{0, 0.0f, 0.0f};
+#pragma unroll 1
     for (u32 level = from; level < to; level++) {
-        u32 own = levels.counts[level];
-        count += own;
-        if (search.by_mass && own != 0) {
-            float weight = exp2_rule(y(level));
-            mass += half_mass(weight, own);
-            square += half_mass(weight * weight, own);
-        }
+        add(own, level);
     }
     if (threadIdx.x == 0) {
         search.aim.before = 0;
     }
-    Scan counts = block_scan(count), masses = block_scan(mass), squares = block_scan(square);
-    i64 missing = (i64)((levels.to.mass >> 1) - (levels.from.mass >> 1)) - (i64)masses.total;
-    // More than the width of a level can explain is the mass of tokens below the range.
-    float most_missing = levels.linear ? u64_to_float(masses.total) * (search.s * levels.width) : 0.0f;
-    bool explained = squares.total != 0 && (float)missing <= most_missing && (float)missing >= -most_missing;
-    float each = explained ? (float)missing / u64_to_float(squares.total) : 0.0f;
-    u64 wanted = search.by_mass ? (search.goal >> 1) - (levels.from.mass >> 1) : search.goal - levels.from.count;
-    auto is_before = [&](u64 count, u64 mass, u64 square) INLINE {
-        return search.by_mass ? (i64)mass + (i64)(each * u64_to_float(square)) < (i64)wanted : count < wanted;
+    AboutScan sums = scan_about(own);
+    float missing = u64_to_float(levels.to.mass - levels.from.mass) * UNIT - sums.total.mass;
+    // More than the width of a level can explain, or the lot of the tiles that are counted, is the mass of tokens below the range.
+    float most_missing = levels.linear ? sums.total.mass * larger(search.s * levels.width, margin > MARGIN ? 0.25f : 0.0f) : 0.0f;
+    bool explained = sums.total.square != 0.0f && missing <= most_missing && missing >= -most_missing;
+    float each = explained ? missing / sums.total.square : 0.0f;
+    float wanted = u64_to_float(search.goal - levels.from.mass) * UNIT;
+    u32 wanted_count = (u32)(search.goal - levels.from.count);
+    auto is_before = [&](const About& sum) INLINE {
+        return by_mass ? sum.mass + each * sum.square < wanted : sum.count < wanted_count;
     };
-    u32 before = is_before(counts.before + count, masses.before + mass, squares.before + square) ? to : 0;
-    bool meets = before == 0 && is_before(counts.before, masses.before, squares.before);
-    count = counts.before;
-    mass = masses.before;
-    square = squares.before;
+    About upto = sums.before;
+    upto.add(own, true);
+    u32 before = is_before(upto) ? to : 0;
+    bool meets = before == 0 && is_before(sums.before);
+    upto = sums.before;
+#pragma unroll 1
     for (u32 level = from; level < to; level++) {
-        u32 own = levels.counts[level];
-        count += own;
         if (meets) {
-            if (search.by_mass && own != 0) {
-                float weight = exp2_rule(y(level));
-                mass += half_mass(weight, own);
-                square += half_mass(weight * weight, own);
-            }
-            before = is_before(count, mass, square) ? level + 1 : before;
+            add(upto, level);
+            before = is_before(upto) ? level + 1 : before;
+        } else {
+            upto.count += counts[level];
         }
-        levels.counts[level] = (u32)count;
+        counts[level] = upto.count;
     }
     atomicMax(&search.aim.before, before);
     // Without it the levels would be read before all threads have said where they stand.
     __syncthreads();
     before = search.aim.before;
-    if (!search.by_mass && before == LEVELS) {
+    if (!by_mass && before == LEVELS) {
         return false;
     }
-    // Neighbours that belong together, by the first warp.
-    if (warp_id() == 0) {
+    // Neighbours that belong together: one warp finds their upper end, and one their lower.
+    u32 last_warp = warps() > 1 ? 1 : 0;
+    if (warp_id() <= last_warp) {
         u32 side = order.nearest, at = (before < LEVELS ? before : LEVELS - 1) & ~side;
-        auto upto = [&](u32 level) INLINE { return level == 0 ? 0 : levels.counts[level - 1]; };
-        u32 margin = search.by_mass ? MARGIN : 0, high = upto(at), low = levels.counts[at | side];
-        u32 start = search.by_mass && high >= margin ? level_above(levels, high - margin) & ~side : search.by_mass ? 0 : at;
-        u32 end = search.by_mass ? level_above(levels, low + margin - 1) | side : at | side;
-        start = start < at ? start : at;
-        end = end > at ? end : at | side;
-        if (levels.counts[end] - upto(start) > LISTED) {
-            start = at;
-            end = at | side;
+        auto upto = [&](u32 level) INLINE { return level == 0 ? 0 : counts[level - 1]; };
+        u32 high = upto(at), low = counts[at | side], start = at, end = at | side;
+        // Fewer of them if there are too many to be listed.
+#pragma unroll 1
+        for (u32 few = margin; by_mass && few >= MARGIN / 2; few -= (few + 3) / 4) {
+            u32 first = high >= few ? level_above(high - few) & ~side : 0, last = level_above(low + few - 1) | side;
+            first = first < at ? first : at;
+            last = last > at ? last : at | side;
+            if (counts[last] - upto(first) <= LISTED) {
+                start = first;
+                end = last;
+                break;
+            }
         }
-        float hi = start == 0 ? levels.from.value : levels.end((start >> side) - 1, search.most_level());
-        float lo = levels.end(end >> side, search.most_level());
-        if (lane_id() == 0) {
-            search.aim.hi = Reached{hi, 0, levels.from.count + upto(start)};
-            search.aim.lo = lo;
-            search.aim.count = levels.counts[end] - upto(start);
+        if (warp_id() == 0) {
+            float hi = start == 0 ? levels.from.value : levels.end((start >> side) - 1, search.most_level());
+            if (lane_id() == 0) {
+                search.aim.hi = Reached{hi, 0, levels.from.count + upto(start)};
+                search.aim.count = counts[end] - upto(start);
+            }
+        }
+        if (warp_id() == last_warp) {
+            float lo = levels.end(end >> side, search.most_level());
+            if (lane_id() == 0) {
+                search.aim.lo = lo;
+            }
         }
     }
     // Without it the aim would be read before it is there.

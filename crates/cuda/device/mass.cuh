@@ -37,15 +37,21 @@ DEVICE u64* room_for_sums(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + step.tiles;
 }
 
-// Visits the tiles whose maximum reaches `low`, a warp each: `inside(tile, maximum, z, mine)` in all lanes, `mine` in the
-// one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for every tile.
+// Every `every`-th tile of a row, from one on.
+struct Tiles {
+    u32 first;
+    u32 every;
+};
+
+// Visits those of some tiles whose maximum reaches `low`, a warp each: `inside(tile, maximum, z, mine)` in all lanes, `mine` in
+// the one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for each.
 // NaN and +inf are still among the logits if they come `AS_THEY_ARE`.
 template <bool AS_THEY_ARE = false, class V, class Inside, class After>
-DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after) {
+DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after, Tiles tiles = Tiles{0, 1}) {
     const u32 NO_LANE = 32;
-    u32 lane = lane_id();
-    for (u32 start = warp_id(); start < maxima.tiles; start += 32 * warps()) {
-        u32 own = start + lane * warps();
+    u32 lane = lane_id(), apart = tiles.every * warps();
+    for (u32 start = tiles.first + tiles.every * warp_id(); start < maxima.tiles; start += 32 * apart) {
+        u32 own = start + lane * apart;
         float own_maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
         bool visited = own_maximum >= low && own_maximum > -INFINITE;
         u32 left = __ballot_sync(ALL_LANES, visited), who = NO_LANE;
@@ -60,10 +66,10 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
             u32 coming = left != 0 ? __ffs((int)left) - 1 : NO_LANE, odd = 0;
             if (left != 0) {
                 left &= left - 1;
-                view.load(start + coming * warps(), lane, next, odd);
+                view.load(start + coming * apart, lane, next, odd);
             }
             if (who != NO_LANE) {
-                inside(start + who * warps(), __shfl_sync(ALL_LANES, own_maximum, (int)who), z, lane == who);
+                inside(start + who * apart, __shfl_sync(ALL_LANES, own_maximum, (int)who), z, lane == who);
             }
             who = coming;
         } while (who != NO_LANE);

@@ -261,8 +261,22 @@ struct Step {
     u32* kept;
     // (2^32 - 1) / blocks_per_row.
     u32 blocks_inverse;
-    u32 reserved;
+    // How many parts a long row is dealt out in (help.cuh); 0 if there are no blocks to help.
+    u32 parts;
+    // [LEFT + rows]
+    u32* help;
 };
+
+// Step::help: in the first word, how many rows need no more help; from LEFT on, how many parts of each row's tiles are left.
+#define DECLARED 0
+#define LEFT 32
+
+// Forgets how many rows needed no help in the step before; by the survey, which stands between two ends.
+DEVICE void forget_declared(const Step& step) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        step.help[DECLARED] = 0;
+    }
+}
 
 // Where in a survey's grid a block stands.
 struct Standing {

@@ -58,7 +58,7 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, sums), offsetof(Step, told),
         offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
         top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
-        offsetof(Step, blocks_inverse), offsetof(Step, reserved),
+        offsetof(Step, blocks_inverse), offsetof(Step, parts), offsetof(Step, help),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);
     for (u64 i = 0; i < count && i < room; i++) {

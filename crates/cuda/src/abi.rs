@@ -184,7 +184,8 @@ crossing! {
         ids_width: u32,
         kept: u64,
         blocks_inverse: u32,
-        reserved: u32,
+        parts: u32,
+        help: u64,
     }
 }
 

@@ -103,6 +103,7 @@ DEVICE_APART void race_in_general(const Step& step, u32 row, int slot, Heat heat
 template <class T, bool EDITED = true>
 DEVICE void search_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Heat heat) {
     find_kept<T, EDITED>(step, row, slot, first, heat.filter_s);
+    need_no_help(step);
     if (races) {
         race_in_general<T, EDITED>(step, row, slot, heat);
     } else if (threadIdx.x == 0) {

@@ -132,25 +132,69 @@ DEVICE Given top_n_sigma(const Filtering<V>& f, const Given& given) {
     return while_logit(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
+// As logits of models are spread, one that hardly any token is below, where tiles' maxima go down to `low`.
+DEVICE float spread_low(const Given& given, float low) { return given.first - 4.0f * (given.first - low); }
+
 // A logit that the k-th token of a set reaches: surely, if there are as many tiles; else as logits of models are spread.
 DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
     u64 least = 0;
+#pragma unroll 1
     for (u32 tile = threadIdx.x; tile < maxima.tiles; tile += blockDim.x) {
         float maximum = maxima.of(tile);
         u64 own = maximum > -INFINITE ? ~ordered_bits(maximum) : 0;
         least = own > least ? own : least;
     }
     float low = from_ordered_bits(~(u32)block_largest(least));
-    return k <= maxima.tiles ? low : given.first - 4.0f * (given.first - low);
+    return k <= maxima.tiles ? low : spread_low(given, low);
+}
+
+// What a row comes to before anything of it is weighed: its mass, about, from the survey's sums, and its least maximum.
+struct AboutRow {
+    u64 mass;
+    float low;
+};
+
+template <class V>
+DEVICE AboutRow surveyed(const Filtering<V>& f, float first) {
+    __shared__ u64 masses[32];
+    __shared__ u32 lows[32];
+    const Record* records = f.step.records + (u64)f.row * f.step.tiles;
+    const u64* sums = f.step.sums + (u64)f.row * f.step.tiles;
+    u64 mass = 0;
+    u32 low = 0;
+#pragma unroll 1
+    for (u32 tile = threadIdx.x; tile < f.step.tiles; tile += blockDim.x) {
+        float maximum = records[tile].maximum;
+        u64 sum = sums[tile];
+        if (maximum > -INFINITE) {
+            mass += tile_mass(exp2_rule((maximum - first) * f.s), sum);
+            u32 own = ~ordered_bits(maximum);
+            low = own > low ? own : low;
+        }
+    }
+    mass = warp_sum(mass);
+    low = __reduce_max_sync(ALL_LANES, low);
+    // Without it a warp could overwrite what a slower one still reads of another filter's.
+    __syncthreads();
+    if (lane_id() == 0) {
+        masses[warp_id()] = mass;
+        lows[warp_id()] = low;
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    bool has = lane_id() < warps();
+    mass = warp_sum(has ? masses[lane_id()] : 0);
+    low = __reduce_max_sync(ALL_LANES, has ? lows[lane_id()] : 0);
+    return AboutRow{mass, from_ordered_bits(~low)};
 }
 
 // The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
 // surprise is nearest to the entropy that have it (typical-p, F3). `about` says that the mass is not exact.
 template <class V>
 DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, const Given& given,
-                      const WeighedEntropy& sums, bool about) {
+                      const WeighedEntropy& sums, bool about, float low) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    float likely = likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
+    float likely = about ? spread_low(given, low) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
     Searched<V> set{f.step, f.row, f.view};
     const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
@@ -168,6 +212,7 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
         bool all = given.cut.last == cut_all().last;
         search.masked = !given.prefix || !(all || (!nearest && given.cut.last == last_key_of(low)));
         search.plain = !nearest && !search.masked;
+        search.every = search.plain && search.by_mass ? tiles_for_each(maxima.tiles, search.share) : 1;
         search.lo = Reached{nearest ? -LARGEST : low, sums.mass, sums.count};
         search.hi = Reached{INFINITE, 0, 0};
         // All tokens with y below this weigh 2^-6 of what the goal leaves, if each weighs as much as one can.
@@ -214,15 +259,15 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     // The others go by what the given set comes to, but for top-k: it counts on its way.
     Maxima maxima = f.bounds();
     WeighedEntropy sums{0, f.step.vocab, 0.0f};
+    float low = 0.0f;
     // What the survey knows about does: the search reads all tiles anyway.
     bool about = filter == FILTER_TOP_P && params.asks & ASKS_SUMS && given.prefix && given.cut.last == cut_all().last;
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
         if (about) {
-            const u64* surveyed = f.step.sums + (u64)f.row * f.step.tiles;
-            sums.mass = mass_of_tiles(f.step.tiles, given.first, f.s, [&](u32 tile) INLINE {
-                return TileWeights{surveyed[tile], maxima.of(tile), 0};
-            });
+            AboutRow about_row = surveyed(f, given.first);
+            sums.mass = about_row.mass;
+            low = about_row.low;
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = weigh_with_entropy(f.view, maxima, given, f.s);
         } else {
@@ -235,7 +280,7 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
-    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums, about);
+    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums, about, low);
     case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
     case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
     default: return xtc(f, given, params.xtc_threshold + lz);

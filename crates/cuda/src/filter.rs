@@ -10,9 +10,12 @@ use crate::abi::{Params, asks};
 /// How many tokens `device/search.cuh` sorts at once.
 const LISTED: usize = 2048;
 
+/// How many words a row's block and its helpers hand each other, as `device/reads.cuh` has it.
+const HANDED: usize = 64;
+
 /// How many words of scratch a row has.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles + 2 * LISTED
+    2 * tiles + 2 * LISTED + HANDED
 }
 
 /// Min-p in a chain.

@@ -21,6 +21,7 @@ mod program;
 
 mod gpu;
 mod graph;
+mod help;
 mod staging;
 
 #[cfg(feature = "emulator")]

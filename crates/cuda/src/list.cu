@@ -299,6 +299,8 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
     if (!found || !gather_others(list, view, bar, s)) {
         return not_listed();
     }
+    // Helpers leave while the list is worked on.
+    need_no_help(step);
     // The last warps draw arrivals while the others put the tokens in order.
     u32 drawing = (list.others + 31) / 32 < warps() / 2 ? (list.others + 31) / 32 : warps() / 2;
     u32 ranking = blockDim.x - 32 * drawing;

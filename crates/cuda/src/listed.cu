@@ -4,7 +4,7 @@
 // Never      reads a logit outside the tiles that the list or the race needs, but where a list does not do
 // Twins      as step.cu, which rows that ask for more take; who takes which is in src/step.rs
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
+// Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
 //            filters that ask for a list, or none but min-p
 //
@@ -31,9 +31,9 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
     }
 }
 
+// Ends a row. Each declares once that it needs no help, or twice where a list was in doubt: then others may be left alone.
 template <class T>
-DEVICE void finish_listed(const Step& step) {
-    u32 row = blockIdx.x;
+DEVICE void finish_listed_row(const Step& step, u32 row) {
     // What the survey does not write is read before it is done.
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
@@ -48,7 +48,11 @@ DEVICE void finish_listed(const Step& step) {
     if (slot >= 0) {
         fetch_request(step, slot, asks);
     }
+    bool lists = slot >= 0 && forced < 0 && asks & ASKS_LIST && !(asks & ASKS_GREEDY);
     wait_for_previous();
+    if (!lists) {
+        need_no_help(step);
+    }
     if (slot < 0) {
         write_padding(step, row);
         return;
@@ -61,6 +65,9 @@ DEVICE void finish_listed(const Step& step) {
     chosen.status = whole.odd;
     if (whole.first == 0) {
         chosen.status |= STATUS_EMPTY;
+        if (lists) {
+            need_no_help(step);
+        }
     } else {
         chosen.temperature = heat.temperature;
         if (forced >= 0) {
@@ -89,6 +96,16 @@ DEVICE void finish_listed(const Step& step) {
     }
     if (threadIdx.x == 0) {
         end_row(step, row, slot, asks, state, chosen);
+    }
+}
+
+template <class T>
+DEVICE void finish_listed(const Step& step) {
+    if (blockIdx.x < step.rows) {
+        finish_listed_row<T>(step, blockIdx.x);
+    } else {
+        wait_for_previous();
+        help<View<T, false>>(step);
     }
 }
 

@@ -10,6 +10,7 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
+use crate::help::Help;
 use crate::kernels::{ByDtype, by_dtype};
 use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
@@ -35,7 +36,7 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 /// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
 /// has a multiprocessor of its own; blocks are smaller where rows are so many that they wait for each other; few lists are
 /// apart, as two on a multiprocessor take longer. All are measured.
-fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -> Grid {
+fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant, help: Help) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
@@ -46,7 +47,7 @@ fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -
         usual
     };
     let lists = matches!(variant, Variant::Listed | Variant::Told);
-    Grid::new(rows, threads).apart(lists && rows <= multiprocessors)
+    Grid::new(rows + help.blocks, threads).apart(lists && rows <= multiprocessors).together(help.blocks != 0)
 }
 
 /// Threads a row of many.
@@ -196,7 +197,9 @@ impl Workspace {
         if !fixed.ends {
             return Ok(());
         }
-        let grid = finish_grid(machine, step.rows, step.tiles, needs.variant);
+        let help = Help::of(multiprocessors, step.rows, needs);
+        let step = &abi::Step { parts: help.parts, ..*step };
+        let grid = finish_grid(machine, step.rows, step.tiles, needs.variant, help);
         // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu,
         // listed.cu and told.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }

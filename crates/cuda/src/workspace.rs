@@ -8,6 +8,7 @@ use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Record, Slot, TileWeights};
 use crate::filter;
+use crate::help;
 use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::{Outputs, set_ids};
@@ -61,6 +62,7 @@ pub struct Workspace {
     told: Buffer,
     pub(crate) lines_room: Lines,
     scratch: Buffer,
+    help: Buffer,
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
@@ -111,6 +113,7 @@ impl Workspace {
             sums: take(rows * tiles * size_of::<u64>())?,
             told: take(rows * tiles * size_of::<TileWeights>())?,
             scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
+            help: take(help::words(rows) * size_of::<u32>())?,
             outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
@@ -262,6 +265,7 @@ impl Workspace {
             told: self.told.address(),
             scratch: self.scratch.address(),
             scratch_words: filter::scratch_words(tiles) as u64,
+            help: self.help.address(),
             outputs: self.outputs.address(),
             top_n_width: self.room.widths.top_n as u32,
             ids_width: self.room.widths.ids as u32,
