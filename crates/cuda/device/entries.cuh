@@ -16,13 +16,25 @@ struct Edits {
     u32 mask_words;
 
     DEVICE_MEMBER Edits() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
-    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) {
+    // Of a row as such: its mask.
+    DEVICE_MEMBER Edits(const Step& step, u32 row) : Edits() {
         bool masked = step.masks && (!step.masked || step.masked[row]);
         mask = masked ? step.masks + row * step.mask_stride : nullptr;
         mask_words = step.mask_words;
-        allowed = asks & ASKS_ALLOWED ? step.requests[slot].allowed : nullptr;
-        touched = asks & ASKS_EDITS ? step.requests[slot].touched : nullptr;
     }
+    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) : Edits(step, row) {
+        add(step.requests[slot], asks);
+    }
+
+    DEVICE_MEMBER void add(const Request& request, u32 asks) {
+        // Read at once, not where it is known that they are asked for.
+        const u32 *bans = request.allowed, *entries = request.touched;
+        allowed = asks & ASKS_ALLOWED ? bans : nullptr;
+        touched = asks & ASKS_EDITS ? entries : nullptr;
+    }
+
+    // The mask's word of 32 ids.
+    DEVICE_MEMBER u32 masked(u32 word) const { return !mask ? ~0u : word < mask_words ? mask[word] : 0; }
 
     DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
 };

@@ -1,146 +1,94 @@
-// over.cuh: the edits of a warp's neighbouring tiles.
+// over.cuh: the edits of a block's neighbouring tiles.
 //
-// Computes   which logits mask and lists allow, and what becomes of those that have an entry
-// Never      looks at an id that neither mask nor lists name
+// Computes   which logits mask and lists leave as they are, and what becomes of those that have an entry
+// Never      looks at an id that neither mask nor lists name; never writes an edited logit: each goes to its tile's maximum
 // Traffic    4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry and a
 //            logit for each touched id
-// Requires   whole warps; the kernel `edit` before, where a request asks for it
+// Requires   all threads of the block, a word of 32 ids for each; the kernel `edit` before, where a request asks for it
 //
-// A lane holds the bits of 32 neighbouring ids. Touched ids are dealt out, one a lane, wherever in the tiles they lie: so
-// a warp waits for their entries once.
+// A thread holds the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there they are dealt out,
+// one a thread, wherever in the tiles they lie: so few warps wait for all the entries at once, with hardly a lane idle.
 #pragma once
 
 #include "entries.cuh"
-#include "row.cuh"
-#include "warp.cuh"
+#include "tile.cuh"
 
-// What lies over a warp's TILES tiles.
-template <class T, u32 TILES>
+// What a block knows of the edits of its TILES tiles, in shared memory.
+template <u32 TILES>
 struct Over {
     static constexpr u32 WORDS = TILES * MASK_WORDS;
-    static_assert(WORDS <= 32, "a lane has a word");
 
-    // The lane's word, of those allowed and of those of them that have entries.
-    u32 allowed;
-    u32 touched;
-    // A bit for each word: whether it allows all its ids, and whether some are touched.
-    u32 whole;
-    u32 edited;
+    // The ids that are allowed and have no entry.
+    u32 kept[WORDS];
+    // How many ids are touched, and their places in the block's tiles, in no order.
+    u32 count;
+    unsigned short touched[TILES * TILE];
+    // Of the touched ids of each tile: the key of the first, by place, 0 if there is none above -inf; what none of the others
+    // exceeds, as ordered bits.
+    u64 first[TILES];
+    u32 others[TILES];
 
-    // As if there were no edits.
-    DEVICE_MEMBER Over() : allowed(~0u), touched(0), whole(~0u), edited(0) {}
-
-    DEVICE_MEMBER Over(const Edits& edits, u32 first_tile, u32 tiles) : allowed(~0u), touched(0) {
-        u32 lane = lane_id(), word = first_tile * MASK_WORDS + lane;
-        if (lane < WORDS && word < tiles * MASK_WORDS) {
-            if (edits.mask) {
-                allowed = word < edits.mask_words ? edits.mask[word] : 0;
-            }
-            if (edits.allowed) {
-                allowed &= edits.allowed[word];
-            }
-            if (edits.touched) {
-                touched = edits.touched[word] & allowed;
-            }
+    // To be done before, and a barrier after it.
+    DEVICE_MEMBER void clear() {
+        if (threadIdx.x < TILES) {
+            first[threadIdx.x] = 0;
+            others[threadIdx.x] = ordered_bits(-INFINITE);
+            count = 0;
         }
-        whole = __ballot_sync(ALL_LANES, allowed == ~0u);
-        edited = __ballot_sync(ALL_LANES, touched != 0);
     }
 
-    DEVICE_MEMBER bool is_touched(u32 tile) const { return (edited >> tile * MASK_WORDS & 255) != 0; }
-    DEVICE_MEMBER bool is_plain(u32 tile) const {
-        return (whole >> tile * MASK_WORDS & 255) == 255 && !is_touched(tile);
+    // Whether the thread has a word, and which of the row.
+    static DEVICE_MEMBER bool has_word(u32 first_tile, u32 tiles) {
+        return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
     }
 
-    // The lane's bits of a tile among the words that the lanes hold: bit j for its j-th logit.
-    static DEVICE_MEMBER u32 share(u32 words, u32 tile, bool wide) {
-        u32 lane = lane_id(), first = tile * MASK_WORDS;
-        if (!wide) {
-            u32 bits = 0;
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                bits |= (__shfl_sync(ALL_LANES, words, (int)(first + j)) >> lane & 1) << j;
-            }
-            return bits;
-        }
-        if (sizeof(typename T::Element) == 4) {
-            u32 low = __shfl_sync(ALL_LANES, words, (int)(first + lane / 8));
-            u32 high = __shfl_sync(ALL_LANES, words, (int)(first + 4 + lane / 8));
-            u32 shift = lane % 8 * 4;
-            return (low >> shift & 15) | (high >> shift & 15) << 4;
-        }
-        return __shfl_sync(ALL_LANES, words, (int)(first + lane / 4)) >> (lane % 4 * 8) & 255;
-    }
-
-    // Edits the touched ids: `own` gets their logits, clean, by place in the warp's tiles. Returns the status bits of those
-    // that were odd.
-    DEVICE_MEMBER u32 edit(const Penalties& penalties, const Request& request, u32 now, const Row<T>& row,
-                           u32 first_tile, float* own) const {
-        if (edited == 0) {
-            return 0;
-        }
-        u32 lane = lane_id(), count = (u32)__popc(touched), upto = count, odd = 0;
-#pragma unroll
-        for (u32 apart = 1; apart < 32; apart *= 2) {
-            u32 other = __shfl_up_sync(ALL_LANES, upto, apart);
-            upto += lane >= apart ? other : 0;
-        }
-        u32 total = __shfl_sync(ALL_LANES, upto, 31);
-        for (u32 start = 0; start < total; start += 32) {
-            // The word with the touched id of this number.
-            u32 number = start + lane, word = 0;
-#pragma unroll
-            for (u32 half = 16; half > 0; half /= 2) {
-                u32 before = __shfl_sync(ALL_LANES, upto, (int)(word + half - 1));
-                word += before <= number ? half : 0;
-            }
-            u32 bits = __shfl_sync(ALL_LANES, touched, (int)word);
-            u32 rest = number - __shfl_sync(ALL_LANES, upto - count, (int)word);
-            if (number < total) {
-#pragma unroll 1
-                for (; rest > 0; rest--) {
-                    bits &= bits - 1;
-                }
-                u32 place = word * 32 + (u32)__ffs((int)bits) - 1, id = first_tile * TILE + place;
-                own[place] = clean(edited_logit(penalties, request, now, id, T::convert(row.logits[id]), odd));
-            }
-        }
-        // Without it a lane would read what another one has not written yet.
-        __syncwarp();
-        return odd;
-    }
-
-    // What the edits leave of the lane's share of a tile.
-    DEVICE_MEMBER void apply(u32 tile, bool wide, const float* own, float (&z)[PER_LANE]) const {
-        u32 lane = lane_id(), allows = share(allowed, tile, wide);
-#pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = allows >> j & 1 ? z[j] : -INFINITE;
-        }
-        if (!is_touched(tile)) {
+    // Lists the touched ids of the thread's word, of which the mask allows `allowed`; a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 allowed) {
+        u32 own = threadIdx.x, word = first_tile * MASK_WORDS + own, bits = 0;
+        if (own >= WORDS) {
             return;
         }
-        u32 touches = share(touched, tile, wide);
-        own += tile * TILE;
-        float edited[PER_LANE];
-        if (wide) {
-            const Quad* quads = (const Quad*)own;
-            bool narrow = sizeof(typename T::Element) == 2;
-            Quad low = quads[narrow ? 2 * lane : lane], high = quads[narrow ? 2 * lane + 1 : 32 + lane];
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                edited[j] = bits_float(low.word[j]);
-                edited[4 + j] = bits_float(high.word[j]);
-            }
-        } else {
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                edited[j] = own[j * 32 + lane];
-            }
+        if (word < tiles * MASK_WORDS) {
+            bits = edits.touched ? edits.touched[word] : 0;
+            allowed &= edits.allowed ? edits.allowed[word] : ~0u;
         }
-#pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = touches >> j & 1 ? edited[j] : z[j];
+        bits &= allowed;
+        kept[own] = allowed & ~bits;
+        if (bits != 0) {
+            u32 to = atomicAdd(&count, (u32)__popc(bits));
+#pragma unroll 1
+            do {
+                touched[to++] = (unsigned short)(own * 32 + (u32)__ffs((int)bits) - 1);
+                bits &= bits - 1;
+            } while (bits != 0);
         }
+    }
+
+    // Takes an edited logit into its tile's maximum.
+    DEVICE_MEMBER void take(u32 place, float z) {
+        if (z > -INFINITE) {
+            // Each time one of two keys is left behind, so all but the first are once.
+            u32 tile = place / TILE;
+            u64 key = key_of(z, place % TILE), old = atomicMax(first + tile, key);
+            atomicMax(others + tile, (u32)((old < key ? old : key) >> 32));
+        }
+    }
+
+    // The larger of a maximum of a tile's kept logits and that of the touched.
+    DEVICE_MEMBER float maximum_with(u32 tile, float maximum) const {
+        u64 key = first[tile];
+        return key == 0 ? maximum : larger(maximum, key_logit(key));
+    }
+
+    // What there is to know of a tile, the touched ids with the kept.
+    DEVICE_MEMBER Top top_with(u32 tile, const Top& kept) const {
+        u64 key = first[tile];
+        if (key == 0) {
+            return kept;
+        }
+        Top top{key_logit(key), key_id(key), from_ordered_bits(others[tile])};
+        bool ahead = top.maximum > kept.maximum || (top.maximum == kept.maximum && top.place < kept.place);
+        float others = larger(larger(kept.others, top.others), ahead ? kept.maximum : top.maximum);
+        return ahead ? Top{top.maximum, top.place, others} : Top{kept.maximum, kept.place, others};
     }
 };

@@ -37,6 +37,12 @@ DEVICE float smaller_or_nan(float a, float b) {
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
     return x;
 }
+// A product, held within 0 and 1; 0 if it is NaN.
+DEVICE float product_within_1(float a, float b) {
+    float x;
+    asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+}
 DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_even(float x) { return rintf(x); }
@@ -109,6 +115,7 @@ DEVICE float larger(float a, float b) { return b > a || a != a ? b : a; }
 DEVICE float larger_or_nan(float a, float b) {
     return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a;
 }
+DEVICE float product_within_1(float a, float b) { return a * b > 0.0f ? (a * b < 1.0f ? a * b : 1.0f) : 0.0f; }
 DEVICE float smaller_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b < a ? b : a; }
 DEVICE unsigned int float_bits(float x) {
     unsigned int bits;

@@ -39,38 +39,146 @@ DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)
     }
 }
 
-// The lane's largest logit; NaN if it has one.
-DEVICE float largest_of(const float (&z)[PER_LANE]) {
+// All of a lane's logits.
+struct All {
+    DEVICE_MEMBER bool has(u32) const { return true; }
+    DEVICE_MEMBER All again() const { return *this; }
+};
+
+// Those of a lane's logits whose bits are set among the words of a tile.
+template <class T>
+struct Share {
+    const u32* words;
+    u32 lane;
+    bool wide;
+    // Bits of the low four and of the high four, lowest in each.
+    u32 low;
+    u32 high;
+
+    DEVICE_MEMBER Share(const u32* words, u32 lane, bool wide) : words(words), lane(lane), wide(wide) {
+        const volatile u32* from = words;
+        if (!wide) {
+            low = 0;
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                low |= (from[j] >> lane & 1) << j;
+            }
+            high = low >> 4;
+        } else if (sizeof(typename T::Element) == 4) {
+            u32 shift = lane % 8 * 4;
+            low = from[lane / 8] >> shift;
+            high = from[4 + lane / 8] >> shift;
+        } else {
+            low = from[lane / 4] >> lane % 4 * 8;
+            high = low >> 4;
+        }
+    }
+
+    DEVICE_MEMBER bool has(u32 j) const { return (j < 4 ? low >> j : high >> (j - 4)) & 1; }
+    // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
+    DEVICE_MEMBER Share again() const { return Share(words, lane, wide); }
+};
+
+// The lane's largest logit of all; NaN if it has one.
+DEVICE float largest_of(const float (&z)[PER_LANE], All) {
     return larger_or_nan(larger_or_nan(larger_or_nan(z[0], z[1]), larger_or_nan(z[2], z[3])),
                          larger_or_nan(larger_or_nan(z[4], z[5]), larger_or_nan(z[6], z[7])));
 }
 
-// Cleans the lane's share; returns the status bits of what was odd among the logits whose bit is set.
-DEVICE u32 clean_share(float (&z)[PER_LANE], u32 counted) {
+// The largest of some; NaN if one of them is.
+template <class T>
+DEVICE float largest_of(const float (&z)[PER_LANE], const Share<T>& some) {
+    float low = -INFINITE, high = -INFINITE;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE / 2; j++) {
+        low = some.has(j) ? larger_or_nan(low, z[j]) : low;
+        high = some.has(j + 4) ? larger_or_nan(high, z[j + 4]) : high;
+    }
+    return larger_or_nan(low, high);
+}
+
+// Leaves -inf of what is not meant.
+template <class Set>
+DEVICE void leave(float (&z)[PER_LANE], const Set& set) {
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        z[j] = set.has(j) ? z[j] : -INFINITE;
+    }
+}
+
+// Cleans the lane's share; returns the status bits of what was odd among the logits that are counted.
+template <class Set>
+DEVICE u32 clean_share(float (&z)[PER_LANE], const Set& counted) {
     u32 odd = 0;
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         u32 bits = z[j] != z[j] ? STATUS_NAN : z[j] > LARGEST ? STATUS_INF : 0;
-        odd |= counted >> j & 1 ? bits : 0;
+        odd |= counted.has(j) ? bits : 0;
         z[j] = clean(z[j]);
     }
     return odd;
 }
 
+// What a record says of the logits of a tile.
+struct Top {
+    float maximum;
+    u32 place;
+    // What none of the others exceeds.
+    float others;
+};
+
+// A sum of weights, in parts: of their high halves and of their low ones.
+struct Halves {
+    u32 high;
+    u32 low;
+
+    DEVICE_MEMBER u64 sum() const { return ((u64)high << 16) + low; }
+
+    // Takes another weight; in shared memory, by any thread.
+    DEVICE_MEMBER void add(u32 weight) {
+        atomicAdd(&high, weight >> 16);
+        atomicAdd(&low, weight & 0xFFFF);
+    }
+};
+
+// The sum over the lanes of what eight weights of at most 2^28 add up to: that fits.
+DEVICE Halves sum_of_lanes(u32 sum) {
+    return Halves{__reduce_add_sync(ALL_LANES, sum >> 16), __reduce_add_sync(ALL_LANES, sum & 0xFFFF)};
+}
+
+// The weight of a logit that lies `below` its tile's maximum, as `weight` has it, with an operation less: distances d are taken
+// as d / -64, which a product is held to 1 in for nothing. Whatever lies further below weighs nothing, and all that follows is
+// `weight`'s times powers of -64, which change no rounding.
+DEVICE u32 weight_below(float below, float s) {
+    const float WHOLE = (12582912.0f + 28.0f) / 64.0f;
+    float d = product_within_1(below, s * (1.0f / 64.0f));
+    float sum = WHOLE - d;
+    float f = d - (WHOLE - sum);
+    float p = 0.000153290152f * 68719476736.0f;
+    p = fma_rn(p, f, 0.00133909716f * -1073741824.0f);
+    p = fma_rn(p, f, 0.00961850025f * 16777216.0f);
+    p = fma_rn(p, f, 0.0555035956f * -262144.0f);
+    p = fma_rn(p, f, 0.240226477f * 4096.0f);
+    p = fma_rn(p, f, 0.693147182f * -64.0f);
+    p = fma_rn(p, f, 1.0f);
+    return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
+}
+
 // The sum of the weights of a tile's clean logits (section 4), in every lane; 0 in a tile of nothing.
-DEVICE u64 sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
-    // Eight weights of at most 2^28 fit.
+DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     u32 sum = 0;
+    // In a tile of nothing all lie infinitely far below.
+    maximum = larger(maximum, -LARGEST);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        sum += weight((z[j] - maximum) * s);
+        sum += weight_below(maximum - z[j], s);
     }
-    return warp_sum_of_words(sum);
+    return sum_of_lanes(sum);
 }
 
 // About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device; eight weights summed as floats 2^-22; the exact
 // ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
-DEVICE u64 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
+DEVICE Halves about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     float weights[PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
@@ -79,5 +187,5 @@ DEVICE u64 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float
     float sum = ((weights[0] + weights[1]) + (weights[2] + weights[3])) +
                 ((weights[4] + weights[5]) + (weights[6] + weights[7]));
     // At most 2^31. NaN, the sum in a tile of nothing, becomes 0.
-    return warp_sum_of_words(float_to_u32(larger(sum, 0.0f) * 268435456.0f));
+    return sum_of_lanes(float_to_u32(larger(sum, 0.0f) * 268435456.0f));
 }

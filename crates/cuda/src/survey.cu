@@ -24,62 +24,73 @@
 struct alignas(16) Seen {
     // The share of the lane that has the first token of the order.
     float z[PER_LANE];
-    float maximum;
-    // The largest of the other lanes, in signed order.
+    // Its largest logit and that of the other lanes, in signed order.
+    int maximum;
     int others;
     u32 lane;
-    // Whether lanes' shares lie as in a wide tile.
-    u32 wide;
+    u32 reserved;
+};
+
+// The sum of a tile's weights, and what they are relative to.
+struct alignas(16) SumSeen {
+    Halves sum;
+    float maximum;
+    u32 reserved;
 };
 
 // What a block learns of its tiles, in shared memory.
-template <u32 TILES>
+template <u32 TILES, bool EDITED>
 struct Room {
     Seen seen[TILES];
-    u64 sums[TILES];
-    TileWeights told[TILES];
+    SumSeen told[TILES];
+    Halves sums[TILES];
     u32 odd[SURVEY_WARPS];
+    // The tiles' first arrivals, and log2 of them.
+    First first[TILES];
+    float log_first[TILES];
+    Over<EDITED ? TILES : 1> over;
 };
 
-// Which lane has a tile's first token, where several have its maximum: the one with the least place.
-template <class T>
-DEVICE u32 lane_of_first(const float (&z)[PER_LANE], float maximum, bool wide) {
+// Whether the lane has a tile's first token, where several have its maximum: the least place.
+template <class T, class Set>
+DEVICE bool leads_of_several(const float (&z)[PER_LANE], const Set& set, float maximum, bool wide) {
     u32 lane = lane_id(), place = TILE;
 #pragma unroll
     for (u32 j = PER_LANE; j-- > 0;) {
         // Places rise with j.
-        place = z[j] >= maximum ? place_of<T>(lane, j, wide) : place;
+        place = set.has(j) && z[j] >= maximum ? place_of<T>(lane, j, wide) : place;
     }
     u32 least = __reduce_min_sync(ALL_LANES, place);
-    return (u32)__ffs((int)__ballot_sync(ALL_LANES, place == least)) - 1;
+    // In a tile of nothing nobody has a place.
+    return place == least && (least < TILE || lane == 0);
 }
 
-// A tile's maximum in signed order, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count,
-// as the bits that `counted` returns say.
-template <class Counted>
-DEVICE int maximum_of(float (&z)[PER_LANE], Counted counted, u32& odd, int& own) {
+// The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `odd` takes the status
+// bits of those that are counted.
+template <class Set, class Counted>
+DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& counted, u32& odd, int& own) {
     // -0.0 is +0.0.
-    own = signed_order(largest_of(z) + 0.0f);
+    own = signed_order(largest_of(z, set) + 0.0f);
     int maximum = __reduce_max_sync(ALL_LANES, own);
     // +inf and NaN, which no row has as a rule, show in the maximum.
     if (maximum >= signed_order(INFINITE)) {
-        odd |= clean_share(z, counted());
-        own = signed_order(largest_of(z));
+        odd |= clean_share(z, counted.again());
+        own = signed_order(largest_of(z, set.again()));
         maximum = __reduce_max_sync(ALL_LANES, own);
     }
     return maximum;
 }
 
-// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned and counted.
-template <class T>
-DEVICE float see(float (&z)[PER_LANE], bool wide, Seen& seen, u32& odd) {
-    int own, top = maximum_of(z, []() INLINE { return 255u; }, odd, own);
-    float maximum = from_signed_order(top);
-    u32 who = __ballot_sync(ALL_LANES, own == top), first = (u32)__ffs((int)who) - 1;
+// The maximum of a set of a tile's logits, in signed order, and by the lane that has it what else there is to know of them. Odd
+// values are cleaned and counted.
+template <class T, class Set>
+DEVICE int see(float (&z)[PER_LANE], const Set& set, bool wide, Seen& seen, u32& odd) {
+    int own, maximum = maximum_of(z, set, set, odd, own);
+    bool leads = own == maximum;
+    u32 who = __ballot_sync(ALL_LANES, leads);
     if ((who & (who - 1)) != 0) {
-        first = lane_of_first<T>(z, maximum, wide);
+        leads = leads_of_several<T>(z, set.again(), from_signed_order(maximum), wide);
     }
-    bool leads = lane_id() == first;
     int others = __reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : own);
     if (leads) {
 #pragma unroll
@@ -88,27 +99,28 @@ DEVICE float see(float (&z)[PER_LANE], bool wide, Seen& seen, u32& odd) {
         }
         seen.maximum = maximum;
         seen.others = others;
-        seen.lane = first;
-        seen.wide = wide;
+        seen.lane = lane_id();
+        // So that it is one store of four words.
+        seen.reserved = 0;
     }
     return maximum;
 }
 
-// What the record of a tile says of its logits.
-template <class T>
-DEVICE u32 places_seen(const Seen& seen, u32 odd) {
-    float others = from_signed_order(seen.others);
+// What a warp saw of a tile.
+template <class T, class Set>
+DEVICE Top top_of(const Seen& seen, const Set& set, bool wide) {
+    float maximum = from_signed_order(seen.maximum), others = from_signed_order(seen.others);
     u32 j = PER_LANE;
 #pragma unroll
     for (u32 i = PER_LANE; i-- > 0;) {
-        float z = seen.z[i];
-        bool first = z >= seen.maximum;
+        float z = set.has(i) ? seen.z[i] : -INFINITE;
+        bool first = z >= maximum;
         // Of several with the maximum the first is the tile's, and the maximum bounds the others.
-        others = larger(others, first ? (j < PER_LANE ? seen.maximum : -INFINITE) : z);
+        others = larger(others, first ? (j < PER_LANE ? maximum : -INFINITE) : z);
         j = first ? i : j;
     }
-    // In a tile of NaN no place has the maximum; none is asked for either.
-    return places_of(place_of<T>(seen.lane, j % PER_LANE, seen.wide), odd, others);
+    // In a tile of nothing any place will do: none is asked for.
+    return Top{maximum, place_of<T>(seen.lane, j % PER_LANE, wide), others};
 }
 
 // Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
@@ -138,7 +150,8 @@ template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, b
 DEVICE void survey(const Step& step) {
     constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = SURVEY_WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
-    __shared__ Room<PER_BLOCK> room;
+    __shared__ Room<PER_BLOCK, EDITED> room;
+    auto& over = room.over;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
@@ -153,6 +166,17 @@ DEVICE void survey(const Step& step) {
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
+    Edits edits;
+    u32 allowed = ~0u;
+    if constexpr (EDITED) {
+        edits = Edits(step, row_index);
+        if (over.has_word(block_tile, step.tiles)) {
+            allowed = edits.masked(block_tile * MASK_WORDS + threadIdx.x);
+        }
+        over.clear();
+        // Without it a thread would list ids where another one has not cleared yet.
+        __syncthreads();
+    }
     if (EARLY && slot < 0) {
         return;
     }
@@ -168,32 +192,48 @@ DEVICE void survey(const Step& step) {
         logprob_s = params.logprob_s;
         s = params.filter_s;
     }
-    Over<T, PER_WARP> over;
-    float* own = nullptr;
+    // From the last thread on: the first warp has arrivals to draw.
+    const u32 number = SURVEY_THREADS - 1 - threadIdx.x;
+    // What an entry is found by and says: read before others wait for it.
+    const Request& whole = step.requests[slot];
+    Request request;
+    request.entries = whole.entries;
+    request.entries_mask = whole.entries_mask;
+    const Penalties penalties(params);
+    const u32 now = step.states[slot].step;
+    const Stream stream{params.seed, step.states[slot].position, params.draw};
+    auto edited = [&](u32 i) INLINE {
+        u32 id = block_tile * TILE + over.touched[i];
+        return clean(edited_logit(penalties, request, now, id, T::convert(row.logits[id]), odd));
+    };
+    // What the edits leave of the first id that the thread is dealt, and whether such ids are weighed with their tiles.
+    float held = -INFINITE;
+    bool weighs = false;
     if constexpr (EDITED) {
-        alignas(16) __shared__ float logits[SURVEY_WARPS][PER_WARP * TILE];
-        own = logits[warp];
-        Edits edits(step, row_index, slot, asks);
-        if (edits.any()) {
-            Penalties penalties(params);
-            u32 now = step.states[slot].step;
-            const Request& request = step.requests[slot];
-            raw = SUMS && told && params.logprob_mode == MODE_RAW;
-            over = Over<T, PER_WARP>(edits, warp_tile, step.tiles);
-            odd = over.edit(penalties, request, now, row, warp_tile, own);
+        edits.add(whole, asks);
+        // At once, so that nothing waits for one of these only where another says so.
+        raw = SUMS & told & (params.logprob_mode == MODE_RAW) & edits.any();
+        over.list(edits, block_tile, step.tiles, allowed);
+        // Without it a thread would miss ids that another one has not listed yet.
+        __syncthreads();
+#pragma unroll 1
+        for (u32 i = number; i < over.count; i += SURVEY_THREADS) {
+            float own = edited(i);
+            held = i == number ? own : held;
+            over.take(over.touched[i], own);
+        }
+        weighs = (sums || (told && !raw)) && over.count > 0;
+        if (weighs) {
+            // Without it a warp would weigh its tiles by maxima that lack what others have not edited yet.
+            __syncthreads();
         }
     }
-    Record record{-INFINITE, 0.0f, 0.0f, 0};
-    First first{1.0f, 0};
-    Stream stream{0, 0, 0};
-    bool races = false;
-    if (warp == 0) {
-        races = !(asks & ASKS_GREEDY);
-        stream = Stream{params.seed, step.states[slot].position, params.draw};
-        if (races) {
-            first = first_arrival(stream, own_tile);
-            record.log_first = log2_of_normal(first.e);
-        }
+    bool races = !(asks & ASKS_GREEDY);
+    if (warp == 0 && lane < PER_BLOCK && races) {
+        First first = first_arrival(stream, own_tile);
+        // Not in registers, which all warps would have to have.
+        room.first[lane] = first;
+        room.log_first[lane] = log2_of_normal(first.e);
     }
 
 #pragma unroll UNROLL
@@ -203,38 +243,39 @@ DEVICE void survey(const Step& step) {
         }
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 tile = group * TILES + i, to = warp * PER_WARP + tile;
-            bool plain = !EDITED || over.is_plain(tile);
-            if constexpr (EDITED && SUMS) {
-                if (raw && !plain) {
-                    // The raw logits' first: their odd values are cleaned here, so they are counted here.
-                    auto counted = [&]() INLINE { return over.share(over.allowed & ~over.touched, tile, wide); };
-                    int lanes;
-                    float maximum = from_signed_order(maximum_of(z[i], counted, odd, lanes));
-                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = TileWeights{sum, maximum, 0};
-                    }
-                }
-            }
+            u32 to = warp * PER_WARP + group * TILES + i;
+            float maximum;
             if constexpr (EDITED) {
-                if (!plain) {
-                    over.apply(tile, wide, own, z[i]);
+                // The lanes have been apart: together again at once, not before each reduction.
+                __syncwarp();
+                const Share<T> kept(over.kept + to * MASK_WORDS, lane, wide);
+                if (raw) {
+                    // The raw logits' first: their odd values are cleaned here, so they are counted here.
+                    int lanes;
+                    maximum = from_signed_order(maximum_of(z[i], All(), kept, odd, lanes));
+                    Halves sum = sum_of_weights(z[i], maximum, logprob_s);
+                    if (lane == 0) {
+                        room.told[to] = SumSeen{sum, maximum, 0};
+                    }
+                }
+                maximum = from_signed_order(see<T>(z[i], kept, wide, room.seen[to], odd));
+                if (sums || (told && !raw)) {
+                    maximum = weighs ? over.maximum_with(to, maximum) : maximum;
+                    leave(z[i], kept.again());
+                }
+            } else {
+                maximum = from_signed_order(see<T>(z[i], All(), wide, room.seen[to], odd));
+            }
+            if (sums) {
+                Halves sum = about_sum_of_weights(z[i], maximum, s);
+                if (lane == 0) {
+                    room.sums[to] = sum;
                 }
             }
-            float maximum = see<T>(z[i], wide, room.seen[to], odd);
-            if constexpr (SUMS) {
-                if (sums) {
-                    u64 sum = about_sum_of_weights(z[i], maximum, s);
-                    if (lane == 0) {
-                        room.sums[to] = sum;
-                    }
-                }
-                if (told && (!raw || plain)) {
-                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = TileWeights{sum, maximum, 0};
-                    }
+            if (told && !raw) {
+                Halves sum = sum_of_weights(z[i], maximum, logprob_s);
+                if (lane == 0) {
+                    room.told[to] = SumSeen{sum, maximum, 0};
                 }
             }
         }
@@ -245,21 +286,52 @@ DEVICE void survey(const Step& step) {
     }
     // Without it the first warp would read of tiles that others have not seen yet.
     __syncthreads();
-    if (warp == 0 && lane < PER_BLOCK && own_tile < step.tiles) {
-        // Odd values of any of a warp's tiles stand in all their records: only the row's are asked for.
+    if constexpr (EDITED && SUMS) {
+        if (weighs) {
+#pragma unroll 1
+            for (u32 i = number; i < over.count; i += SURVEY_THREADS) {
+                float own = i == number ? held : edited(i);
+                u32 tile = over.touched[i] / TILE;
+                float distance = own - over.maximum_with(tile, from_signed_order(room.seen[tile].maximum));
+                if (sums) {
+                    room.sums[tile].add(weight(distance * s));
+                }
+                if (told && !raw) {
+                    room.told[tile].sum.add(weight(distance * logprob_s));
+                }
+            }
+            // Without it the first warp would lack weights that others have not added yet.
+            __syncthreads();
+        }
+    }
+    if (warp != 0) {
+        return;
+    }
+    // All tiles' records have the odd values of any of the block's: only the row's are asked for.
+    odd = __reduce_or_sync(ALL_LANES, lane < SURVEY_WARPS ? room.odd[lane] : 0);
+    if (lane < PER_BLOCK && own_tile < step.tiles) {
         const Seen& seen = room.seen[lane];
-        record.maximum = seen.maximum;
-        record.places = places_seen<T>(seen, room.odd[lane / PER_WARP]);
+        // Whether its warp had it so: with its neighbours.
+        wide = own_tile - own_tile % TILES + TILES <= wide_tiles;
+        Top top;
+        if constexpr (EDITED) {
+            const Share<T> kept(over.kept + lane * MASK_WORDS, seen.lane, wide);
+            top = over.top_with(lane, top_of<T>(seen, kept, wide));
+        } else {
+            top = top_of<T>(seen, All(), wide);
+        }
+        Record record{top.maximum, 0.0f, 0.0f, places_of(top.place, odd, top.others)};
         if (races) {
-            record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places & 255));
+            record.log_first = room.log_first[lane];
+            record.log_top = log2_of_normal(token_arrival(stream, room.first[lane], own_tile, top.place));
         }
         u64 to = (u64)row_index * step.tiles + own_tile;
         step.records[to] = record;
         if (sums) {
-            step.sums[to] = room.sums[lane];
+            step.sums[to] = room.sums[lane].sum();
         }
         if (told) {
-            step.told[to] = room.told[lane];
+            step.told[to] = TileWeights{room.told[lane].sum.sum(), room.told[lane].maximum, 0};
         }
     }
 }
