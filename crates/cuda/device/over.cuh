@@ -14,9 +14,11 @@
 #include "tile.cuh"
 
 // What a block knows of the edits of its TILES tiles, in shared memory.
-template <u32 TILES>
+template <u32 TILES, u32 THREADS>
 struct Over {
     static constexpr u32 WORDS = TILES * MASK_WORDS;
+    // Of a thread.
+    static constexpr u32 OWN_WORDS = (WORDS + THREADS - 1) / THREADS;
 
     // The ids that are allowed and have no entry.
     u32 kept[WORDS];
@@ -37,30 +39,39 @@ struct Over {
         }
     }
 
-    // Whether the thread has a word, and which of the row.
-    static DEVICE_MEMBER bool has_word(u32 first_tile, u32 tiles) {
-        return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
+    // The ids that the mask allows in the thread's words, in `allowed`.
+    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&allowed)[OWN_WORDS]) {
+#pragma unroll
+        for (u32 i = 0; i < OWN_WORDS; i++) {
+            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            allowed[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : ~0u;
+        }
     }
 
-    // Lists the touched ids of the thread's word, of which the mask allows `allowed`; a barrier after it.
-    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 allowed) {
-        u32 own = threadIdx.x, word = first_tile * MASK_WORDS + own, bits = 0;
-        if (own >= WORDS) {
-            return;
+    // Lists the touched ids of the thread's words, of which the mask allows `allowed`; a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 (&allowed)[OWN_WORDS]) {
+        u32 bits[OWN_WORDS];
+#pragma unroll
+        for (u32 i = 0; i < OWN_WORDS; i++) {
+            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            bool is = own < WORDS && word < tiles * MASK_WORDS;
+            bits[i] = is && edits.touched ? edits.touched[word] : 0;
+            allowed[i] &= is && edits.allowed ? edits.allowed[word] : ~0u;
         }
-        if (word < tiles * MASK_WORDS) {
-            bits = edits.touched ? edits.touched[word] : 0;
-            allowed &= edits.allowed ? edits.allowed[word] : ~0u;
-        }
-        bits &= allowed;
-        kept[own] = allowed & ~bits;
-        if (bits != 0) {
-            u32 to = atomicAdd(&count, (u32)__popc(bits));
+#pragma unroll
+        for (u32 i = 0; i < OWN_WORDS; i++) {
+            u32 own = threadIdx.x + i * THREADS, rest = bits[i] & allowed[i];
+            if (own < WORDS) {
+                kept[own] = allowed[i] & ~rest;
+            }
+            if (rest != 0) {
+                u32 to = atomicAdd(&count, (u32)__popc(rest));
 #pragma unroll 1
-            do {
-                touched[to++] = (unsigned short)(own * 32 + (u32)__ffs((int)bits) - 1);
-                bits &= bits - 1;
-            } while (bits != 0);
+                do {
+                    touched[to++] = (unsigned short)(own * 32 + (u32)__ffs((int)rest) - 1);
+                    rest &= rest - 1;
+                } while (rest != 0);
+            }
         }
     }
 

@@ -17,9 +17,6 @@
 #include "over.cuh"
 #include "tile.cuh"
 
-#define SURVEY_WARPS 8
-#define SURVEY_THREADS (32 * SURVEY_WARPS)
-
 // What a block's warps learn of a tile.
 struct alignas(16) Seen {
     // The share of the lane that has the first token of the order.
@@ -39,16 +36,16 @@ struct alignas(16) SumSeen {
 };
 
 // What a block learns of its tiles, in shared memory.
-template <u32 TILES, bool EDITED>
+template <u32 TILES, u32 WARPS, bool EDITED>
 struct Room {
     Seen seen[TILES];
     SumSeen told[TILES];
     Halves sums[TILES];
-    u32 odd[SURVEY_WARPS];
+    u32 odd[WARPS];
     // The tiles' first arrivals, and log2 of them.
     First first[TILES];
     float log_first[TILES];
-    Over<EDITED ? TILES : 1> over;
+    Over<EDITED ? TILES : 1, 32 * WARPS> over;
 };
 
 // Whether the lane has a tile's first token, where several have its maximum: the least place.
@@ -146,11 +143,11 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
     return wide;
 }
 
-template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
+template <class T, u32 WARPS, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
 DEVICE void survey(const Step& step) {
-    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = SURVEY_WARPS * PER_WARP;
+    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP, THREADS = 32 * WARPS;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
-    __shared__ Room<PER_BLOCK, EDITED> room;
+    __shared__ Room<PER_BLOCK, WARPS, EDITED> room;
     auto& over = room.over;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
@@ -167,12 +164,10 @@ DEVICE void survey(const Step& step) {
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
     Edits edits;
-    u32 allowed = ~0u;
+    u32 allowed[decltype(room.over)::OWN_WORDS];
     if constexpr (EDITED) {
         edits = Edits(step, row_index);
-        if (over.has_word(block_tile, step.tiles)) {
-            allowed = edits.masked(block_tile * MASK_WORDS + threadIdx.x);
-        }
+        over.read_mask(edits, block_tile, step.tiles, allowed);
         over.clear();
         // Without it a thread would list ids where another one has not cleared yet.
         __syncthreads();
@@ -193,7 +188,7 @@ DEVICE void survey(const Step& step) {
         s = params.filter_s;
     }
     // From the last thread on: the first warp has arrivals to draw.
-    const u32 number = SURVEY_THREADS - 1 - threadIdx.x;
+    const u32 number = THREADS - 1 - threadIdx.x;
     // What an entry is found by and says: read before others wait for it.
     const Request& whole = step.requests[slot];
     Request request;
@@ -217,7 +212,7 @@ DEVICE void survey(const Step& step) {
         // Without it a thread would miss ids that another one has not listed yet.
         __syncthreads();
 #pragma unroll 1
-        for (u32 i = number; i < over.count; i += SURVEY_THREADS) {
+        for (u32 i = number; i < over.count; i += THREADS) {
             float own = edited(i);
             held = i == number ? own : held;
             over.take(over.touched[i], own);
@@ -289,7 +284,7 @@ DEVICE void survey(const Step& step) {
     if constexpr (EDITED && SUMS) {
         if (weighs) {
 #pragma unroll 1
-            for (u32 i = number; i < over.count; i += SURVEY_THREADS) {
+            for (u32 i = number; i < over.count; i += THREADS) {
                 float own = i == number ? held : edited(i);
                 u32 tile = over.touched[i] / TILE;
                 float distance = own - over.maximum_with(tile, from_signed_order(room.seen[tile].maximum));
@@ -308,7 +303,7 @@ DEVICE void survey(const Step& step) {
         return;
     }
     // All tiles' records have the odd values of any of the block's: only the row's are asked for.
-    odd = __reduce_or_sync(ALL_LANES, lane < SURVEY_WARPS ? room.odd[lane] : 0);
+    odd = __reduce_or_sync(ALL_LANES, lane < WARPS ? room.odd[lane] : 0);
     if (lane < PER_BLOCK && own_tile < step.tiles) {
         const Seen& seen = room.seen[lane];
         // Whether its warp had it so: with its neighbours.
@@ -336,11 +331,13 @@ DEVICE void survey(const Step& step) {
     }
 }
 
+#define ARRIVE_THREADS 256
+
 // Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
-KERNEL(arrive, SURVEY_THREADS, Step, step) {
+KERNEL(arrive, ARRIVE_THREADS, Step, step) {
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
-    u32 row = standing.row, tile = standing.part * SURVEY_THREADS + threadIdx.x;
+    u32 row = standing.row, tile = standing.part * ARRIVE_THREADS + threadIdx.x;
     int slot = step.slots[row];
     if (slot < 0 || tile >= step.tiles) {
         return;
@@ -359,19 +356,19 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
 // takes one tile, so that all of them load at once; else four, two at a time where nothing is edited. As many blocks a
 // multiprocessor as registers allow; more code for each tile than that, and instructions come late.
-#define SURVEY(name, T, SUMS)                                                \
-    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 5, Step, step) {               \
-        survey<T, 1, 1, 1, true, false, SUMS>(step);                         \
-    }                                                                        \
-    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 6, Step, step) {              \
-        survey<T, 2, 2, 2, false, false, SUMS>(step);                        \
+#define SURVEY(name, T, SUMS)                                     \
+    KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
+        survey<T, 8, 1, 1, 1, true, false, SUMS>(step);           \
+    }                                                             \
+    KERNEL_BESIDE(name##_many, 256, 6, Step, step) {              \
+        survey<T, 8, 2, 2, 2, false, false, SUMS>(step);          \
     }
-#define SURVEY_EDITED(name, T, SUMS)                                         \
-    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
-        survey<T, 1, 1, 1, true, true, SUMS>(step);                          \
-    }                                                                        \
-    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 5, Step, step) {              \
-        survey<T, 1, 4, 1, false, true, SUMS>(step);                         \
+#define SURVEY_EDITED(name, T, SUMS)                              \
+    KERNEL_BESIDE(name##_few, 256, 4, Step, step) {               \
+        survey<T, 8, 1, 1, 1, true, true, SUMS>(step);            \
+    }                                                             \
+    KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
+        survey<T, 4, 1, 8, 1, false, true, SUMS>(step);           \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
