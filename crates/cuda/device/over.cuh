@@ -43,7 +43,7 @@ struct Over {
     static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&allowed)[OWN_WORDS]) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
             allowed[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : ~0u;
         }
     }
@@ -53,14 +53,14 @@ struct Over {
         u32 bits[OWN_WORDS];
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
             bool is = own < WORDS && word < tiles * MASK_WORDS;
             bits[i] = is && edits.touched ? edits.touched[word] : 0;
             allowed[i] &= is && edits.allowed ? edits.allowed[word] : ~0u;
         }
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, rest = bits[i] & allowed[i];
+            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, rest = bits[i] & allowed[i];
             if (own < WORDS) {
                 kept[own] = allowed[i] & ~rest;
             }

@@ -143,11 +143,12 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
     return wide;
 }
 
-template <class T, u32 WARPS, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
+template <class T, u32 WARPS, u32 HELPERS, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
 DEVICE void survey(const Step& step) {
-    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP, THREADS = 32 * WARPS;
+    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP, ALL_WARPS = WARPS + HELPERS,
+                  THREADS = 32 * ALL_WARPS;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
-    __shared__ Room<PER_BLOCK, WARPS, EDITED> room;
+    __shared__ Room<PER_BLOCK, ALL_WARPS, EDITED> room;
     auto& over = room.over;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
@@ -162,7 +163,11 @@ DEVICE void survey(const Step& step) {
     Row<T> row(step, row_index);
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
     float z[TILES][PER_LANE];
-    bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
+    const bool has_tiles = HELPERS == 0 || warp < WARPS;
+    bool wide = false;
+    if (has_tiles) {
+        wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
+    }
     Edits edits;
     u32 allowed[decltype(room.over)::OWN_WORDS];
     if constexpr (EDITED) {
@@ -232,7 +237,7 @@ DEVICE void survey(const Step& step) {
     }
 
 #pragma unroll UNROLL
-    for (u32 group = 0; group < GROUPS; group++) {
+    for (u32 group = has_tiles ? 0 : GROUPS; group < GROUPS; group++) {
         if (group > 0) {
             wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + group * TILES, z);
         }
@@ -303,7 +308,7 @@ DEVICE void survey(const Step& step) {
         return;
     }
     // All tiles' records have the odd values of any of the block's: only the row's are asked for.
-    odd = __reduce_or_sync(ALL_LANES, lane < WARPS ? room.odd[lane] : 0);
+    odd = __reduce_or_sync(ALL_LANES, lane < ALL_WARPS ? room.odd[lane] : 0);
     if (lane < PER_BLOCK && own_tile < step.tiles) {
         const Seen& seen = room.seen[lane];
         // Whether its warp had it so: with its neighbours.
@@ -358,17 +363,17 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
 // multiprocessor as registers allow; more code for each tile than that, and instructions come late.
 #define SURVEY(name, T, SUMS)                                     \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
-        survey<T, 8, 1, 1, 1, true, false, SUMS>(step);           \
+        survey<T, 8, 0, 1, 1, 1, true, false, SUMS>(step);           \
     }                                                             \
     KERNEL_BESIDE(name##_many, 256, 6, Step, step) {              \
-        survey<T, 8, 2, 2, 2, false, false, SUMS>(step);          \
+        survey<T, 8, 0, 2, 2, 2, false, false, SUMS>(step);          \
     }
 #define SURVEY_EDITED(name, T, SUMS)                              \
     KERNEL_BESIDE(name##_few, 256, 4, Step, step) {               \
-        survey<T, 8, 1, 1, 1, true, true, SUMS>(step);            \
+        survey<T, 8, 0, 1, 1, 1, true, true, SUMS>(step);            \
     }                                                             \
     KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
-        survey<T, 4, 1, 8, 1, false, true, SUMS>(step);           \
+        survey<T, 4, 0, 1, 8, 1, false, true, SUMS>(step);           \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
