@@ -74,7 +74,7 @@ struct Share {
         }
     }
 
-    DEVICE_MEMBER bool has(u32 j) const { return (j < 4 ? low >> j : high >> (j - 4)) & 1; }
+    DEVICE_MEMBER bool has(u32 j) const { return ((j < 4 ? low : high) & 1u << j % 4) != 0; }
     // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
     DEVICE_MEMBER Share again() const { return Share(words, lane, wide); }
 };
@@ -88,9 +88,9 @@ DEVICE float largest_of(const float (&z)[PER_LANE], All) {
 // The largest of some; NaN if one of them is.
 template <class T>
 DEVICE float largest_of(const float (&z)[PER_LANE], const Share<T>& some) {
-    float low = -INFINITE, high = -INFINITE;
+    float low = some.has(0) ? z[0] : -INFINITE, high = some.has(4) ? z[4] : -INFINITE;
 #pragma unroll
-    for (u32 j = 0; j < PER_LANE / 2; j++) {
+    for (u32 j = 1; j < PER_LANE / 2; j++) {
         low = some.has(j) ? larger_or_nan(low, z[j]) : low;
         high = some.has(j + 4) ? larger_or_nan(high, z[j + 4]) : high;
     }

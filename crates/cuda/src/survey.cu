@@ -83,11 +83,11 @@ DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& count
 template <class T, class Set>
 DEVICE int see(float (&z)[PER_LANE], const Set& set, bool wide, Seen& seen, u32& odd) {
     int own, maximum = maximum_of(z, set, set, odd, own);
-    bool leads = own == maximum;
-    u32 who = __ballot_sync(ALL_LANES, leads);
+    u32 who = __ballot_sync(ALL_LANES, own == maximum);
     if ((who & (who - 1)) != 0) {
-        leads = leads_of_several<T>(z, set.again(), from_signed_order(maximum), wide);
+        who = __ballot_sync(ALL_LANES, leads_of_several<T>(z, set.again(), from_signed_order(maximum), wide));
     }
+    bool leads = who >> lane_id() & 1;
     int others = __reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : own);
     if (leads) {
 #pragma unroll
@@ -244,7 +244,7 @@ DEVICE void survey(const Step& step) {
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
             u32 to = warp * PER_WARP + group * TILES + i;
-            float maximum;
+            int top;
             if constexpr (EDITED) {
                 // The lanes have been apart: together again at once, not before each reduction.
                 __syncwarp();
@@ -252,30 +252,35 @@ DEVICE void survey(const Step& step) {
                 if (raw) {
                     // The raw logits' first: their odd values are cleaned here, so they are counted here.
                     int lanes;
-                    maximum = from_signed_order(maximum_of(z[i], All(), kept, odd, lanes));
+                    float maximum = from_signed_order(maximum_of(z[i], All(), kept, odd, lanes));
                     Halves sum = sum_of_weights(z[i], maximum, logprob_s);
                     if (lane == 0) {
                         room.told[to] = SumSeen{sum, maximum, 0};
                     }
                 }
-                maximum = from_signed_order(see<T>(z[i], kept, wide, room.seen[to], odd));
+                top = see<T>(z[i], kept, wide, room.seen[to], odd);
                 if (sums || (told && !raw)) {
-                    maximum = weighs ? over.maximum_with(to, maximum) : maximum;
                     leave(z[i], kept.again());
                 }
             } else {
-                maximum = from_signed_order(see<T>(z[i], All(), wide, room.seen[to], odd));
+                top = see<T>(z[i], All(), wide, room.seen[to], odd);
             }
-            if (sums) {
-                Halves sum = about_sum_of_weights(z[i], maximum, s);
-                if (lane == 0) {
-                    room.sums[to] = sum;
+            if (sums || (told && !raw)) {
+                float maximum = from_signed_order(top);
+                if constexpr (EDITED) {
+                    maximum = weighs ? over.maximum_with(to, maximum) : maximum;
                 }
-            }
-            if (told && !raw) {
-                Halves sum = sum_of_weights(z[i], maximum, logprob_s);
-                if (lane == 0) {
-                    room.told[to] = SumSeen{sum, maximum, 0};
+                if (sums) {
+                    Halves sum = about_sum_of_weights(z[i], maximum, s);
+                    if (lane == 0) {
+                        room.sums[to] = sum;
+                    }
+                }
+                if (told && !raw) {
+                    Halves sum = sum_of_weights(z[i], maximum, logprob_s);
+                    if (lane == 0) {
+                        room.told[to] = SumSeen{sum, maximum, 0};
+                    }
                 }
             }
         }
