@@ -1,68 +1,107 @@
-// over.cuh: the edits of a block's neighbouring tiles.
+// over.cuh: the logits of a block's neighbouring tiles, and the edits that lie over them.
 //
-// Computes   which logits mask and lists leave as they are, and what becomes of those that have an entry
-// Never      looks at an id that neither mask nor lists name; never writes an edited logit: each goes to its tile's maximum
-// Traffic    4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry and a
-//            logit for each touched id
-// Requires   all threads of the block, a word of 32 ids for each; the kernel `edit` before, where a request asks for it
+// Computes   which logits mask and lists allow; the logits on chip, those that have an entry edited
+// Never      looks at an id that neither mask nor lists name
+// Traffic    the logits; 4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry for
+//            each touched id
+// Requires   all threads of the block, whole warps, OWN tiles each; the kernel `edit` before, where a request asks for it
 //
-// A thread holds the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there they are dealt out,
-// one a thread, wherever in the tiles they lie: so few warps wait for all the entries at once, with hardly a lane idle.
+// All logits of the block are on their way while its threads find out what lies over them: that takes four trips to memory,
+// one after the other. A thread has the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there
+// they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries at once, with hardly a lane idle.
 #pragma once
 
 #include "entries.cuh"
 #include "tile.cuh"
 
-// What a block knows of the edits of its TILES tiles, in shared memory.
-template <u32 TILES, u32 THREADS>
+// In shared memory.
+template <class T, u32 WARPS, u32 OWN>
 struct Over {
-    static constexpr u32 WORDS = TILES * MASK_WORDS;
+    static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
     // Of a thread.
     static constexpr u32 OWN_WORDS = (WORDS + THREADS - 1) / THREADS;
 
-    // The ids that are allowed and have no entry.
-    u32 kept[WORDS];
-    // How many ids are touched, and their places in the block's tiles, in no order.
+    // By place in the block's tiles.
+    alignas(16) float logits[TILES * TILE];
+    // The ids that mask and lists allow.
+    u32 allowed[WORDS];
+    // How many of them are touched, and their places, in no order.
     u32 count;
     unsigned short touched[TILES * TILE];
-    // Of the touched ids of each tile: the key of the first, by place, 0 if there is none above -inf; what none of the others
-    // exceeds, as ordered bits.
-    u64 first[TILES];
-    u32 others[TILES];
 
-    // To be done before, and a barrier after it.
-    DEVICE_MEMBER void clear() {
-        if (threadIdx.x < TILES) {
-            first[threadIdx.x] = 0;
-            others[threadIdx.x] = ordered_bits(-INFINITE);
-            count = 0;
+    // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
+    DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
+        u32 lane = lane_id(), wide_tiles = row.wide ? row.vocab / TILE : 0;
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++) {
+            u32 own = warp_id() * OWN + i, start = (first_tile + own) * TILE;
+            float* to = logits + own * TILE;
+            if (first_tile + own < wide_tiles) {
+                const Quad* from = (const Quad*)(row.logits + start) + lane;
+                copy_begins((Quad*)to + lane, from);
+                if (sizeof(typename T::Element) == 4) {
+                    copy_begins((Quad*)to + 32 + lane, from + 32);
+                }
+            } else {
+#pragma unroll
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    u32 place = j * 32 + lane;
+                    to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : -INFINITE;
+                }
+            }
         }
     }
 
-    // The ids that the mask allows in the thread's words, in `allowed`.
-    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&allowed)[OWN_WORDS]) {
+    // Waits for the tiles of the thread's warp.
+    DEVICE_MEMBER void settle(const Row<T>& row, u32 first_tile) {
+        copies_end();
+        if (sizeof(typename T::Element) == 4) {
+            return;
+        }
+        // What came lies in the lower half of where it belongs.
+        u32 lane = lane_id(), wide_tiles = row.wide ? row.vocab / TILE : 0;
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++) {
+            u32 own = warp_id() * OWN + i;
+            if (first_tile + own < wide_tiles) {
+                Quad* quads = (Quad*)(logits + own * TILE);
+                float z[PER_LANE];
+                unpack<T>(quads[lane], z);
+                // Without it a lane would write over what another one has not read yet.
+                __syncwarp();
 #pragma unroll
-        for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
-            allowed[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : ~0u;
+                for (u32 half = 0; half < 2; half++) {
+                    quads[2 * lane + half] = Quad{{float_bits(z[4 * half]), float_bits(z[4 * half + 1]),
+                                                   float_bits(z[4 * half + 2]), float_bits(z[4 * half + 3])}};
+                }
+            }
         }
     }
 
-    // Lists the touched ids of the thread's words, of which the mask allows `allowed`; a barrier after it.
-    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 (&allowed)[OWN_WORDS]) {
-        u32 bits[OWN_WORDS];
+    // The ids that the mask allows in the thread's words.
+    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&masked)[OWN_WORDS]) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
+            masked[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : ~0u;
+        }
+    }
+
+    // Lists the touched ids of the thread's words; `count` is to be 0 before, and a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, const u32 (&masked)[OWN_WORDS]) {
+        u32 bits[OWN_WORDS], allows[OWN_WORDS];
+#pragma unroll
+        for (u32 i = 0; i < OWN_WORDS; i++) {
+            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
             bool is = own < WORDS && word < tiles * MASK_WORDS;
             bits[i] = is && edits.touched ? edits.touched[word] : 0;
-            allowed[i] &= is && edits.allowed ? edits.allowed[word] : ~0u;
+            allows[i] = is && edits.allowed ? edits.allowed[word] : ~0u;
         }
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = THREADS - 1 - threadIdx.x + i * THREADS, rest = bits[i] & allowed[i];
+            u32 own = threadIdx.x + i * THREADS, allow = allows[i] & masked[i], rest = bits[i] & allow;
             if (own < WORDS) {
-                kept[own] = allowed[i] & ~rest;
+                allowed[own] = allow;
             }
             if (rest != 0) {
                 u32 to = atomicAdd(&count, (u32)__popc(rest));
@@ -75,31 +114,27 @@ struct Over {
         }
     }
 
-    // Takes an edited logit into its tile's maximum.
-    DEVICE_MEMBER void take(u32 place, float z) {
-        if (z > -INFINITE) {
-            // Each time one of two keys is left behind, so all but the first are once.
-            u32 tile = place / TILE;
-            u64 key = key_of(z, place % TILE), old = atomicMax(first + tile, key);
-            atomicMax(others + tile, (u32)((old < key ? old : key) >> 32));
+    // Calls `with(place)` for each touched id that the thread is dealt: from the last thread on, as the first warp has other
+    // things to do.
+    template <class With>
+    DEVICE_MEMBER void each_touched(With with) {
+#pragma unroll 1
+        for (u32 i = THREADS - 1 - threadIdx.x; i < count; i += THREADS) {
+            with((u32)touched[i]);
         }
     }
 
-    // The larger of a maximum of a tile's kept logits and that of the touched.
-    DEVICE_MEMBER float maximum_with(u32 tile, float maximum) const {
-        u64 key = first[tile];
-        return key == 0 ? maximum : larger(maximum, key_logit(key));
+    // The lane's share of a tile, as of wide tiles of f32.
+    DEVICE_MEMBER void load(u32 tile, float (&z)[PER_LANE]) const {
+        const Quad* quads = (const Quad*)(logits + tile * TILE);
+        Quad low = quads[lane_id()], high = quads[32 + lane_id()];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[j] = bits_float(low.word[j]);
+            z[4 + j] = bits_float(high.word[j]);
+        }
     }
 
-    // What there is to know of a tile, the touched ids with the kept.
-    DEVICE_MEMBER Top top_with(u32 tile, const Top& kept) const {
-        u64 key = first[tile];
-        if (key == 0) {
-            return kept;
-        }
-        Top top{key_logit(key), key_id(key), from_ordered_bits(others[tile])};
-        bool ahead = top.maximum > kept.maximum || (top.maximum == kept.maximum && top.place < kept.place);
-        float others = larger(larger(kept.others, top.others), ahead ? kept.maximum : top.maximum);
-        return ahead ? Top{top.maximum, top.place, others} : Top{kept.maximum, kept.place, others};
-    }
+    // Which logits of a lane's share are allowed.
+    DEVICE_MEMBER Share share(u32 tile, u32 lane) const { return Share(allowed + tile * MASK_WORDS, lane); }
 };

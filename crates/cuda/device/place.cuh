@@ -70,6 +70,16 @@ DEVICE void load_once(const void* from, unsigned int (&words)[4]) {
                  : "l"(from));
 }
 
+// Sixteen bytes begin to come to shared memory; they are there for the thread after `copies_end`, for others after a barrier.
+DEVICE void copy_begins(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+
+DEVICE void copies_end() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Some 32 bytes that are asked for soon.
+DEVICE void load_soon(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+
 // Lets the next kernel on the stream begin where it was launched to: it waits before it reads what this one writes.
 DEVICE void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -128,6 +138,9 @@ DEVICE float bits_float(unsigned int bits) {
     return x;
 }
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
+DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }
+DEVICE void copies_end() {}
+DEVICE void load_soon(const void*) {}
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_previous() {}
 DEVICE float round_even(float x) { return __builtin_rintf(x); }

@@ -15,6 +15,16 @@ DEVICE int signed_order(float z) {
 
 DEVICE float from_signed_order(int bits) { return bits_float((u32)(bits ^ ((bits >> 31) & 0x7FFFFFFF))); }
 
+// What 16 bytes of 16-bit logits hold.
+template <class T>
+DEVICE void unpack(const Quad& quad, float (&z)[PER_LANE]) {
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        z[2 * j] = T::convert((unsigned short)quad.word[j]);
+        z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
+    }
+}
+
 // The lane's share of a tile that lies on 16 bytes, as Row::place has it; nobody reads it soon again.
 template <class T>
 DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)[PER_LANE]) {
@@ -31,11 +41,7 @@ DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)
     } else {
         Quad quad;
         load_once(quads + lane, quad.word);
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            z[2 * j] = T::convert((unsigned short)quad.word[j]);
-            z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
-        }
+        unpack<T>(quad, z);
     }
 }
 
@@ -45,38 +51,30 @@ struct All {
     DEVICE_MEMBER All again() const { return *this; }
 };
 
-// Those of a lane's logits whose bits are set among the words of a tile.
-template <class T>
+// None of them.
+struct Nothing {
+    DEVICE_MEMBER bool has(u32) const { return false; }
+    DEVICE_MEMBER Nothing again() const { return *this; }
+};
+
+// Those whose bits are set among the words of a tile, shares lying as in wide tiles of f32.
 struct Share {
     const u32* words;
     u32 lane;
-    bool wide;
     // Bits of the low four and of the high four, lowest in each.
     u32 low;
     u32 high;
 
-    DEVICE_MEMBER Share(const u32* words, u32 lane, bool wide) : words(words), lane(lane), wide(wide) {
-        const volatile u32* from = words;
-        if (!wide) {
-            low = 0;
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                low |= (from[j] >> lane & 1) << j;
-            }
-            high = low >> 4;
-        } else if (sizeof(typename T::Element) == 4) {
-            u32 shift = lane % 8 * 4;
-            low = from[lane / 8] >> shift;
-            high = from[4 + lane / 8] >> shift;
-        } else {
-            low = from[lane / 4] >> lane % 4 * 8;
-            high = low >> 4;
-        }
+    DEVICE_MEMBER Share(const u32* words, u32 lane) : words(words), lane(lane) {
+        const volatile u32* from = words + lane / 8;
+        u32 shift = lane % 8 * 4;
+        low = from[0] >> shift;
+        high = from[4] >> shift;
     }
 
     DEVICE_MEMBER bool has(u32 j) const { return ((j < 4 ? low : high) & 1u << j % 4) != 0; }
     // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
-    DEVICE_MEMBER Share again() const { return Share(words, lane, wide); }
+    DEVICE_MEMBER Share again() const { return Share(words, lane); }
 };
 
 // The lane's largest logit of all; NaN if it has one.
@@ -86,8 +84,7 @@ DEVICE float largest_of(const float (&z)[PER_LANE], All) {
 }
 
 // The largest of some; NaN if one of them is.
-template <class T>
-DEVICE float largest_of(const float (&z)[PER_LANE], const Share<T>& some) {
+DEVICE float largest_of(const float (&z)[PER_LANE], const Share& some) {
     float low = some.has(0) ? z[0] : -INFINITE, high = some.has(4) ? z[4] : -INFINITE;
 #pragma unroll
     for (u32 j = 1; j < PER_LANE / 2; j++) {
@@ -119,26 +116,12 @@ DEVICE u32 clean_share(float (&z)[PER_LANE], const Set& counted) {
     return odd;
 }
 
-// What a record says of the logits of a tile.
-struct Top {
-    float maximum;
-    u32 place;
-    // What none of the others exceeds.
-    float others;
-};
-
 // A sum of weights, in parts: of their high halves and of their low ones.
 struct Halves {
     u32 high;
     u32 low;
 
     DEVICE_MEMBER u64 sum() const { return ((u64)high << 16) + low; }
-
-    // Takes another weight; in shared memory, by any thread.
-    DEVICE_MEMBER void add(u32 weight) {
-        atomicAdd(&high, weight >> 16);
-        atomicAdd(&low, weight & 0xFFFF);
-    }
 };
 
 // The sum over the lanes of what eight weights of at most 2^28 add up to: that fits.

@@ -6,7 +6,7 @@
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, sums, told [rows, tiles]
-// Grid       x = (row, block of warps); 8 warps a block, each GROUPS times TILES tiles; no dynamic shared memory
+// Grid       x = (row, block of warps); WARPS warps a block, each GROUPS times TILES tiles; no dynamic shared memory
 // Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; of edits see over.cuh
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read, or in vain
 //
@@ -21,7 +21,7 @@
 struct alignas(16) Seen {
     // The share of the lane that has the first token of the order.
     float z[PER_LANE];
-    // Its largest logit and that of the other lanes, in signed order.
+    // The largest logit, and the largest of the other lanes, in signed order.
     int maximum;
     int others;
     u32 lane;
@@ -36,16 +36,12 @@ struct alignas(16) SumSeen {
 };
 
 // What a block learns of its tiles, in shared memory.
-template <u32 TILES, u32 WARPS, bool EDITED>
+template <u32 WARPS, u32 TILES>
 struct Room {
     Seen seen[TILES];
     SumSeen told[TILES];
     Halves sums[TILES];
     u32 odd[WARPS];
-    // The tiles' first arrivals, and log2 of them.
-    First first[TILES];
-    float log_first[TILES];
-    Over<EDITED ? TILES : 1, 32 * WARPS> over;
 };
 
 // Whether the lane has a tile's first token, where several have its maximum: the least place.
@@ -103,9 +99,9 @@ DEVICE int see(float (&z)[PER_LANE], const Set& set, bool wide, Seen& seen, u32&
     return maximum;
 }
 
-// What a warp saw of a tile.
+// The record of a tile that its warp saw, arrivals aside.
 template <class T, class Set>
-DEVICE Top top_of(const Seen& seen, const Set& set, bool wide) {
+DEVICE Record record_of(const Seen& seen, const Set& set, bool wide, u32 odd) {
     float maximum = from_signed_order(seen.maximum), others = from_signed_order(seen.others);
     u32 j = PER_LANE;
 #pragma unroll
@@ -117,7 +113,83 @@ DEVICE Top top_of(const Seen& seen, const Set& set, bool wide) {
         j = first ? i : j;
     }
     // In a tile of nothing any place will do: none is asked for.
-    return Top{maximum, place_of<T>(seen.lane, j % PER_LANE, wide), others};
+    return Record{maximum, 0.0f, 0.0f, places_of(place_of<T>(seen.lane, j % PER_LANE, wide), odd, others)};
+}
+
+// What a row asks of its tiles' weights.
+struct Weighs {
+    bool sums;
+    bool told;
+    float s;
+    float logprob_s;
+
+    DEVICE_MEMBER Weighs() : sums(false), told(false), s(0.0f), logprob_s(0.0f) {}
+    DEVICE_MEMBER explicit Weighs(const Params& params)
+        : sums(params.asks & ASKS_SUMS), told(params.asks & ASKS_TOLD), s(params.filter_s),
+          logprob_s(params.logprob_s) {}
+};
+
+// The sum that logprobs ask for.
+DEVICE void tell(const float (&z)[PER_LANE], float maximum, float s, SumSeen& told) {
+    Halves sum = sum_of_weights(z, maximum, s);
+    if (lane_id() == 0) {
+        told = SumSeen{sum, maximum, 0};
+    }
+}
+
+// The sums that are asked for of a tile's edited logits.
+template <u32 WARPS, u32 TILES>
+DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, bool told, u32 tile,
+                  Room<WARPS, TILES>& room) {
+    float maximum = from_signed_order(top);
+    if (weighs.sums) {
+        Halves sum = about_sum_of_weights(z, maximum, weighs.s);
+        if (lane_id() == 0) {
+            room.sums[tile] = sum;
+        }
+    }
+    if (told) {
+        tell(z, maximum, weighs.logprob_s, room.told[tile]);
+    }
+}
+
+// When a tile arrives: by the first warp, a lane a tile, before its record is known and after it.
+struct Arriving {
+    bool races;
+    Stream stream;
+    First first;
+    float log_first;
+
+    DEVICE_MEMBER Arriving() : races(false), stream{0, 0, 0}, first{1.0f, 0}, log_first(0.0f) {}
+    DEVICE_MEMBER Arriving(const Params& params, const State& state, u32 tile) : Arriving() {
+        races = !(params.asks & ASKS_GREEDY);
+        stream = Stream{params.seed, state.position, params.draw};
+        if (races) {
+            first = first_arrival(stream, tile);
+            log_first = log2_of_normal(first.e);
+        }
+    }
+
+    DEVICE_MEMBER void complete(Record& record, u32 tile) const {
+        if (races) {
+            record.log_first = log_first;
+            record.log_top = log2_of_normal(token_arrival(stream, first, tile, record.places & 255));
+        }
+    }
+};
+
+// Hands on what is known of a tile.
+template <u32 WARPS, u32 TILES>
+DEVICE void hand_on(const Step& step, u32 row, u32 tile, const Record& record, const Weighs& weighs, u32 own,
+                    const Room<WARPS, TILES>& room) {
+    u64 to = (u64)row * step.tiles + tile;
+    step.records[to] = record;
+    if (weighs.sums) {
+        step.sums[to] = room.sums[own].sum();
+    }
+    if (weighs.told) {
+        step.told[to] = TileWeights{room.told[own].sum.sum(), room.told[own].maximum, 0};
+    }
 }
 
 // Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
@@ -143,13 +215,11 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
     return wide;
 }
 
-template <class T, u32 WARPS, u32 HELPERS, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
+template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool SUMS>
 DEVICE void survey(const Step& step) {
-    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP, ALL_WARPS = WARPS + HELPERS,
-                  THREADS = 32 * ALL_WARPS;
+    constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
-    __shared__ Room<PER_BLOCK, ALL_WARPS, EDITED> room;
-    auto& over = room.over;
+    __shared__ Room<WARPS, PER_BLOCK> room;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
@@ -161,127 +231,35 @@ DEVICE void survey(const Step& step) {
         return;
     }
     Row<T> row(step, row_index);
-    u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
+    u32 wide_tiles = row.wide ? step.vocab / TILE : 0, odd = 0;
     float z[TILES][PER_LANE];
-    const bool has_tiles = HELPERS == 0 || warp < WARPS;
-    bool wide = false;
-    if (has_tiles) {
-        wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
-    }
-    Edits edits;
-    u32 allowed[decltype(room.over)::OWN_WORDS];
-    if constexpr (EDITED) {
-        edits = Edits(step, row_index);
-        over.read_mask(edits, block_tile, step.tiles, allowed);
-        over.clear();
-        // Without it a thread would list ids where another one has not cleared yet.
-        __syncthreads();
-    }
+    bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
     if (EARLY && slot < 0) {
         return;
     }
 
     // While the loads fly.
     const Params& params = step.params[slot];
-    u32 asks = params.asks, odd = 0;
-    bool sums = false, told = false, raw = false;
-    float s = 0.0f, logprob_s = 0.0f;
+    Weighs weighs;
     if constexpr (SUMS) {
-        sums = asks & ASKS_SUMS;
-        told = asks & ASKS_TOLD;
-        logprob_s = params.logprob_s;
-        s = params.filter_s;
+        weighs = Weighs(params);
     }
-    // From the last thread on: the first warp has arrivals to draw.
-    const u32 number = THREADS - 1 - threadIdx.x;
-    // What an entry is found by and says: read before others wait for it.
-    const Request& whole = step.requests[slot];
-    Request request;
-    request.entries = whole.entries;
-    request.entries_mask = whole.entries_mask;
-    const Penalties penalties(params);
-    const u32 now = step.states[slot].step;
-    const Stream stream{params.seed, step.states[slot].position, params.draw};
-    auto edited = [&](u32 i) INLINE {
-        u32 id = block_tile * TILE + over.touched[i];
-        return clean(edited_logit(penalties, request, now, id, T::convert(row.logits[id]), odd));
-    };
-    // What the edits leave of the first id that the thread is dealt, and whether such ids are weighed with their tiles.
-    float held = -INFINITE;
-    bool weighs = false;
-    if constexpr (EDITED) {
-        edits.add(whole, asks);
-        // At once, so that nothing waits for one of these only where another says so.
-        raw = SUMS & told & (params.logprob_mode == MODE_RAW) & edits.any();
-        over.list(edits, block_tile, step.tiles, allowed);
-        // Without it a thread would miss ids that another one has not listed yet.
-        __syncthreads();
-#pragma unroll 1
-        for (u32 i = number; i < over.count; i += THREADS) {
-            float own = edited(i);
-            held = i == number ? own : held;
-            over.take(over.touched[i], own);
-        }
-        weighs = (sums || (told && !raw)) && over.count > 0;
-        if (weighs) {
-            // Without it a warp would weigh its tiles by maxima that lack what others have not edited yet.
-            __syncthreads();
-        }
-    }
-    bool races = !(asks & ASKS_GREEDY);
-    if (warp == 0 && lane < PER_BLOCK && races) {
-        First first = first_arrival(stream, own_tile);
-        // Not in registers, which all warps would have to have.
-        room.first[lane] = first;
-        room.log_first[lane] = log2_of_normal(first.e);
+    Arriving arriving;
+    if (warp == 0) {
+        arriving = Arriving(params, step.states[slot], own_tile);
     }
 
 #pragma unroll UNROLL
-    for (u32 group = has_tiles ? 0 : GROUPS; group < GROUPS; group++) {
+    for (u32 group = 0; group < GROUPS; group++) {
         if (group > 0) {
             wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + group * TILES, z);
         }
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 to = warp * PER_WARP + group * TILES + i;
-            int top;
-            if constexpr (EDITED) {
-                // The lanes have been apart: together again at once, not before each reduction.
-                __syncwarp();
-                const Share<T> kept(over.kept + to * MASK_WORDS, lane, wide);
-                if (raw) {
-                    // The raw logits' first: their odd values are cleaned here, so they are counted here.
-                    int lanes;
-                    float maximum = from_signed_order(maximum_of(z[i], All(), kept, odd, lanes));
-                    Halves sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = SumSeen{sum, maximum, 0};
-                    }
-                }
-                top = see<T>(z[i], kept, wide, room.seen[to], odd);
-                if (sums || (told && !raw)) {
-                    leave(z[i], kept.again());
-                }
-            } else {
-                top = see<T>(z[i], All(), wide, room.seen[to], odd);
-            }
-            if (sums || (told && !raw)) {
-                float maximum = from_signed_order(top);
-                if constexpr (EDITED) {
-                    maximum = weighs ? over.maximum_with(to, maximum) : maximum;
-                }
-                if (sums) {
-                    Halves sum = about_sum_of_weights(z[i], maximum, s);
-                    if (lane == 0) {
-                        room.sums[to] = sum;
-                    }
-                }
-                if (told && !raw) {
-                    Halves sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = SumSeen{sum, maximum, 0};
-                    }
-                }
+            u32 own = warp * PER_WARP + group * TILES + i;
+            int top = see<T>(z[i], All(), wide, room.seen[own], odd);
+            if constexpr (SUMS) {
+                weigh(z[i], top, weighs, weighs.told, own, room);
             }
         }
     }
@@ -291,53 +269,128 @@ DEVICE void survey(const Step& step) {
     }
     // Without it the first warp would read of tiles that others have not seen yet.
     __syncthreads();
-    if constexpr (EDITED && SUMS) {
-        if (weighs) {
+    if (warp == 0 && lane < PER_BLOCK && own_tile < step.tiles) {
+        // Whether its warp had it so: with its neighbours. Odd values of any of them stand in all their records: only the row's
+        // are asked for.
+        bool was_wide = own_tile - own_tile % TILES + TILES <= wide_tiles;
+        Record record = record_of<T>(room.seen[lane], All(), was_wide, room.odd[lane / PER_WARP]);
+        arriving.complete(record, own_tile);
+        hand_on(step, row_index, own_tile, record, weighs, lane, room);
+    }
+}
+
+// The same under edits: all tiles of the block wait on chip.
+template <class T, u32 WARPS, u32 OWN, bool EARLY, bool SUMS>
+DEVICE void survey_edited(const Step& step) {
+    constexpr u32 TILES = WARPS * OWN;
+    static_assert(TILES <= 32, "the first warp has a lane for each tile");
+    __shared__ Over<T, WARPS, OWN> over;
+    __shared__ Room<WARPS, TILES> room;
+    let_next_begin();
+    const Standing standing = standing_of(step, blockIdx.x);
+    u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
+    u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;
+    int slot = step.slots[row_index];
+    if (!EARLY && slot < 0) {
+        return;
+    }
+    Row<T> row(step, row_index);
+    over.fetch(row, block_tile);
+    Edits edits(step, row_index);
+    u32 masked[decltype(over)::OWN_WORDS], odd = 0;
+    over.read_mask(edits, block_tile, step.tiles, masked);
+    if (threadIdx.x == 0) {
+        over.count = 0;
+    }
+    // Without it a thread would list ids before there is a list.
+    __syncthreads();
+    if (EARLY && slot < 0) {
+        copies_end();
+        return;
+    }
+
+    // What entries are found by and say is read here too: then nobody waits for it later.
+    const Params& params = step.params[slot];
+    const State& state = step.states[slot];
+    const Request& whole = step.requests[slot];
+    Request request;
+    request.entries = whole.entries;
+    request.entries_mask = whole.entries_mask;
+    const Penalties penalties(params);
+    const u32 now = state.step;
+    edits.add(whole, params.asks);
+    Weighs weighs;
+    bool raw = false;
+    if constexpr (SUMS) {
+        weighs = Weighs(params);
+        raw = weighs.told & (params.logprob_mode == MODE_RAW) & edits.any();
+    }
+    over.list(edits, block_tile, step.tiles, masked);
+    over.settle(row, block_tile);
+    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
+    __syncthreads();
+    const bool any = over.count > 0;
+
+    Arriving arriving;
+    if (warp == 0) {
+        arriving = Arriving(params, state, own_tile);
+    }
+    float z[PER_LANE];
+    if (SUMS && raw) {
+        over.each_touched([&](u32 place) INLINE {
+            u32 home = home_of(block_tile * TILE + place, request.entries_mask);
+            load_soon(request.entries + home);
+            load_soon(request.entries + home + 1);
+        });
 #pragma unroll 1
-            for (u32 i = number; i < over.count; i += THREADS) {
-                float own = i == number ? held : edited(i);
-                u32 tile = over.touched[i] / TILE;
-                float distance = own - over.maximum_with(tile, from_signed_order(room.seen[tile].maximum));
-                if (sums) {
-                    room.sums[tile].add(weight(distance * s));
-                }
-                if (told && !raw) {
-                    room.told[tile].sum.add(weight(distance * logprob_s));
-                }
-            }
-            // Without it the first warp would lack weights that others have not added yet.
+        for (u32 own = warp * OWN; own < warp * OWN + OWN; own++) {
+            // The lanes have been apart: together again at once, not before each reduction.
+            __syncwarp();
+            over.load(own, z);
+            int lanes;
+            float maximum = from_signed_order(maximum_of(z, All(), Nothing(), odd, lanes));
+            tell(z, maximum, weighs.logprob_s, room.told[own]);
+        }
+        if (any) {
+            // Without it a logit would be edited that another warp has not weighed yet.
             __syncthreads();
         }
     }
+    if (any) {
+        over.each_touched([&](u32 place) INLINE {
+            u32 id = block_tile * TILE + place;
+            over.logits[place] = clean(edited_logit(penalties, request, now, id, over.logits[place], odd));
+        });
+        // Without it a warp would see tiles that others have not edited yet.
+        __syncthreads();
+    }
+#pragma unroll 1
+    for (u32 own = warp * OWN; own < warp * OWN + OWN; own++) {
+        __syncwarp();
+        over.load(own, z);
+        const Share allowed = over.share(own, lane);
+        int top = see<F32>(z, allowed, true, room.seen[own], odd);
+        if (SUMS && (weighs.sums || (weighs.told && !raw))) {
+            leave(z, allowed.again());
+            weigh(z, top, weighs, weighs.told && !raw, own, room);
+        }
+    }
+    odd = __reduce_or_sync(ALL_LANES, odd);
+    if (lane == 0) {
+        room.odd[warp] = odd;
+    }
+    // Without it the first warp would read of tiles that others have not seen yet.
+    __syncthreads();
     if (warp != 0) {
         return;
     }
-    // All tiles' records have the odd values of any of the block's: only the row's are asked for.
-    odd = __reduce_or_sync(ALL_LANES, lane < ALL_WARPS ? room.odd[lane] : 0);
-    if (lane < PER_BLOCK && own_tile < step.tiles) {
+    // The odd values of any of the block's tiles stand in all their records.
+    odd = __reduce_or_sync(ALL_LANES, lane < WARPS ? room.odd[lane] : 0);
+    if (lane < TILES && own_tile < step.tiles) {
         const Seen& seen = room.seen[lane];
-        // Whether its warp had it so: with its neighbours.
-        wide = own_tile - own_tile % TILES + TILES <= wide_tiles;
-        Top top;
-        if constexpr (EDITED) {
-            const Share<T> kept(over.kept + lane * MASK_WORDS, seen.lane, wide);
-            top = over.top_with(lane, top_of<T>(seen, kept, wide));
-        } else {
-            top = top_of<T>(seen, All(), wide);
-        }
-        Record record{top.maximum, 0.0f, 0.0f, places_of(top.place, odd, top.others)};
-        if (races) {
-            record.log_first = room.log_first[lane];
-            record.log_top = log2_of_normal(token_arrival(stream, room.first[lane], own_tile, top.place));
-        }
-        u64 to = (u64)row_index * step.tiles + own_tile;
-        step.records[to] = record;
-        if (sums) {
-            step.sums[to] = room.sums[lane].sum();
-        }
-        if (told) {
-            step.told[to] = TileWeights{room.told[lane].sum.sum(), room.told[lane].maximum, 0};
-        }
+        Record record = record_of<F32>(seen, over.share(lane, seen.lane), true, odd);
+        arriving.complete(record, own_tile);
+        hand_on(step, row_index, own_tile, record, weighs, lane, room);
     }
 }
 
@@ -364,21 +417,21 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
 }
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else four, two at a time where nothing is edited. As many blocks a
-// multiprocessor as registers allow; more code for each tile than that, and instructions come late.
+// takes one tile, so that all of them load at once; else several. As many blocks a multiprocessor as registers allow; more code
+// for each tile than that, and instructions come late.
 #define SURVEY(name, T, SUMS)                                     \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
-        survey<T, 8, 0, 1, 1, 1, true, false, SUMS>(step);           \
+        survey<T, 1, 1, 1, true, SUMS>(step);                     \
     }                                                             \
     KERNEL_BESIDE(name##_many, 256, 6, Step, step) {              \
-        survey<T, 8, 0, 2, 2, 2, false, false, SUMS>(step);          \
+        survey<T, 2, 2, 2, false, SUMS>(step);                    \
     }
 #define SURVEY_EDITED(name, T, SUMS)                              \
     KERNEL_BESIDE(name##_few, 256, 4, Step, step) {               \
-        survey<T, 8, 0, 1, 1, 1, true, true, SUMS>(step);            \
+        survey_edited<T, 8, 1, true, SUMS>(step);                 \
     }                                                             \
-    KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
-        survey<T, 4, 0, 1, 8, 1, false, true, SUMS>(step);           \
+    KERNEL_BESIDE(name##_many, 256, 5, Step, step) {              \
+        survey_edited<T, 8, 3, false, SUMS>(step);                \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \

@@ -40,15 +40,15 @@ const WARPS: usize = 8;
 /// and sums and with some. Above it warps take several, so that few of them draw.
 const TILES_OF_FEW: [usize; 2] = [48, 40];
 
-/// Tiles of a warp where rows are many.
-const TILES_OF_MANY: usize = 4;
+/// Tiles of a warp where rows are many, without edits and with them.
+const TILES_OF_MANY: [usize; 2] = [4, 3];
 
 /// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
 pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
     let tiles = vocab.div_ceil(TILE);
     let edited = needs.variant >= Variant::Edited;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
-    let per_block = WARPS * if many { TILES_OF_MANY } else { 1 };
+    let per_block = WARPS * if many { TILES_OF_MANY[usize::from(edited)] } else { 1 };
     Survey {
         kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
         threads: 32 * WARPS as u32,
