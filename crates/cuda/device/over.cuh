@@ -20,14 +20,16 @@ struct Over {
     static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
     // Of a thread.
     static constexpr u32 OWN_WORDS = (WORDS + THREADS - 1) / THREADS;
+    // Ids on the list: one in eight. What is kept on chip decides how many tiles a multiprocessor has on their way.
+    static constexpr u32 LISTED = TILES * TILE / 8;
 
     // By place in the block's tiles.
     alignas(16) float logits[TILES * TILE];
     // The ids that mask and lists allow.
     u32 allowed[WORDS];
-    // How many of them are touched, and their places, in no order.
+    // How many of them are touched, and their places in no order, if there are no more than fit.
     u32 count;
-    unsigned short touched[TILES * TILE];
+    unsigned short touched[LISTED];
 
     // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
     DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
@@ -78,12 +80,12 @@ struct Over {
         }
     }
 
-    // The ids that the mask allows in the thread's words.
+    // The ids that the mask allows in the thread's words; none beyond the row.
     static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&masked)[OWN_WORDS]) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
             u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
-            masked[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : ~0u;
+            masked[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : 0;
         }
     }
 
@@ -107,7 +109,10 @@ struct Over {
                 u32 to = atomicAdd(&count, (u32)__popc(rest));
 #pragma unroll 1
                 do {
-                    touched[to++] = (unsigned short)(own * 32 + (u32)__ffs((int)rest) - 1);
+                    if (to < LISTED) {
+                        touched[to] = (unsigned short)(own * 32 + (u32)__ffs((int)rest) - 1);
+                    }
+                    to++;
                     rest &= rest - 1;
                 } while (rest != 0);
             }
@@ -115,12 +120,28 @@ struct Over {
     }
 
     // Calls `with(place)` for each touched id that the thread is dealt: from the last thread on, as the first warp has other
-    // things to do.
+    // things to do. If the list is too short, each thread takes those of its words.
     template <class With>
-    DEVICE_MEMBER void each_touched(With with) {
+    DEVICE_MEMBER void each_touched(const Edits& edits, u32 first_tile, With with) {
+        const bool listed = count <= LISTED;
+        const u32 end = listed ? count : WORDS;
+        u32 at = THREADS - 1 - threadIdx.x, bits = 0;
 #pragma unroll 1
-        for (u32 i = THREADS - 1 - threadIdx.x; i < count; i += THREADS) {
-            with((u32)touched[i]);
+        while (bits != 0 || at < end) {
+            u32 place;
+            if (listed) {
+                place = touched[at];
+                at += THREADS;
+            } else if (bits == 0) {
+                // Beyond the row nothing is allowed, and there are no words.
+                bits = allowed[at] != 0 ? edits.touched[first_tile * MASK_WORDS + at] & allowed[at] : 0;
+                at += THREADS;
+                continue;
+            } else {
+                place = (at - THREADS) * 32 + (u32)__ffs((int)bits) - 1;
+                bits &= bits - 1;
+            }
+            with(place);
         }
     }
 

@@ -337,13 +337,14 @@ DEVICE void survey_edited(const Step& step) {
     }
     float z[PER_LANE];
     if (SUMS && raw) {
-        over.each_touched([&](u32 place) INLINE {
+        over.each_touched(edits, block_tile, [&](u32 place) INLINE {
             u32 home = home_of(block_tile * TILE + place, request.entries_mask);
             load_soon(request.entries + home);
             load_soon(request.entries + home + 1);
         });
 #pragma unroll 1
-        for (u32 own = warp * OWN; own < warp * OWN + OWN; own++) {
+        for (u32 i = 0; i < OWN; i++) {
+            u32 own = warp * OWN + i;
             // The lanes have been apart: together again at once, not before each reduction.
             __syncwarp();
             over.load(own, z);
@@ -357,7 +358,7 @@ DEVICE void survey_edited(const Step& step) {
         }
     }
     if (any) {
-        over.each_touched([&](u32 place) INLINE {
+        over.each_touched(edits, block_tile, [&](u32 place) INLINE {
             u32 id = block_tile * TILE + place;
             over.logits[place] = clean(edited_logit(penalties, request, now, id, over.logits[place], odd));
         });
@@ -365,7 +366,8 @@ DEVICE void survey_edited(const Step& step) {
         __syncthreads();
     }
 #pragma unroll 1
-    for (u32 own = warp * OWN; own < warp * OWN + OWN; own++) {
+    for (u32 i = 0; i < OWN; i++) {
+        u32 own = warp * OWN + i;
         __syncwarp();
         over.load(own, z);
         const Share allowed = over.share(own, lane);
