@@ -80,30 +80,39 @@ struct Over {
         }
     }
 
-    // The ids that the mask allows in the thread's words; none beyond the row.
-    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, u32 (&masked)[OWN_WORDS]) {
+    // What lies over the ids of the thread's words.
+    struct Words {
+        u32 allowed[OWN_WORDS];
+        u32 touched[OWN_WORDS];
+    };
+
+    // What the mask allows; nothing beyond the row.
+    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
             u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
-            masked[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : 0;
+            words.allowed[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : 0;
         }
     }
 
-    // Lists the touched ids of the thread's words; `count` is to be 0 before, and a barrier after it.
-    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, const u32 (&masked)[OWN_WORDS]) {
-        u32 bits[OWN_WORDS], allows[OWN_WORDS];
+    // What the lists say besides.
+    static DEVICE_MEMBER void read_lists(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
             u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
             bool is = own < WORDS && word < tiles * MASK_WORDS;
-            bits[i] = is && edits.touched ? edits.touched[word] : 0;
-            allows[i] = is && edits.allowed ? edits.allowed[word] : ~0u;
+            words.touched[i] = is && edits.touched ? edits.touched[word] : 0;
+            words.allowed[i] &= is && edits.allowed ? edits.allowed[word] : ~0u;
         }
+    }
+
+    // Lists the touched ids of the thread's words; `count` is to be 0 before, and a barrier after it.
+    DEVICE_MEMBER void list(const Words& words) {
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, allow = allows[i] & masked[i], rest = bits[i] & allow;
+            u32 own = threadIdx.x + i * THREADS, rest = words.touched[i] & words.allowed[i];
             if (own < WORDS) {
-                allowed[own] = allow;
+                allowed[own] = words.allowed[i];
             }
             if (rest != 0) {
                 u32 to = atomicAdd(&count, (u32)__popc(rest));

@@ -297,8 +297,8 @@ DEVICE void survey_edited(const Step& step) {
     Row<T> row(step, row_index);
     over.fetch(row, block_tile);
     Edits edits(step, row_index);
-    u32 masked[decltype(over)::OWN_WORDS], odd = 0;
-    over.read_mask(edits, block_tile, step.tiles, masked);
+    typename decltype(over)::Words words;
+    over.read_mask(edits, block_tile, step.tiles, words);
     if (threadIdx.x == 0) {
         over.count = 0;
     }
@@ -325,17 +325,19 @@ DEVICE void survey_edited(const Step& step) {
         weighs = Weighs(params);
         raw = weighs.told & (params.logprob_mode == MODE_RAW) & edits.any();
     }
-    over.list(edits, block_tile, step.tiles, masked);
-    over.settle(row, block_tile);
-    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
-    __syncthreads();
-    const bool any = over.count > 0;
-
+    over.read_lists(edits, block_tile, step.tiles, words);
+    // While they come.
     Arriving arriving;
     if (warp == 0) {
         arriving = Arriving(params, state, own_tile);
     }
+    over.list(words);
+    over.settle(row, block_tile);
+    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
+    __syncthreads();
+    const bool any = over.count > 0;
     float z[PER_LANE];
+    u32 odd = 0;
     if (SUMS && raw) {
         over.each_touched(edits, block_tile, [&](u32 place) INLINE {
             u32 home = home_of(block_tile * TILE + place, request.entries_mask);
