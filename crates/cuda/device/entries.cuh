@@ -100,13 +100,19 @@ DEVICE u32 count_of(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt : 0) + (scope & SCOPE_OUTPUT ? entry.output : 0);
 }
 
+// Where a request's entries are.
+struct Table {
+    const Entry* entries;
+    u32 mask;
+};
+
 // What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
 // any more, so `odd` takes its bit, and that of NaN, which they leave alone.
-DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& odd) {
-    EntryHead entry = head_of(request.entries, request.entries_mask, id);
+DEVICE float edited_logit(const Penalties& penalties, const Table& table, u32 step, u32 id, float z, u32& odd) {
+    EntryHead entry = head_of(table.entries, table.mask, id);
     float dry = 0.0f;
     if (penalties.asks & ASKS_SEARCH) {
-        const Entry& whole = request.entries[entry.place];
+        const Entry& whole = table.entries[entry.place];
         if (whole.ban_step == step) {
             return -INFINITE;
         }
@@ -127,6 +133,10 @@ DEVICE float edited_logit(const Penalties& penalties, const Request& request, u3
     }
     z = finite(z - dry);
     return finite(z + entry.bias) + 0.0f;
+}
+
+DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& odd) {
+    return edited_logit(penalties, Table{request.entries, request.entries_mask}, step, id, z, odd);
 }
 
 // Moves a request on by the token that it emitted; by one thread.

@@ -18,8 +18,9 @@
 template <class T, u32 WARPS, u32 OWN>
 struct Over {
     static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
-    // Of a thread.
-    static constexpr u32 OWN_WORDS = (WORDS + THREADS - 1) / THREADS;
+    // Of a thread that has any: one, or four where that leaves most warps without.
+    static constexpr u32 OWN_WORDS = 2 * WORDS <= THREADS ? 1 : 4, READERS = WORDS / OWN_WORDS;
+    static_assert(READERS <= THREADS, "there are threads enough");
     // Ids on the list: one in eight. What is kept on chip decides how many tiles a multiprocessor has on their way.
     static constexpr u32 LISTED = TILES * TILE / 8;
 
@@ -31,25 +32,32 @@ struct Over {
     u32 count;
     unsigned short touched[LISTED];
 
+    // The thread's number, from the last one on: the first warp has other things to do.
+    static DEVICE_MEMBER u32 number() { return THREADS - 1 - threadIdx.x; }
+
     // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
     DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
-        u32 lane = lane_id(), wide_tiles = row.wide ? row.vocab / TILE : 0;
-#pragma unroll 1
-        for (u32 i = 0; i < OWN; i++) {
-            u32 own = warp_id() * OWN + i, start = (first_tile + own) * TILE;
-            float* to = logits + own * TILE;
-            if (first_tile + own < wide_tiles) {
-                const Quad* from = (const Quad*)(row.logits + start) + lane;
-                copy_begins((Quad*)to + lane, from);
-                if (sizeof(typename T::Element) == 4) {
-                    copy_begins((Quad*)to + 32 + lane, from + 32);
-                }
-            } else {
+        u32 lane = lane_id(), warp_tile = first_tile + warp_id() * OWN, wide_tiles = row.wide ? row.vocab / TILE : 0;
+        float* to = logits + warp_id() * OWN * TILE;
+        if (warp_tile + OWN <= wide_tiles) {
+            const Quad* from = (const Quad*)(row.logits + warp_tile * TILE) + lane;
 #pragma unroll
-                for (u32 j = 0; j < PER_LANE; j++) {
-                    u32 place = j * 32 + lane;
-                    to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : -INFINITE;
-                }
+            for (u32 i = 0; i < OWN; i++) {
+                copy_tile(to + i * TILE, from + i * QUADS);
+            }
+            return;
+        }
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++, to += TILE) {
+            u32 start = (warp_tile + i) * TILE;
+            if (warp_tile + i < wide_tiles) {
+                copy_tile(to, (const Quad*)(row.logits + start) + lane);
+                continue;
+            }
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                u32 place = j * 32 + lane;
+                to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : -INFINITE;
             }
         }
     }
@@ -86,55 +94,60 @@ struct Over {
         u32 touched[OWN_WORDS];
     };
 
+    // Whether the thread has words.
+    static DEVICE_MEMBER bool reads() { return number() < READERS; }
+
     // What the mask allows; nothing beyond the row.
     static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
+        u32 first = first_tile * MASK_WORDS + number() * OWN_WORDS;
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
-            words.allowed[i] = own < WORDS && word < tiles * MASK_WORDS ? edits.masked(word) : 0;
+            words.allowed[i] = first + i < tiles * MASK_WORDS ? edits.masked(first + i) : 0;
         }
     }
 
     // What the lists say besides.
     static DEVICE_MEMBER void read_lists(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
+        u32 first = first_tile * MASK_WORDS + number() * OWN_WORDS;
+        // A thread's words are of one tile.
+        bool is = first < tiles * MASK_WORDS;
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, word = first_tile * MASK_WORDS + own;
-            bool is = own < WORDS && word < tiles * MASK_WORDS;
-            words.touched[i] = is && edits.touched ? edits.touched[word] : 0;
-            words.allowed[i] &= is && edits.allowed ? edits.allowed[word] : ~0u;
+            words.touched[i] = is && edits.touched ? edits.touched[first + i] : 0;
+            words.allowed[i] &= is && edits.allowed ? edits.allowed[first + i] : ~0u;
         }
     }
 
     // Lists the touched ids of the thread's words; `count` is to be 0 before, and a barrier after it.
     DEVICE_MEMBER void list(const Words& words) {
+        u32 first = number() * OWN_WORDS, bits[OWN_WORDS], own = 0;
 #pragma unroll
         for (u32 i = 0; i < OWN_WORDS; i++) {
-            u32 own = threadIdx.x + i * THREADS, rest = words.touched[i] & words.allowed[i];
-            if (own < WORDS) {
-                allowed[own] = words.allowed[i];
-            }
-            if (rest != 0) {
-                u32 to = atomicAdd(&count, (u32)__popc(rest));
+            allowed[first + i] = words.allowed[i];
+            bits[i] = words.touched[i] & words.allowed[i];
+            own += (u32)__popc(bits[i]);
+        }
+        if (own == 0) {
+            return;
+        }
+        u32 to = atomicAdd(&count, own);
+#pragma unroll
+        for (u32 i = 0; i < OWN_WORDS; i++) {
 #pragma unroll 1
-                do {
-                    if (to < LISTED) {
-                        touched[to] = (unsigned short)(own * 32 + (u32)__ffs((int)rest) - 1);
-                    }
-                    to++;
-                    rest &= rest - 1;
-                } while (rest != 0);
+            for (; bits[i] != 0; bits[i] &= bits[i] - 1, to++) {
+                if (to < LISTED) {
+                    touched[to] = (unsigned short)((first + i) * 32 + (u32)__ffs((int)bits[i]) - 1);
+                }
             }
         }
     }
 
-    // Calls `with(place)` for each touched id that the thread is dealt: from the last thread on, as the first warp has other
-    // things to do. If the list is too short, each thread takes those of its words.
+    // Calls `with(place)` for each touched id that the thread is dealt. If the list is too short, that is each of some words.
     template <class With>
-    DEVICE_MEMBER void each_touched(const Edits& edits, u32 first_tile, With with) {
+    DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, With with) {
         const bool listed = count <= LISTED;
         const u32 end = listed ? count : WORDS;
-        u32 at = THREADS - 1 - threadIdx.x, bits = 0;
+        u32 at = number(), bits = 0;
 #pragma unroll 1
         while (bits != 0 || at < end) {
             u32 place;
@@ -143,7 +156,7 @@ struct Over {
                 at += THREADS;
             } else if (bits == 0) {
                 // Beyond the row nothing is allowed, and there are no words.
-                bits = allowed[at] != 0 ? edits.touched[first_tile * MASK_WORDS + at] & allowed[at] : 0;
+                bits = allowed[at] != 0 ? request.touched[first_tile * MASK_WORDS + at] & allowed[at] : 0;
                 at += THREADS;
                 continue;
             } else {
@@ -151,6 +164,17 @@ struct Over {
                 bits &= bits - 1;
             }
             with(place);
+        }
+    }
+
+    // Quads of a tile where it comes from.
+    static constexpr u32 QUADS = TILE * sizeof(typename T::Element) / sizeof(Quad);
+
+    // The lane's part of a tile that lies on 16 bytes.
+    static DEVICE_MEMBER void copy_tile(float* to, const Quad* from) {
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i += 32) {
+            copy_begins((Quad*)to + i + lane_id(), from + i);
         }
     }
 

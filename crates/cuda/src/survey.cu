@@ -296,9 +296,12 @@ DEVICE void survey_edited(const Step& step) {
     }
     Row<T> row(step, row_index);
     over.fetch(row, block_tile);
-    Edits edits(step, row_index);
+    Edits edits;
     typename decltype(over)::Words words;
-    over.read_mask(edits, block_tile, step.tiles, words);
+    if (over.reads()) {
+        edits = Edits(step, row_index);
+        over.read_mask(edits, block_tile, step.tiles, words);
+    }
     if (threadIdx.x == 0) {
         over.count = 0;
     }
@@ -309,29 +312,30 @@ DEVICE void survey_edited(const Step& step) {
         return;
     }
 
-    // What entries are found by and say is read here too: then nobody waits for it later.
     const Params& params = step.params[slot];
     const State& state = step.states[slot];
-    const Request& whole = step.requests[slot];
-    Request request;
-    request.entries = whole.entries;
-    request.entries_mask = whole.entries_mask;
-    const Penalties penalties(params);
-    const u32 now = state.step;
-    edits.add(whole, params.asks);
+    const Request& request = step.requests[slot];
     Weighs weighs;
     bool raw = false;
     if constexpr (SUMS) {
         weighs = Weighs(params);
-        raw = weighs.told & (params.logprob_mode == MODE_RAW) & edits.any();
+        // A row without edits has raw logits only.
+        raw = weighs.told & (params.logprob_mode == MODE_RAW) & (has_edits(params) | (step.masks != nullptr));
     }
-    over.read_lists(edits, block_tile, step.tiles, words);
+    // Entries are found by these: read here, lest somebody waits for them later.
+    Table table{request.entries, request.entries_mask};
+    if (over.reads()) {
+        edits.add(request, params.asks);
+        over.read_lists(edits, block_tile, step.tiles, words);
+    }
     // While they come.
     Arriving arriving;
     if (warp == 0) {
         arriving = Arriving(params, state, own_tile);
     }
-    over.list(words);
+    if (over.reads()) {
+        over.list(words);
+    }
     over.settle(row, block_tile);
     // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
     __syncthreads();
@@ -339,10 +343,10 @@ DEVICE void survey_edited(const Step& step) {
     float z[PER_LANE];
     u32 odd = 0;
     if (SUMS && raw) {
-        over.each_touched(edits, block_tile, [&](u32 place) INLINE {
-            u32 home = home_of(block_tile * TILE + place, request.entries_mask);
-            load_soon(request.entries + home);
-            load_soon(request.entries + home + 1);
+        over.each_touched(request, block_tile, [&](u32 place) INLINE {
+            const Entry* home = table.entries + home_of(block_tile * TILE + place, table.mask);
+            load_soon(home);
+            load_soon(home + 1);
         });
 #pragma unroll 1
         for (u32 i = 0; i < OWN; i++) {
@@ -360,9 +364,11 @@ DEVICE void survey_edited(const Step& step) {
         }
     }
     if (any) {
-        over.each_touched(edits, block_tile, [&](u32 place) INLINE {
+        over.each_touched(request, block_tile, [&](u32 place) INLINE {
             u32 id = block_tile * TILE + place;
-            over.logits[place] = clean(edited_logit(penalties, request, now, id, over.logits[place], odd));
+            const Penalties penalties(params);
+            float own = edited_logit(penalties, table, state.step, id, over.logits[place], odd);
+            over.logits[place] = clean(own);
         });
         // Without it a warp would see tiles that others have not edited yet.
         __syncthreads();
