@@ -437,11 +437,11 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
         survey<T, 2, 2, 2, false, SUMS>(step);                    \
     }
 #define SURVEY_EDITED(name, T, SUMS)                              \
-    KERNEL_BESIDE(name##_few, 256, 4, Step, step) {               \
+    KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
         survey_edited<T, 8, 1, true, SUMS>(step);                 \
     }                                                             \
-    KERNEL_BESIDE(name##_many, 256, 5, Step, step) {              \
-        survey_edited<T, 8, 3, false, SUMS>(step);                \
+    KERNEL_BESIDE(name##_many, 160, 9, Step, step) {              \
+        survey_edited<T, 5, 4, false, SUMS>(step);                \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
