@@ -60,7 +60,7 @@ def measure_vocab(programs, vocab, rows, record, budget):
 
 def measure_curve(programs, record, budget):
     say(budget, "curve")
-    which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE]
+    which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE, "--like", "model"]
     measure_ours(programs.step, [*which, str(plan.MAIN_VOCAB), "curve"], record, budget, to="curve")
 
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start};
+use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start, Variant};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{Dry, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths};
 use half::{bf16, f16};
@@ -26,6 +26,8 @@ pub struct Shape {
     pub vocab: usize,
     /// How many steps are taken on the same logits.
     pub steps: u32,
+    /// What ends the rows, which ask for no more than it serves.
+    pub ends: Variant,
 }
 
 /// Distinct rows of logits; a batch repeats them.
@@ -82,19 +84,43 @@ fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
 /// The room for logprobs.
 const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
 
-fn params(row: usize, vocab: usize) -> SamplingParams {
+fn params(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
     let logprobs = (row % 4 == 1).then(|| LogprobsParams {
         mode: LogprobMode::ALL[row / 4 % 4],
         top_n: row as u32 / 16 % 5,
         ids: vec![(vocab - 1) as u32; row / 16 % 3],
     });
-    let default = SamplingParams { logprobs, ..edits(row, vocab) };
+    let edits = if ends < Variant::Told { SamplingParams::default() } else { edits(row, vocab) };
+    let mut params = filters(row, SamplingParams { logprobs, ..edits }, ends);
+    match &mut params.logprobs {
+        Some(logprobs) if ends == Variant::Told => {
+            // Of the token alone, and of the whole row.
+            (logprobs.top_n, logprobs.ids) = (0, vec![]);
+            let certain = params.temperature == 0.0 && logprobs.mode != LogprobMode::Raw;
+            let least = if certain { LogprobMode::Edited } else { LogprobMode::Tempered };
+            logprobs.mode =
+                if logprobs.mode == LogprobMode::Processed || certain { least } else { logprobs.mode };
+        }
+        logprobs if ends < Variant::Told => *logprobs = None,
+        _ => {}
+    }
+    params
+}
+
+fn filters(row: usize, default: SamplingParams, ends: Variant) -> SamplingParams {
     match row % 5 {
-        0 => SamplingParams { temperature: 0.0, ..default },
+        0 if row.is_multiple_of(2) => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
         2 => SamplingParams { temperature: 0.7, min_p: 0.05, ..default },
         3 => SamplingParams { temperature: 1.3, min_p: 1e-4, temperature_last: true, ..default },
-        _ => default,
+        _ if ends < Variant::Listed => default,
+        _ => match row % 4 {
+            0 => SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.02, temperature: 0.8, ..default },
+            1 => SamplingParams { top_p: 0.8, ..default },
+            2 => SamplingParams { top_k: 7, xtc_probability: 0.7, xtc_threshold: 0.05, ..default },
+            _ if ends == Variant::Whole => SamplingParams { top_k: 300, typical_p: 0.9, ..default },
+            _ => SamplingParams { top_k: 3, temperature: 2.0, ..default },
+        },
     }
 }
 
@@ -209,7 +235,7 @@ fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
 /// A text that says what differs, or what the machine said.
 pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
-    let Shape { dtype, rows, lines, vocab, steps } = shape;
+    let Shape { dtype, rows, lines, vocab, steps, ends } = shape;
     let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(lines) as u64).map(|seed| distinct(vocab, seed)).collect();
     // The stride leaves a gap, so that only some rows lie on 16 bytes.
     let stride = vocab + 3;
@@ -228,11 +254,13 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
     let slots = rows + 5;
     let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
     let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
+    // Rows that share lines have no masks, so that the survey of lines is held too.
+    let mask_of = |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::Told);
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
         let room = Room { vocab, slots, rows, widths: WIDTHS, kept: false };
         let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
-            let prepared = gumball_cuda::Prepared::new(&params(row, vocab), vocab)?;
+            let prepared = gumball_cuda::Prepared::new(&params(row, vocab, ends), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let (prompt, output) = history(row, vocab);
             let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
@@ -243,10 +271,10 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let (slots, forced) = (list(&slot_of), list(&forced_of));
         let read: Vec<u32> =
             (0..if lines < rows { rows } else { 0 }).map(|row| (row % lines) as u32).collect();
-        // Rows that share lines have no masks, so that the survey of lines is held too.
-        let masks: Vec<_> = (0..if lines < rows { 0 } else { rows }).map(|row| mask(row, vocab)).collect();
+        let masks: Vec<_> = (0..rows).map(mask_of).collect();
         let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
-        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, masks: &masks };
+        let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
+        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, masks };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?;
         let step = [workspace.step(&rows_of)?];
@@ -259,6 +287,10 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
             }
             outputs.push(workspace.outputs(rows)?);
         }
+        // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
+        let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends && vocab > 256);
+        let served: u64 = beyond.map(|variant| workspace.served(variant)).sum();
+        assert_eq!(served, 0, "{shape:?} asks for too much");
         Ok(outputs)
     };
     let outputs = run().map_err(|error| words(&error))?;
@@ -270,8 +302,8 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let (prompt, output) = history(row, vocab);
         let mut history = History::new(&prompt);
         output.into_iter().for_each(|id| history.push(id));
-        let mask = mask(row, vocab).filter(|_| lines == rows);
-        let prepared = Prepared::new(params(row, vocab), vocab).map_err(|error| words(&error))?;
+        let mask = mask_of(row);
+        let prepared = Prepared::new(params(row, vocab, ends), vocab).map_err(|error| words(&error))?;
         for (step, outputs) in outputs.iter().enumerate() {
             let seen = (
                 outputs.token(row),
@@ -318,19 +350,33 @@ pub fn shapes() -> Vec<Shape> {
         [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
     {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            shapes.push(Shape { dtype, rows, lines: rows, vocab, steps: 3 });
+            let all = [Variant::Whole, Variant::Told, Variant::Listed, Variant::Lean];
+            let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..2] };
+            shapes.extend(ends.iter().map(|ends| Shape {
+                dtype,
+                rows,
+                lines: rows,
+                vocab,
+                steps: 3,
+                ends: *ends,
+            }));
         }
     }
     for vocab in [1, 255, 256, 257, 1 << 20] {
-        shapes.push(Shape { dtype: Dtype::F32, rows: 17, lines: 17, vocab, steps: 2 });
+        for ends in Variant::ALL {
+            shapes.push(Shape { dtype: Dtype::F32, rows: 17, lines: 17, vocab, steps: 2, ends });
+        }
     }
-    shapes.push(Shape { dtype: Dtype::Bf16, rows: 20_000, lines: 20_000, vocab: 1_000, steps: 1 });
+    let (dtype, steps, ends) = (Dtype::Bf16, 1, Variant::Whole);
+    shapes.push(Shape { dtype, rows: 20_000, lines: 20_000, vocab: 1_000, steps, ends });
     // Offsets beyond 2^31 elements.
-    shapes.push(Shape { dtype: Dtype::Bf16, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps: 1 });
+    shapes.push(Shape { dtype, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps, ends });
     // Many draws from few lines, which are surveyed once each, and few draws from many.
     for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            shapes.push(Shape { dtype, rows, lines, vocab, steps: 3 });
+            for ends in [Variant::Whole, Variant::Lean] {
+                shapes.push(Shape { dtype, rows, lines, vocab, steps: 3, ends });
+            }
         }
     }
     shapes
@@ -339,9 +385,13 @@ pub fn shapes() -> Vec<Shape> {
 /// Few rows of few tiles, in every type.
 #[must_use]
 pub fn small_shapes() -> Vec<Shape> {
-    let shapes = [(12, 257), (10, 3_000)].into_iter();
-    let typed = |(rows, vocab)| {
-        [Dtype::F32, Dtype::Bf16, Dtype::F16].map(|dtype| Shape { dtype, rows, lines: rows, vocab, steps: 5 })
-    };
-    shapes.flat_map(typed).collect()
+    let mut shapes = Vec::new();
+    for (rows, vocab) in [(12, 257), (10, 3_000)] {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            for ends in Variant::ALL {
+                shapes.push(Shape { dtype, rows, lines: rows, vocab, steps: 5, ends });
+            }
+        }
+    }
+    shapes
 }

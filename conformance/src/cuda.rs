@@ -185,9 +185,20 @@ impl Cuda {
         let seen = self.run(&trio, &packed, true)?;
         let [Some(one), _, Some(other)] = &seen[..] else { unreachable!("two cases, two answers") };
         let mut others = vec![("two slots", other.clone())];
-        if case.mask.is_none() && prepare(case)?.variant() <= Variant::Listed {
-            let lean = self.run(&trio, &packed, false)?;
-            others.extend(lean.into_iter().flatten().map(|lean| ("two variants", lean)));
+        // Without lists of logprobs too, so that as many rules as may be hold kernels that serve less.
+        let mut less = case.clone();
+        if let Some(logprobs) = &mut less.params.logprobs {
+            logprobs.top_n = 0;
+            logprobs.ids.clear();
+        }
+        if prepare(&less)?.variant() < Variant::Whole {
+            let trio = [Some(&less), None, Some(&less)];
+            for mut lean in self.run(&trio, &packed, false)?.into_iter().flatten() {
+                if let (Some(lean), Some(one)) = (&mut lean.logprobs, &one.logprobs) {
+                    (lean.top, lean.ids) = (one.top.clone(), one.ids.clone());
+                }
+                others.push(("two variants", lean));
+            }
         }
         for (what, other) in others {
             let differences = differences(one, &other);

@@ -47,7 +47,7 @@ fn here() -> impl Iterator<Item = (&'static str, Cuda)> {
 #[test]
 fn mixed_batches_draw_as_the_cpu_does() {
     use gumball_conformance::batch::{Shape, hold};
-    use gumball_cuda::Dtype;
+    use gumball_cuda::{Dtype, Variant};
 
     for (name, backend) in here() {
         for (rows, lines, vocab) in [
@@ -61,9 +61,10 @@ fn mixed_batches_draw_as_the_cpu_does() {
             (5, 2, 300),
         ] {
             for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-                let shape = Shape { dtype, rows, lines, vocab, steps: 4 };
                 // The emulator records what is launched as a graph does.
-                for graphs in [false, true] {
+                for (ends, graphs) in Variant::ALL.into_iter().flat_map(|ends| [(ends, false), (ends, true)])
+                {
+                    let shape = Shape { dtype, rows, lines, vocab, steps: 4, ends };
                     hold(backend.machine(), graphs, shape).unwrap_or_else(|text| panic!("{name}: {text}"));
                 }
             }

@@ -17,6 +17,7 @@ rules!(logprob_rules:
     L1 a_forced_token_outside_the_mode_has_no_rank,
     L1 an_empty_row_has_raw_logprobs_and_no_others,
     L2 ranks_follow_the_order_of_the_mode,
+    L2 a_token_alone_has_the_rank_that_it_has_among_others,
     L2 the_top_list_ends_in_absent_entries,
     L2 the_top_list_may_be_as_long_as_the_row,
     L2 a_member_may_have_a_logprob_of_minus_infinity,
@@ -178,6 +179,37 @@ fn ranks_follow_the_order_of_the_mode(check: &Check<'_>) {
         for (place, id) in order.iter().enumerate() {
             assert_eq!((seen.top[place].id, seen.top[place].rank), (*id as i32, place as u32 + 1));
             assert_eq!(seen.ids[*id], seen.top[place]);
+        }
+    }
+}
+
+fn a_token_alone_has_the_rank_that_it_has_among_others(check: &Check<'_>) {
+    // Peaks that stand out of their tiles, some of them equal, two in one tile; and tokens that others of their tile precede.
+    let mut row = rows::bell(1_100, 1.0, 3);
+    let peaks = [77, 5, 300, 301, 600, 900, 950];
+    peaks.iter().for_each(|id| row[*id] = 30.0);
+    row[77] = 31.0;
+    row[950] = 25.0;
+    row[1_099] = -INF;
+    let mut edited = row.clone();
+    (edited[77], edited[301], edited[950]) = (-INF, -INF, 27.0);
+    for (mode, row_of) in
+        [(LogprobMode::Raw, &row), (LogprobMode::Edited, &edited), (LogprobMode::Tempered, &edited)]
+    {
+        let order = Reference::new(row_of).order;
+        let params = SamplingParams {
+            banned_ids: vec![77],
+            logit_bias: vec![(950, 2.0)],
+            temperature: 0.7,
+            ..asking(mode, 0, &[])
+        };
+        let mut mask = vec![!0; 35];
+        mask[301 / 32] &= !(1 << (301 % 32));
+        for id in peaks.into_iter().chain((0..1_100).step_by(157)) {
+            let case = Case { mask: Some(mask.clone()), ..Case::of(&row, params.clone()) };
+            let seen = check.sees(&Case { forced: Some(id as u32), ..case }).logprobs.expect("asked for");
+            let rank = order.iter().position(|other| *other == id).map_or(0, |place| place as u32 + 1);
+            assert_eq!(seen.token.rank, rank, "{mode:?} of {id}");
         }
     }
 }

@@ -27,10 +27,10 @@ DEVICE Request& block_request() {
     return request;
 }
 
-// Fetches it, if it has a history; a barrier must follow before it is read.
+// Fetches it, if it has a history or edits; a barrier must follow before it is read.
 DEVICE void fetch_request(const Step& step, int slot, u32 asks) {
     const u32 words = sizeof(Request) / 4;
-    if (asks & (ASKS_COUNTS | ASKS_SEARCH | ASKS_HISTORY) && threadIdx.x < words) {
+    if (asks & (ASKS_EDITS | ASKS_COUNTS | ASKS_SEARCH | ASKS_HISTORY) && threadIdx.x < words) {
         ((u32*)&block_request())[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
     }
 }

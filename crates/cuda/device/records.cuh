@@ -89,7 +89,9 @@ DEVICE Whole whole_of(const Records& records, bool asks_id) {
     __syncthreads();
     Quad own = lane_id() < warps() ? scratch[lane_id()] : Quad{{0, 0, ~0u, 0}};
     most = __reduce_max_sync(ALL_LANES, own.word[0]);
-    low = asks_id ? __reduce_max_sync(ALL_LANES, own.word[0] == most ? own.word[1] : 0) : ~0u;
+    // Whether asked for or not: of a reduction under a condition ptxas 13.0 made one under another condition.
+    low = __reduce_max_sync(ALL_LANES, own.word[0] == most ? own.word[1] : 0);
+    low = asks_id ? low : ~0u;
     least = __reduce_min_sync(ALL_LANES, own.word[2]) + LEAST;
     places = __reduce_or_sync(ALL_LANES, own.word[3]);
     return Whole{most < LEAST ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), odd_of(places)};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "step.cuh"
+#include "warp.cuh"
 
 // Types by the bits of an element.
 struct F32 {
@@ -68,23 +69,22 @@ struct Row {
         return place_of<T>(lane, j, wide && tile * TILE + TILE <= vocab);
     }
 
-    // A lane's bits among those of all ids, bit j for its j-th logit; 0 from word `end` on.
-    DEVICE_MEMBER u32 bits(const u32* words, u32 end, u32 tile, u32 lane) const {
-        u32 start = tile * MASK_WORDS;
-        auto word = [=](u32 i) { return start + i < end ? words[start + i] : 0; };
+    // A lane's bits of a tile whose words the first lanes hold: bit j for its j-th logit.
+    DEVICE_MEMBER u32 share(u32 words, u32 tile, u32 lane) const {
         if (!wide || tile * TILE + TILE > vocab) {
             u32 bits = 0;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                bits |= (word(j) >> lane & 1) << j;
+                bits |= (__shfl_sync(ALL_LANES, words, (int)j) >> lane & 1) << j;
             }
             return bits;
         }
         if (sizeof(Element) == 4) {
-            u32 shift = lane % 8 * 4;
-            return (word(lane / 8) >> shift & 15) | (word(4 + lane / 8) >> shift & 15) << 4;
+            u32 low = __shfl_sync(ALL_LANES, words, (int)(lane / 8)), shift = lane % 8 * 4;
+            u32 high = __shfl_sync(ALL_LANES, words, (int)(4 + lane / 8));
+            return (low >> shift & 15) | (high >> shift & 15) << 4;
         }
-        return word(lane / 4) >> (lane % 4 * 8) & 255;
+        return __shfl_sync(ALL_LANES, words, (int)(lane / 4)) >> (lane % 4 * 8) & 255;
     }
 
   private:

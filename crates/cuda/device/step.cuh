@@ -49,6 +49,8 @@ enum Asks : u32 {
     ASKS_HISTORY = 1 << 12,
     // The logprobs ask for the mass of the whole row, at Params::logprob_s: the survey tells it.
     ASKS_TOLD = 1 << 13,
+    // Of no other token than the row's own: neither the first ones nor given ids.
+    ASKS_TOKEN_ALONE = 1 << 14,
 };
 
 // Filters, as they stand in Params::chain.

@@ -29,38 +29,29 @@ struct View {
         }
     }
 
+    // With edits, parameters and the request at hand.
+    DEVICE_MEMBER View(const Step& step, u32 row, const Edits& edits, const Params& params, const Request& request, u32 now)
+        : row(step, row), params(&params), request(&request), edits(edits), now(now) {}
+
     // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32& odd) const {
-        u32 words = (tile + 1) * MASK_WORDS;
-        u32 allowed = 255;
-        if (EDITED && edits.mask) {
-            allowed = row.bits(edits.mask, edits.mask_words, tile, lane);
-        }
-        if (EDITED && edits.allowed) {
-            allowed &= row.bits(edits.allowed, words, tile, lane);
-        }
-        if (EDITED && allowed == 0) {
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = -INFINITE;
-            }
-            return;
-        }
-        u32 touched = EDITED && edits.touched ? row.bits(edits.touched, words, tile, lane) & allowed : 0;
+        // The logits and what lies over them are on their way together.
         row.load(tile, lane, z);
-        if (EDITED && allowed != 255) {
+        if (EDITED && edits.any()) {
+            Shares over = shares(tile, lane);
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = allowed >> j & 1 ? z[j] : -INFINITE;
+                z[j] = over.allowed >> j & 1 ? z[j] : -INFINITE;
             }
-        }
-        // A lane has few, so they are taken in turn and not unrolled.
-        for (u32 rest = touched; rest != 0; rest &= rest - 1) {
-            u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.place(tile, lane, j);
-            float own = edited_logit(Penalties(*params), *request, now, id, T::convert(row.logits[id]), odd);
+            // A lane has few, so they are taken in turn and not unrolled.
+#pragma unroll 1
+            for (u32 rest = over.touched; rest != 0; rest &= rest - 1) {
+                u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.place(tile, lane, j);
+                float own = edited_logit(Penalties(*params), *request, now, id, pick(z, j), odd);
 #pragma unroll
-            for (u32 k = 0; k < PER_LANE; k++) {
-                z[k] = k == j ? own : z[k];
+                for (u32 k = 0; k < PER_LANE; k++) {
+                    z[k] = k == j ? own : z[k];
+                }
             }
         }
     }
@@ -88,6 +79,24 @@ struct View {
             }
         }
         return row.logit(id);
+    }
+
+    // Bits for a lane's logits of a tile: whether mask and lists allow them, and whether those that they do have entries.
+    struct Shares {
+        u32 allowed;
+        u32 touched;
+    };
+
+    DEVICE_MEMBER Shares shares(u32 tile, u32 lane) const {
+        u32 word = tile * MASK_WORDS + lane, masked = ~0u, listed = ~0u, edited = 0;
+        // A lane has a word: so each list is read once.
+        if (lane < MASK_WORDS) {
+            masked = !edits.mask ? ~0u : word < edits.mask_words ? edits.mask[word] : 0;
+            listed = edits.allowed ? edits.allowed[word] : ~0u;
+            edited = edits.touched ? edits.touched[word] : 0;
+        }
+        u32 allowed = masked & listed;
+        return Shares{row.share(allowed, tile, lane), row.share(edited & allowed, tile, lane)};
     }
 
     // Where in the tile a lane's j-th logit lies.

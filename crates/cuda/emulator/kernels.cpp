@@ -7,6 +7,10 @@
 
 #include "lean.cu"
 
+#include "listed.cu"
+
+#include "told.cu"
+
 #include "step.cu"
 
 #include "numbers.cu"

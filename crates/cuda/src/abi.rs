@@ -18,6 +18,7 @@ pub(crate) mod asks {
     pub const SUMS: u32 = 1 << 11;
     pub const HISTORY: u32 = 1 << 12;
     pub const TOLD: u32 = 1 << 13;
+    pub const TOKEN_ALONE: u32 = 1 << 14;
 }
 
 /// Bits of [`Step::flags`].

@@ -27,8 +27,8 @@ pub struct Graph<'b> {
     shape: Shape,
     /// How few lines the logits of a step have.
     lines: usize,
-    /// By the place of what rows need.
-    recordings: Vec<Box<dyn Recording>>,
+    /// With what rows may need.
+    recordings: Vec<(Needs, Box<dyn Recording>)>,
     memory: PhantomData<&'b ()>,
 }
 
@@ -53,7 +53,7 @@ impl Workspace {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
         let record = |needs: Needs| {
             let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
-            self.machine.record(&mut launch)
+            Ok((needs, self.machine.record(&mut launch)?))
         };
         let recordings = Needs::all().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();
@@ -81,9 +81,11 @@ impl Workspace {
         self.check(graph.shape, graph.lines)?;
         self.spend(graph.moves)?;
         let needs = self.needs();
+        let recording = graph.recordings.iter().find_map(|(serves, it)| (*serves == needs).then_some(it));
+        let recording = recording.expect("there is one for all that rows may need");
         // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
         // whoever made `Rows` vouches, for as long as the graph's lifetime.
-        unsafe { graph.recordings[needs.place()].replay() }?;
+        unsafe { recording.replay() }?;
         self.served.count(needs.variant, graph.steps as u64);
         Ok(())
     }

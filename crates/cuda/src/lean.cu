@@ -1,41 +1,24 @@
-// lean.cu: the end of a step whose rows ask for a token and no more, of a race over the row, over what min-p keeps, or
-// over what filters leave on a list.
+// lean.cu: the end of a step whose rows ask for a token and no more, of a race over the row or over what min-p keeps.
 //
 // Computes   what step.cu computes of such rows
-// Never      reads a logit outside the tiles that the race opens or the list needs, but where a list does not do
-// Twins      as step.cu, which rows that ask for more take; who takes which is in src/step.rs
+// Never      reads a logit outside the tiles that the race opens
+// Twins      as step.cu, which rows that ask for more take, and listed.cu; who takes which is in src/step.rs
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
 // Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
-//            no filter but min-p, or in finish_listed filters that ask for a list
+//            no filter but min-p
 //
 // It is apart from step.cu because it has the latency of one warp's work in it and little else: a block begins while the
 // survey still runs, holds its records in registers, and seldom reads a logit. Each stage is a chain of instructions that
 // wait for each other, so what counts is how many: hence loops that are not unrolled, whose rounds are one or two.
 
-#include "chosen.cuh"
 #include "ending.cu"
-#include "list.cu"
 #include "logprobs.cu"
 
 // A thread for each tile, of most vocabularies.
 #define LEAN_THREADS 1024
 
-// Ends a row whose list came to nothing. Apart, so that its registers are its own.
 template <class T>
-DEVICE_APART void finish_searching(const Step& step, u32 row) {
-    int slot = step.slots[row];
-    const Params& params = step.params[slot];
-    Whole whole = whole_of(Records(step, row, false), true);
-    Chosen chosen{step.forced[row], whole.odd, params.effective_temperature, step.states[slot].mu};
-    search_and_race<T, false>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
-    chosen.token = block_found().token;
-    if (threadIdx.x == 0) {
-        end_row(step, row, slot, params.asks, step.states[slot], chosen);
-    }
-}
-
-template <class T, bool LISTS>
 DEVICE void finish_lean(const Step& step) {
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
@@ -47,25 +30,17 @@ DEVICE void finish_lean(const Step& step) {
     float threshold = params.min_p;
     Chosen chosen{forced, 0, params.temperature, state.mu};
     Heat heat{params.effective_temperature, params.s, params.filter_s};
-    Chain chain{};
-    if (LISTS) {
-        chain = chain_of(params);
-        clear(block_list());
-    }
     View<T, false> view(step, row, slot);
     if (slot >= 0) {
         fetch_request(step, slot, asks);
     }
     wait_for_previous();
     if (slot < 0) {
-        write_no_logprobs(step, row);
-        if (threadIdx.x == 0) {
-            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
-        }
+        write_padding(step, row);
         return;
     }
 
-    Records records(step, row, LISTS && asks & ASKS_SUMS);
+    Records records(step, row, false);
     // While they fly.
     write_no_logprobs(step, row);
     Whole whole = whole_of(records, asks & ASKS_GREEDY);
@@ -78,19 +53,6 @@ DEVICE void finish_lean(const Step& step) {
             // A forced token was not drawn.
         } else if (asks & ASKS_GREEDY) {
             chosen.token = (int)key_id(whole.first);
-        } else if (LISTS && asks & ASKS_LIST) {
-            u64 mass;
-            bool sure = false;
-            if (!(step.flags & STEP_SEARCHES) &&
-                list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); });
-                sure = drawn.sure;
-                chosen.token = (int)drawn.token;
-            }
-            if (!sure) {
-                finish_searching<T>(step, row);
-                return;
-            }
         } else {
             float first = key_logit(whole.first);
             Cut cut = filter == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, threshold) : cut_all();
@@ -102,12 +64,9 @@ DEVICE void finish_lean(const Step& step) {
     }
 }
 
-#define FINISH_LEAN(type, T)                                  \
-    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) {    \
-        finish_lean<T, false>(step);                          \
-    }                                                         \
-    KERNEL(finish_listed_##type, LEAN_THREADS, Step, step) {  \
-        finish_lean<T, true>(step);                           \
+#define FINISH_LEAN(type, T)                               \
+    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) { \
+        finish_lean<T>(step);                              \
     }
 
 FINISH_LEAN(f32, F32)

@@ -254,17 +254,23 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
     return kept;
 }
 
-// The winner of the race among listed tokens, by a warp.
-DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s) {
+// The winner of the race among listed tokens, by a warp; `place` in shared memory becomes its place.
+DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s, u32& place) {
     float first = key_logit(list.ordered[kept.start]);
     u64 leader = 0;
+    u32 own_place = 0;
 #pragma unroll 1
     for (u32 i = kept.start + lane_id(); i < kept.end; i += 32) {
         u64 key = list.ordered[i];
         u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
+        own_place = own > leader ? i : own_place;
         leader = own > leader ? own : leader;
     }
-    return key_id(warp_max(leader));
+    u64 best = warp_max(leader);
+    if (leader == best) {
+        place = own_place;
+    }
+    return key_id(best);
 }
 
 // Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
@@ -309,26 +315,32 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
     return true;
 }
 
-// What the filters keep of a row that is listed, and which token wins; if the list says so for sure.
+// What the filters keep of a row that is listed, and which token wins, if the list says so for sure.
 struct Drawn {
     Given kept;
     u32 token;
     bool sure;
+    // Of the token in the list.
+    u32 place;
 };
 
-// The same, in every thread. `xtc_acts` says whether XTC acts on the row.
-template <class XtcActs>
-DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts) {
+// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; all threads do `meanwhile` once
+// they have no part in the draw.
+template <class XtcActs, class Meanwhile>
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
     __shared__ Drawn drawn;
     if (warp_id() == 0) {
         Gathered& list = block_list();
         Places places = filter_list(list, chain, heat.filter_s, mass, xtc_acts);
-        u32 token = race_listed(list, places, heat.s);
+        u32 token = race_listed(list, places, heat.s, drawn.place);
         if (lane_id() == 0) {
             u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
-            drawn = Drawn{Given{Cut{from, to}, key_logit(from), places.start == 0}, token, places.sure};
+            drawn.kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
+            drawn.token = token;
+            drawn.sure = places.sure;
         }
     }
+    meanwhile();
     // Without it the other warps would read what came of it too early.
     __syncthreads();
     return drawn;

@@ -7,6 +7,7 @@
 //            with edits, in mode raw, the whole row once more for its maxima
 #pragma once
 
+#include "chosen.cuh"
 #include "members.cuh"
 
 // Where a row's logprobs go, as Layout has it. Places are worked out where they are needed: the kernel has no
@@ -53,6 +54,14 @@ DEVICE void write_no_logprobs(const Step& step, u32 row) {
     }
     entries.end_top(0);
     entries.end_ids(0);
+}
+
+// Writes what stands in a row that is padding, the kept set aside.
+DEVICE void write_padding(const Step& step, u32 row) {
+    write_no_logprobs(step, row);
+    if (threadIdx.x == 0) {
+        write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
+    }
 }
 
 // What of a logprob is the same for all members (L3), in f64.

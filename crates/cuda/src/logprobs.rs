@@ -16,6 +16,9 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
         LogprobMode::Tempered => 2,
         LogprobMode::Processed => 3,
     };
+    if logprobs.top_n == 0 && logprobs.ids.is_empty() {
+        prepared.asks |= asks::TOKEN_ALONE;
+    }
     if let Some(s) = survey_scale(prepared, logprobs.mode) {
         prepared.asks |= asks::TOLD;
         prepared.logprob_s = s;

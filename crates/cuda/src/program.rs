@@ -88,14 +88,21 @@ const STEP: Program = Program {
 const LEAN: Program = Program {
     name: "lean",
     source: include_str!("lean.cu"),
-    kernels: &[
-        "finish_lean_f32",
-        "finish_listed_f32",
-        "finish_lean_bf16",
-        "finish_listed_bf16",
-        "finish_lean_f16",
-        "finish_listed_f16",
-    ],
+    kernels: &["finish_lean_f32", "finish_lean_bf16", "finish_lean_f16"],
+};
+
+/// The same, where filters are tried on a list.
+const LISTED: Program = Program {
+    name: "listed",
+    source: include_str!("listed.cu"),
+    kernels: &["finish_listed_f32", "finish_listed_bf16", "finish_listed_f16"],
+};
+
+/// The same with edits and masks, and with the logprob of the token.
+const TOLD: Program = Program {
+    name: "told",
+    source: include_str!("told.cu"),
+    kernels: &["finish_told_f32", "finish_told_bf16", "finish_told_f16"],
 };
 
 /// The kernel that computes numbers, to be held to their definitions.
@@ -103,7 +110,7 @@ const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, LISTED, TOLD, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

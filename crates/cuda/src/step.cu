@@ -6,7 +6,6 @@
 // Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
 
-#include "chosen.cuh"
 #include "ending.cu"
 #include "list.cu"
 #include "logprobs.cu"
@@ -45,11 +44,8 @@ DEVICE void finish(const Step& step) {
     int slot = step.slots[row];
     if (slot < 0) {
         wait_for_previous();
-        write_no_logprobs(step, row);
+        write_padding(step, row);
         write_nothing_kept(step, row);
-        if (threadIdx.x == 0) {
-            write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
-        }
         return;
     }
     clear(block_list());
@@ -91,7 +87,8 @@ DEVICE void finish(const Step& step) {
                 sure = true;
             } else if (asks & ASKS_LIST && !(step.flags & STEP_SEARCHES) &&
                 list_row(step, records, end.view, chain, stream, whole, heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); });
+                const Drawn& drawn = draw_listed(
+                    chain, heat, mass, [&]() INLINE { return xtc_acts(params, end.state); }, []() INLINE {});
                 sure = drawn.sure;
                 kept = drawn.kept;
                 token = (int)drawn.token;

@@ -14,18 +14,20 @@ use crate::kernels::{ByDtype, by_dtype};
 use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
-use crate::variant::{Needs, Variant};
+use crate::variant::{Needs, Over, Variant};
 use crate::workspace::{Shape, Workspace};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
 const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
+const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
 
 fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
         Variant::Lean => FINISH_LEAN,
         Variant::Listed => FINISH_LISTED,
-        _ => FINISH,
+        Variant::Told => FINISH_TOLD,
+        Variant::Whole => FINISH,
     };
     kernels.of(dtype)
 }
@@ -38,12 +40,13 @@ fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
         of_many
-    } else if variant <= Variant::Listed && rows <= multiprocessors {
+    } else if variant <= Variant::Told && rows <= multiprocessors {
         tiles.next_multiple_of(32).clamp(of_many, 2 * usual)
     } else {
         usual
     };
-    Grid::new(rows, threads).apart(variant == Variant::Listed && rows <= multiprocessors)
+    let lists = matches!(variant, Variant::Listed | Variant::Told);
+    Grid::new(rows, threads).apart(lists && rows <= multiprocessors)
 }
 
 /// Threads a row of many.
@@ -130,6 +133,9 @@ impl Workspace {
 
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
+    /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
+    /// [`Workspace::announce`] is for the replays.
+    ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
     ///   lack, was assigned since the step was fixed.
@@ -140,12 +146,24 @@ impl Workspace {
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
         self.check(step.shape, step.lines)?;
+        if self.machine.is_capturing()? {
+            // It does not run yet, and the host program may replay it for any requests.
+            return Ok(self.enqueue_kernels(step, Needs::EVERYTHING)?);
+        }
         self.spend(step.moves())?;
-        // The host program may replay what it captures for any requests.
-        let capturing = self.machine.is_capturing()?;
-        let needs = if capturing { Needs::EVERYTHING } else { self.needs() };
+        let needs = self.needs();
         self.enqueue_kernels(step, needs)?;
         self.served.count(needs.variant, 1);
+        Ok(())
+    }
+
+    /// Says that the host program is about to replay a graph of its own with steps of this workspace, so many in all.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no room for as many tokens.
+    pub fn announce(&self, steps: u64) -> Result<()> {
+        self.spend(steps)?;
+        self.served.count(Needs::EVERYTHING.variant, steps);
         Ok(())
     }
 
@@ -156,15 +174,15 @@ impl Workspace {
         if step.rows == 0 {
             return Ok(());
         }
-        let needs = needs.at_least(if step.masks == 0 { Variant::Lean } else { Variant::Edited });
-        if needs.variant == Variant::Searching {
+        let needs = if step.masks == 0 { needs } else { needs.and(Needs::MASKS) };
+        if needs.over == Over::Searched {
             // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
         let survey = match &fixed.by_line {
             // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
-            Some(((survey, lines), arrive)) if needs.variant < Variant::Edited && !needs.sums => {
+            Some(((survey, lines), arrive)) if needs.over == Over::Nothing && !needs.sums => {
                 // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
@@ -179,8 +197,8 @@ impl Workspace {
             return Ok(());
         }
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant);
-        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu and lean.cu waits; the
-        // grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu,
+        // listed.cu and told.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }
     }
 }

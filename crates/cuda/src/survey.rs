@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kernels::{ByDtype, by_dtype};
 use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::Dtype;
-use crate::variant::{Needs, Variant};
+use crate::variant::{Needs, Over};
 
 /// For few rows and for many; first those without edits, then with them; first those that make no sums.
 const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
@@ -51,7 +51,7 @@ const TILES_OF_FEW: [usize; 2] = [48, 40];
 /// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
 pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
     let tiles = vocab.div_ceil(TILE);
-    let edited = needs.variant >= Variant::Edited;
+    let edited = needs.over > Over::Nothing;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
     let block = if many { OF_MANY[usize::from(edited)] } else { OF_FEW };
     Survey {

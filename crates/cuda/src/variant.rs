@@ -9,80 +9,112 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::abi::{Params, asks};
 use crate::filter;
 
-/// The kernels of a step. Each variant serves all that the ones before it serve.
+/// What ends the rows of a step. Each serves all that the ones before it serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     /// Greedy rows, and races over whole rows or what min-p keeps.
     Lean,
     /// The same, and rows whose filters are tried on a list.
     Listed,
-    /// Rows without edits and masks.
-    Unedited,
-    /// Rows whose edits do not hang on how the history ends.
-    Edited,
+    /// The same under edits and masks, and rows that ask how likely their token was in the whole row.
+    Told,
     /// All rows.
-    Searching,
+    Whole,
 }
 
 impl Variant {
     /// All of them, in their order.
-    pub const ALL: [Self; 5] = [Self::Lean, Self::Listed, Self::Unedited, Self::Edited, Self::Searching];
+    pub const ALL: [Self; 4] = [Self::Lean, Self::Listed, Self::Told, Self::Whole];
 
     /// Returns the least variant for a request.
     pub(crate) fn of(params: &Params) -> Self {
-        const LEAN: u32 = asks::GREEDY | asks::JOINT | asks::TEMPERATURE_LAST;
-        if params.asks & asks::SEARCH != 0 {
-            Self::Searching
-        } else if params.asks & (asks::EDITS | asks::ALLOWED) != 0 {
-            Self::Edited
-        } else if params.asks & !LEAN == 0 && (params.chain == 0 || params.chain == filter::MIN_P) {
-            Self::Lean
-        } else if params.asks & !(LEAN | asks::LIST | asks::SUMS) == 0 && params.asks & asks::LIST != 0 {
-            Self::Listed
-        } else {
-            Self::Unedited
+        const LEAN: u32 = asks::GREEDY | asks::JOINT | asks::TEMPERATURE_LAST | asks::HISTORY;
+        const LISTED: u32 = LEAN | asks::LIST | asks::SUMS;
+        const EDITS: u32 = asks::EDITS | asks::ALLOWED | asks::SEARCH | asks::COUNTS;
+        const LOGPROBS: u32 = asks::LOGPROBS | asks::TOLD | asks::TOKEN_ALONE;
+        let asks = |asks: u32| params.asks & asks != 0;
+        let within = |kinds: u32| params.asks & !kinds == 0;
+        let races = params.chain == 0 || params.chain == filter::MIN_P;
+        let alone = !asks(asks::LOGPROBS) || asks(asks::TOLD) && asks(asks::TOKEN_ALONE);
+        match () {
+            () if races && within(LEAN) => Self::Lean,
+            () if (races || asks(asks::LIST)) && within(LISTED) => Self::Listed,
+            () if (races || asks(asks::LIST)) && within(LISTED | EDITS | LOGPROBS) && alone => Self::Told,
+            () => Self::Whole,
         }
     }
+}
+
+/// What lies over the rows of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Over {
+    /// Nothing.
+    Nothing,
+    /// Edits of ids, or masks.
+    Edits,
+    /// Edits that hang on how the history ends as well, which a kernel of its own finds.
+    Searched,
 }
 
 /// What the requests of a step's rows need of its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// The least variant that serves all of them.
-    pub variant: Variant,
+    /// What lies over them.
+    pub over: Over,
     /// Whether any of them reads sums of weights, which the survey then makes.
     pub sums: bool,
+    /// The least variant that serves all of them.
+    pub variant: Variant,
 }
 
 impl Needs {
     /// What rows without a request need.
-    pub const NOTHING: Self = Self { variant: Variant::Lean, sums: false };
+    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Lean };
 
     /// What serves whatever rows there are.
-    pub const EVERYTHING: Self = Self { variant: Variant::Searching, sums: true };
+    pub const EVERYTHING: Self = Self { over: Over::Searched, sums: true, variant: Variant::Whole };
+
+    /// What rows with masks need.
+    pub const MASKS: Self = Self { over: Over::Edits, sums: false, variant: Variant::Told };
+
+    /// What rows need whose kept sets are asked for.
+    pub const KEPT: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Whole };
 
     /// Returns what a request needs.
     pub fn of(params: &Params) -> Self {
-        Self { variant: Variant::of(params), sums: params.asks & (asks::SUMS | asks::TOLD) != 0 }
+        let asks = |asks: u32| params.asks & asks != 0;
+        let over = match () {
+            () if asks(asks::SEARCH) => Over::Searched,
+            () if asks(asks::EDITS | asks::ALLOWED) => Over::Edits,
+            () => Over::Nothing,
+        };
+        Self { over, sums: asks(asks::SUMS | asks::TOLD), variant: Variant::of(params) }
     }
 
-    /// Returns all that there are, each in the place that `place` says.
+    /// Returns all that there may be: edits and sums are asked for by requests that no lesser variant serves.
     pub fn all() -> impl Iterator<Item = Self> {
-        Variant::ALL.into_iter().flat_map(|variant| [false, true].map(|sums| Self { variant, sums }))
-    }
-
-    pub fn place(self) -> usize {
-        2 * self.variant as usize + usize::from(self.sums)
+        let overs = [Over::Nothing, Over::Edits, Over::Searched];
+        let all = overs.into_iter().flat_map(|over| {
+            let sums = [false, true].into_iter();
+            sums.flat_map(move |sums| Variant::ALL.map(|variant| Self { over, sums, variant }))
+        });
+        all.filter(|needs| {
+            let least = match needs {
+                Self { over: Over::Edits | Over::Searched, .. } => Variant::Told,
+                Self { sums: true, .. } => Variant::Listed,
+                _ => Variant::Lean,
+            };
+            needs.variant >= least
+        })
     }
 
     /// Returns what serves both.
     pub fn and(self, other: Self) -> Self {
-        Self { variant: self.variant.max(other.variant), sums: self.sums || other.sums }
-    }
-
-    /// Returns the same, but a variant that serves at least as much as another.
-    pub fn at_least(self, variant: Variant) -> Self {
-        Self { variant: self.variant.max(variant), ..self }
+        Self {
+            over: self.over.max(other.over),
+            sums: self.sums || other.sums,
+            variant: self.variant.max(other.variant),
+        }
     }
 }
 
@@ -102,28 +134,38 @@ impl Served {
 
 #[cfg(test)]
 mod tests {
-    use gumball_spec::{LogprobsParams, SamplingParams};
+    use gumball_spec::{LogprobMode, LogprobsParams, SamplingParams};
 
     use super::*;
     use crate::Prepared;
 
+    fn needs(params: SamplingParams) -> Needs {
+        Needs::of(&Prepared::new(&params, 1000).unwrap().params())
+    }
+
     fn variant(params: SamplingParams) -> Variant {
-        Variant::of(&Prepared::new(&params, 1000).unwrap().params())
+        needs(params).variant
     }
 
     #[test]
-    fn needs_have_places_and_add_up() {
-        assert!(Needs::all().map(Needs::place).eq(0..10));
-        let needs = |params| Needs::of(&Prepared::new(&params, 1000).unwrap().params());
+    fn needs_add_up_to_some_that_there_may_be() {
+        let all: Vec<Needs> = Needs::all().collect();
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
+            assert!(all.contains(&one.and(other)) && one.and(other) == other.and(one));
+            assert_eq!(one.and(Needs::EVERYTHING), Needs::EVERYTHING);
+            assert_eq!(one.and(one).and(Needs::NOTHING), one);
+        }
+        for needs in [Needs::NOTHING, Needs::EVERYTHING, Needs::MASKS, Needs::KEPT] {
+            assert!(all.contains(&needs));
+        }
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
         let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
-        assert!(top_p.sums && !top_k.sums);
+        assert!(top_p.sums && !top_k.sums && all.contains(&top_p));
         let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
-        assert_eq!(told, Needs { variant: Variant::Unedited, sums: true });
+        assert_eq!(told, Needs { over: Over::Nothing, sums: true, variant: Variant::Told });
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
-        assert_eq!(top_p.and(edited), Needs { variant: Variant::Edited, sums: true });
-        assert_eq!(Needs::NOTHING.and(top_k), top_k);
-        assert!(Needs::all().all(|needs| needs.and(Needs::EVERYTHING) == Needs::EVERYTHING));
+        assert_eq!(edited, Needs { over: Over::Edits, sums: false, variant: Variant::Told });
+        assert_eq!(needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over, Over::Searched);
     }
 
     #[test]
@@ -132,20 +174,25 @@ mod tests {
         assert_eq!(variant(plain()), Variant::Lean);
         assert_eq!(variant(SamplingParams { temperature: 0.0, ..plain() }), Variant::Lean);
         assert_eq!(variant(SamplingParams { min_p: 0.1, temperature_last: true, ..plain() }), Variant::Lean);
-        assert_eq!(
-            variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }),
-            Variant::Unedited
-        );
-        assert_eq!(
-            variant(SamplingParams { logprobs: Some(LogprobsParams::default()), ..plain() }),
-            Variant::Unedited
-        );
+        assert_eq!(variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }), Variant::Whole);
         let listed = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain() };
         assert_eq!(variant(listed.clone()), Variant::Listed);
         assert_eq!(variant(SamplingParams { top_p: 0.9, ..plain() }), Variant::Listed);
-        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::Unedited);
-        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed }), Variant::Unedited);
-        assert_eq!(variant(SamplingParams { repetition_penalty: 1.5, ..plain() }), Variant::Edited);
-        assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::Searching);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::Whole);
+        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed.clone() }), Variant::Whole);
+        let edited = SamplingParams { repetition_penalty: 1.5, banned_ids: vec![4], ..listed };
+        assert_eq!(variant(edited.clone()), Variant::Told);
+        assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::Told);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::Whole);
+        let told = |mode, top_n, ids| SamplingParams {
+            logprobs: Some(LogprobsParams { mode, top_n, ids }),
+            ..edited.clone()
+        };
+        for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {
+            assert_eq!(variant(told(mode, 0, vec![])), Variant::Told);
+            assert_eq!(variant(told(mode, 1, vec![])), Variant::Whole);
+            assert_eq!(variant(told(mode, 0, vec![7])), Variant::Whole);
+        }
+        assert_eq!(variant(told(LogprobMode::Processed, 0, vec![])), Variant::Whole);
     }
 }

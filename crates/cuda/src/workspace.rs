@@ -334,13 +334,9 @@ impl Workspace {
 
     /// Returns what the assigned rows need.
     pub(crate) fn needs(&self) -> Needs {
-        let shape = self.assigned.shape;
-        let least = match () {
-            () if shape.masks => Variant::Edited,
-            () if self.room.kept => Variant::Unedited,
-            () => Variant::Lean,
-        };
-        self.residents.needs().at_least(least)
+        let masks = if self.assigned.shape.masks { Needs::MASKS } else { Needs::NOTHING };
+        let kept = if self.room.kept { Needs::KEPT } else { Needs::NOTHING };
+        self.residents.needs().and(masks).and(kept)
     }
 
     /// Returns how many steps a variant served: those enqueued or replayed here.

@@ -51,6 +51,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         workspace.replay(&graph).unwrap();
         let message = workspace.replay(&graph).unwrap_err().to_string();
         assert!(message.starts_with("room is 1, but must be at least 2"), "{message}");
+        assert!(matches!(workspace.announce(2), Err(Error::OutOfRange { parameter: "room", .. })));
         workspace.enqueue(&step).unwrap();
         assert!(matches!(workspace.enqueue(&step), Err(Error::OutOfRange { parameter: "room", .. })));
         let standing = workspace.standing(1).unwrap();
@@ -96,7 +97,7 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
         workspace.replay(&graph).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.served(Variant::Searching), 3);
+        assert_eq!(workspace.served(Variant::Told), 3);
         assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
         // The slot's next request asks for nothing, and its lists are gone.
         workspace.release(1).unwrap();
@@ -106,7 +107,7 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
             (workspace.outputs(1).unwrap().token(0), workspace.standing(1).unwrap().history),
             (0, None)
         );
-        assert_eq!(Variant::ALL.map(|variant| workspace.served(variant)), [5, 0, 0, 0, 3]);
+        assert_eq!(Variant::ALL.map(|variant| workspace.served(variant)), [5, 0, 3, 0]);
     });
 }
 

@@ -111,9 +111,10 @@ impl<'b> Case<'b> {
     }
 
     /// Prints results as `bench/gpu` reads them: one JSON object each.
-    pub fn print_results(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
+    pub fn print_results(&mut self, like: Like, eager: bool) -> Result<(), Box<dyn Error>> {
         let steps = self.steps()?;
-        for (mode, times) in [("eager", self.eager()?), ("graph", self.replays(&steps)?)] {
+        let eager = if eager { Some(("eager", self.eager()?)) } else { None };
+        for (mode, times) in eager.into_iter().chain([("graph", self.replays(&steps)?)]) {
             let Times { median_us, p95_us, samples, calls } = times;
             print!(r#"{{"engine":"gumball","version":"{}","does":"step",{},"#, version(), self.which(like));
             print!(r#""mode":"{mode}","median_us":{median_us:.3},"p95_us":{p95_us:.3},"#);

@@ -1,7 +1,7 @@
 //! Times steps on this machine's GPU, their rows cold: microseconds a call, median and p95.
 //!
-//! `replay [OPTION..] [VOCAB,..] [ROWS,..]`, by default 151936 and 1,8,32,128,512; `curve` as rows is every size to 64,
-//! every eighth to 256, every thirty-second to 512; `-` only compiles the kernels.
+//! `replay [OPTION..] [VOCAB,..] [ROWS,..]`, by default 151936 and 1,8,32,128,512; `curve` as rows is every size to 512, in
+//! graphs alone; `-` only compiles the kernels.
 //!
 //! | option | does |
 //! | --- | --- |
@@ -42,6 +42,8 @@ struct Asked {
     likes: Option<Vec<String>>,
     vocabs: Vec<usize>,
     sizes: Vec<usize>,
+    /// Whether steps from the host are among the results.
+    eager: bool,
 }
 
 fn asked() -> Result<Asked, Box<dyn Error>> {
@@ -52,6 +54,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         likes: None,
         vocabs: vec![151_936],
         sizes: vec![1, 8, 32, 128, 512],
+        eager: true,
     };
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let numbers = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
@@ -68,9 +71,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             option if option.starts_with("--") => return Err(format!("{option} is not known").into()),
             vocabs if named == 0 => (named, asked.vocabs) = (1, numbers(vocabs)?),
             "-" => asked.sizes.clear(),
-            "curve" => {
-                asked.sizes = (1..=64).chain((72..=256).step_by(8)).chain((288..=512).step_by(32)).collect();
-            }
+            "curve" => (asked.sizes, asked.eager) = ((1..=512).collect(), false),
             sizes => asked.sizes = numbers(sizes)?,
         }
     }
@@ -125,7 +126,7 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
                     let mut case = Case::new(gpu, &request, &batches)?;
                     match asked.report {
                         Report::Profile => case.profile(like)?,
-                        Report::Json => case.print_results(like)?,
+                        Report::Json => case.print_results(like, asked.eager)?,
                         Report::Table => case.print_row(like)?,
                     }
                 }

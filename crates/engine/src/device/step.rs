@@ -171,8 +171,8 @@ impl DevicePool {
 
     /// Enqueues a step whose rows go by what was assigned last: launches and nothing else.
     ///
-    /// It may lie in a graph that the host program captures on the device's stream; the host then says by
-    /// [`DevicePool::note`] how often it was replayed.
+    /// It may lie in a graph that the host program captures on the device's stream. Then it does not run yet, and
+    /// [`DevicePool::announce`] is to be called before replays.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue`] that concern the input.
@@ -181,7 +181,23 @@ impl DevicePool {
         self.make_room(1)?;
         let step = self.workspace.step_masked(&logits, masks.as_ref())?;
         self.workspace.enqueue(&step)?;
-        self.note(1);
+        if !self.device.machine().is_capturing()? {
+            self.note(1);
+        }
+        Ok(())
+    }
+
+    /// Says that the host program is about to replay a graph of its own with steps of this pool, so many in all, for what is
+    /// assigned now.
+    ///
+    /// Waits for the device where histories need more room, once in as many tokens as the pool has room for.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn announce(&mut self, steps: usize) -> Result<()> {
+        self.make_room(steps)?;
+        self.workspace.announce(steps as u64)?;
+        self.note(steps as u64);
         Ok(())
     }
 
@@ -216,7 +232,8 @@ impl DevicePool {
     /// Sees to it that the histories of the assigned rows have room for so many more tokens. That waits for the device, and
     /// is needed once in as many tokens as the pool has room for.
     fn make_room(&mut self, steps: usize) -> Result<()> {
-        if self.workspace.has_room(steps as u64) {
+        // What is captured does not run yet, and to wait would end the capture.
+        if self.workspace.has_room(steps as u64) || self.device.machine().is_capturing()? {
             return Ok(());
         }
         let room = self.config.room.max(steps);
@@ -224,8 +241,8 @@ impl DevicePool {
         slots.try_for_each(|slot| self.workspace.extend(*slot, room))
     }
 
-    /// Takes note that the assigned rows took steps that the pool did not see: those of a graph of the host program's own.
-    pub fn note(&mut self, steps: u64) {
+    /// Takes note that the assigned rows take steps.
+    fn note(&mut self, steps: u64) {
         self.last.settled = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
