@@ -18,9 +18,7 @@
 template <class T, u32 WARPS, u32 OWN>
 struct Over {
     static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
-    // Of a thread that has any: one, or four where that leaves most warps without.
-    static constexpr u32 OWN_WORDS = 2 * WORDS <= THREADS ? 1 : 4, READERS = WORDS / OWN_WORDS;
-    static_assert(READERS <= THREADS, "there are threads enough");
+    static_assert(WORDS <= THREADS, "a thread has a word at most");
     // Ids on the list: one in eight. What is kept on chip decides how many tiles a multiprocessor has on their way.
     static constexpr u32 LISTED = TILES * TILE / 8;
 
@@ -31,9 +29,6 @@ struct Over {
     // How many of them are touched, and their places in no order, if there are no more than fit.
     u32 count;
     unsigned short touched[LISTED];
-
-    // The thread's number, from the last one on: the first warp has other things to do.
-    static DEVICE_MEMBER u32 number() { return THREADS - 1 - threadIdx.x; }
 
     // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
     DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
@@ -88,66 +83,43 @@ struct Over {
         }
     }
 
-    // What lies over the ids of the thread's words.
-    struct Words {
-        u32 allowed[OWN_WORDS];
-        u32 touched[OWN_WORDS];
-    };
-
-    // Whether the thread has words.
-    static DEVICE_MEMBER bool reads() { return number() < READERS; }
-
-    // What the mask allows; nothing beyond the row.
-    static DEVICE_MEMBER void read_mask(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
-        u32 first = first_tile * MASK_WORDS + number() * OWN_WORDS;
-#pragma unroll
-        for (u32 i = 0; i < OWN_WORDS; i++) {
-            words.allowed[i] = first + i < tiles * MASK_WORDS ? edits.masked(first + i) : 0;
-        }
+    // Whether the thread has a word, and which of the row.
+    static DEVICE_MEMBER bool has_word(u32 first_tile, u32 tiles) {
+        return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
     }
 
-    // What the lists say besides.
-    static DEVICE_MEMBER void read_lists(const Edits& edits, u32 first_tile, u32 tiles, Words& words) {
-        u32 first = first_tile * MASK_WORDS + number() * OWN_WORDS;
-        // A thread's words are of one tile.
-        bool is = first < tiles * MASK_WORDS;
-#pragma unroll
-        for (u32 i = 0; i < OWN_WORDS; i++) {
-            words.touched[i] = is && edits.touched ? edits.touched[first + i] : 0;
-            words.allowed[i] &= is && edits.allowed ? edits.allowed[first + i] : ~0u;
-        }
-    }
-
-    // Lists the touched ids of the thread's words; `count` is to be 0 before, and a barrier after it.
-    DEVICE_MEMBER void list(const Words& words) {
-        u32 first = number() * OWN_WORDS, bits[OWN_WORDS], own = 0;
-#pragma unroll
-        for (u32 i = 0; i < OWN_WORDS; i++) {
-            allowed[first + i] = words.allowed[i];
-            bits[i] = words.touched[i] & words.allowed[i];
-            own += (u32)__popc(bits[i]);
-        }
-        if (own == 0) {
+    // Lists the touched ids of the thread's word, of which the mask allows `masked`, none beyond the row; `count` is to be 0
+    // before, and a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 masked) {
+        u32 own = threadIdx.x, word = first_tile * MASK_WORDS + own, bits = 0;
+        if (own >= WORDS) {
             return;
         }
-        u32 to = atomicAdd(&count, own);
-#pragma unroll
-        for (u32 i = 0; i < OWN_WORDS; i++) {
+        if (has_word(first_tile, tiles)) {
+            bits = edits.touched ? edits.touched[word] : 0;
+            masked &= edits.allowed ? edits.allowed[word] : ~0u;
+        }
+        allowed[own] = masked;
+        bits &= masked;
+        if (bits == 0) {
+            return;
+        }
+        u32 to = atomicAdd(&count, (u32)__popc(bits));
 #pragma unroll 1
-            for (; bits[i] != 0; bits[i] &= bits[i] - 1, to++) {
-                if (to < LISTED) {
-                    touched[to] = (unsigned short)((first + i) * 32 + (u32)__ffs((int)bits[i]) - 1);
-                }
+        for (; bits != 0; bits &= bits - 1, to++) {
+            if (to < LISTED) {
+                touched[to] = (unsigned short)(own * 32 + (u32)__ffs((int)bits) - 1);
             }
         }
     }
 
-    // Calls `with(place)` for each touched id that the thread is dealt. If the list is too short, that is each of some words.
+    // Calls `with(place)` for each touched id that the thread is dealt, from the last thread on: the first warp has arrivals to
+    // draw. If the list is too short, the ids are those of some words.
     template <class With>
     DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, With with) {
         const bool listed = count <= LISTED;
         const u32 end = listed ? count : WORDS;
-        u32 at = number(), bits = 0;
+        u32 at = THREADS - 1 - threadIdx.x, bits = 0;
 #pragma unroll 1
         while (bits != 0 || at < end) {
             u32 place;

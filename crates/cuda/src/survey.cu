@@ -296,12 +296,8 @@ DEVICE void survey_edited(const Step& step) {
     }
     Row<T> row(step, row_index);
     over.fetch(row, block_tile);
-    Edits edits;
-    typename decltype(over)::Words words;
-    if (over.reads()) {
-        edits = Edits(step, row_index);
-        over.read_mask(edits, block_tile, step.tiles, words);
-    }
+    Edits edits(step, row_index);
+    u32 masked = over.has_word(block_tile, step.tiles) ? edits.masked(block_tile * MASK_WORDS + threadIdx.x) : 0;
     if (threadIdx.x == 0) {
         over.count = 0;
     }
@@ -315,31 +311,27 @@ DEVICE void survey_edited(const Step& step) {
     const Params& params = step.params[slot];
     const State& state = step.states[slot];
     const Request& request = step.requests[slot];
+    // Entries are found by these, and edits go by those: read here, lest somebody waits for them later.
+    const Table table{request.entries, request.entries_mask};
+    const Penalties penalties(params);
+    const u32 now = state.step;
+    edits.add(request, params.asks);
     Weighs weighs;
     bool raw = false;
     if constexpr (SUMS) {
         weighs = Weighs(params);
-        // A row without edits has raw logits only.
-        raw = weighs.told & (params.logprob_mode == MODE_RAW) & (has_edits(params) | (step.masks != nullptr));
+        // A row without edits has raw logits only. All three are read at once.
+        raw = weighs.told & (params.logprob_mode == MODE_RAW) & edits.any();
     }
-    // Entries are found by these: read here, lest somebody waits for them later.
-    Table table{request.entries, request.entries_mask};
-    if (over.reads()) {
-        edits.add(request, params.asks);
-        over.read_lists(edits, block_tile, step.tiles, words);
-    }
-    // While they come.
-    Arriving arriving;
-    if (warp == 0) {
-        arriving = Arriving(params, state, own_tile);
-    }
-    if (over.reads()) {
-        over.list(words);
-    }
+    over.list(edits, block_tile, step.tiles, masked);
     over.settle(row, block_tile);
     // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
     __syncthreads();
     const bool any = over.count > 0;
+    Arriving arriving;
+    if (warp == 0) {
+        arriving = Arriving(params, state, own_tile);
+    }
     float z[PER_LANE];
     u32 odd = 0;
     if (SUMS && raw) {
@@ -366,9 +358,7 @@ DEVICE void survey_edited(const Step& step) {
     if (any) {
         over.each_touched(request, block_tile, [&](u32 place) INLINE {
             u32 id = block_tile * TILE + place;
-            const Penalties penalties(params);
-            float own = edited_logit(penalties, table, state.step, id, over.logits[place], odd);
-            over.logits[place] = clean(own);
+            over.logits[place] = clean(edited_logit(penalties, table, now, id, over.logits[place], odd));
         });
         // Without it a warp would see tiles that others have not edited yet.
         __syncthreads();
@@ -440,8 +430,8 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
         survey_edited<T, 8, 1, true, SUMS>(step);                 \
     }                                                             \
-    KERNEL_BESIDE(name##_many, 160, 9, Step, step) {              \
-        survey_edited<T, 5, 4, false, SUMS>(step);                \
+    KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, false, SUMS>(step);                \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
