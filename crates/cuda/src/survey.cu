@@ -288,6 +288,7 @@ DEVICE void survey_edited(const Step& step) {
     __shared__ Over<T, WARPS, OWN> over;
     __shared__ Room<WARPS, TILES> room;
     let_next_begin();
+    forget_declared(step);
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;
