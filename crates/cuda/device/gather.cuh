@@ -202,7 +202,7 @@ DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s)
             u32 place = start + i * warps();
             if (place < open) {
                 top[i] = gathered.open[place];
-                view.load(key_id(top[i]) / TILE, lane, z[i], odd);
+                view.load(key_id(top[i]) / TILE, lane, z[i], odd, bar);
             }
         }
 #pragma unroll

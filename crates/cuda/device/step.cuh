@@ -119,7 +119,9 @@ struct alignas(16) Params {
     u32 top_n;
     // The scale of the logprobs, where the survey tells their mass.
     float logprob_s;
-    u32 reserved[3];
+    // What edits raise a logit by, at most; infinite where that is not known.
+    float raise;
+    u32 reserved[2];
 };
 
 // What is known of an id that a request's edits may touch: an entry of a table with open addressing, by id.

@@ -33,8 +33,9 @@ struct View {
     DEVICE_MEMBER View(const Step& step, u32 row, const Edits& edits, const Params& params, const Request& request, u32 now)
         : row(step, row), params(&params), request(&request), edits(edits), now(now) {}
 
-    // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits.
-    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32& odd) const {
+    // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits. What is below `from` once edited
+    // may be anything below it.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32& odd, float from = -INFINITE) const {
         // The logits and what lies over them are on their way together.
         row.load(tile, lane, z);
         if (EDITED && edits.any()) {
@@ -42,6 +43,13 @@ struct View {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 z[j] = over.allowed >> j & 1 ? z[j] : -INFINITE;
+            }
+            if (over.touched != 0) {
+                float raise = params->raise;
+#pragma unroll
+                for (u32 j = 0; j < PER_LANE; j++) {
+                    over.touched &= z[j] + raise < from ? ~(1u << j) : ~0u;
+                }
             }
             // A lane has few, so they are taken in turn and not unrolled.
 #pragma unroll 1

@@ -11,6 +11,7 @@
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
 inline void __syncwarp() { emulator::exchange(0); }
+inline void __threadfence_block() {}
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {

@@ -90,7 +90,8 @@ crossing! {
         logprob_mode: u32,
         top_n: u32,
         logprob_s: f32,
-        reserved: [u32; 3],
+        raise: f32,
+        reserved: [u32; 2],
     }
 
     /// What is known of an id that a request's edits may touch.

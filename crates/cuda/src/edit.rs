@@ -66,6 +66,15 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         edits.breakers.clone_from(&dry.breakers);
     }
     prepared.no_repeat_ngram = params.no_repeat_ngram;
+    // Each operation is monotone, and but for a bias these lower a logit or leave it.
+    let lowers = params.repetition_penalty >= 1.0
+        && params.frequency_penalty >= 0.0
+        && params.presence_penalty >= 0.0
+        && dry.multiplier >= 0.0;
+    prepared.raise = match lowers {
+        true => edits.bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max),
+        false => f32::INFINITY,
+    };
 
     let repeats = dry.multiplier != 0.0 || params.no_repeat_ngram != 0;
     let counts = repeats || prepared.repetition_scope != 0 || others;

@@ -80,7 +80,9 @@ struct Likelihood {
 
     DEVICE_MEMBER float of(float z) const {
         double difference = double_difference(float_to_double(z), first);
-        return double_to_float(double_difference(double_ratio(difference, temperature), log_mass));
+        // By 1 nothing changes, and division takes long.
+        double ratio = temperature == 1.0 ? difference : double_ratio(difference, temperature);
+        return double_to_float(double_difference(ratio, log_mass));
     }
 
     static DEVICE_MEMBER double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }

@@ -35,7 +35,7 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 }
 
 /// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
-/// has a multiprocessor of its own; blocks are smaller where rows are so many that they wait for each other; few lists are
+/// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where rows are so many that they wait for each other; few lists are
 /// apart, as two on a multiprocessor take longer. All are measured.
 fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
@@ -43,7 +43,8 @@ fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant) -
     let threads = if rows >= 2 * multiprocessors {
         of_many
     } else if variant <= Variant::Told && rows <= multiprocessors {
-        tiles.next_multiple_of(32).clamp(of_many, 2 * usual)
+        let drawing = if variant == Variant::Told { 32 } else { 0 };
+        (tiles.next_multiple_of(32) + drawing).clamp(of_many, 2 * usual)
     } else {
         usual
     };

@@ -8,8 +8,8 @@
 // Requires   the survey of the same step before it on the stream, and the kernel `edit` where a row asks for it; rows whose
 //            filters ask for a list, or that have none but min-p; logprobs with ASKS_TOLD, of the token alone; no kept sets
 //
-// It is apart from step.cu for the reasons that lean.cu has. What a logprob needs of the row beside its token is added up
-// where barriers stand anyway, and by warps that wait for the first one to draw.
+// It is apart from step.cu for the reasons that lean.cu has. What the logprob of a listed token needs of its row is found by
+// the warps that would else wait while the first one draws.
 
 #include "ending.cu"
 #include "list.cu"
@@ -18,108 +18,209 @@
 // A thread for each tile, of most vocabularies.
 #define TOLD_THREADS 1024
 
-// The parameters of a block's row on chip: each read of memory would make it wait.
-DEVICE Params& block_params() {
-    __shared__ Params params;
-    return params;
+// What the end of a row goes by, on chip: registers are short, and each read of memory would make it wait.
+struct Held {
+    Params params;
+    State state;
+    Chain chain;
+    Heat heat;
+    Stream stream;
+    int forced;
+};
+
+DEVICE Held& block_held() {
+    __shared__ Held held;
+    return held;
 }
 
-// What the survey told of a row's tiles, over the threads of its block; of no tile where nobody asked.
-struct ToldTiles {
-    const TileWeights* told;
-    u32 tiles;
-    // The thread's first: mostly all it has.
-    TileWeights held;
+// The edited row, on chip too.
+template <class T>
+DEVICE View<T, true>& block_view() {
+    alignas(16) __shared__ char room[sizeof(View<T, true>)];
+    return *(View<T, true>*)room;
+}
 
-    DEVICE_MEMBER ToldTiles(const Step& step, u32 row, bool asked)
-        : told(step.told + (u64)row * step.tiles), tiles(asked ? step.tiles : 0) {
-        held = of(threadIdx.x);
-    }
-
-    // Calls `see(tile, weights)` for each of the thread's tiles; beyond the last, for the warp to be whole, with nothing.
-    template <class See>
-    DEVICE_MEMBER void each(See see) const {
-        see(threadIdx.x, held);
-#pragma unroll 1
-        for (u32 tile = threadIdx.x + blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
-            see(tile, of(tile));
-        }
-    }
-
-  private:
-    DEVICE_MEMBER TileWeights of(u32 tile) const {
-        TileWeights nothing{0, -INFINITE, 0};
-        return tile < tiles ? told[tile] : nothing;
-    }
-};
-
-// What becomes of it, in shared memory.
+// What becomes known of the mode's row and its tokens, in shared memory.
 struct Tally {
-    // A word a warp: the first logit of the mode's row, as ordered bits, and what its tiles weigh.
+    // A warp's first logits of the row, as ordered bits.
     u32 firsts[32];
-    u64 masses[32];
-    Likelihood likelihood;
-    float logprob;
+    // What tiles weigh that have been added up, and by how many warps.
+    u64 mass;
+    u32 weighed;
+    // How many tokens come before one whose rank is counted for itself.
     u32 before;
+    Likelihood likelihood;
+    // Of the listed tokens, by their places: how many tokens of the mode's row come before each, as far as that is known, and
+    // its logit there.
+    u32 ranks[GATHERED];
+    float logits[GATHERED];
 };
+
+// What is added to a listed token's count where a tile must be read to know.
+#define UNKNOWN 0x10000u
 
 DEVICE Tally& block_tally() {
     __shared__ Tally tally;
     return tally;
 }
 
-// Whether no token of a tile but its first can reach a logit. The weight of one that does is at least that logit's, but for
-// 2^-22 of it, as exponentials are not monotone to the last bit, and a unit; that of the first is 2^28.
-DEVICE bool first_is_alone(const TileWeights& tile, float z, float s) {
-    u32 least = weight((z - tile.maximum) * s);
-    return tile.weights - (1u << 28) + (least >> 20) + 2 < least;
+// What no token of a tile but its first exceeds. Its weight, of which the first's is 2^28, is at most what the others weigh
+// together; that is off by one half from being whole, and by less than 2^-17 of it from rounding, exponentials among it.
+DEVICE float bound_of_others(const TileWeights& tile, float s) {
+    float below = (log2_of_normal(u64_to_float(tile.weights - (1u << 28) + 1)) - (28.0f - 0.0001f)) / s;
+    return tile.maximum + below + (fabsf(tile.maximum) - below) * 4.8e-7f;
 }
 
-// The logit of an id in the row of a mode. Apart, as a listed token's is known.
-template <class T>
-DEVICE_APART float mode_logit(const Step& step, u32 row, int slot, bool raw, u32 id) {
-    return raw ? View<T, false>(step, row, slot).logit(id) : View<T, true>(step, row, slot).logit(id);
+// Of what tokens the mass and the ranks are those of the raw row.
+DEVICE bool is_raw(const Params& params) { return params.logprob_mode == MODE_RAW; }
+
+DEVICE float logprob_temperature(const Params& params) {
+    bool tempered = !is_raw(params) && params.logprob_mode != MODE_EDITED;
+    return tempered ? params.effective_temperature : 1.0f;
 }
 
-// How many tokens of the mode's row in some of the warp's tiles come before a key. Apart, as a rank seldom asks for it.
+// How many listed tokens a lane has at once.
+#define TOKENS_AT_ONCE 3
+
+// Finds what listed tokens' logprobs and ranks go by, by some warps, of which this is number `own`; a barrier must follow. Each
+// counts for its tiles; the last to add up their mass takes its logarithm.
 template <class T>
-DEVICE_APART u32 count_in_tiles(const Step& step, u32 row, int slot, bool raw, u32 open, u32 first_tile, u64 key) {
-    View<T, true> edited(step, row, slot);
-    View<T, false> plain(step, row, slot);
-    u32 before = 0;
+DEVICE void tell_listed(const Step& step, u32 row, const Params& params, const Row<T>& logits, u32 own, u32 all) {
+    Gathered& list = block_list();
+    Tally& tally = block_tally();
+    u32 lane = lane_id(), count = list.count();
+    const TileWeights* told = step.told + (u64)row * step.tiles;
+    bool raw = is_raw(params);
+    float s = params.logprob_s;
+    float first = from_ordered_bits(__reduce_max_sync(ALL_LANES, lane < warps() ? tally.firsts[lane] : 0));
+    u64 mass = 0;
 #pragma unroll 1
-    for (; open != 0; open &= open - 1) {
-        u32 tile = first_tile + __ffs((int)open) - 1;
-        float z[PER_LANE];
-        if (raw) {
-            plain.load(tile, lane_id(), z);
-        } else {
-            edited.load(tile, lane_id(), z);
+    for (u32 from = 0; from < count; from += 32 * TOKENS_AT_ONCE) {
+        u32 id[TOKENS_AT_ONCE];
+        float z[TOKENS_AT_ONCE];
+#pragma unroll
+        for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
+            u32 i = from + 32 * k + lane;
+            u64 key = i < count ? list.ordered[i] : key_of(INFINITE, 0);
+            id[k] = key_id(key);
+            z[k] = raw && i < count ? logits.logit(id[k]) : key_logit(key);
+        }
+#pragma unroll 1
+        for (u32 start = 32 * own; start < step.tiles; start += 32 * all) {
+            u32 tile = start + lane;
+            TileWeights weights = tile < step.tiles ? told[tile] : TileWeights{0, -INFINITE, 0};
+            bool any = weights.maximum > -INFINITE;
+            if (from == 0) {
+                mass += any ? tile_mass(exp2_rule((weights.maximum - first) * s), weights.weights) : 0;
+            }
+            u32 least = ~0u;
+#pragma unroll
+            for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
+                u32 bits = ordered_bits(z[k]);
+                least = bits < least ? bits : least;
+            }
+            least = __reduce_min_sync(ALL_LANES, least);
+            u32 left = __ballot_sync(ALL_LANES, raw && any && ordered_bits(weights.maximum) >= least);
+            if (left == 0) {
+                continue;
+            }
+            float others = any ? bound_of_others(weights, s) : -INFINITE;
+            u32 before[TOKENS_AT_ONCE] = {};
+#pragma unroll 1
+            for (; left != 0; left &= left - 1) {
+                int who = __ffs((int)left) - 1;
+                float top = __shfl_sync(ALL_LANES, weights.maximum, who), rest = __shfl_sync(ALL_LANES, others, who);
+#pragma unroll
+                for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
+                    // Of equal logits the one with the smaller id is first.
+                    bool comes = top > z[k] || (top == z[k] && start + who < id[k] / TILE);
+                    before[k] += (comes ? 1 : 0) + (top >= z[k] && rest >= z[k] ? UNKNOWN : 0);
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
+                if (before[k] != 0) {
+                    atomicAdd(&tally.ranks[from + 32 * k + lane], before[k]);
+                }
+            }
         }
 #pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            before += key_of(z[j], tile * TILE + plain.place(tile, lane_id(), j)) > key;
+        for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
+            u32 i = from + 32 * k + lane;
+            if (own == 0 && i < count) {
+                tally.logits[i] = z[k];
+                if (!raw) {
+                    // The list is the mode's row, as far as it goes.
+                    tally.ranks[i] = i;
+                }
+            }
         }
     }
-    return before;
+    mass = warp_sum(mass);
+    u32 done = 0;
+    if (lane == 0) {
+        atomicAdd(&tally.mass, mass);
+        // Without it the last warp could miss what this one has added.
+        __threadfence_block();
+        done = atomicAdd(&tally.weighed, 1u);
+        if (done + 1 == all) {
+            __threadfence_block();
+            tally.likelihood.set(first, logprob_temperature(params), *(volatile u64*)&tally.mass);
+        }
+    }
 }
 
-// Adds the tokens of the mode's row before one of them to the tally, by all threads; a barrier must follow.
+// Says how likely the token was, and which rank it had, where it was not listed or a tile must be read. Apart, as rows with
+// lists need it seldom. By all threads; ends with a barrier.
 template <class T>
-DEVICE void count_before_token(const Step& step, u32 row, int slot, const ToldTiles& told, bool raw, float s, float z, u32 id) {
+DEVICE_APART void tell_alone(const Step& step, u32 row, int slot, u32 id) {
+    const Params& params = step.params[slot];
+    const TileWeights* told = step.told + (u64)row * step.tiles;
+    View<T, true> edited(step, row, slot);
+    View<T, false> plain(step, row, slot);
+    Tally& tally = block_tally();
+    bool raw = is_raw(params);
+    float z = raw ? plain.logit(id) : edited.logit(id), s = params.logprob_s;
+    u32 most = 0;
+    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+        u32 bits = ordered_bits(told[tile].maximum);
+        most = bits > most ? bits : most;
+    }
+    float first = from_ordered_bits((u32)block_largest(most));
+    u64 mass = mass_of_tiles(step.tiles, first, s, [&](u32 tile) INLINE { return told[tile]; });
+    u64 key = key_of(z, id);
     u32 before = 0;
-    told.each([&](u32 tile, const TileWeights& weights) INLINE {
-        bool reaches = weights.maximum >= z, alone = first_is_alone(weights, z, s);
-        // Of equal logits the one with the smaller id is first.
-        before += reaches && alone && (weights.maximum > z || tile < id / TILE);
-        u32 open = __ballot_sync(ALL_LANES, reaches && !alone);
-        if (open != 0) {
-            before += count_in_tiles<T>(step, row, slot, raw, open, tile - lane_id(), key_of(z, id));
+    for (u32 start = 32 * warp_id(); start < step.tiles; start += 32 * warps()) {
+        u32 tile = start + lane_id();
+        TileWeights weights = tile < step.tiles ? told[tile] : TileWeights{0, -INFINITE, 0};
+        bool reaches = weights.maximum > -INFINITE && weights.maximum >= z;
+        bool alone = reaches && bound_of_others(weights, s) < z;
+        before += alone && (weights.maximum > z || tile < id / TILE);
+        for (u32 open = __ballot_sync(ALL_LANES, reaches && !alone); open != 0; open &= open - 1) {
+            u32 opened = start + __ffs((int)open) - 1;
+            float own[PER_LANE];
+            if (raw) {
+                plain.load(opened, lane_id(), own);
+            } else {
+                edited.load(opened, lane_id(), own);
+            }
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                before += key_of(own[j], opened * TILE + plain.place(opened, lane_id(), j)) > key;
+            }
         }
-    });
+    }
     before = __reduce_add_sync(ALL_LANES, before);
-    if (lane_id() == 0 && before != 0) {
-        atomicAdd(&block_tally().before, before);
+    if (lane_id() == 0) {
+        atomicAdd(&tally.before, before);
+    }
+    // Without it the first thread would miss what others count, and a slower warp could read logits edited by what the token
+    // becomes part of.
+    __syncthreads();
+    if (threadIdx.x == 0 && z > -INFINITE) {
+        Likelihood likelihood;
+        likelihood.set(first, logprob_temperature(params), mass);
+        Entries{step, row}.set(0, likelihood.of(z), tally.before + 1);
     }
 }
 
@@ -131,150 +232,124 @@ DEVICE_APART void search_row(const Step& step, u32 row, int slot) {
     search_and_race<T, true>(step, row, slot, true, whole.first, Heat{params.effective_temperature, params.s, params.filter_s});
 }
 
+// Ends a row whose token is known: moves its request on, and writes what it came to but for its logprob. By two threads.
+DEVICE void end_told(const Step& step, u32 row, int slot, const Held& held, const Chosen& chosen) {
+    // At once: the one waits for memory, the other for nothing.
+    if (threadIdx.x == blockDim.x - 32 && chosen.token != NONE && !(step.flags & STEP_SCORES)) {
+        advance(step, block_request(), slot, held.params.asks, held.state, (u32)chosen.token);
+    }
+    if (threadIdx.x == 0) {
+        write(step, row, chosen);
+    }
+}
+
 template <class T>
 DEVICE void finish_told(const Step& step) {
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
-    int slot = step.slots[row], forced = step.forced[row];
-    int source = slot < 0 ? 0 : slot;
-    const State state = step.states[source];
-    const Params& params = block_params();
+    int slot = step.slots[row];
+    Held& held = block_held();
     Tally& tally = block_tally();
-    if (threadIdx.x < sizeof(Params) / 4) {
-        ((u32*)&block_params())[threadIdx.x] = ((const u32*)(step.params + source))[threadIdx.x];
+    const View<T, true>& view = block_view<T>();
+    const Params& params = held.params;
+    {
+        int source = slot < 0 ? 0 : slot;
+        const Params& params = step.params[source];
+        if (threadIdx.x < sizeof(Params) / 4) {
+            ((u32*)&held.params)[threadIdx.x] = ((const u32*)&params)[threadIdx.x];
+        }
+        fetch_request(step, source, params.asks);
+        clear(block_list());
+        for (u32 i = threadIdx.x; i < GATHERED; i += blockDim.x) {
+            tally.ranks[i] = 0;
+        }
+        if (threadIdx.x == 0) {
+            const State state = step.states[source];
+            held.state = state;
+            held.chain = chain_of(params);
+            held.heat = Heat{params.effective_temperature, params.s, params.filter_s};
+            held.stream = Stream{params.seed, state.position, params.draw};
+            held.forced = step.forced[row];
+            Edits edits(step, row, source, params.asks);
+            block_view<T>() = View<T, true>(step, row, edits, held.params, block_request(), state.step);
+            tally.mass = 0;
+            tally.weighed = 0;
+            tally.before = 0;
+        }
     }
-    u32 asks = step.params[source].asks;
-    bool raw = step.params[source].logprob_mode == MODE_RAW;
-    float logprob_s = step.params[source].logprob_s;
-    Edits edits(step, row, source, asks);
-    fetch_request(step, source, asks);
-    clear(block_list());
-    if (threadIdx.x == 0) {
-        tally.before = 0;
-    }
+    // Without it a thread would read what others have not fetched yet.
+    __syncthreads();
     wait_for_previous();
     if (slot < 0) {
         write_padding(step, row);
         return;
     }
 
-    Records records(step, row, asks & ASKS_SUMS);
-    ToldTiles told(step, row, asks & ASKS_TOLD);
+    Records records(step, row, params.asks & ASKS_SUMS);
+    u32 most = 0;
+    if (params.asks & ASKS_TOLD) {
+#pragma unroll 1
+        for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
+            u32 bits = ordered_bits(step.told[(u64)row * step.tiles + tile].maximum);
+            most = bits > most ? bits : most;
+        }
+    }
     // While they fly.
     write_no_logprobs(step, row);
-    u32 most = 0;
-    told.each([&](u32, const TileWeights& tile) INLINE {
-        u32 bits = ordered_bits(tile.maximum);
-        most = bits > most ? bits : most;
-    });
     most = __reduce_max_sync(ALL_LANES, most);
     if (lane_id() == 0) {
         tally.firsts[warp_id()] = most;
     }
-    // Its barrier is the tally's and the parameters' too.
-    Whole whole = whole_of(records, asks & ASKS_GREEDY);
-    float told_first = from_ordered_bits(__reduce_max_sync(ALL_LANES, lane_id() < warps() ? tally.firsts[lane_id()] : 0));
-    u64 mass = 0;
-    told.each([&](u32, const TileWeights& tile) INLINE {
-        mass += tile.maximum > -INFINITE ? tile_mass(exp2_rule((tile.maximum - told_first) * logprob_s), tile.weights) : 0;
-    });
-    mass = warp_sum(mass);
-    if (lane_id() == 0) {
-        tally.masses[warp_id()] = mass;
-    }
-    // By the last warp, after a barrier.
-    auto weigh_row = [&]() INLINE {
-        u64 all = warp_sum(lane_id() < warps() ? tally.masses[lane_id()] : 0);
-        bool tempered = params.logprob_mode != MODE_RAW && params.logprob_mode != MODE_EDITED;
-        if (lane_id() == 0) {
-            tally.likelihood.set(told_first, tempered ? params.effective_temperature : 1.0f, all);
-        }
-    };
-
-    Chosen chosen{forced, whole.odd, params.temperature, state.mu};
-    View<T, true> view(step, row, edits, params, block_request(), state.step);
-    bool last = warp_id() + 1 == warps(), listed = false, weighed = false;
-    Gathered& list = block_list();
-    u32 place = 0;
+    // Its barrier is that of the firsts too.
+    Whole whole = whole_of(records, params.asks & ASKS_GREEDY);
+    Chosen chosen{held.forced, whole.odd, params.temperature, held.state.mu};
     if (whole.first == 0) {
         chosen.status |= STATUS_EMPTY;
     } else {
-        Heat heat{params.effective_temperature, params.s, params.filter_s};
-        Stream stream{params.seed, state.position, params.draw};
-        chosen.temperature = heat.temperature;
-        if (forced >= 0) {
+        chosen.temperature = held.heat.temperature;
+        if (chosen.token >= 0) {
             // A forced token was not drawn.
-        } else if (asks & ASKS_GREEDY) {
+        } else if (params.asks & ASKS_GREEDY) {
             chosen.token = (int)key_id(whole.first);
-        } else if (asks & ASKS_LIST) {
-            u64 row_mass;
-            const Chain chain = chain_of(params);
+        } else if (params.asks & ASKS_LIST) {
+            u64 mass;
+            bool sure = false;
             if (!(step.flags & STEP_SEARCHES) &&
-                list_row(step, records, view, chain, stream, whole, heat.filter_s, row_mass)) {
-                // What the other warps do while the first one draws.
+                list_row(step, records, view, held.chain, held.stream, whole, held.heat.filter_s, mass)) {
+                // By the warps that wait while the first one draws.
                 auto meanwhile = [&]() INLINE {
-                    u32 busy = warps() > 1 ? 32 : 0;
-                    if (!(asks & ASKS_TOLD) || threadIdx.x < busy) {
-                        return;
-                    }
-#pragma unroll 1
-                    for (u32 i = threadIdx.x - busy; i < list.count(); i += blockDim.x - busy) {
-                        u64 key = list.ordered[i];
-                        list.maxima[i] = raw ? view.row.logit(key_id(key)) : key_logit(key);
-                    }
-                    if (last) {
-                        weigh_row();
+                    u32 busy = warps() > 1 ? 1 : 0;
+                    if (params.asks & ASKS_TOLD && warp_id() >= busy) {
+                        tell_listed<T>(step, row, params, view.row, warp_id() - busy, warps() - busy);
                     }
                 };
                 const Drawn& drawn = draw_listed(
-                    chain, heat, row_mass, [&]() INLINE { return xtc_acts(params, state); }, meanwhile);
-                listed = drawn.sure;
-                weighed = true;
-                place = drawn.place;
+                    held.chain, held.heat, mass, [&]() INLINE { return xtc_acts(params, held.state); }, meanwhile);
+                sure = drawn.sure;
                 chosen.token = (int)drawn.token;
+                u32 before = tally.ranks[drawn.place];
+                if (sure && before < UNKNOWN) {
+                    if (params.asks & ASKS_TOLD && threadIdx.x == 0) {
+                        Entries{step, row}.set(0, tally.likelihood.of(tally.logits[drawn.place]), before + 1);
+                    }
+                    end_told(step, row, slot, held, chosen);
+                    return;
+                }
             }
-            if (!listed) {
+            if (!sure) {
                 search_row<T>(step, row, slot);
                 chosen.token = block_found().token;
             }
         } else {
             float first = key_logit(whole.first);
-            Cut cut = params.chain == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, params.min_p) : cut_all();
-            chosen.token = (int)race(records, view, stream, Given{cut, first, true}, heat.s);
+            Cut cut = params.chain == FILTER_MIN_P ? min_p_cut(first, held.heat.filter_s, params.min_p) : cut_all();
+            chosen.token = (int)race(records, view, held.stream, Given{cut, first, true}, held.heat.s);
         }
     }
-
-    // -inf where nobody asks.
-    float z = -INFINITE;
-    if (told_first > -INFINITE && chosen.token != NONE) {
-        u32 id = (u32)chosen.token;
-        z = listed ? list.maxima[place] : mode_logit<T>(step, row, slot, raw, id);
-        if (!weighed) {
-            // Without it the last warp would miss what others weigh.
-            __syncthreads();
-            if (last) {
-                weigh_row();
-            }
-        }
-        if (z > -INFINITE) {
-            count_before_token<T>(step, row, slot, told, raw, logprob_s, z, id);
-            if (last && lane_id() == 0) {
-                tally.logprob = tally.likelihood.of(z);
-            }
-        }
+    if (params.asks & ASKS_TOLD && chosen.token != NONE) {
+        tell_alone<T>(step, row, slot, (u32)chosen.token);
     }
-    // Without it the first thread would miss what others count, and a slower warp could read logits edited by what the token
-    // becomes part of.
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        if (z > -INFINITE) {
-            Entries{step, row}.set(0, tally.logprob, tally.before + 1);
-        }
-        write(step, row, chosen);
-    }
-    if (last && lane_id() == 0 && chosen.token != NONE && !(step.flags & STEP_SCORES)) {
-        advance(step, block_request(), slot, asks, state, (u32)chosen.token);
-    }
+    end_told(step, row, slot, held, chosen);
 }
 
 #define FINISH_TOLD(type, T)                               \
