@@ -100,7 +100,7 @@ DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, u32 
             }
         }
     }
-    return __any_sync(ALL_LANES, best != 0) ? warp_max(best) : 0;
+    return warp_max(best);
 }
 
 // Records as survey.cu makes them: of a tile's first token, and of the tile's first arrival.
