@@ -37,6 +37,12 @@ DEVICE float smaller_or_nan(float a, float b) {
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
     return x;
 }
+// A product, held within 0 and 1; 0 if it is NaN.
+DEVICE float product_within_1(float a, float b) {
+    float x;
+    asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+}
 DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_even(float x) { return rintf(x); }
@@ -78,6 +84,16 @@ DEVICE float found_here(float x) {
     asm volatile("mov.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// Sixteen bytes begin to come to shared memory; they are there for the thread after `copies_end`, for others after a barrier.
+DEVICE void copy_begins(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+
+DEVICE void copies_end() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Some 32 bytes that are asked for soon.
+DEVICE void load_soon(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // Lets the next kernel on the stream begin where it was launched to: it waits before it reads what this one writes.
 DEVICE void let_next_begin() {
@@ -131,6 +147,7 @@ DEVICE float larger(float a, float b) { return b > a || a != a ? b : a; }
 DEVICE float larger_or_nan(float a, float b) {
     return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a;
 }
+DEVICE float product_within_1(float a, float b) { return a * b > 0.0f ? (a * b < 1.0f ? a * b : 1.0f) : 0.0f; }
 DEVICE float smaller_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b < a ? b : a; }
 DEVICE unsigned int float_bits(float x) {
     unsigned int bits;
@@ -144,6 +161,9 @@ DEVICE float bits_float(unsigned int bits) {
 }
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
 DEVICE float found_here(float x) { return x; }
+DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }
+DEVICE void copies_end() {}
+DEVICE void load_soon(const void*) {}
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_previous() {}
 DEVICE float round_even(float x) { return __builtin_rintf(x); }

@@ -60,18 +60,18 @@ DEVICE void survey_raced(const Step& step) {
 
     // -0.0 is +0.0.
     u32 odd = 0;
-    int own = signed_order(largest_of(z) + 0.0f), top = __reduce_max_sync(ALL_LANES, own);
+    int own = signed_order(largest_of(z, All()) + 0.0f), top = __reduce_max_sync(ALL_LANES, own);
     // +inf and NaN, which no row has as a rule, show in the maximum.
     if (top >= signed_order(INFINITE)) {
-        odd = clean_share(z, 255);
-        top = __reduce_max_sync(ALL_LANES, signed_order(largest_of(z)));
+        odd = clean_share(z, All());
+        top = __reduce_max_sync(ALL_LANES, signed_order(largest_of(z, All())));
     }
     float maximum = from_signed_order(top);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         scores[j] = fma_rn(z[j], s, -scores[j]);
     }
-    float lead = largest_of(scores);
+    float lead = largest_of(scores, All());
     own = signed_order(lead + 0.0f);
     top = __reduce_max_sync(ALL_LANES, own);
     bool leads = lane == (u32)__ffs((int)__ballot_sync(ALL_LANES, own == top)) - 1;

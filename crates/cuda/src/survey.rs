@@ -36,15 +36,20 @@ pub(crate) struct Survey {
     pub blocks_per_row: u32,
 }
 
-/// Warps of a block.
-const WARPS: usize = 8;
+/// How a block is made: its warps, and how many tiles each of them takes.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    warps: usize,
+    tiles: usize,
+}
+
+/// Where rows are few, and where they are many, first without edits, then with them.
+const OF_FEW: Block = Block { warps: 8, tiles: 1 };
+const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 4 }];
 
 /// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
 /// and sums and with some. Above it warps take several, so that few of them draw.
 const TILES_OF_FEW: [usize; 2] = [48, 40];
-
-/// Tiles of a warp where rows are many.
-const TILES_OF_MANY: usize = 4;
 
 /// How many tiles a multiprocessor has at most where each token runs while the logits are read.
 const TILES_OF_RACED: usize = 16;
@@ -59,8 +64,8 @@ pub(crate) fn is_raced(multiprocessors: u32, rows: usize, vocab: usize) -> bool 
 pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
     Survey {
         kernel: RACED.of(dtype),
-        threads: 32 * WARPS as u32,
-        blocks_per_row: vocab.div_ceil(TILE).div_ceil(WARPS) as u32,
+        threads: 32 * OF_FEW.warps as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
     }
 }
 
@@ -69,11 +74,11 @@ pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dty
     let tiles = vocab.div_ceil(TILE);
     let edited = needs.over > Over::Nothing;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
-    let per_block = WARPS * if many { TILES_OF_MANY } else { 1 };
+    let block = if many { OF_MANY[usize::from(edited)] } else { OF_FEW };
     Survey {
         kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
-        threads: 32 * WARPS as u32,
-        blocks_per_row: tiles.div_ceil(per_block) as u32,
+        threads: 32 * block.warps as u32,
+        blocks_per_row: tiles.div_ceil(block.warps * block.tiles) as u32,
     }
 }
 
@@ -88,7 +93,7 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
 
 /// Returns what gives rows the arrivals that the records of their lines lack.
 pub(crate) fn arrive(vocab: usize) -> Survey {
-    let threads = 32 * WARPS;
+    let threads = 256;
     Survey {
         kernel: ARRIVE,
         threads: threads as u32,
