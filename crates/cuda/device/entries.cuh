@@ -16,13 +16,25 @@ struct Edits {
     u32 mask_words;
 
     DEVICE_MEMBER Edits() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
-    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) {
+    // Of a row as such: its mask.
+    DEVICE_MEMBER Edits(const Step& step, u32 row) : Edits() {
         bool masked = step.masks && (!step.masked || step.masked[row]);
         mask = masked ? step.masks + row * step.mask_stride : nullptr;
         mask_words = step.mask_words;
-        allowed = asks & ASKS_ALLOWED ? step.requests[slot].allowed : nullptr;
-        touched = asks & ASKS_EDITS ? step.requests[slot].touched : nullptr;
     }
+    DEVICE_MEMBER Edits(const Step& step, u32 row, int slot, u32 asks) : Edits(step, row) {
+        add(step.requests[slot], asks);
+    }
+
+    DEVICE_MEMBER void add(const Request& request, u32 asks) {
+        // Read at once, not where it is known that they are asked for.
+        const u32 *bans = request.allowed, *entries = request.touched;
+        allowed = asks & ASKS_ALLOWED ? bans : nullptr;
+        touched = asks & ASKS_EDITS ? entries : nullptr;
+    }
+
+    // The mask's word of 32 ids.
+    DEVICE_MEMBER u32 masked(u32 word) const { return !mask ? ~0u : word < mask_words ? mask[word] : 0; }
 
     DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
 };
@@ -88,13 +100,19 @@ DEVICE u32 count_of(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt : 0) + (scope & SCOPE_OUTPUT ? entry.output : 0);
 }
 
+// Where a request's entries are.
+struct Table {
+    const Entry* entries;
+    u32 mask;
+};
+
 // What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
 // any more, so `odd` takes its bit, and that of NaN, which they leave alone.
-DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& odd) {
-    EntryHead entry = head_of(request.entries, request.entries_mask, id);
+DEVICE float edited_logit(const Penalties& penalties, const Table& table, u32 step, u32 id, float z, u32& odd) {
+    EntryHead entry = head_of(table.entries, table.mask, id);
     float dry = 0.0f;
     if (penalties.asks & ASKS_SEARCH) {
-        const Entry& whole = request.entries[entry.place];
+        const Entry& whole = table.entries[entry.place];
         if (whole.ban_step == step) {
             return -INFINITE;
         }
@@ -115,6 +133,10 @@ DEVICE float edited_logit(const Penalties& penalties, const Request& request, u3
     }
     z = finite(z - dry);
     return finite(z + entry.bias) + 0.0f;
+}
+
+DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& odd) {
+    return edited_logit(penalties, Table{request.entries, request.entries_mask}, step, id, z, odd);
 }
 
 // Moves a request on by the token that it emitted; by one thread.

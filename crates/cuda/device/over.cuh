@@ -1,146 +1,166 @@
-// over.cuh: the edits of a warp's neighbouring tiles.
+// over.cuh: the logits of a block's neighbouring tiles, and the edits that lie over them.
 //
-// Computes   which logits mask and lists allow, and what becomes of those that have an entry
+// Computes   which logits mask and lists allow; the logits on chip, those that have an entry edited
 // Never      looks at an id that neither mask nor lists name
-// Traffic    4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry and a
-//            logit for each touched id
-// Requires   whole warps; the kernel `edit` before, where a request asks for it
+// Traffic    the logits; 4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry for
+//            each touched id
+// Requires   all threads of the block, whole warps, OWN tiles each; the kernel `edit` before, where a request asks for it
 //
-// A lane holds the bits of 32 neighbouring ids. Touched ids are dealt out, one a lane, wherever in the tiles they lie: so
-// a warp waits for their entries once.
+// All logits of the block are on their way while its threads find out what lies over them: that takes four trips to memory,
+// one after the other. A thread has the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there
+// they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries at once, with hardly a lane idle.
 #pragma once
 
 #include "entries.cuh"
-#include "row.cuh"
-#include "warp.cuh"
+#include "tile.cuh"
 
-// What lies over a warp's TILES tiles.
-template <class T, u32 TILES>
+// In shared memory.
+template <class T, u32 WARPS, u32 OWN>
 struct Over {
-    static constexpr u32 WORDS = TILES * MASK_WORDS;
-    static_assert(WORDS <= 32, "a lane has a word");
+    static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
+    static_assert(WORDS <= THREADS, "a thread has a word at most");
+    // Ids on the list: one in eight. What is kept on chip decides how many tiles a multiprocessor has on their way.
+    static constexpr u32 LISTED = TILES * TILE / 8;
 
-    // The lane's word, of those allowed and of those of them that have entries.
-    u32 allowed;
-    u32 touched;
-    // A bit for each word: whether it allows all its ids, and whether some are touched.
-    u32 whole;
-    u32 edited;
+    // By place in the block's tiles.
+    alignas(16) float logits[TILES * TILE];
+    // The ids that mask and lists allow.
+    u32 allowed[WORDS];
+    // How many of them are touched, and their places in no order, if there are no more than fit.
+    u32 count;
+    unsigned short touched[LISTED];
 
-    // As if there were no edits.
-    DEVICE_MEMBER Over() : allowed(~0u), touched(0), whole(~0u), edited(0) {}
-
-    DEVICE_MEMBER Over(const Edits& edits, u32 first_tile, u32 tiles) : allowed(~0u), touched(0) {
-        u32 lane = lane_id(), word = first_tile * MASK_WORDS + lane;
-        if (lane < WORDS && word < tiles * MASK_WORDS) {
-            if (edits.mask) {
-                allowed = word < edits.mask_words ? edits.mask[word] : 0;
-            }
-            if (edits.allowed) {
-                allowed &= edits.allowed[word];
-            }
-            if (edits.touched) {
-                touched = edits.touched[word] & allowed;
-            }
-        }
-        whole = __ballot_sync(ALL_LANES, allowed == ~0u);
-        edited = __ballot_sync(ALL_LANES, touched != 0);
-    }
-
-    DEVICE_MEMBER bool is_touched(u32 tile) const { return (edited >> tile * MASK_WORDS & 255) != 0; }
-    DEVICE_MEMBER bool is_plain(u32 tile) const {
-        return (whole >> tile * MASK_WORDS & 255) == 255 && !is_touched(tile);
-    }
-
-    // The lane's bits of a tile among the words that the lanes hold: bit j for its j-th logit.
-    static DEVICE_MEMBER u32 share(u32 words, u32 tile, bool wide) {
-        u32 lane = lane_id(), first = tile * MASK_WORDS;
-        if (!wide) {
-            u32 bits = 0;
+    // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
+    DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
+        u32 lane = lane_id(), warp_tile = first_tile + warp_id() * OWN, wide_tiles = row.wide ? row.vocab / TILE : 0;
+        float* to = logits + warp_id() * OWN * TILE;
+        if (warp_tile + OWN <= wide_tiles) {
+            const Quad* from = (const Quad*)(row.logits + warp_tile * TILE) + lane;
 #pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                bits |= (__shfl_sync(ALL_LANES, words, (int)(first + j)) >> lane & 1) << j;
+            for (u32 i = 0; i < OWN; i++) {
+                copy_tile(to + i * TILE, from + i * QUADS);
             }
-            return bits;
-        }
-        if (sizeof(typename T::Element) == 4) {
-            u32 low = __shfl_sync(ALL_LANES, words, (int)(first + lane / 8));
-            u32 high = __shfl_sync(ALL_LANES, words, (int)(first + 4 + lane / 8));
-            u32 shift = lane % 8 * 4;
-            return (low >> shift & 15) | (high >> shift & 15) << 4;
-        }
-        return __shfl_sync(ALL_LANES, words, (int)(first + lane / 4)) >> (lane % 4 * 8) & 255;
-    }
-
-    // Edits the touched ids: `own` gets their logits, clean, by place in the warp's tiles. Returns the status bits of those
-    // that were odd.
-    DEVICE_MEMBER u32 edit(const Penalties& penalties, const Request& request, u32 now, const Row<T>& row,
-                           u32 first_tile, float* own) const {
-        if (edited == 0) {
-            return 0;
-        }
-        u32 lane = lane_id(), count = (u32)__popc(touched), upto = count, odd = 0;
-#pragma unroll
-        for (u32 apart = 1; apart < 32; apart *= 2) {
-            u32 other = __shfl_up_sync(ALL_LANES, upto, apart);
-            upto += lane >= apart ? other : 0;
-        }
-        u32 total = __shfl_sync(ALL_LANES, upto, 31);
-        for (u32 start = 0; start < total; start += 32) {
-            // The word with the touched id of this number.
-            u32 number = start + lane, word = 0;
-#pragma unroll
-            for (u32 half = 16; half > 0; half /= 2) {
-                u32 before = __shfl_sync(ALL_LANES, upto, (int)(word + half - 1));
-                word += before <= number ? half : 0;
-            }
-            u32 bits = __shfl_sync(ALL_LANES, touched, (int)word);
-            u32 rest = number - __shfl_sync(ALL_LANES, upto - count, (int)word);
-            if (number < total) {
-#pragma unroll 1
-                for (; rest > 0; rest--) {
-                    bits &= bits - 1;
-                }
-                u32 place = word * 32 + (u32)__ffs((int)bits) - 1, id = first_tile * TILE + place;
-                own[place] = clean(edited_logit(penalties, request, now, id, T::convert(row.logits[id]), odd));
-            }
-        }
-        // Without it a lane would read what another one has not written yet.
-        __syncwarp();
-        return odd;
-    }
-
-    // What the edits leave of the lane's share of a tile.
-    DEVICE_MEMBER void apply(u32 tile, bool wide, const float* own, float (&z)[PER_LANE]) const {
-        u32 lane = lane_id(), allows = share(allowed, tile, wide);
-#pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = allows >> j & 1 ? z[j] : -INFINITE;
-        }
-        if (!is_touched(tile)) {
             return;
         }
-        u32 touches = share(touched, tile, wide);
-        own += tile * TILE;
-        float edited[PER_LANE];
-        if (wide) {
-            const Quad* quads = (const Quad*)own;
-            bool narrow = sizeof(typename T::Element) == 2;
-            Quad low = quads[narrow ? 2 * lane : lane], high = quads[narrow ? 2 * lane + 1 : 32 + lane];
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                edited[j] = bits_float(low.word[j]);
-                edited[4 + j] = bits_float(high.word[j]);
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++, to += TILE) {
+            u32 start = (warp_tile + i) * TILE;
+            if (warp_tile + i < wide_tiles) {
+                copy_tile(to, (const Quad*)(row.logits + start) + lane);
+                continue;
             }
-        } else {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                edited[j] = own[j * 32 + lane];
+                u32 place = j * 32 + lane;
+                to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : -INFINITE;
             }
         }
+    }
+
+    // Waits for the tiles of the thread's warp.
+    DEVICE_MEMBER void settle(const Row<T>& row, u32 first_tile) {
+        copies_end();
+        if (sizeof(typename T::Element) == 4) {
+            return;
+        }
+        // What came lies in the lower half of where it belongs.
+        u32 lane = lane_id(), wide_tiles = row.wide ? row.vocab / TILE : 0;
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++) {
+            u32 own = warp_id() * OWN + i;
+            if (first_tile + own < wide_tiles) {
+                Quad* quads = (Quad*)(logits + own * TILE);
+                float z[PER_LANE];
+                unpack<T>(quads[lane], z);
+                // Without it a lane would write over what another one has not read yet.
+                __syncwarp();
 #pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = touches >> j & 1 ? edited[j] : z[j];
+                for (u32 half = 0; half < 2; half++) {
+                    quads[2 * lane + half] = Quad{{float_bits(z[4 * half]), float_bits(z[4 * half + 1]),
+                                                   float_bits(z[4 * half + 2]), float_bits(z[4 * half + 3])}};
+                }
+            }
         }
     }
+
+    // Whether the thread has a word, and which of the row.
+    static DEVICE_MEMBER bool has_word(u32 first_tile, u32 tiles) {
+        return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
+    }
+
+    // Lists the touched ids of the thread's word, of which the mask allows `masked`, none beyond the row; `count` is to be 0
+    // before, and a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 masked) {
+        u32 own = threadIdx.x, word = first_tile * MASK_WORDS + own, bits = 0;
+        if (own >= WORDS) {
+            return;
+        }
+        if (has_word(first_tile, tiles)) {
+            bits = edits.touched ? edits.touched[word] : 0;
+            masked &= edits.allowed ? edits.allowed[word] : ~0u;
+        }
+        allowed[own] = masked;
+        bits &= masked;
+        if (bits == 0) {
+            return;
+        }
+        u32 to = atomicAdd(&count, (u32)__popc(bits));
+#pragma unroll 1
+        for (; bits != 0; bits &= bits - 1, to++) {
+            if (to < LISTED) {
+                touched[to] = (unsigned short)(own * 32 + (u32)__ffs((int)bits) - 1);
+            }
+        }
+    }
+
+    // Calls `with(place)` for each touched id that the thread is dealt, from the last thread on: the first warp has arrivals to
+    // draw. If the list is too short, the ids are those of some words.
+    template <class With>
+    DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, With with) {
+        const bool listed = count <= LISTED;
+        const u32 end = listed ? count : WORDS;
+        u32 at = THREADS - 1 - threadIdx.x, bits = 0;
+#pragma unroll 1
+        while (bits != 0 || at < end) {
+            u32 place;
+            if (listed) {
+                place = touched[at];
+                at += THREADS;
+            } else if (bits == 0) {
+                // Beyond the row nothing is allowed, and there are no words.
+                bits = allowed[at] != 0 ? request.touched[first_tile * MASK_WORDS + at] & allowed[at] : 0;
+                at += THREADS;
+                continue;
+            } else {
+                place = (at - THREADS) * 32 + (u32)__ffs((int)bits) - 1;
+                bits &= bits - 1;
+            }
+            with(place);
+        }
+    }
+
+    // Quads of a tile where it comes from.
+    static constexpr u32 QUADS = TILE * sizeof(typename T::Element) / sizeof(Quad);
+
+    // The lane's part of a tile that lies on 16 bytes.
+    static DEVICE_MEMBER void copy_tile(float* to, const Quad* from) {
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i += 32) {
+            copy_begins((Quad*)to + i + lane_id(), from + i);
+        }
+    }
+
+    // The lane's share of a tile, as of wide tiles of f32.
+    DEVICE_MEMBER void load(u32 tile, float (&z)[PER_LANE]) const {
+        const Quad* quads = (const Quad*)(logits + tile * TILE);
+        Quad low = quads[lane_id()], high = quads[32 + lane_id()];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[j] = bits_float(low.word[j]);
+            z[4 + j] = bits_float(high.word[j]);
+        }
+    }
+
+    // Which logits of a lane's share are allowed.
+    DEVICE_MEMBER Share share(u32 tile, u32 lane) const { return Share(allowed + tile * MASK_WORDS, lane); }
 };

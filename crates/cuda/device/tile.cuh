@@ -15,6 +15,16 @@ DEVICE int signed_order(float z) {
 
 DEVICE float from_signed_order(int bits) { return bits_float((u32)(bits ^ ((bits >> 31) & 0x7FFFFFFF))); }
 
+// What 16 bytes of 16-bit logits hold.
+template <class T>
+DEVICE void unpack(const Quad& quad, float (&z)[PER_LANE]) {
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        z[2 * j] = T::convert((unsigned short)quad.word[j]);
+        z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
+    }
+}
+
 // The lane's share of a tile that lies on 16 bytes, as Row::place has it; nobody reads it soon again.
 template <class T>
 DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)[PER_LANE]) {
@@ -31,46 +41,127 @@ DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)
     } else {
         Quad quad;
         load_once(quads + lane, quad.word);
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            z[2 * j] = T::convert((unsigned short)quad.word[j]);
-            z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
-        }
+        unpack<T>(quad, z);
     }
 }
 
-// The lane's largest logit; NaN if it has one.
-DEVICE float largest_of(const float (&z)[PER_LANE]) {
+// All of a lane's logits.
+struct All {
+    DEVICE_MEMBER bool has(u32) const { return true; }
+    DEVICE_MEMBER All again() const { return *this; }
+};
+
+// None of them.
+struct Nothing {
+    DEVICE_MEMBER bool has(u32) const { return false; }
+    DEVICE_MEMBER Nothing again() const { return *this; }
+};
+
+// Those whose bits are set among the words of a tile, shares lying as in wide tiles of f32.
+struct Share {
+    const u32* words;
+    u32 lane;
+    // Bits of the low four and of the high four, lowest in each.
+    u32 low;
+    u32 high;
+
+    DEVICE_MEMBER Share(const u32* words, u32 lane) : words(words), lane(lane) {
+        const volatile u32* from = words + lane / 8;
+        u32 shift = lane % 8 * 4;
+        low = from[0] >> shift;
+        high = from[4] >> shift;
+    }
+
+    DEVICE_MEMBER bool has(u32 j) const { return ((j < 4 ? low : high) & 1u << j % 4) != 0; }
+    // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
+    DEVICE_MEMBER Share again() const { return Share(words, lane); }
+};
+
+// The lane's largest logit of all; NaN if it has one.
+DEVICE float largest_of(const float (&z)[PER_LANE], All) {
     return larger_or_nan(larger_or_nan(larger_or_nan(z[0], z[1]), larger_or_nan(z[2], z[3])),
                          larger_or_nan(larger_or_nan(z[4], z[5]), larger_or_nan(z[6], z[7])));
 }
 
-// Cleans the lane's share; returns the status bits of what was odd among the logits whose bit is set.
-DEVICE u32 clean_share(float (&z)[PER_LANE], u32 counted) {
+// The largest of some; NaN if one of them is.
+DEVICE float largest_of(const float (&z)[PER_LANE], const Share& some) {
+    float low = some.has(0) ? z[0] : -INFINITE, high = some.has(4) ? z[4] : -INFINITE;
+#pragma unroll
+    for (u32 j = 1; j < PER_LANE / 2; j++) {
+        low = some.has(j) ? larger_or_nan(low, z[j]) : low;
+        high = some.has(j + 4) ? larger_or_nan(high, z[j + 4]) : high;
+    }
+    return larger_or_nan(low, high);
+}
+
+// Leaves -inf of what is not meant.
+template <class Set>
+DEVICE void leave(float (&z)[PER_LANE], const Set& set) {
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        z[j] = set.has(j) ? z[j] : -INFINITE;
+    }
+}
+
+// Cleans the lane's share; returns the status bits of what was odd among the logits that are counted.
+template <class Set>
+DEVICE u32 clean_share(float (&z)[PER_LANE], const Set& counted) {
     u32 odd = 0;
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         u32 bits = z[j] != z[j] ? STATUS_NAN : z[j] > LARGEST ? STATUS_INF : 0;
-        odd |= counted >> j & 1 ? bits : 0;
+        odd |= counted.has(j) ? bits : 0;
         z[j] = clean(z[j]);
     }
     return odd;
 }
 
+// A sum of weights, in parts: of their high halves and of their low ones.
+struct Halves {
+    u32 high;
+    u32 low;
+
+    DEVICE_MEMBER u64 sum() const { return ((u64)high << 16) + low; }
+};
+
+// The sum over the lanes of what eight weights of at most 2^28 add up to: that fits.
+DEVICE Halves sum_of_lanes(u32 sum) {
+    return Halves{__reduce_add_sync(ALL_LANES, sum >> 16), __reduce_add_sync(ALL_LANES, sum & 0xFFFF)};
+}
+
+// The weight of a logit that lies `below` its tile's maximum, as `weight` has it, with an operation less: distances d are taken
+// as d / -64, which a product is held to 1 in for nothing. Whatever lies further below weighs nothing, and all that follows is
+// `weight`'s times powers of -64, which change no rounding.
+DEVICE u32 weight_below(float below, float s) {
+    const float WHOLE = (12582912.0f + 28.0f) / 64.0f;
+    float d = product_within_1(below, s * (1.0f / 64.0f));
+    float sum = WHOLE - d;
+    float f = d - (WHOLE - sum);
+    float p = 0.000153290152f * 68719476736.0f;
+    p = fma_rn(p, f, 0.00133909716f * -1073741824.0f);
+    p = fma_rn(p, f, 0.00961850025f * 16777216.0f);
+    p = fma_rn(p, f, 0.0555035956f * -262144.0f);
+    p = fma_rn(p, f, 0.240226477f * 4096.0f);
+    p = fma_rn(p, f, 0.693147182f * -64.0f);
+    p = fma_rn(p, f, 1.0f);
+    return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
+}
+
 // The sum of the weights of a tile's clean logits (section 4), in every lane; 0 in a tile of nothing.
-DEVICE u64 sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
-    // Eight weights of at most 2^28 fit.
+DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     u32 sum = 0;
+    // In a tile of nothing all lie infinitely far below.
+    maximum = larger(maximum, -LARGEST);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        sum += weight((z[j] - maximum) * s);
+        sum += weight_below(maximum - z[j], s);
     }
-    return warp_sum_of_words(sum);
+    return sum_of_lanes(sum);
 }
 
 // About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device; eight weights summed as floats 2^-22; the exact
 // ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
-DEVICE u64 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
+DEVICE Halves about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     float weights[PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
@@ -79,5 +170,5 @@ DEVICE u64 about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float
     float sum = ((weights[0] + weights[1]) + (weights[2] + weights[3])) +
                 ((weights[4] + weights[5]) + (weights[6] + weights[7]));
     // At most 2^31. NaN, the sum in a tile of nothing, becomes 0.
-    return warp_sum_of_words(float_to_u32(larger(sum, 0.0f) * 268435456.0f));
+    return sum_of_lanes(float_to_u32(larger(sum, 0.0f) * 268435456.0f));
 }

@@ -6,7 +6,7 @@
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, sums, told [rows, tiles]
-// Grid       x = (row, block of warps); 8 warps a block, each GROUPS times TILES tiles; no dynamic shared memory
+// Grid       x = (row, block of warps); WARPS warps a block, each GROUPS times TILES tiles; no dynamic shared memory
 // Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; of edits see over.cuh
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read, or in vain
 //
@@ -17,69 +17,73 @@
 #include "over.cuh"
 #include "tile.cuh"
 
-#define SURVEY_WARPS 8
-#define SURVEY_THREADS (32 * SURVEY_WARPS)
-
 // What a block's warps learn of a tile.
 struct alignas(16) Seen {
     // The share of the lane that has the first token of the order.
     float z[PER_LANE];
-    float maximum;
-    // The largest of the other lanes, in signed order.
+    // The largest logit, and the largest of the other lanes, in signed order.
+    int maximum;
     int others;
     u32 lane;
-    // Whether lanes' shares lie as in a wide tile.
-    u32 wide;
+    u32 reserved;
+};
+
+// The sum of a tile's weights, and what they are relative to.
+struct alignas(16) SumSeen {
+    Halves sum;
+    float maximum;
+    u32 reserved;
 };
 
 // What a block learns of its tiles, in shared memory.
-template <u32 TILES>
+template <u32 WARPS, u32 TILES>
 struct Room {
     Seen seen[TILES];
-    u64 sums[TILES];
-    TileWeights told[TILES];
-    u32 odd[SURVEY_WARPS];
+    SumSeen told[TILES];
+    Halves sums[TILES];
+    u32 odd[WARPS];
 };
 
-// Which lane has a tile's first token, where several have its maximum: the one with the least place.
-template <class T>
-DEVICE u32 lane_of_first(const float (&z)[PER_LANE], float maximum, bool wide) {
+// Whether the lane has a tile's first token, where several have its maximum: the least place.
+template <class T, class Set>
+DEVICE bool leads_of_several(const float (&z)[PER_LANE], const Set& set, float maximum, bool wide) {
     u32 lane = lane_id(), place = TILE;
 #pragma unroll
     for (u32 j = PER_LANE; j-- > 0;) {
         // Places rise with j.
-        place = z[j] >= maximum ? place_of<T>(lane, j, wide) : place;
+        place = set.has(j) && z[j] >= maximum ? place_of<T>(lane, j, wide) : place;
     }
     u32 least = __reduce_min_sync(ALL_LANES, place);
-    return (u32)__ffs((int)__ballot_sync(ALL_LANES, place == least)) - 1;
+    // In a tile of nothing nobody has a place.
+    return place == least && (least < TILE || lane == 0);
 }
 
-// A tile's maximum in signed order, and the lane's own. Odd values are cleaned; `odd` takes the bits of those that count,
-// as the bits that `counted` returns say.
-template <class Counted>
-DEVICE int maximum_of(float (&z)[PER_LANE], Counted counted, u32& odd, int& own) {
+// The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `odd` takes the status
+// bits of those that are counted.
+template <class Set, class Counted>
+DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& counted, u32& odd, int& own) {
     // -0.0 is +0.0.
-    own = signed_order(largest_of(z) + 0.0f);
+    own = signed_order(largest_of(z, set) + 0.0f);
     int maximum = __reduce_max_sync(ALL_LANES, own);
     // +inf and NaN, which no row has as a rule, show in the maximum.
     if (maximum >= signed_order(INFINITE)) {
-        odd |= clean_share(z, counted());
-        own = signed_order(largest_of(z));
+        odd |= clean_share(z, counted.again());
+        own = signed_order(largest_of(z, set.again()));
         maximum = __reduce_max_sync(ALL_LANES, own);
     }
     return maximum;
 }
 
-// A tile's maximum, and by the lane that has it what else there is to know. Odd values are cleaned and counted.
-template <class T>
-DEVICE float see(float (&z)[PER_LANE], bool wide, Seen& seen, u32& odd) {
-    int own, top = maximum_of(z, []() INLINE { return 255u; }, odd, own);
-    float maximum = from_signed_order(top);
-    u32 who = __ballot_sync(ALL_LANES, own == top), first = (u32)__ffs((int)who) - 1;
+// The maximum of a set of a tile's logits, in signed order, and by the lane that has it what else there is to know of them. Odd
+// values are cleaned and counted.
+template <class T, class Set>
+DEVICE int see(float (&z)[PER_LANE], const Set& set, bool wide, Seen& seen, u32& odd) {
+    int own, maximum = maximum_of(z, set, set, odd, own);
+    u32 who = __ballot_sync(ALL_LANES, own == maximum);
     if ((who & (who - 1)) != 0) {
-        first = lane_of_first<T>(z, maximum, wide);
+        who = __ballot_sync(ALL_LANES, leads_of_several<T>(z, set.again(), from_signed_order(maximum), wide));
     }
-    bool leads = lane_id() == first;
+    bool leads = who >> lane_id() & 1;
     int others = __reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : own);
     if (leads) {
 #pragma unroll
@@ -88,27 +92,104 @@ DEVICE float see(float (&z)[PER_LANE], bool wide, Seen& seen, u32& odd) {
         }
         seen.maximum = maximum;
         seen.others = others;
-        seen.lane = first;
-        seen.wide = wide;
+        seen.lane = lane_id();
+        // So that it is one store of four words.
+        seen.reserved = 0;
     }
     return maximum;
 }
 
-// What the record of a tile says of its logits.
-template <class T>
-DEVICE u32 places_seen(const Seen& seen, u32 odd) {
-    float others = from_signed_order(seen.others);
+// The record of a tile that its warp saw, arrivals aside.
+template <class T, class Set>
+DEVICE Record record_of(const Seen& seen, const Set& set, bool wide, u32 odd) {
+    float maximum = from_signed_order(seen.maximum), others = from_signed_order(seen.others);
     u32 j = PER_LANE;
 #pragma unroll
     for (u32 i = PER_LANE; i-- > 0;) {
-        float z = seen.z[i];
-        bool first = z >= seen.maximum;
+        float z = set.has(i) ? seen.z[i] : -INFINITE;
+        bool first = z >= maximum;
         // Of several with the maximum the first is the tile's, and the maximum bounds the others.
-        others = larger(others, first ? (j < PER_LANE ? seen.maximum : -INFINITE) : z);
+        others = larger(others, first ? (j < PER_LANE ? maximum : -INFINITE) : z);
         j = first ? i : j;
     }
-    // In a tile of NaN no place has the maximum; none is asked for either.
-    return places_of(place_of<T>(seen.lane, j % PER_LANE, seen.wide), odd, others);
+    // In a tile of nothing any place will do: none is asked for.
+    return Record{maximum, 0.0f, 0.0f, places_of(place_of<T>(seen.lane, j % PER_LANE, wide), odd, others)};
+}
+
+// What a row asks of its tiles' weights.
+struct Weighs {
+    bool sums;
+    bool told;
+    float s;
+    float logprob_s;
+
+    DEVICE_MEMBER Weighs() : sums(false), told(false), s(0.0f), logprob_s(0.0f) {}
+    DEVICE_MEMBER explicit Weighs(const Params& params)
+        : sums(params.asks & ASKS_SUMS), told(params.asks & ASKS_TOLD), s(params.filter_s),
+          logprob_s(params.logprob_s) {}
+};
+
+// The sum that logprobs ask for.
+DEVICE void tell(const float (&z)[PER_LANE], float maximum, float s, SumSeen& told) {
+    Halves sum = sum_of_weights(z, maximum, s);
+    if (lane_id() == 0) {
+        told = SumSeen{sum, maximum, 0};
+    }
+}
+
+// The sums that are asked for of a tile's edited logits.
+template <u32 WARPS, u32 TILES>
+DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, bool told, u32 tile,
+                  Room<WARPS, TILES>& room) {
+    float maximum = from_signed_order(top);
+    if (weighs.sums) {
+        Halves sum = about_sum_of_weights(z, maximum, weighs.s);
+        if (lane_id() == 0) {
+            room.sums[tile] = sum;
+        }
+    }
+    if (told) {
+        tell(z, maximum, weighs.logprob_s, room.told[tile]);
+    }
+}
+
+// When a tile arrives: by the first warp, a lane a tile, before its record is known and after it.
+struct Arriving {
+    bool races;
+    Stream stream;
+    First first;
+    float log_first;
+
+    DEVICE_MEMBER Arriving() : races(false), stream{0, 0, 0}, first{1.0f, 0}, log_first(0.0f) {}
+    DEVICE_MEMBER Arriving(const Params& params, const State& state, u32 tile) : Arriving() {
+        races = !(params.asks & ASKS_GREEDY);
+        stream = Stream{params.seed, state.position, params.draw};
+        if (races) {
+            first = first_arrival(stream, tile);
+            log_first = log2_of_normal(first.e);
+        }
+    }
+
+    DEVICE_MEMBER void complete(Record& record, u32 tile) const {
+        if (races) {
+            record.log_first = log_first;
+            record.log_top = log2_of_normal(token_arrival(stream, first, tile, record.places & 255));
+        }
+    }
+};
+
+// Hands on what is known of a tile.
+template <u32 WARPS, u32 TILES>
+DEVICE void hand_on(const Step& step, u32 row, u32 tile, const Record& record, const Weighs& weighs, u32 own,
+                    const Room<WARPS, TILES>& room) {
+    u64 to = (u64)row * step.tiles + tile;
+    step.records[to] = record;
+    if (weighs.sums) {
+        step.sums[to] = room.sums[own].sum();
+    }
+    if (weighs.told) {
+        step.told[to] = TileWeights{room.told[own].sum.sum(), room.told[own].maximum, 0};
+    }
 }
 
 // Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
@@ -134,11 +215,11 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
     return wide;
 }
 
-template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool EDITED, bool SUMS>
+template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool SUMS>
 DEVICE void survey(const Step& step) {
-    constexpr u32 PER_WARP = TILES * GROUPS, PER_BLOCK = SURVEY_WARPS * PER_WARP;
+    constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
-    __shared__ Room<PER_BLOCK> room;
+    __shared__ Room<WARPS, PER_BLOCK> room;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
@@ -150,7 +231,7 @@ DEVICE void survey(const Step& step) {
         return;
     }
     Row<T> row(step, row_index);
-    u32 wide_tiles = row.wide ? step.vocab / TILE : 0;
+    u32 wide_tiles = row.wide ? step.vocab / TILE : 0, odd = 0;
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
     if (EARLY && slot < 0) {
@@ -159,41 +240,13 @@ DEVICE void survey(const Step& step) {
 
     // While the loads fly.
     const Params& params = step.params[slot];
-    u32 asks = params.asks, odd = 0;
-    bool sums = false, told = false, raw = false;
-    float s = 0.0f, logprob_s = 0.0f;
+    Weighs weighs;
     if constexpr (SUMS) {
-        sums = asks & ASKS_SUMS;
-        told = asks & ASKS_TOLD;
-        logprob_s = params.logprob_s;
-        s = params.filter_s;
+        weighs = Weighs(params);
     }
-    Over<T, PER_WARP> over;
-    float* own = nullptr;
-    if constexpr (EDITED) {
-        alignas(16) __shared__ float logits[SURVEY_WARPS][PER_WARP * TILE];
-        own = logits[warp];
-        Edits edits(step, row_index, slot, asks);
-        if (edits.any()) {
-            Penalties penalties(params);
-            u32 now = step.states[slot].step;
-            const Request& request = step.requests[slot];
-            raw = SUMS && told && params.logprob_mode == MODE_RAW;
-            over = Over<T, PER_WARP>(edits, warp_tile, step.tiles);
-            odd = over.edit(penalties, request, now, row, warp_tile, own);
-        }
-    }
-    Record record{-INFINITE, 0.0f, 0.0f, 0};
-    First first{1.0f, 0};
-    Stream stream{0, 0, 0};
-    bool races = false;
+    Arriving arriving;
     if (warp == 0) {
-        races = !(asks & ASKS_GREEDY);
-        stream = Stream{params.seed, step.states[slot].position, params.draw};
-        if (races) {
-            first = first_arrival(stream, own_tile);
-            record.log_first = log2_of_normal(first.e);
-        }
+        arriving = Arriving(params, step.states[slot], own_tile);
     }
 
 #pragma unroll UNROLL
@@ -203,39 +256,10 @@ DEVICE void survey(const Step& step) {
         }
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 tile = group * TILES + i, to = warp * PER_WARP + tile;
-            bool plain = !EDITED || over.is_plain(tile);
-            if constexpr (EDITED && SUMS) {
-                if (raw && !plain) {
-                    // The raw logits' first: their odd values are cleaned here, so they are counted here.
-                    auto counted = [&]() INLINE { return over.share(over.allowed & ~over.touched, tile, wide); };
-                    int lanes;
-                    float maximum = from_signed_order(maximum_of(z[i], counted, odd, lanes));
-                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = TileWeights{sum, maximum, 0};
-                    }
-                }
-            }
-            if constexpr (EDITED) {
-                if (!plain) {
-                    over.apply(tile, wide, own, z[i]);
-                }
-            }
-            float maximum = see<T>(z[i], wide, room.seen[to], odd);
+            u32 own = warp * PER_WARP + group * TILES + i;
+            int top = see<T>(z[i], All(), wide, room.seen[own], odd);
             if constexpr (SUMS) {
-                if (sums) {
-                    u64 sum = about_sum_of_weights(z[i], maximum, s);
-                    if (lane == 0) {
-                        room.sums[to] = sum;
-                    }
-                }
-                if (told && (!raw || plain)) {
-                    u64 sum = sum_of_weights(z[i], maximum, logprob_s);
-                    if (lane == 0) {
-                        room.told[to] = TileWeights{sum, maximum, 0};
-                    }
-                }
+                weigh(z[i], top, weighs, weighs.told, own, room);
             }
         }
     }
@@ -246,29 +270,137 @@ DEVICE void survey(const Step& step) {
     // Without it the first warp would read of tiles that others have not seen yet.
     __syncthreads();
     if (warp == 0 && lane < PER_BLOCK && own_tile < step.tiles) {
-        // Odd values of any of a warp's tiles stand in all their records: only the row's are asked for.
-        const Seen& seen = room.seen[lane];
-        record.maximum = seen.maximum;
-        record.places = places_seen<T>(seen, room.odd[lane / PER_WARP]);
-        if (races) {
-            record.log_top = log2_of_normal(token_arrival(stream, first, own_tile, record.places & 255));
-        }
-        u64 to = (u64)row_index * step.tiles + own_tile;
-        step.records[to] = record;
-        if (sums) {
-            step.sums[to] = room.sums[lane];
-        }
-        if (told) {
-            step.told[to] = room.told[lane];
-        }
+        // Whether its warp had it so: with its neighbours. Odd values of any of them stand in all their records: only the row's
+        // are asked for.
+        bool was_wide = own_tile - own_tile % TILES + TILES <= wide_tiles;
+        Record record = record_of<T>(room.seen[lane], All(), was_wide, room.odd[lane / PER_WARP]);
+        arriving.complete(record, own_tile);
+        hand_on(step, row_index, own_tile, record, weighs, lane, room);
     }
 }
 
-// Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
-KERNEL(arrive, SURVEY_THREADS, Step, step) {
+// The same under edits: all tiles of the block wait on chip.
+template <class T, u32 WARPS, u32 OWN, bool EARLY, bool SUMS>
+DEVICE void survey_edited(const Step& step) {
+    constexpr u32 TILES = WARPS * OWN;
+    static_assert(TILES <= 32, "the first warp has a lane for each tile");
+    __shared__ Over<T, WARPS, OWN> over;
+    __shared__ Room<WARPS, TILES> room;
     let_next_begin();
     const Standing standing = standing_of(step, blockIdx.x);
-    u32 row = standing.row, tile = standing.part * SURVEY_THREADS + threadIdx.x;
+    u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
+    u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;
+    int slot = step.slots[row_index];
+    if (!EARLY && slot < 0) {
+        return;
+    }
+    Row<T> row(step, row_index);
+    over.fetch(row, block_tile);
+    Edits edits(step, row_index);
+    u32 masked = over.has_word(block_tile, step.tiles) ? edits.masked(block_tile * MASK_WORDS + threadIdx.x) : 0;
+    if (threadIdx.x == 0) {
+        over.count = 0;
+    }
+    // Without it a thread would list ids before there is a list.
+    __syncthreads();
+    if (EARLY && slot < 0) {
+        copies_end();
+        return;
+    }
+
+    const Params& params = step.params[slot];
+    const State& state = step.states[slot];
+    const Request& request = step.requests[slot];
+    // Entries are found by these, and edits go by those: read here, lest somebody waits for them later.
+    const Table table{request.entries, request.entries_mask};
+    const Penalties penalties(params);
+    const u32 now = state.step;
+    edits.add(request, params.asks);
+    Weighs weighs;
+    bool raw = false;
+    if constexpr (SUMS) {
+        weighs = Weighs(params);
+        // A row without edits has raw logits only. All three are read at once.
+        raw = weighs.told & (params.logprob_mode == MODE_RAW) & edits.any();
+    }
+    over.list(edits, block_tile, step.tiles, masked);
+    over.settle(row, block_tile);
+    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
+    __syncthreads();
+    const bool any = over.count > 0;
+    Arriving arriving;
+    if (warp == 0) {
+        arriving = Arriving(params, state, own_tile);
+    }
+    float z[PER_LANE];
+    u32 odd = 0;
+    if (SUMS && raw) {
+        over.each_touched(request, block_tile, [&](u32 place) INLINE {
+            const Entry* home = table.entries + home_of(block_tile * TILE + place, table.mask);
+            load_soon(home);
+            load_soon(home + 1);
+        });
+#pragma unroll 1
+        for (u32 i = 0; i < OWN; i++) {
+            u32 own = warp * OWN + i;
+            // The lanes have been apart: together again at once, not before each reduction.
+            __syncwarp();
+            over.load(own, z);
+            int lanes;
+            float maximum = from_signed_order(maximum_of(z, All(), Nothing(), odd, lanes));
+            tell(z, maximum, weighs.logprob_s, room.told[own]);
+        }
+        if (any) {
+            // Without it a logit would be edited that another warp has not weighed yet.
+            __syncthreads();
+        }
+    }
+    if (any) {
+        over.each_touched(request, block_tile, [&](u32 place) INLINE {
+            u32 id = block_tile * TILE + place;
+            over.logits[place] = clean(edited_logit(penalties, table, now, id, over.logits[place], odd));
+        });
+        // Without it a warp would see tiles that others have not edited yet.
+        __syncthreads();
+    }
+#pragma unroll 1
+    for (u32 i = 0; i < OWN; i++) {
+        u32 own = warp * OWN + i;
+        __syncwarp();
+        over.load(own, z);
+        const Share allowed = over.share(own, lane);
+        int top = see<F32>(z, allowed, true, room.seen[own], odd);
+        if (SUMS && (weighs.sums || (weighs.told && !raw))) {
+            leave(z, allowed.again());
+            weigh(z, top, weighs, weighs.told && !raw, own, room);
+        }
+    }
+    odd = __reduce_or_sync(ALL_LANES, odd);
+    if (lane == 0) {
+        room.odd[warp] = odd;
+    }
+    // Without it the first warp would read of tiles that others have not seen yet.
+    __syncthreads();
+    if (warp != 0) {
+        return;
+    }
+    // The odd values of any of the block's tiles stand in all their records.
+    odd = __reduce_or_sync(ALL_LANES, lane < WARPS ? room.odd[lane] : 0);
+    if (lane < TILES && own_tile < step.tiles) {
+        const Seen& seen = room.seen[lane];
+        Record record = record_of<F32>(seen, over.share(lane, seen.lane), true, odd);
+        arriving.complete(record, own_tile);
+        hand_on(step, row_index, own_tile, record, weighs, lane, room);
+    }
+}
+
+#define ARRIVE_THREADS 256
+
+// Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
+KERNEL(arrive, ARRIVE_THREADS, Step, step) {
+    let_next_begin();
+    const Standing standing = standing_of(step, blockIdx.x);
+    u32 row = standing.row, tile = standing.part * ARRIVE_THREADS + threadIdx.x;
     int slot = step.slots[row];
     if (slot < 0 || tile >= step.tiles) {
         return;
@@ -285,21 +417,21 @@ KERNEL(arrive, SURVEY_THREADS, Step, step) {
 }
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else four, two at a time where nothing is edited. As many blocks a
-// multiprocessor as registers allow; more code for each tile than that, and instructions come late.
-#define SURVEY(name, T, SUMS)                                                \
-    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 5, Step, step) {               \
-        survey<T, 1, 1, 1, true, false, SUMS>(step);                         \
-    }                                                                        \
-    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 6, Step, step) {              \
-        survey<T, 2, 2, 2, false, false, SUMS>(step);                        \
+// takes one tile, so that all of them load at once; else several. As many blocks a multiprocessor as registers allow; more code
+// for each tile than that, and instructions come late.
+#define SURVEY(name, T, SUMS)                                     \
+    KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
+        survey<T, 1, 1, 1, true, SUMS>(step);                     \
+    }                                                             \
+    KERNEL_BESIDE(name##_many, 256, 6, Step, step) {              \
+        survey<T, 2, 2, 2, false, SUMS>(step);                    \
     }
-#define SURVEY_EDITED(name, T, SUMS)                                         \
-    KERNEL_BESIDE(name##_few, SURVEY_THREADS, 4, Step, step) {               \
-        survey<T, 1, 1, 1, true, true, SUMS>(step);                          \
-    }                                                                        \
-    KERNEL_BESIDE(name##_many, SURVEY_THREADS, 5, Step, step) {              \
-        survey<T, 1, 4, 1, false, true, SUMS>(step);                         \
+#define SURVEY_EDITED(name, T, SUMS)                              \
+    KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
+        survey_edited<T, 8, 1, true, SUMS>(step);                 \
+    }                                                             \
+    KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, false, SUMS>(step);                \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
