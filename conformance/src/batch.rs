@@ -109,6 +109,9 @@ fn params(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
 
 fn filters(row: usize, default: SamplingParams, ends: Variant) -> SamplingParams {
     match row % 5 {
+        kind if ends == Variant::Raced => {
+            SamplingParams { temperature: [0.1, 0.8, 1.0, 1.3, 30.0][kind], ..default }
+        }
         0 if row.is_multiple_of(2) => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
         2 => SamplingParams { temperature: 0.7, min_p: 0.05, ..default },
@@ -350,8 +353,8 @@ pub fn shapes() -> Vec<Shape> {
         [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
     {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            let all = [Variant::Whole, Variant::Told, Variant::Listed, Variant::Lean];
-            let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..2] };
+            let all = [Variant::Whole, Variant::Told, Variant::Raced, Variant::Listed, Variant::Lean];
+            let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..3] };
             shapes.extend(ends.iter().map(|ends| Shape {
                 dtype,
                 rows,

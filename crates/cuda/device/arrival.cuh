@@ -1,6 +1,6 @@
 // arrival.cuh: when tokens arrive in the race (section 3, N8, N9).
 //
-// Computes   a tile's first arrival and its place; the arrival of any token of the tile
+// Computes   a tile's first arrival and its place; the arrival of any token of the tile; about those of a lane's tokens
 // Twins      definition spec/src/draw.rs | why docs/stages/draw.md
 #pragma once
 
@@ -19,11 +19,16 @@ struct First {
     u32 place;
 };
 
-DEVICE First first_arrival(const Stream& stream, u32 tile) {
-    Words words = philox(stream.seed, tile, stream.position, TAG_TILE, stream.draw);
+DEVICE Words words_of_tile(const Stream& stream, u32 tile) {
+    return philox(stream.seed, tile, stream.position, TAG_TILE, stream.draw);
+}
+
+DEVICE First first_of(const Words& words) {
     u64 u = ((u64)words.w[0] << 32) | words.w[1];
     return First{exp_of_u64(u) * (1.0f / TILE), words.w[2] >> 24};
 }
+
+DEVICE First first_arrival(const Stream& stream, u32 tile) { return first_of(words_of_tile(stream, tile)); }
 
 // The arrival of the token at a place of a tile.
 DEVICE float token_arrival(const Stream& stream, const First& first, u32 tile, u32 place) {
@@ -33,3 +38,25 @@ DEVICE float token_arrival(const Stream& stream, const First& first, u32 tile, u
     float later = exp_of_u32(id & 2 ? high : low);
     return place == first.place ? first.e : first.e + later;
 }
+
+// The random words of a lane's tokens, where they lie as in a wide tile: of four neighbours twice.
+DEVICE void words_of_lane(const Stream& stream, u32 id, u32 id_of_fifth, u32 (&words)[PER_LANE]) {
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        Words four = philox(stream.seed, (i == 0 ? id : id_of_fifth) / 4, stream.position, TAG_TOKEN, stream.draw);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            words[4 * i + j] = four.w[j];
+        }
+    }
+}
+
+// What -log2(1 - u) is at least, which is u log2(e), over u; less 2^-18 of it, so that roundings do not matter.
+#define LEAST_LATER (1.44269f / 4294967296.0f)
+
+// What a tile's first arrival is at least, by the first word of its random number; 2^-90 more, so that it is not 0.
+DEVICE float about_first(u32 word) { return fma_rn(u32_to_float(word), LEAST_LATER / TILE, bits_float((127 - 90) << 23)); }
+
+// About log2 of the arrival of a token with its word, 0 if it is the first, and no more than that but for the error of the
+// device's logarithm; `first` is at most when the first token arrives.
+DEVICE float about_log_arrival(float first, u32 word) { return about_log2(fma_rn(u32_to_float(word), LEAST_LATER, first)); }

@@ -26,8 +26,9 @@ DEVICE Words philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
     u32 k0 = (u32)key, k1 = (u32)(key >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        u32 h0 = high_product(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
-        u32 h1 = high_product(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+        u32 h0, l0, h1, l1;
+        product_of_words(0xD2511F53u, c0, h0, l0);
+        product_of_words(0xCD9E8D57u, c2, h1, l1);
         c0 = h1 ^ c1 ^ k0;
         c1 = l1;
         c2 = h0 ^ c3 ^ k1;

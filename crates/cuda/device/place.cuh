@@ -47,6 +47,7 @@ DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_even(float x) { return rintf(x); }
 DEVICE float int_to_float(int i) { return __int2float_rn(i); }
+DEVICE float u32_to_float(unsigned int u) { return __uint2float_rn(u); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
 // f64, for the rules that take it (F5, L3).
@@ -63,11 +64,25 @@ DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
 // The high word of a product.
 DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 
+// A product of words, by one instruction: of shifts and casts the compiler makes two.
+DEVICE void product_of_words(unsigned int a, unsigned int b, unsigned int& high, unsigned int& low) {
+    unsigned long long product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(product));
+}
+
 // Sixteen bytes that nobody writes while the kernel runs, and nobody reads soon.
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) {
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                  : "l"(from));
+}
+
+// The same, found here and not where it is asked for.
+DEVICE float found_here(float x) {
+    float y;
+    asm volatile("mov.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 // Sixteen bytes begin to come to shared memory; they are there for the thread after `copies_end`, for others after a barrier.
@@ -98,6 +113,13 @@ DEVICE void wait_for_previous() {
 DEVICE float about_exp2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// log2 of a positive normal x, within 2^-22 or, where it is larger than 1, 2^-22 of it. Not the same everywhere: for bounds only.
+DEVICE float about_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
@@ -138,6 +160,7 @@ DEVICE float bits_float(unsigned int bits) {
     return x;
 }
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
+DEVICE float found_here(float x) { return x; }
 DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }
 DEVICE void copies_end() {}
 DEVICE void load_soon(const void*) {}
@@ -145,6 +168,7 @@ DEVICE void let_next_begin() {}
 DEVICE void wait_for_previous() {}
 DEVICE float round_even(float x) { return __builtin_rintf(x); }
 DEVICE float int_to_float(int i) { return (float)i; }
+DEVICE float u32_to_float(unsigned int u) { return (float)u; }
 DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
 DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
@@ -165,7 +189,14 @@ DEVICE unsigned long long high_product_of_u64(unsigned long long a, unsigned lon
     return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 
+DEVICE void product_of_words(unsigned int a, unsigned int b, unsigned int& high, unsigned int& low) {
+    unsigned long long product = (unsigned long long)a * b;
+    high = (unsigned int)(product >> 32);
+    low = (unsigned int)product;
+}
+
 DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
+DEVICE float about_log2(float x) { return __builtin_log2f(x); }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
 DEVICE float half_to_float(unsigned short bits) {

@@ -41,6 +41,22 @@ struct Records {
         each_weighed([&](u32 tile, const Record& record, u64) INLINE { see(tile, record); });
     }
 
+    // The same, where a thread often has three, which are read at once.
+    template <class See>
+    DEVICE_MEMBER void each_of_three(See see) const {
+        u32 tile = threadIdx.x + blockDim.x;
+        Record second = of(tile), third = of(tile + blockDim.x);
+        see(threadIdx.x, held);
+        if (blockDim.x < tiles) {
+            see(tile, second);
+            see(tile + blockDim.x, third);
+#pragma unroll 1
+            for (tile += 2 * blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
+                see(tile, of(tile));
+            }
+        }
+    }
+
   private:
     DEVICE_MEMBER Record of(u32 tile) const {
         Record nothing{-INFINITE, 0.0f, 0.0f, 0};
@@ -49,6 +65,9 @@ struct Records {
 
     DEVICE_MEMBER u64 sum_of(u32 tile) const { return sums && tile < tiles ? sums[tile] : 0; }
 };
+
+// The least logit above -inf, as ordered bits.
+#define LEAST_ORDERED 0x00800000u
 
 // What the survey says of a row as a whole.
 struct Whole {
@@ -62,14 +81,12 @@ struct Whole {
 
 // The same in every thread.
 DEVICE Whole whole_of(const Records& records, bool asks_id) {
-    // Above -inf as ordered bits.
-    const u32 LEAST = 0x00800000;
     __shared__ Quad scratch[32];
     u32 most = 0, least = ~0u, places = 0, low = 0;
     records.each([&](u32, const Record& record) INLINE {
         u32 bits = ordered_bits(record.maximum);
         most = bits > most ? bits : most;
-        least = bits - LEAST < least ? bits - LEAST : least;
+        least = bits - LEAST_ORDERED < least ? bits - LEAST_ORDERED : least;
         places |= record.places;
     });
     most = __reduce_max_sync(ALL_LANES, most);
@@ -92,7 +109,7 @@ DEVICE Whole whole_of(const Records& records, bool asks_id) {
     // Whether asked for or not: of a reduction under a condition ptxas 13.0 made one under another condition.
     low = __reduce_max_sync(ALL_LANES, own.word[0] == most ? own.word[1] : 0);
     low = asks_id ? low : ~0u;
-    least = __reduce_min_sync(ALL_LANES, own.word[2]) + LEAST;
+    least = __reduce_min_sync(ALL_LANES, own.word[2]) + LEAST_ORDERED;
     places = __reduce_or_sync(ALL_LANES, own.word[3]);
-    return Whole{most < LEAST ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), odd_of(places)};
+    return Whole{most < LEAST_ORDERED ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), odd_of(places)};
 }

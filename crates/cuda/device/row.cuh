@@ -64,10 +64,11 @@ struct Row {
         }
     }
 
+    // Whether a tile is whole and can be loaded 16 bytes at once.
+    DEVICE_MEMBER bool is_wide(u32 tile) const { return wide && tile * TILE + TILE <= vocab; }
+
     // Where in the tile a lane's j-th logit lies.
-    DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const {
-        return place_of<T>(lane, j, wide && tile * TILE + TILE <= vocab);
-    }
+    DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const { return place_of<T>(lane, j, is_wide(tile)); }
 
     // A lane's bits of a tile whose words the first lanes hold: bit j for its j-th logit.
     DEVICE_MEMBER u32 share(u32 words, u32 tile, u32 lane) const {

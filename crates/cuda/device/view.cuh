@@ -89,6 +89,9 @@ struct View {
         return row.logit(id);
     }
 
+    // Whether a lane's logits are of four neighbours twice.
+    DEVICE_MEMBER bool is_wide(u32 tile) const { return row.is_wide(tile); }
+
     // Bits for a lane's logits of a tile: whether mask and lists allow them, and whether those that they do have entries.
     struct Shares {
         u32 allowed;

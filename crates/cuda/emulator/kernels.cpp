@@ -5,6 +5,8 @@
 
 #include "survey.cu"
 
+#include "raced.cu"
+
 #include "lean.cu"
 
 #include "listed.cu"

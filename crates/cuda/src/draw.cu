@@ -10,7 +10,8 @@
 //     open = the tiles with y(others) - log2(first arrival) >= best    every other score in a tile is at most that
 //     of these other tokens, those with y - log2(first arrival) >= best are scored
 //
-// log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack.
+// log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack. What leads meanwhile is at
+// most the best: whoever is held to it opens a tile too many at worst.
 
 #pragma once
 
@@ -27,38 +28,128 @@ DEVICE u64 leader_of(float score, u32 id) { return key_of(score + 0.0f, id); }
 // Whether a bound reaches a leader's score, which is the high word; at equality its token may have the smaller id.
 DEVICE bool reaches(float bound, u32 score) { return ordered_bits(bound + 0.0f) >= score; }
 
-// The best of a tile's tokens but for the first of the order, by one warp; 0 if none can reach a score.
+// The tiles of a row that are open, in shared memory, with the best score that was found in any.
+struct Opened {
+    u64 raised;
+    u32 count;
+    unsigned short tiles[MOST_TILES];
+
+    // By one thread; a barrier must follow before others add to it.
+    DEVICE_MEMBER void clear() {
+        raised = 0;
+        count = 0;
+    }
+    DEVICE_MEMBER void add(u32 tile) { tiles[atomicAdd(&count, 1u)] = (unsigned short)tile; }
+};
+
+DEVICE Opened& block_opened() {
+    __shared__ Opened opened;
+    return opened;
+}
+
+// A score of 2^100 or more, or none: sums with it say nothing.
+DEVICE bool is_far(float y) { return !(fabsf(y) < bits_float((127 + 100) << 23)); }
+
+// What a score is at most whose z s - log2(arrival), z s apart from z_first s, is `about` at most, rounding aside. Each of the
+// five roundings on the way adds up to 2^-24 of the largest number there, which is |about| + |z_first s| + 80 at most, arrivals
+// being between 2^-72 and 2^8; where z s is still larger, it is negative, and the score far below. Approximate logarithms are
+// 2^-22 of 80 off at most.
+DEVICE float most_of(float about, float z_first, float s) {
+    float shift = z_first * s, slack = (fabsf(about) + fabsf(shift)) * bits_float((127 - 19) << 23);
+    return is_far(shift) ? INFINITE : (about - shift) + (slack + bits_float((127 - 9) << 23));
+}
+
+// The best of a tile's kept tokens, by one warp; 0 if none can reach a score.
 template <class V>
-DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, const Record& record, u32 tile,
-                        float z_first, float s, u32 score) {
-    float z[PER_LANE];
-    u32 lane = lane_id(), top = record.places & 255, running = 0;
-    row.load(tile, lane, z);
-    First first = first_arrival(stream, tile);
+DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, u32 tile, float z_first, float s, u32 score) {
+    float z[PER_LANE], logs[PER_LANE];
+    u32 lane = lane_id(), odd = 0, words[PER_LANE];
+    row.load(tile, lane, z, odd);
+    // While they fly.
+    u32 id = tile * TILE;
+    words_of_lane(stream, id + row.place(tile, lane, 0), id + row.place(tile, lane, 4), words);
+    Words of_tile = words_of_tile(stream, tile);
+    bool wide = row.is_wide(tile);
+    float about = about_first(of_tile.w[0]);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        bool runs = cut.contains(key_of(z[j], tile * TILE + row.place(tile, lane, j))) &&
-                    reaches((z[j] - z_first) * s - record.log_first, score);
-        running |= runs ? 1u << j : 0;
+        // Where a lane's tokens are no neighbours, each is taken to arrive with the first.
+        bool later = wide & (row.place(tile, lane, j) != of_tile.w[2] >> 24);
+        logs[j] = about_log_arrival(about, later ? words[j] : 0);
+    }
+    float most = -INFINITE;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        z[j] = clean(z[j]);
+        bool runs = (z[j] >= cut.low()) & (z[j] <= z_first);
+        logs[j] = runs ? fma_rn(z[j], s, -logs[j]) : -INFINITE;
+        most = larger(most, logs[j]);
     }
     u64 best = 0;
-    // A lane has one or two, if any.
+    float least = from_ordered_bits(score);
+    if (!(most_of(most, z_first, s) < least)) {
+        First first = first_of(of_tile);
+        // A lane has one that can reach the score, if any.
 #pragma unroll 1
-    for (; running != 0; running &= running - 1) {
-        u32 j = __ffs((int)running) - 1, place = row.place(tile, lane, j);
-        if (place != top) {
-            float own_score = (pick(z, j) - z_first) * s - log2_of_normal(token_arrival(stream, first, tile, place));
-            u64 own = leader_of(own_score, tile * TILE + place);
-            best = own > best ? own : best;
+        for (u32 j = 0; j < PER_LANE; j++) {
+            u32 place = row.place(tile, lane, j), id = tile * TILE + place;
+            float own_z = pick(z, j);
+            if (!(most_of(pick(logs, j), z_first, s) < least) & cut.contains(key_of(own_z, id))) {
+                u64 own = leader_of((own_z - z_first) * s - log2_of_normal(token_arrival(stream, first, tile, place)), id);
+                best = own > best ? own : best;
+            }
         }
     }
     return warp_max(best);
 }
 
-// What bounds the scores of a tile's tokens but for the first of the order. Where filters dropped the first tokens of
-// the row, no kept token has y above 0.
-DEVICE float bound_of(const Record& record, float z_first, float s) {
-    return fminf((others_of(record) - z_first) * s, 0.0f) - record.log_first;
+// Records as survey.cu makes them: of a tile's first token, and of the tile's first arrival.
+struct Surveyed {
+    // Whose rows they may be, besides those that race over everything.
+    static constexpr bool GREEDY = true, MIN_P = true;
+
+    static DEVICE_MEMBER float logit(const Record& record) { return record.maximum; }
+
+    // What no other token's z s - log2(arrival) exceeds, rounding aside.
+    static DEVICE_MEMBER float rest(const Record& record, float s) { return others_of(record) * s - record.log_first; }
+
+    // Whether others of the tile's tokens may reach a score. Where filters dropped the first tokens of the row, no kept token
+    // has y above 0.
+    static DEVICE_MEMBER bool opens(const Record& record, const Cut& cut, float z_first, float s, u32 score) {
+        float others = others_of(record), bound = fminf((others - z_first) * s, 0.0f) - record.log_first;
+        return (others >= cut.low()) & reaches(bound, score);
+    }
+};
+
+// Scores the tokens of the open tiles that can win, and returns what leads then, in every thread. A barrier has to be between
+// this and the last tile opened. `leader` is what leads else.
+template <class Kind, class V>
+DEVICE u32 run_opened(const Records& records, const V& row, const Stream& stream, const Cut& cut, float z_first, float s,
+                      u64 leader) {
+    Opened& opened = block_opened();
+    u32 count = opened.count;
+    leader = opened.raised > leader ? opened.raised : leader;
+    if (count == 0) {
+        return key_id(leader);
+    }
+#pragma unroll 1
+    for (u32 i = warp_id(); i < count; i += warps()) {
+        u32 tile = opened.tiles[i];
+        // Other warps raise the leader meanwhile; an older one is only a lower bound.
+        u64 newer = __shfl_sync(ALL_LANES, *(volatile u64*)&opened.raised, 0);
+        leader = newer > leader ? newer : leader;
+        u32 score = (u32)(leader >> 32);
+        // The first time little has changed since the tile was listed.
+        if (i < warps() || Kind::opens(records.records[tile], cut, z_first, s, score)) {
+            u64 own = best_of_tile(row, stream, cut, tile, z_first, s, score);
+            if (lane_id() == 0 && own > leader) {
+                atomicMax(&opened.raised, own);
+            }
+        }
+    }
+    // Without it the leader read below could still be raised.
+    __syncthreads();
+    return key_id(opened.raised > leader ? opened.raised : leader);
 }
 
 // The kept token that wins the race, in every thread.
@@ -66,67 +157,31 @@ template <class V>
 DEVICE u32 race(const Records& records, const V& row, const Stream& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
     float z_first = kept.first;
-    __shared__ u32 scores[32];
     __shared__ u64 leaders[32];
-    __shared__ u64 raised;
-    __shared__ u32 open_count;
-    __shared__ unsigned short open[MOST_TILES];
 
-    // The best score of tiles' first tokens; each lane keeps its own one's id.
-    u32 score = 0, id = 0;
+    // The best score of tiles' first tokens.
+    u64 best = 0;
     records.each([&](u32 tile, const Record& record) INLINE {
-        u32 own_id = tile * TILE + (record.places & 255);
-        u32 own = ordered_bits((record.maximum - z_first) * s - record.log_top + 0.0f);
-        bool leads = (own > score) & cut.contains(key_of(record.maximum, own_id));
-        score = leads ? own : score;
-        id = leads ? own_id : id;
-    });
-    u64 best = score ? ((u64)score << 32) | (u32)~id : 0;
-    score = __reduce_max_sync(ALL_LANES, score);
-    if (lane_id() == 0) {
-        scores[warp_id()] = score;
-    }
-    if (threadIdx.x == 0) {
-        open_count = 0;
-        raised = 0;
-    }
-    // Without it a warp reads scores of warps that have not written theirs, or adds to a count that is not zero yet.
-    __syncthreads();
-    score = __reduce_max_sync(ALL_LANES, lane_id() < warps() ? scores[lane_id()] : 0);
-    float low = cut.low();
-    records.each([&](u32 tile, const Record& record) INLINE {
-        if ((others_of(record) >= low) & reaches(bound_of(record, z_first, s), score)) {
-            open[atomicAdd(&open_count, 1u)] = (unsigned short)tile;
-        }
+        u32 id = tile * TILE + (record.places & 255);
+        u64 own = leader_of((record.maximum - z_first) * s - record.log_top, id);
+        best = (own > best) & cut.contains(key_of(record.maximum, id)) ? own : best;
     });
     best = warp_max(best);
     if (lane_id() == 0) {
         leaders[warp_id()] = best;
     }
-    // Without it warps would miss tiles that others have not listed yet, and their leaders.
+    if (threadIdx.x == 0) {
+        block_opened().clear();
+    }
+    // Without it a warp reads leaders of warps that have not written theirs, or adds to a count that is not zero yet.
     __syncthreads();
     u64 leader = warp_max(lane_id() < warps() ? leaders[lane_id()] : 0);
-    u32 count = open_count;
-    if (count == 0) {
-        return key_id(leader);
-    }
-#pragma unroll 1
-    for (u32 i = warp_id(); i < count; i += warps()) {
-        u32 tile = open[i];
-        Record record = records.records[tile];
-        // Other warps raise the leader meanwhile; an older one is only a lower bound.
-        u64 newer = __shfl_sync(ALL_LANES, *(volatile u64*)&raised, 0);
-        leader = newer > leader ? newer : leader;
-        score = (u32)(leader >> 32);
-        // The first time nothing has changed since the tile was listed.
-        if (i < warps() || reaches(bound_of(record, z_first, s), score)) {
-            u64 own = best_of_tile(row, stream, cut, record, tile, z_first, s, score);
-            if (lane_id() == 0 && own > leader) {
-                atomicMax(&raised, own);
-            }
+    records.each([&](u32 tile, const Record& record) INLINE {
+        if (Surveyed::opens(record, cut, z_first, s, (u32)(leader >> 32))) {
+            block_opened().add(tile);
         }
-    }
-    // Without it the leader read below could still be raised.
+    });
+    // Without it warps would miss tiles that others have not listed yet.
     __syncthreads();
-    return key_id(raised > leader ? raised : leader);
+    return run_opened<Surveyed>(records, row, stream, cut, z_first, s, leader);
 }

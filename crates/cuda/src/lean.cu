@@ -12,13 +12,33 @@
 // survey still runs, holds its records in registers, and seldom reads a logit. Each stage is a chain of instructions that
 // wait for each other, so what counts is how many: hence loops that are not unrolled, whose rounds are one or two.
 
+#include "behind.cu"
 #include "ending.cu"
 #include "logprobs.cu"
 
 // A thread for each tile, of most vocabularies.
 #define LEAN_THREADS 1024
 
-template <class T>
+// The token of a row that runs over everything or over what min-p keeps; `status` becomes what is odd in the row.
+template <class Kind, class V>
+DEVICE int run_row(const Records& records, const V& view, const Stream& stream, const Heat& heat, bool is_min_p, float threshold,
+                   float below, bool is_forced, u32& status) {
+    Front front = front_of<Kind>(records, heat.s);
+    Whole whole = whole_of(front);
+    status = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
+    if (whole.first == 0 || is_forced) {
+        return NONE;
+    }
+    float first = key_logit(whole.first);
+    Cut cut = is_min_p ? min_p_cut(first, heat.filter_s, threshold, below) : cut_all();
+    u64 leader = leader_of(front, cut, first, heat.s);
+    if (is_sure(front, first, heat.s, leader)) {
+        return (int)key_id(leader);
+    }
+    return (int)race_behind<Kind>(records, view, stream, cut, first, heat.s, leader);
+}
+
+template <class T, class Kind>
 DEVICE void finish_lean(const Step& step) {
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
@@ -27,12 +47,15 @@ DEVICE void finish_lean(const Step& step) {
     const State state = step.states[slot < 0 ? 0 : slot];
     Stream stream{params.seed, state.position, params.draw};
     u32 asks = params.asks, filter = params.chain;
-    float threshold = params.min_p;
+    // Divided while the survey runs.
+    float threshold = params.min_p, below = Kind::MIN_P ? found_here(threshold / params.filter_s) : 0.0f;
     Chosen chosen{forced, 0, params.temperature, state.mu};
     Heat heat{params.effective_temperature, params.s, params.filter_s};
     View<T, false> view(step, row, slot);
     if (slot >= 0) {
         fetch_request(step, slot, asks);
+        // Nobody before this step on the stream still reads what it says.
+        write_no_logprobs(step, row);
     }
     wait_for_previous();
     if (slot < 0) {
@@ -41,32 +64,31 @@ DEVICE void finish_lean(const Step& step) {
     }
 
     Records records(step, row, false);
-    // While they fly.
-    write_no_logprobs(step, row);
-    Whole whole = whole_of(records, asks & ASKS_GREEDY);
-    chosen.status = whole.odd;
-    if (whole.first == 0) {
-        chosen.status |= STATUS_EMPTY;
+    int token;
+    if (Kind::GREEDY && asks & ASKS_GREEDY) {
+        Whole whole = whole_of(records, true);
+        chosen.status = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
+        token = (int)key_id(whole.first);
     } else {
+        bool is_min_p = Kind::MIN_P && filter == FILTER_MIN_P;
+        token = run_row<Kind>(records, view, stream, heat, is_min_p, threshold, below, forced >= 0, chosen.status);
+    }
+    if (!(chosen.status & STATUS_EMPTY)) {
         chosen.temperature = heat.temperature;
-        if (forced >= 0) {
-            // A forced token was not drawn.
-        } else if (asks & ASKS_GREEDY) {
-            chosen.token = (int)key_id(whole.first);
-        } else {
-            float first = key_logit(whole.first);
-            Cut cut = filter == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, threshold) : cut_all();
-            chosen.token = (int)race(records, view, stream, Given{cut, first, true}, heat.s);
-        }
+        // A forced token was not drawn.
+        chosen.token = forced >= 0 ? forced : token;
     }
     if (threadIdx.x == 0) {
         end_row(step, row, slot, asks, state, chosen);
     }
 }
 
-#define FINISH_LEAN(type, T)                               \
-    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) { \
-        finish_lean<T>(step);                              \
+#define FINISH_LEAN(type, T)                                 \
+    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) {   \
+        finish_lean<T, Surveyed>(step);                      \
+    }                                                        \
+    KERNEL(finish_raced_##type, LEAN_THREADS, Step, step) {  \
+        finish_lean<T, Raced>(step);                         \
     }
 
 FINISH_LEAN(f32, F32)

@@ -39,6 +39,7 @@ pub const HEADERS: &[Source] = &[
     ("members.cuh", include_str!("../device/members.cuh")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
+    ("behind.cu", include_str!("behind.cu")),
     ("ending.cu", include_str!("ending.cu")),
     ("list.cu", include_str!("list.cu")),
     ("logprobs.cu", include_str!("logprobs.cu")),
@@ -80,6 +81,13 @@ const SURVEY: Program = Program {
     ],
 };
 
+/// The kernels that survey few rows which ask for nothing but a race.
+const RACED: Program = Program {
+    name: "raced",
+    source: include_str!("raced.cu"),
+    kernels: &["survey_raced_f32", "survey_raced_bf16", "survey_raced_f16"],
+};
+
 /// The kernels that end a step.
 const STEP: Program = Program {
     name: "step",
@@ -91,7 +99,14 @@ const STEP: Program = Program {
 const LEAN: Program = Program {
     name: "lean",
     source: include_str!("lean.cu"),
-    kernels: &["finish_lean_f32", "finish_lean_bf16", "finish_lean_f16"],
+    kernels: &[
+        "finish_lean_f32",
+        "finish_raced_f32",
+        "finish_lean_bf16",
+        "finish_raced_bf16",
+        "finish_lean_f16",
+        "finish_raced_f16",
+    ],
 };
 
 /// The same, where filters are tried on a list.
@@ -113,7 +128,7 @@ const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, STEP, LEAN, LISTED, TOLD, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

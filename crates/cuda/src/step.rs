@@ -20,11 +20,13 @@ use crate::workspace::{Shape, Workspace};
 
 const FINISH: ByDtype = by_dtype!("finish_", "");
 const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
+const FINISH_RACED: ByDtype = by_dtype!("finish_raced_", "");
 const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
 const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
 
 fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
+        Variant::Raced => FINISH_RACED,
         Variant::Lean => FINISH_LEAN,
         Variant::Listed => FINISH_LISTED,
         Variant::Told => FINISH_TOLD,
@@ -182,6 +184,10 @@ impl Workspace {
             unsafe { edit::enqueue(machine, step) }?;
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
+        let raced = fixed.by_line.is_none()
+            && step.flags & flags::SEARCHES == 0
+            && survey::is_raced(multiprocessors, rows, self.room.vocab);
+        let needs = if raced { needs } else { needs.and(Needs::LEAN) };
         let survey = match &fixed.by_line {
             // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
             Some(((survey, lines), arrive)) if needs.over == Over::Nothing && !needs.sums => {
@@ -189,6 +195,7 @@ impl Workspace {
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
             }
+            _ if needs.variant == Variant::Raced => survey::raced(self.room.vocab, fixed.dtype),
             _ => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
         };
         let step = &step.cut(survey.blocks_per_row);

@@ -21,6 +21,9 @@ const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
     ],
 ];
 
+/// Of few rows that ask for nothing but a race.
+const RACED: ByDtype = by_dtype!("survey_raced_", "");
+
 const ARRIVE: Kernel = Kernel::named("arrive");
 
 /// A survey as it is launched.
@@ -47,6 +50,24 @@ const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, til
 /// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
 /// and sums and with some. Above it warps take several, so that few of them draw.
 const TILES_OF_FEW: [usize; 2] = [48, 40];
+
+/// How many tiles a multiprocessor has at most where each token runs while the logits are read.
+const TILES_OF_RACED: usize = 16;
+
+/// Returns whether the survey of rows that ask for nothing but a race runs it too, as far as it can: where tiles are so few that
+/// little else is done while their logits come.
+pub(crate) fn is_raced(multiprocessors: u32, rows: usize, vocab: usize) -> bool {
+    rows * vocab.div_ceil(TILE) <= multiprocessors as usize * TILES_OF_RACED
+}
+
+/// Returns that survey.
+pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
+    Survey {
+        kernel: RACED.of(dtype),
+        threads: 32 * OF_FEW.warps as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
+    }
+}
 
 /// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
 pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
@@ -110,6 +131,12 @@ mod tests {
         // Measured.
         assert_eq!(tiles_per_block(10, 151_936), 8);
         assert_eq!(tiles_per_block(11, 151_936), 32);
+    }
+
+    #[test]
+    fn few_rows_are_raced() {
+        assert!(is_raced(132, 3, 151_936) && is_raced(132, 8, 32_768));
+        assert!(!is_raced(132, 4, 151_936) && !is_raced(132, 32, 32_768));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use crate::filter;
 /// What ends the rows of a step. Each serves all that the ones before it serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Greedy rows, and races over whole rows or what min-p keeps.
+    /// Races over whole rows.
+    Raced,
+    /// The same, greedy rows, and races over what min-p keeps.
     Lean,
     /// The same, and rows whose filters are tried on a list.
     Listed,
@@ -24,7 +26,7 @@ pub enum Variant {
 
 impl Variant {
     /// All of them, in their order.
-    pub const ALL: [Self; 4] = [Self::Lean, Self::Listed, Self::Told, Self::Whole];
+    pub const ALL: [Self; 5] = [Self::Raced, Self::Lean, Self::Listed, Self::Told, Self::Whole];
 
     /// Returns the least variant for a request.
     pub(crate) fn of(params: &Params) -> Self {
@@ -37,6 +39,7 @@ impl Variant {
         let races = params.chain == 0 || params.chain == filter::MIN_P;
         let alone = !asks(asks::LOGPROBS) || asks(asks::TOLD) && asks(asks::TOKEN_ALONE);
         match () {
+            () if params.chain == 0 && within(LEAN) && !asks(asks::GREEDY) => Self::Raced,
             () if races && within(LEAN) => Self::Lean,
             () if (races || asks(asks::LIST)) && within(LISTED) => Self::Listed,
             () if (races || asks(asks::LIST)) && within(LISTED | EDITS | LOGPROBS) && alone => Self::Told,
@@ -69,7 +72,10 @@ pub(crate) struct Needs {
 
 impl Needs {
     /// What rows without a request need.
-    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Lean };
+    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Raced };
+
+    /// What rows need of a shape for which nothing is done for races alone.
+    pub const LEAN: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Lean };
 
     /// What serves whatever rows there are.
     pub const EVERYTHING: Self = Self { over: Over::Searched, sums: true, variant: Variant::Whole };
@@ -102,7 +108,7 @@ impl Needs {
             let least = match needs {
                 Self { over: Over::Edits | Over::Searched, .. } => Variant::Told,
                 Self { sums: true, .. } => Variant::Listed,
-                _ => Variant::Lean,
+                _ => Variant::Raced,
             };
             needs.variant >= least
         })
@@ -155,7 +161,7 @@ mod tests {
             assert_eq!(one.and(Needs::EVERYTHING), Needs::EVERYTHING);
             assert_eq!(one.and(one).and(Needs::NOTHING), one);
         }
-        for needs in [Needs::NOTHING, Needs::EVERYTHING, Needs::MASKS, Needs::KEPT] {
+        for needs in [Needs::NOTHING, Needs::LEAN, Needs::EVERYTHING, Needs::MASKS, Needs::KEPT] {
             assert!(all.contains(&needs));
         }
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn requests_take_the_least_variant() {
         let plain = SamplingParams::default;
-        assert_eq!(variant(plain()), Variant::Lean);
+        assert_eq!(variant(plain()), Variant::Raced);
         assert_eq!(variant(SamplingParams { temperature: 0.0, ..plain() }), Variant::Lean);
         assert_eq!(variant(SamplingParams { min_p: 0.1, temperature_last: true, ..plain() }), Variant::Lean);
         assert_eq!(variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }), Variant::Whole);
