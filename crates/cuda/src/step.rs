@@ -36,8 +36,9 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 }
 
 /// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
-/// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where rows are so many that they wait for each other; few lists are
-/// apart, as two on a multiprocessor take longer. All are measured.
+/// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where
+/// rows are so many that they wait for each other; few lists are apart, as two on a multiprocessor take longer. All are
+/// measured.
 fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant, help: Help) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
     let of_many = usual.min(THREADS_OF_MANY);

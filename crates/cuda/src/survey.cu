@@ -221,7 +221,10 @@ DEVICE void survey(const Step& step) {
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<WARPS, PER_BLOCK> room;
     let_next_begin();
-    forget_declared(step);
+    if (SUMS) {
+        // Only their ends have help.
+        forget_declared(step);
+    }
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
@@ -288,7 +291,10 @@ DEVICE void survey_edited(const Step& step) {
     __shared__ Over<T, WARPS, OWN> over;
     __shared__ Room<WARPS, TILES> room;
     let_next_begin();
-    forget_declared(step);
+    if (SUMS) {
+        // Only their ends have help.
+        forget_declared(step);
+    }
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;

@@ -34,7 +34,7 @@ pub struct Room {
 /// What each row of a step goes by; an empty list stands for nothing in any row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row; -1 is padding.
+    /// The slot of each row; -1 is padding. Of a slot that stands there twice, the tokens are not specified.
     pub slots: &'a [Slot],
     /// The token to emit whatever is drawn; -1 for none.
     pub forced: &'a [i32],
