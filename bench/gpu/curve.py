@@ -28,8 +28,15 @@ def lines(curve):
     return {task: sorted(points) for task, points in found.items()}
 
 
+def smooth(points):
+    """The median of each size and the two on either side: a single size that stands out is of the measurement."""
+    around = [sorted(us for _, us in points[max(i - 2, 0) : i + 3]) for i in range(len(points))]
+    return [(rows, near[len(near) // 2] if len(near) == 5 else us) for (rows, us), near in zip(points, around)]
+
+
 def jumps(points, vocab, dtype):
     """Yields (rows before, rows, microseconds before, microseconds) of each jump."""
+    points = smooth(points)
     pairs = list(zip(points, points[1:]))
     slopes = [(us - us_before) / (rows - before) for (before, us_before), (rows, us) in pairs]
     for place, ((before, us_before), (rows, us)) in enumerate(pairs):

@@ -139,9 +139,11 @@ class Documents(unittest.TestCase):
     def test_a_curve_jumps_where_a_size_takes_more_than_its_rows_or_less(self):
         smooth = [(rows, 3 + 1.2 * curve.floor_us(rows, 151936, "f32")) for rows in range(1, 65)]
         self.assertEqual(list(curve.jumps(smooth, 151936, "f32")), [])
+        alone = [(rows, us + (rows == 9)) for rows, us in smooth]
+        self.assertEqual(list(curve.jumps(alone, 151936, "f32")), [])
         raised = [(rows, us + (rows >= 9)) for rows, us in smooth]
         self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(raised, 151936, "f32")], [(8, 9)])
-        lowered = [(rows, us - 0.5 * (rows >= 9)) for rows, us in smooth]
+        lowered = [(rows, us - (rows >= 9)) for rows, us in smooth]
         self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(lowered, 151936, "f32")], [(8, 9)])
 
     def test_documents_say_what_the_newest_record_has(self):

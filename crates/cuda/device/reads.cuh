@@ -188,9 +188,11 @@ DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
             search.share = 0;
         }
     }
+    // Asked before the barriers, by all threads: some could otherwise still ask while one writes the count.
+    const bool lists = search.lists();
     // Its barriers also complete the list, and let the goal be read.
     u64 mass = block_sum(sums.mass);
-    if (threadIdx.x == 0 && search.lists()) {
+    if (threadIdx.x == 0 && lists) {
         search.aim.count = search.listed;
     }
     return mass;
