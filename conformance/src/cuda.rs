@@ -261,7 +261,7 @@ impl Cuda {
         for (number, _) in (0..draws).step_by(rows).enumerate() {
             match &graph {
                 Some(graph) => workspace.replay(graph)?,
-                None => workspace.enqueue(&step[0])?,
+                None => workspace.enqueue(&step[0]).map(drop)?,
             }
             let outputs = workspace.outputs(rows)?;
             for slot in 0..rows {

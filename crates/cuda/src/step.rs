@@ -139,7 +139,7 @@ impl Workspace {
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
-    /// [`Workspace::announce`] is for the replays.
+    /// [`Workspace::announce`] is for the replays. Returns whether it runs now instead.
     ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
@@ -149,17 +149,18 @@ impl Workspace {
     ///
     /// # Panics
     /// If the step was fixed by another workspace.
-    pub fn enqueue(&self, step: &Step<'_>) -> Result<()> {
+    pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
         self.check(step.shape, step.lines)?;
         if self.machine.is_capturing()? {
             // It does not run yet, and the host program may replay it for any requests.
-            return Ok(self.enqueue_kernels(step, Needs::EVERYTHING)?);
+            self.enqueue_kernels(step, Needs::EVERYTHING)?;
+            return Ok(false);
         }
         self.spend(step.moves())?;
         let needs = self.needs();
         self.enqueue_kernels(step, needs)?;
         self.served.count(needs.variant, 1);
-        Ok(())
+        Ok(true)
     }
 
     /// Says that the host program is about to replay a graph of its own with steps of this workspace, so many in all.

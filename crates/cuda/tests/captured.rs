@@ -80,7 +80,7 @@ fn a_captured_step_serves_rows_that_ask_for_more_than_those_it_was_captured_for(
         assign(&mut captured, &[1, slot]);
         assign(&mut fresh, &[1, slot]);
         let step = fresh.step(&rows).unwrap();
-        let eager = three(&fresh, 2, |workspace| workspace.enqueue(&step));
+        let eager = three(&fresh, 2, |workspace| workspace.enqueue(&step).map(drop));
         assert_eq!(three(&captured, 2, |workspace| workspace.replay(&graph)), eager, "slot {slot}");
     }
 }

@@ -59,7 +59,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         assert_eq!(workspace.standing(2).unwrap().position, 3);
         // Without the full one the other goes on.
         assign(workspace, &[-1, 2]);
-        (0..9).for_each(|_| workspace.enqueue(&step).unwrap());
+        (0..9).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
     });
 }
 
@@ -73,7 +73,7 @@ fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
         assign(workspace, &[0, 3]);
         let step = workspace.step(rows).unwrap();
         for _ in 0..15 {
-            (0..2).for_each(|_| workspace.enqueue(&step).unwrap());
+            (0..2).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
             assert!(workspace.enqueue(&step).is_err());
             workspace.extend(0, 2).unwrap();
         }
@@ -121,7 +121,7 @@ fn a_slot_used_again_keeps_nothing_of_its_last_request() {
         workspace.enqueue(&step).unwrap();
         assert_eq!(workspace.outputs(1).unwrap().token(0), VOCAB as i32 - 1);
         admit(workspace, 2, &no_repeats(), &[1], 2);
-        (0..2).for_each(|_| workspace.enqueue(&step).unwrap());
+        (0..2).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
         assert_eq!(workspace.standing(2).unwrap().history, Some(vec![1, 0, 2]));
     });
 }

@@ -180,8 +180,7 @@ impl DevicePool {
         let DeviceInput { logits, masks } = input.into();
         self.make_room(1)?;
         let step = self.workspace.step_masked(&logits, masks.as_ref())?;
-        self.workspace.enqueue(&step)?;
-        if !self.device.machine().is_capturing()? {
+        if self.workspace.enqueue(&step)? {
             self.note(1);
         }
         Ok(())
