@@ -96,10 +96,12 @@ fn params(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
         Some(logprobs) if ends == Variant::Told => {
             // Of the token alone, and of the whole row.
             (logprobs.top_n, logprobs.ids) = (0, vec![]);
-            let certain = params.temperature == 0.0 && logprobs.mode != LogprobMode::Raw;
-            let least = if certain { LogprobMode::Edited } else { LogprobMode::Tempered };
-            logprobs.mode =
-                if logprobs.mode == LogprobMode::Processed || certain { least } else { logprobs.mode };
+            logprobs.mode = match logprobs.mode {
+                LogprobMode::Raw => LogprobMode::Raw,
+                _ if params.temperature == 0.0 => LogprobMode::Edited,
+                LogprobMode::Processed => LogprobMode::Tempered,
+                mode => mode,
+            };
         }
         logprobs if ends < Variant::Told => *logprobs = None,
         _ => {}
@@ -286,7 +288,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         for _ in 0..steps {
             match &graph {
                 Some(graph) => workspace.replay(graph)?,
-                None => workspace.enqueue(&step[0])?,
+                None => workspace.enqueue(&step[0]).map(drop)?,
             }
             outputs.push(workspace.outputs(rows)?);
         }

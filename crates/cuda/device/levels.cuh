@@ -98,7 +98,6 @@ struct Division {
         return linear ? top - int_to_float((int)level) * width
                       : from_ordered_bits(bits - (level << shift) - ((1u << shift) >> 1));
     }
-
 };
 
 // How many tokens each level has; then how many there are in all down to it.
@@ -113,6 +112,7 @@ struct Levels : Division {
     // From its upper end, whose value is outside, to its lower one; masses may be guesses.
     Reached from;
     Reached to;
+
     // The least value of the levels down to one, by a warp.
     DEVICE_MEMBER float end(u32 level, u32 most) const {
         if (level == most) {

@@ -124,15 +124,20 @@ DEVICE Handed& handed_of(const Step& step, u32 row) {
     return *(Handed*)(room_for_list(step, row) + 2 * LISTED);
 }
 
+// Copies a search, by all threads; a barrier must follow.
+DEVICE void copy_search(Search& to, const Search& from) {
+    for (u32 i = threadIdx.x; i < sizeof(Search) / sizeof(u32); i += blockDim.x) {
+        ((u32*)&to)[i] = ((const u32*)&from)[i];
+    }
+}
+
 // Reads all of a row's tiles, but for those that helpers take; what they found is added in one thread, and to the list.
 // Apart, so that its registers are its own.
 template <class V>
 DEVICE_APART Sums read_with_help(const Step& step, u32 row) {
     Search& search = block_search();
     Handed& handed = handed_of(step, row);
-    for (u32 i = threadIdx.x; i < sizeof(Search) / sizeof(u32); i += blockDim.x) {
-        ((u32*)&handed.search)[i] = ((const u32*)&search)[i];
-    }
+    copy_search(handed.search, search);
     if (threadIdx.x == 0) {
         handed.done = 0;
         handed.listed = 0;
@@ -208,9 +213,7 @@ DEVICE_APART void help(const Step& step) {
         }
         Search& search = block_search();
         Handed& handed = handed_of(step, helped.row);
-        for (u32 i = threadIdx.x; i < sizeof(Search) / sizeof(u32); i += blockDim.x) {
-            ((u32*)&search)[i] = ((const u32*)&handed.search)[i];
-        }
+        copy_search(search, handed.search);
         // Without it the search would be read before it is there.
         __syncthreads();
         Sums sums{0, 0, 0, 0};

@@ -116,6 +116,22 @@ DEVICE u32 clean_share(float (&z)[PER_LANE], const Set& counted) {
     return odd;
 }
 
+// The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `odd` takes the status
+// bits of those that are counted.
+template <class Set, class Counted>
+DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& counted, u32& odd, int& own) {
+    // -0.0 is +0.0.
+    own = signed_order(largest_of(z, set) + 0.0f);
+    int maximum = __reduce_max_sync(ALL_LANES, own);
+    // +inf and NaN, which no row has as a rule, show in the maximum.
+    if (maximum >= signed_order(INFINITE)) {
+        odd |= clean_share(z, counted.again());
+        own = signed_order(largest_of(z, set.again()));
+        maximum = __reduce_max_sync(ALL_LANES, own);
+    }
+    return maximum;
+}
+
 // A sum of weights, in parts: of their high halves and of their low ones.
 struct Halves {
     u32 high;

@@ -102,7 +102,7 @@ struct View {
         u32 word = tile * MASK_WORDS + lane, masked = ~0u, listed = ~0u, edited = 0;
         // A lane has a word: so each list is read once.
         if (lane < MASK_WORDS) {
-            masked = !edits.mask ? ~0u : word < edits.mask_words ? edits.mask[word] : 0;
+            masked = edits.masked(word);
             listed = edits.allowed ? edits.allowed[word] : ~0u;
             edited = edits.touched ? edits.touched[word] : 0;
         }

@@ -58,14 +58,8 @@ DEVICE void survey_raced(const Step& step) {
         scores[j] = about_log_arrival(first.e, place_of<T>(lane, j, true) == first.place ? 0 : words[j]);
     }
 
-    // -0.0 is +0.0.
     u32 odd = 0;
-    int own = signed_order(largest_of(z, All()) + 0.0f), top = __reduce_max_sync(ALL_LANES, own);
-    // +inf and NaN, which no row has as a rule, show in the maximum.
-    if (top >= signed_order(INFINITE)) {
-        odd = clean_share(z, All());
-        top = __reduce_max_sync(ALL_LANES, signed_order(largest_of(z, All())));
-    }
+    int own, top = maximum_of(z, All(), All(), odd, own);
     float maximum = from_signed_order(top);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {

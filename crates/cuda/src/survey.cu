@@ -58,22 +58,6 @@ DEVICE bool leads_of_several(const float (&z)[PER_LANE], const Set& set, float m
     return place == least && (least < TILE || lane == 0);
 }
 
-// The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `odd` takes the status
-// bits of those that are counted.
-template <class Set, class Counted>
-DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& counted, u32& odd, int& own) {
-    // -0.0 is +0.0.
-    own = signed_order(largest_of(z, set) + 0.0f);
-    int maximum = __reduce_max_sync(ALL_LANES, own);
-    // +inf and NaN, which no row has as a rule, show in the maximum.
-    if (maximum >= signed_order(INFINITE)) {
-        odd |= clean_share(z, counted.again());
-        own = signed_order(largest_of(z, set.again()));
-        maximum = __reduce_max_sync(ALL_LANES, own);
-    }
-    return maximum;
-}
-
 // The maximum of a set of a tile's logits, in signed order, and by the lane that has it what else there is to know of them. Odd
 // values are cleaned and counted.
 template <class T, class Set>
@@ -153,7 +137,7 @@ DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, boo
     }
 }
 
-// When a tile arrives: by the first warp, a lane a tile, before its record is known and after it.
+// When a tile arrives, of a thread: before its record is known, and after it.
 struct Arriving {
     bool races;
     Stream stream;
@@ -215,17 +199,23 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
     return wide;
 }
 
+// What a block does first. Returns where it stands.
+template <bool SUMS>
+DEVICE Standing begin(const Step& step) {
+    let_next_begin();
+    if (SUMS) {
+        // Only ends of rows with sums have help.
+        forget_declared(step);
+    }
+    return standing_of(step, blockIdx.x);
+}
+
 template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool SUMS>
 DEVICE void survey(const Step& step) {
     constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<WARPS, PER_BLOCK> room;
-    let_next_begin();
-    if (SUMS) {
-        // Only their ends have help.
-        forget_declared(step);
-    }
-    const Standing standing = standing_of(step, blockIdx.x);
+    const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;
@@ -290,12 +280,7 @@ DEVICE void survey_edited(const Step& step) {
     static_assert(TILES <= 32, "the first warp has a lane for each tile");
     __shared__ Over<T, WARPS, OWN> over;
     __shared__ Room<WARPS, TILES> room;
-    let_next_begin();
-    if (SUMS) {
-        // Only their ends have help.
-        forget_declared(step);
-    }
-    const Standing standing = standing_of(step, blockIdx.x);
+    const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;
     int slot = step.slots[row_index];
@@ -415,12 +400,7 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
     }
     const Params& params = step.params[slot];
     Record record = step.line_records[(u64)step.lines[row] * step.tiles + tile];
-    if (!(params.asks & ASKS_GREEDY)) {
-        Stream stream{params.seed, step.states[slot].position, params.draw};
-        First first = first_arrival(stream, tile);
-        record.log_first = log2_of_normal(first.e);
-        record.log_top = log2_of_normal(token_arrival(stream, first, tile, record.places & 255));
-    }
+    Arriving(params, step.states[slot], tile).complete(record, tile);
     step.records[(u64)row * step.tiles + tile] = record;
 }
 
