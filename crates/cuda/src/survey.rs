@@ -45,7 +45,7 @@ struct Block {
 
 /// Where rows are few, and where they are many, first without edits, then with them.
 const OF_FEW: Block = Block { warps: 8, tiles: 1 };
-const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 4 }];
+const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 8 }];
 
 /// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
 /// and sums and with some. Above it warps take several, so that few of them draw.
