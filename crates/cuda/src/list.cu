@@ -8,8 +8,8 @@
 // Traffic    8 bytes per tile for a nucleus; the logits of the tiles that the list has several tokens of
 // Requires   all threads of the block, whole warps
 //
-// Each token counts the tokens before it, which gives its place, and sums the weights of those in its tile, which
-// gives what it adds to the mass of the prefix it ends. One warp does the rest.
+// Each token counts the tokens before it, which gives its place, and adds up what they add to the mass of the prefix it ends: of a
+// tile's first token that is known at once, of others the warp that finds them knows. One warp does the rest.
 #pragma once
 
 #include "ending.cu"
@@ -29,23 +29,10 @@ struct Chain {
     float min_p;
     float epsilon;
     float xtc_threshold;
-    // Whether some of the filters ask for masses.
-    bool weighs;
 };
 
-DEVICE bool weighs(u32 filters) {
-    bool weighs = false;
-#pragma unroll 1
-    for (; filters != 0; filters >>= 4) {
-        u32 filter = filters & 15;
-        weighs = weighs || filter == FILTER_TOP_P || filter == FILTER_EPSILON || filter == FILTER_XTC;
-    }
-    return weighs;
-}
-
 DEVICE Chain chain_of(const Params& params) {
-    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold,
-                 weighs(params.chain)};
+    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
 }
 
 // Says that the list came to nothing.
@@ -102,94 +89,42 @@ struct ByMass {
     }
 };
 
-// Draws the arrivals of the listed tokens that are not the first of their tiles; by some threads, of which this is one.
-DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 threads) {
-    u32 tops = list.top_count(), count = list.count();
-#pragma unroll 1
-    for (u32 i = tops + thread; i < count; i += threads) {
-        u32 id = key_id(list.keys[i]), tile = id / TILE;
-        First first = first_arrival(stream, tile);
-        list.log_arrivals[i] = log2_of_normal(token_arrival(stream, first, tile, id % TILE));
-    }
-}
-
-// Keys that are read at once.
+// Keys or masses that are read at once.
 struct alignas(16) Pair {
-    u64 key[2];
+    u64 of[2];
 };
 
-// Puts the listed tokens in order; by the first warps, of `threads` threads. `first` is the row's first logit.
-DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
-    const u32 WHOLE = 1 << 28;
-    u32 tops = list.top_count(), count = list.count();
+// Puts the listed tokens in order, and adds up what they add to the mass.
+DEVICE void rank(Gathered& list) {
+    u32 count = list.count();
     // So many threads count for one token: as large a power of two as there are threads for.
-    int shift = count <= threads ? leading_zeros(count) - leading_zeros(threads) : 0;
-    shift -= shift > 0 && count << shift > threads;
+    int shift = count <= blockDim.x ? leading_zeros(count) - leading_zeros(blockDim.x) : 0;
+    shift -= shift > 0 && count << shift > blockDim.x;
     shift = shift < 5 ? shift : 5;
     u32 share = 1u << shift, part = threadIdx.x & (share - 1);
+    // A warp is whole or has none: others need not wait for its instructions.
 #pragma unroll 1
-    for (u32 start = 0; start < count; start += threads >> shift) {
-        u32 i = start + (threadIdx.x >> shift);
-        bool is_other = i >= tops && i < count;
-        u64 own = i < count ? list.keys[i] : ~0ull;
-        float factor = i < count ? exp2_rule((list.maxima[i] - first) * s) : 0.0f;
+    for (u32 i = threadIdx.x >> shift; i - (lane_id() >> shift) < count; i += blockDim.x >> shift) {
+        u64 own = i < count ? list.keys[i] : ~0ull, mass = 0;
         u32 before = 0;
 #pragma unroll 1
         for (u32 j = 2 * part; j < count; j += 2 * share) {
-            Pair pair = ((const Pair*)list.keys)[j / 2];
-            before += pair.key[0] > own;
-            before += j + 1 < count && pair.key[1] > own;
+            Pair keys = ((const Pair*)list.keys)[j / 2], gains = ((const Pair*)list.gains)[j / 2];
+            bool first = keys.of[0] > own, second = j + 1 < count && keys.of[1] > own;
+            before += first + second;
+            mass += (first ? gains.of[0] : 0) + (second ? gains.of[1] : 0);
         }
 #pragma unroll 1
         for (u32 apart = 1; apart < share; apart *= 2) {
             before += __shfl_xor_sync(ALL_LANES, before, (int)apart);
-        }
-        // The sum of the weights of the tokens before it in its tile, of which the tile's first is one; and its own.
-        u64 q = 0;
-        u32 weight = WHOLE;
-        if (__any_sync(ALL_LANES, is_other)) {
-#pragma unroll 1
-            for (u32 j = tops + part; is_other && j < count; j += share) {
-                u64 other = list.keys[j];
-                q += (u32)(own ^ other) < TILE && other > own ? list.weights[j] : 0;
-            }
-#pragma unroll 1
-            for (u32 apart = 1; apart < share; apart *= 2) {
-                q += __shfl_xor_sync(ALL_LANES, q, (int)apart);
-            }
-            q += is_other ? WHOLE : 0;
-            weight = is_other ? list.weights[i] : WHOLE;
+            mass += __shfl_xor_sync(ALL_LANES, mass, (int)apart);
         }
         if (i < count && part == 0) {
             list.ordered[before] = own;
+            list.masses[before] = mass + list.gains[i];
             list.from[before] = (unsigned short)i;
-            list.steps[before] = tile_mass(factor, q + weight) - (is_other ? tile_mass(factor, q) : 0);
         }
     }
-}
-
-// What the tokens of a list add to the mass becomes the masses of its prefixes; by a warp.
-DEVICE void add_up(u64* steps, u32 count) {
-    u32 each = (count + 31) / 32, start = lane_id() * each, end = start + each < count ? start + each : count;
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 i = start; i < end; i++) {
-        own += steps[i];
-    }
-    u64 upto = own;
-#pragma unroll
-    for (u32 delta = 1; delta < 32; delta *= 2) {
-        u64 other = __shfl_up_sync(ALL_LANES, upto, delta);
-        upto += lane_id() >= delta ? other : 0;
-    }
-    upto -= own;
-#pragma unroll 1
-    for (u32 i = start; i < end; i++) {
-        upto += steps[i];
-        steps[i] = upto;
-    }
-    // Without it a lane would read what another has not added up yet.
-    __syncwarp();
 }
 
 // How many of the first tokens of a list pass; by a warp.
@@ -216,9 +151,6 @@ struct Places {
 template <class XtcActs>
 DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count(), true};
-    if (chain.weighs) {
-        add_up(list.steps, kept.end);
-    }
     float first = key_logit(list.ordered[0]);
 #pragma unroll 1
     for (u32 filters = chain.filters; filters != 0; filters >>= 4) {
@@ -230,12 +162,12 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
         }
         if (filter != FILTER_MIN_P) {
             bool about = filters == chain.filters && mass != 0;
-            mass = about ? mass : list.steps[kept.end - 1];
+            mass = about ? mass : list.masses[kept.end - 1];
             if (filter == FILTER_TOP_P) {
                 u64 target = target_mass(chain.top_p, about ? most_of(mass) : mass);
-                u32 before = passing(kept.end, [&](u32 i) INLINE { return list.steps[i] < target; });
+                u32 before = passing(kept.end, [&](u32 i) INLINE { return list.masses[i] < target; });
                 if (about) {
-                    bool same = before == 0 || list.steps[before - 1] < target_mass(chain.top_p, least_of(mass));
+                    bool same = before == 0 || list.masses[before - 1] < target_mass(chain.top_p, least_of(mass));
                     kept.sure = before < kept.end && same;
                 }
                 kept.end = before < kept.end ? before + 1 : kept.end;
@@ -296,22 +228,12 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);
         mass = want.mass;
     }
-    if (!found || !gather_others(list, view, bar, s)) {
+    if (!found || !gather_others(list, view, stream, bar, first, s)) {
         return not_listed();
     }
     // Helpers leave while the list is worked on.
     need_no_help(step);
-    // The last warps draw arrivals while the others put the tokens in order.
-    u32 drawing = (list.others + 31) / 32 < warps() / 2 ? (list.others + 31) / 32 : warps() / 2;
-    u32 ranking = blockDim.x - 32 * drawing;
-    if (drawing == 0) {
-        draw_arrivals(list, stream, threadIdx.x, blockDim.x);
-    } else if (threadIdx.x >= ranking) {
-        draw_arrivals(list, stream, threadIdx.x - ranking, 32 * drawing);
-    }
-    if (threadIdx.x < ranking) {
-        rank(list, first, s, ranking);
-    }
+    rank(list);
     // Without it the first warp would read places that others have not filled yet.
     __syncthreads();
     return true;
@@ -326,10 +248,10 @@ struct Drawn {
     u32 place;
 };
 
-// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; all threads do `meanwhile` once
-// they have no part in the draw.
-template <class XtcActs, class Meanwhile>
-DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
+// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; one thread does `end` as soon as it
+// knows what is drawn; all threads do `meanwhile` once they have no part in the draw.
+template <class XtcActs, class End, class Meanwhile>
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, End end, Meanwhile meanwhile) {
     __shared__ Drawn drawn;
     if (warp_id() == 0) {
         Gathered& list = block_list();
@@ -340,10 +262,16 @@ DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, 
             drawn.kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
             drawn.token = token;
             drawn.sure = places.sure;
+            end(token, places.sure);
         }
     }
     meanwhile();
     // Without it the other warps would read what came of it too early.
     __syncthreads();
     return drawn;
+}
+
+template <class XtcActs, class Meanwhile>
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
+    return draw_listed(chain, heat, mass, xtc_acts, [](u32, bool) INLINE {}, meanwhile);
 }

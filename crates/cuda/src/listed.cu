@@ -18,17 +18,20 @@
 #define LISTED_THREADS 1024
 
 // What the end of a row goes by, on chip: registers are short, and each read of memory would make it wait.
-struct Held {
+struct OnChip {
     State state;
     Chain chain;
     Heat heat;
     Stream stream;
     // Of the request, not of the row.
     float temperature;
+    int slot;
+    u32 asks;
+    u32 status;
 };
 
-DEVICE Held& block_held() {
-    __shared__ Held held;
+DEVICE OnChip& block_on_chip() {
+    __shared__ OnChip held;
     return held;
 }
 
@@ -50,7 +53,7 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
 template <class T>
 DEVICE void finish_listed_row(const Step& step, u32 row) {
     // What the survey does not write is read before it is done.
-    Held& held = block_held();
+    OnChip& held = block_on_chip();
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
     u32 asks = params.asks;
@@ -61,6 +64,8 @@ DEVICE void finish_listed_row(const Step& step, u32 row) {
         held.heat = Heat{params.effective_temperature, params.s, params.filter_s};
         held.stream = Stream{params.seed, state.position, params.draw};
         held.temperature = params.temperature;
+        held.slot = slot;
+        held.asks = asks;
     }
     clear(block_list());
     View<T, false> view(step, row, slot);
@@ -82,42 +87,47 @@ DEVICE void finish_listed_row(const Step& step, u32 row) {
     write_no_logprobs(step, row);
     // Its barrier is that of what is held too.
     Whole whole = whole_of(records, asks & ASKS_GREEDY);
-    u32 status = whole.odd;
+    if (threadIdx.x == 0) {
+        held.status = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
+    }
     int token = forced;
-    bool empty = whole.first == 0;
-    if (empty) {
-        status |= STATUS_EMPTY;
+    // By one thread.
+    auto end = [&](int token) INLINE {
+        float temperature = held.status & STATUS_EMPTY ? held.temperature : held.heat.temperature;
+        Chosen chosen{token, held.status, temperature, held.state.mu};
+        end_row(step, row, held.slot, held.asks, held.state, chosen);
+    };
+    if (whole.first == 0) {
         if (lists) {
             need_no_help(step);
         }
-    } else {
-        if (forced >= 0) {
-            // A forced token was not drawn.
-        } else if (asks & ASKS_GREEDY) {
-            token = (int)key_id(whole.first);
-        } else if (asks & ASKS_LIST) {
-            u64 mass;
-            bool sure = false;
-            if (!(step.flags & STEP_SEARCHES) &&
-                list_row(step, records, view, held.chain, held.stream, whole, held.heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(
-                    held.chain, held.heat, mass, [&]() INLINE { return xtc_acts(params, held.state); }, []() INLINE {});
-                sure = drawn.sure;
-                token = (int)drawn.token;
-            }
-            if (!sure) {
-                finish_searching<T>(step, row);
-                return;
-            }
-        } else {
-            float first = key_logit(whole.first), s = held.heat.filter_s;
-            Cut cut = held.chain.filters == FILTER_MIN_P ? min_p_cut(first, s, held.chain.min_p) : cut_all();
-            token = (int)race(records, view, held.stream, Given{cut, first, true}, held.heat.s);
+    } else if (forced >= 0) {
+        // A forced token was not drawn.
+    } else if (asks & ASKS_GREEDY) {
+        token = (int)key_id(whole.first);
+    } else if (asks & ASKS_LIST) {
+        u64 mass;
+        bool searches = step.flags & STEP_SEARCHES;
+        if (searches || !list_row(step, records, view, held.chain, held.stream, whole, held.heat.filter_s, mass) ||
+            !draw_listed(
+                 held.chain, held.heat, mass, [&]() INLINE { return xtc_acts(params, held.state); },
+                 [&](u32 drawn, bool sure) INLINE {
+                     if (sure) {
+                         end((int)drawn);
+                     }
+                 },
+                 []() INLINE {})
+                 .sure) {
+            finish_searching<T>(step, row);
         }
+        return;
+    } else {
+        float first = key_logit(whole.first), s = held.heat.filter_s;
+        Cut cut = held.chain.filters == FILTER_MIN_P ? min_p_cut(first, s, held.chain.min_p) : cut_all();
+        token = (int)race(records, view, held.stream, Given{cut, first, true}, held.heat.s);
     }
     if (threadIdx.x == 0) {
-        Chosen chosen{token, status, empty ? held.temperature : held.heat.temperature, held.state.mu};
-        end_row(step, row, slot, asks, held.state, chosen);
+        end(token);
     }
 }
 
