@@ -7,7 +7,8 @@
 // Requires   all threads of the block, whole warps; results are in every thread
 //
 // A tile's maximum is a token too: if k maxima reach a bar, so do at least k tokens, and the first k are among
-// those that do. Where the bar lies decides how long the rest takes and never what comes out.
+// those that do. Where they do not, or bring too many others with them, each tile's second token is looked at as well: two heavy
+// tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
 #include "arrival.cuh"
@@ -123,23 +124,30 @@ DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
 DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23); }
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
-// most `limit`: `want.amount(maximum, sum)` of each. Fails if all together do not reach the goal, or too many pass. The
-// gathered must be cleared.
+// most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Fails if
+// all together do not reach the goal, or too many pass. The gathered must be cleared.
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
     float widest = larger(least, first - 1e37f);
     // Far below the first token there is nothing but what masks leave.
     float low = larger(least, first - 32.0f), width = first - low;
+    bool seconds = false;
 #pragma unroll 1
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
         float scale = scale_to(larger(width, 1e-20f), LOG_BINS), part = scale_to(scale, 0);
         records.each_weighed_of_three([&](u32, const Record& record, u64 sum) INLINE {
-            // A higher logit's place is no lower, as each step is monotone.
-            float place = (record.maximum - low) * scale;
-            u32 amount = want.amount(record.maximum, sum);
-            if (place >= 0.0f) {
-                atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
+            auto add = [&](float z, u32 amount) INLINE {
+                // A higher logit's place is no lower, as each step is monotone.
+                float place = (z - low) * scale;
+                if (place >= 0.0f) {
+                    atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
+                }
+            };
+            add(record.maximum, want.amount(record.maximum, sum));
+            if (seconds) {
+                float second = least_of_others(record);
+                add(second, want.amount_of(second));
             }
         });
         want.add_up();
@@ -162,12 +170,18 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
             list_tops(gathered, records, bar);
             // Without it a warp would miss what others have not listed yet.
             __syncthreads();
-            if (gathered.top_count() <= (round < MOST_ROUNDS ? limit : GATHERED)) {
+            u32 count = gathered.top_count() + (seconds ? gathered.open_count() : 0);
+            if (count <= (!seconds ? limit : GATHERED) || (round == MOST_ROUNDS && gathered.top_count() <= GATHERED)) {
                 return true;
             }
-            // Most of them lie in one bin, which is looked at more closely.
-            low += (lowest - 0.5f) * part;
-            width = 2.0f * part;
+            if (seconds) {
+                // Most of them lie in one bin, which is looked at more closely.
+                low += (lowest - 0.5f) * part;
+                width = 2.0f * part;
+            }
+            seconds = true;
+        } else if (!seconds) {
+            seconds = true;
         } else if (low > widest) {
             low = widest;
             width = first - low;

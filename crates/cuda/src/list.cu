@@ -47,6 +47,7 @@ struct ByCount {
     u32 count;
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
+    DEVICE_MEMBER u32 amount_of(float) const { return 1; }
     DEVICE_MEMBER void add_up() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
@@ -66,13 +67,13 @@ struct ByMass {
     u64 mass;
 
     // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
+    DEVICE_MEMBER u32 amount_of(float z) const { return (u32)(exp2_rule((z - first) * s) * 524288.0f); }
     DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
         if (!(maximum > -INFINITE)) {
             return 0;
         }
-        float factor = exp2_rule((maximum - first) * s);
-        own += tile_mass(factor, sum);
-        return (u32)(factor * 524288.0f);
+        own += tile_mass(exp2_rule((maximum - first) * s), sum);
+        return amount_of(maximum);
     }
     DEVICE_MEMBER void add_up() {
         own = warp_sum(own);
