@@ -102,7 +102,7 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
 // Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
 // follow before the lists are read.
 DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
-    records.each_of_three([&](u32 tile, const Record& record) INLINE {
+    records.each([&](u32 tile, const Record& record) INLINE {
         if (!(record.maximum >= bar)) {
             return;
         }
@@ -136,7 +136,7 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
 #pragma unroll 1
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
         float scale = scale_to(larger(width, 1e-20f), LOG_BINS), part = scale_to(scale, 0);
-        records.each_weighed_of_three([&](u32, const Record& record, u64 sum) INLINE {
+        records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
             auto add = [&](float z, u32 amount) INLINE {
                 // A higher logit's place is no lower, as each step is monotone.
                 float place = (z - low) * scale;

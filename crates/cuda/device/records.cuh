@@ -43,24 +43,18 @@ struct Records {
 
     // The same, where a thread often has three, which are read at once.
     template <class See>
-    DEVICE_MEMBER void each_weighed_of_three(See see) const {
+    DEVICE_MEMBER void each_of_three(See see) const {
         u32 tile = threadIdx.x + blockDim.x;
         Record second = of(tile), third = of(tile + blockDim.x);
-        u64 second_sum = sum_of(tile), third_sum = sum_of(tile + blockDim.x);
-        see(threadIdx.x, held, held_sum);
+        see(threadIdx.x, held);
         if (blockDim.x < tiles) {
-            see(tile, second, second_sum);
-            see(tile + blockDim.x, third, third_sum);
+            see(tile, second);
+            see(tile + blockDim.x, third);
 #pragma unroll 1
             for (tile += 2 * blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
-                see(tile, of(tile), sum_of(tile));
+                see(tile, of(tile));
             }
         }
-    }
-
-    template <class See>
-    DEVICE_MEMBER void each_of_three(See see) const {
-        each_weighed_of_three([&](u32 tile, const Record& record, u64) INLINE { see(tile, record); });
     }
 
   private:
@@ -89,7 +83,7 @@ struct Whole {
 DEVICE Whole whole_of(const Records& records, bool asks_id) {
     __shared__ Quad scratch[32];
     u32 most = 0, least = ~0u, places = 0, low = 0;
-    records.each_of_three([&](u32, const Record& record) INLINE {
+    records.each([&](u32, const Record& record) INLINE {
         u32 bits = ordered_bits(record.maximum);
         most = bits > most ? bits : most;
         least = bits - LEAST_ORDERED < least ? bits - LEAST_ORDERED : least;

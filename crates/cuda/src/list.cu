@@ -98,10 +98,11 @@ struct alignas(16) Pair {
 // Puts the listed tokens in order, and adds up what they add to the mass.
 DEVICE void rank(Gathered& list) {
     u32 count = list.count();
-    // So many threads count for one token: as large a power of two as there are threads for.
-    int shift = count <= blockDim.x ? leading_zeros(count) - leading_zeros(blockDim.x) : 0;
+    // So many threads count for one token: as large a power of two as there are threads for, but no more than have two pairs each.
+    int bits = 64 - leading_zeros(count), shift = count <= blockDim.x ? 64 - leading_zeros(blockDim.x) - bits : 0;
     shift -= shift > 0 && count << shift > blockDim.x;
     shift = shift < 5 ? shift : 5;
+    shift = shift < bits - 3 ? shift : bits > 3 ? bits - 3 : 0;
     u32 share = 1u << shift, part = threadIdx.x & (share - 1);
     // A warp is whole or has none: others need not wait for its instructions.
 #pragma unroll 1
@@ -128,15 +129,38 @@ DEVICE void rank(Gathered& list) {
     }
 }
 
-// How many of the first tokens of a list pass; by a warp.
-template <class Passes>
-DEVICE u32 passing(u32 count, Passes passes) {
-    u32 passing = 0;
-#pragma unroll 1
-    for (u32 i = lane_id(); i < count; i += 32) {
-        passing += passes(i);
+// How many listed tokens a lane holds.
+#define HELD_TOKENS 2
+
+// The first of the listed tokens and the masses up to them, dealt out among the lanes of a warp: read at once, and few lists have
+// more.
+struct Firsts {
+    u64 keys[HELD_TOKENS];
+    u64 masses[HELD_TOKENS];
+
+    DEVICE_MEMBER explicit Firsts(const Gathered& list) {
+#pragma unroll
+        for (u32 k = 0; k < HELD_TOKENS; k++) {
+            keys[k] = list.ordered[32 * k + lane_id()];
+            masses[k] = list.masses[32 * k + lane_id()];
+        }
     }
-    return __reduce_add_sync(ALL_LANES, passing);
+};
+
+// How many of the first `count` tokens pass, by a warp: `passes(key, mass)`, the mass up to it.
+template <class Passes>
+DEVICE u32 passing(const Gathered& list, const Firsts& firsts, u32 count, Passes passes) {
+    u32 lane = lane_id(), passing = 0;
+#pragma unroll
+    for (u32 k = 0; k < HELD_TOKENS; k++) {
+        passing += __popc(__ballot_sync(ALL_LANES, (32 * k + lane < count) & passes(firsts.keys[k], firsts.masses[k])));
+    }
+#pragma unroll 1
+    for (u32 start = 32 * HELD_TOKENS; start < count; start += 32) {
+        u32 i = start + lane < GATHERED ? start + lane : 0;
+        passing += __popc(__ballot_sync(ALL_LANES, (start + lane < count) & passes(list.ordered[i], list.masses[i])));
+    }
+    return passing;
 }
 
 // Places in the list from `start` on and before `end`.
@@ -150,7 +174,7 @@ struct Places {
 // What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about that of what the first
 // filter is given, if that is not the list.
 template <class XtcActs>
-DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
+DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count(), true};
     float first = key_logit(list.ordered[0]);
 #pragma unroll 1
@@ -166,7 +190,7 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
             mass = about ? mass : list.masses[kept.end - 1];
             if (filter == FILTER_TOP_P) {
                 u64 target = target_mass(chain.top_p, about ? most_of(mass) : mass);
-                u32 before = passing(kept.end, [&](u32 i) INLINE { return list.masses[i] < target; });
+                u32 before = passing(list, firsts, kept.end, [&](u64, u64 upto) INLINE { return upto < target; });
                 if (about) {
                     bool same = before == 0 || list.masses[before - 1] < target_mass(chain.top_p, least_of(mass));
                     kept.sure = before < kept.end && same;
@@ -176,7 +200,8 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
             }
             threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log_mass(mass);
         }
-        u32 reach = passing(kept.end, [&](u32 i) INLINE { return (key_logit(list.ordered[i]) - first) * s >= threshold; });
+        u32 reach = passing(list, firsts, kept.end,
+                            [&](u64 key, u64) INLINE { return (key_logit(key) - first) * s >= threshold; });
         if (filter != FILTER_XTC) {
             kept.end = reach > 1 ? reach : 1;
         } else if (reach > 1 && xtc_acts()) {
@@ -188,16 +213,24 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
 }
 
 // The winner of the race among listed tokens, by a warp; `place` in shared memory becomes its place.
-DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s, u32& place) {
+DEVICE u32 race_listed(const Gathered& list, const Firsts& firsts, const Places& kept, float s, u32& place) {
     float first = key_logit(list.ordered[kept.start]);
     u64 leader = 0;
     u32 own_place = 0;
+    auto run = [&](u32 i, u64 key) INLINE {
+        if ((i >= kept.start) & (i < kept.end)) {
+            u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
+            own_place = own > leader ? i : own_place;
+            leader = own > leader ? own : leader;
+        }
+    };
+#pragma unroll
+    for (u32 k = 0; k < HELD_TOKENS; k++) {
+        run(32 * k + lane_id(), firsts.keys[k]);
+    }
 #pragma unroll 1
-    for (u32 i = kept.start + lane_id(); i < kept.end; i += 32) {
-        u64 key = list.ordered[i];
-        u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
-        own_place = own > leader ? i : own_place;
-        leader = own > leader ? own : leader;
+    for (u32 i = 32 * HELD_TOKENS + lane_id(); i < kept.end; i += 32) {
+        run(i, list.ordered[i]);
     }
     u64 best = warp_max(leader);
     if (leader == best) {
@@ -256,8 +289,9 @@ DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, 
     __shared__ Drawn drawn;
     if (warp_id() == 0) {
         Gathered& list = block_list();
-        Places places = filter_list(list, chain, heat.filter_s, mass, xtc_acts);
-        u32 token = race_listed(list, places, heat.s, drawn.place);
+        const Firsts firsts(list);
+        Places places = filter_list(list, firsts, chain, heat.filter_s, mass, xtc_acts);
+        u32 token = race_listed(list, firsts, places, heat.s, drawn.place);
         if (lane_id() == 0) {
             u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
             drawn.kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
