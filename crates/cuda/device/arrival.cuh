@@ -39,12 +39,6 @@ DEVICE float token_arrival(const Stream& stream, const First& first, u32 tile, u
     return place == first.place ? first.e : first.e + later;
 }
 
-// The same with the token's random word.
-DEVICE float token_arrival(const First& first, u32 word, u32 place) {
-    float later = exp_of_u32(word);
-    return place == first.place ? first.e : first.e + later;
-}
-
 // The random words of a lane's tokens, where they lie as in a wide tile: of four neighbours twice.
 DEVICE void words_of_lane(const Stream& stream, u32 id, u32 id_of_fifth, u32 (&words)[PER_LANE]) {
 #pragma unroll

@@ -11,7 +11,6 @@
 // tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
-#include "arrival.cuh"
 #include "records.cuh"
 #include "view.cuh"
 #include "warp.cuh"
@@ -200,16 +199,13 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
 // The weight of a tile's first token.
 #define FIRST_WEIGHT (1u << 28)
 
-// Gathers the other tokens of an open tile that reach the bar, what they add to the mass, and when they arrive; by a warp.
+// Gathers the other tokens of an open tile that reach the bar, and what they add to the mass; by a warp.
 template <class V>
-DEVICE void gather_tile(Gathered& gathered, const V& view, const Stream& stream, float bar, float first, float s, u64 top) {
+DEVICE void gather_tile(Gathered& gathered, const V& view, float bar, float first, float s, u64 top) {
     float z[PER_LANE];
-    u32 tops = gathered.top_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, odd = 0, words[PER_LANE];
+    u32 tops = gathered.top_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, odd = 0;
     view.load(tile, lane, z, odd, bar);
     // While they fly.
-    bool wide = view.is_wide(tile);
-    words_of_lane(stream, tile * TILE + view.place(tile, lane, 0), tile * TILE + view.place(tile, lane, 4), words);
-    First arrival = first_arrival(stream, tile);
     float maximum = key_logit(top), factor = exp2_rule((maximum - first) * s);
     u32 passing = 0;
 #pragma unroll
@@ -228,13 +224,10 @@ DEVICE void gather_tile(Gathered& gathered, const V& view, const Stream& stream,
     for (u32 at = start; at < end;) {
         u32 having = __ballot_sync(ALL_LANES, passing != 0), to = at + __popc(having & ((1u << lane) - 1));
         if (passing != 0 && to < end) {
-            u32 j = __ffs((int)passing) - 1, place = view.place(tile, lane, j);
+            u32 j = __ffs((int)passing) - 1;
             float own = clean(pick(z, j));
-            u32 word = pick(words, j);
-            gathered.keys[to] = key_of(own, tile * TILE + place);
+            gathered.keys[to] = key_of(own, tile * TILE + view.place(tile, lane, j));
             gathered.weights[to] = weight((own - maximum) * s);
-            float e = wide ? token_arrival(arrival, word, place) : token_arrival(stream, arrival, tile, place);
-            gathered.log_arrivals[to] = log2_of_normal(e);
         }
         passing &= passing - 1;
         at += __popc(having);
@@ -255,11 +248,11 @@ DEVICE void gather_tile(Gathered& gathered, const V& view, const Stream& stream,
 // Gathers the other tokens of the open tiles that reach the bar, and what all tokens add to the mass, at a scale. Fails if there
 // are too many.
 template <class V>
-DEVICE bool gather_others(Gathered& gathered, const V& view, const Stream& stream, float bar, float first, float s) {
+DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float first, float s) {
     u32 tops = gathered.top_count(), open = gathered.open_count();
 #pragma unroll 1
     for (u32 place = warp_id(); place < open; place += warps()) {
-        gather_tile(gathered, view, stream, bar, first, s, gathered.open[place]);
+        gather_tile(gathered, view, bar, first, s, gathered.open[place]);
     }
     // From the last thread on: the first warps wait for logits.
 #pragma unroll 1

@@ -111,10 +111,9 @@ struct Row {
     }
 };
 
-// One of a lane's words, by its number: registers cannot be chosen so.
-template <class Word>
-DEVICE Word pick(const Word (&z)[PER_LANE], u32 j) {
-    Word a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
+// One of a lane's logits, by its number: registers cannot be chosen so.
+DEVICE float pick(const float (&z)[PER_LANE], u32 j) {
+    float a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
     a = j & 2 ? c : a;
     b = j & 2 ? d : b;
     return j & 1 ? b : a;

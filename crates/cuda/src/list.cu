@@ -90,23 +90,34 @@ struct ByMass {
     }
 };
 
+// Draws the arrivals of the listed tokens that are not the first of their tiles; by some threads, of which this is one.
+DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 threads) {
+    u32 tops = list.top_count(), count = list.count();
+#pragma unroll 1
+    for (u32 i = tops + thread; i < count; i += threads) {
+        u32 id = key_id(list.keys[i]), tile = id / TILE;
+        First first = first_arrival(stream, tile);
+        list.log_arrivals[i] = log2_of_normal(token_arrival(stream, first, tile, id % TILE));
+    }
+}
+
 // Keys or masses that are read at once.
 struct alignas(16) Pair {
     u64 of[2];
 };
 
-// Puts the listed tokens in order, and adds up what they add to the mass.
-DEVICE void rank(Gathered& list) {
+// Puts the listed tokens in order, and adds up what they add to the mass; by the first warps, of `threads` threads.
+DEVICE void rank(Gathered& list, u32 threads) {
     u32 count = list.count();
     // So many threads count for one token: as large a power of two as there are threads for, but no more than have two pairs each.
-    int bits = 64 - leading_zeros(count), shift = count <= blockDim.x ? 64 - leading_zeros(blockDim.x) - bits : 0;
-    shift -= shift > 0 && count << shift > blockDim.x;
+    int bits = 64 - leading_zeros(count), shift = count <= threads ? 64 - leading_zeros(threads) - bits : 0;
+    shift -= shift > 0 && count << shift > threads;
     shift = shift < 5 ? shift : 5;
     shift = shift < bits - 3 ? shift : bits > 3 ? bits - 3 : 0;
     u32 share = 1u << shift, part = threadIdx.x & (share - 1);
     // A warp is whole or has none: others need not wait for its instructions.
 #pragma unroll 1
-    for (u32 i = threadIdx.x >> shift; i - (lane_id() >> shift) < count; i += blockDim.x >> shift) {
+    for (u32 i = threadIdx.x >> shift; i - (lane_id() >> shift) < count; i += threads >> shift) {
         u64 own = i < count ? list.keys[i] : ~0ull, mass = 0;
         u32 before = 0;
 #pragma unroll 1
@@ -262,12 +273,22 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);
         mass = want.mass;
     }
-    if (!found || !gather_others(list, view, stream, bar, first, s)) {
+    if (!found || !gather_others(list, view, bar, first, s)) {
         return not_listed();
     }
     // Helpers leave while the list is worked on.
     need_no_help(step);
-    rank(list);
+    // The last warps draw arrivals while the others put the tokens in order.
+    u32 drawing = (list.others + 31) / 32 < warps() / 2 ? (list.others + 31) / 32 : warps() / 2;
+    u32 ranking = blockDim.x - 32 * drawing;
+    if (drawing == 0) {
+        draw_arrivals(list, stream, threadIdx.x, blockDim.x);
+    } else if (threadIdx.x >= ranking) {
+        draw_arrivals(list, stream, threadIdx.x - ranking, 32 * drawing);
+    }
+    if (threadIdx.x < ranking) {
+        rank(list, ranking);
+    }
     // Without it the first warp would read places that others have not filled yet.
     __syncthreads();
     return true;
