@@ -4,11 +4,13 @@
 // Never      looks at an id that neither mask nor lists name
 // Traffic    the logits; 4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry for
 //            each touched id
-// Requires   all threads of the block, whole warps, OWN tiles each; the kernel `edit` before, where a request asks for it
+// Requires   all threads of the block, whole warps, OWN tiles each in a round; the kernel `edit` before, where a request asks
+//            for it
 //
-// All logits of the block are on their way while its threads find out what lies over them: that takes four trips to memory,
-// one after the other. A thread has the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there
-// they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries at once, with hardly a lane idle.
+// The logits of the first round are on their way while the block's threads find out what lies over those of all rounds: that
+// takes four trips to memory, one after the other. A thread has the bits of 32 neighbouring ids a round and puts its touched
+// ids on the round's list. From there they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries
+// at once, with hardly a lane idle.
 #pragma once
 
 #include "entries.cuh"
