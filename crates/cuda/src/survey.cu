@@ -433,7 +433,8 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
 }
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else several. As many blocks a multiprocessor as registers allow; more code
+// takes one tile, so that all of them load at once; else several, and under edits twice as many where not all blocks are there at
+// once. As many blocks a multiprocessor as registers allow; more code
 // for each tile than that, and instructions come late.
 #define SURVEY(name, T, SUMS)                                     \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
@@ -444,10 +445,13 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
     }
 #define SURVEY_EDITED(name, T, SUMS)                              \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
-        survey_edited<T, 8, 1, 1, true, SUMS>(step);                 \
+        survey_edited<T, 8, 1, 1, true, SUMS>(step);              \
+    }                                                             \
+    KERNEL_BESIDE(name##_some, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, 1, false, SUMS>(step);             \
     }                                                             \
     KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
-        survey_edited<T, 4, 4, 2, false, SUMS>(step);                \
+        survey_edited<T, 4, 4, 2, false, SUMS>(step);             \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \
