@@ -199,7 +199,8 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
     const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.search();
-        u64 goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
+        u32 share = nearest ? f.params.typical_p : f.params.top_p;
+        u64 goal = by_mass ? target_mass(share, about ? least_of(sums.mass) : sums.mass) : f.params.top_k;
         search.given = given;
         search.maxima = maxima;
         search.order = order;
@@ -207,7 +208,8 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
         // Of no mass the first token has enough.
         search.by_mass = by_mass && goal != 0;
         search.goal = goal != 0 ? goal : 1;
-        search.share = about && search.by_mass ? f.params.top_p : 0;
+        search.share = about && search.by_mass ? share : 0;
+        search.doubt = search.share ? target_mass(share, most_of(sums.mass)) - goal : 0;
         float low = given.cut.low();
         bool all = given.cut.last == cut_all().last;
         search.masked = !given.prefix || !(all || (!nearest && given.cut.last == last_key_of(low)));
@@ -228,7 +230,7 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
             search.lowest = larger(search.least, likely);
         }
     }
-    u64 reached = find(set);
+    u64 reached = find(set, about && list_upper(set, low));
     if (!nearest) {
         return down_to(given, reached);
     }

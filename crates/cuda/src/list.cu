@@ -65,10 +65,6 @@ struct ByCount {
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
-// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
-DEVICE u64 least_of(u64 about) { return about - (about >> 19) - 1; }
-DEVICE u64 most_of(u64 about) { return about + (about >> 19) + 1; }
-
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
     float first;
