@@ -176,6 +176,9 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
             if (count <= (!seconds ? limit : GATHERED) || (round == MOST_ROUNDS && gathered.top_count() <= GATHERED)) {
                 return true;
             }
+            if (seconds && want.gives_up(count)) {
+                return false;
+            }
             if (seconds) {
                 // Most of them lie in one bin, which is looked at more closely.
                 low += (lowest - 0.5f) * part;
