@@ -118,10 +118,11 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
     }
     // Without it the search would be read before it is there.
     __syncthreads();
+    bool aimed = listed;
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
         u32 every = search.every;
-        if (listed) {
+        if (aimed) {
             // What the levels would say is known.
         } else if (plain && search.levels.linear && search.levels.from.value == INFINITE) {
             count_levels<true>(set.step, set.row, set.view, every);
@@ -129,7 +130,7 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
             every = 1;
             count_levels<false>(set.step, set.row, set.view, every);
         }
-        bool reaches = listed || take_aim(set, margin_of(every, search.maxima.tiles));
+        bool reaches = aimed || take_aim(set, margin_of(every, search.maxima.tiles));
         u64 mass = 0, next_mass = 0;
         if (reaches && !listed) {
             mass = plain ? read_aim<true>(set.step, set.row, set.view)
@@ -176,12 +177,16 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
             if (!search.by_mass) {
                 return sort_list(aim.count)[search.goal - aim.hi.count - 1];
             }
-            u64 key;
-            while ((key = settle(set, aim.count)) == 0 && search.share != 0) {
-                weigh_whole(set);
-            }
+            u64 key = settle(set, aim.count);
             if (key != 0) {
                 return key;
+            }
+            if (search.share != 0) {
+                // The list is right, but where the goal is has to be known exactly.
+                listed = false;
+                // Without it the search would change while a slower warp still reads it.
+                __syncthreads();
+                continue;
             }
             next_mass = walk(set, aim.count);
             if (search.place < aim.count) {
@@ -210,7 +215,7 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
                 levels.divide(false, search.highest, search.most_level());
             }
         }
-        listed = false;
+        aimed = listed = false;
         // Without it the levels would be counted before they are there.
         __syncthreads();
     }

@@ -1,7 +1,7 @@
 // upper.cuh: a row's tokens from a bar on up, where those are all that a search needs; by a block (F1, M4).
 //
-// Computes   a bar that a row's records say a mass is reached above, and the tokens that reach it; the mass of the row, exactly
-// Never      counts a row's tokens; takes an exponential of a token, unless the mass has to be exact
+// Computes   a bar that a row's records say a mass is reached above, and the tokens that reach it
+// Never      counts a row's tokens or takes their exponentials
 // Twins      none: search.cuh proves what comes of it
 // Traffic    24 bytes a tile; the logits of tiles that may have several tokens that reach the bar
 // Requires   all threads of the block; the survey's records of the row, with sums
@@ -11,11 +11,13 @@
 #pragma once
 
 #include "gather.cuh"
-#include "tile.cuh"
 #include "walk.cuh"
 
 // How many tiles may be read.
 #define MOST_OPEN 1536
+
+// How many of them a warp reads at once.
+#define AT_ONCE 3
 
 // In the room of the counts of levels.
 struct Upper {
@@ -34,13 +36,14 @@ DEVICE Upper& block_upper() {
 }
 
 // Lists the tokens down to where the row's mass surely is reached, as an aim that nothing is above, if records tell where that is
-// and there is room; `low` is the least of the tiles' maxima.
+// and there is room; `low` is the least of the tiles' maxima. Apart, so that its registers are its own.
 template <class V>
-DEVICE bool list_upper(const Searched<V>& set, float low) {
-    Search& search = set.search();
+DEVICE_APART bool list_upper(const Step& step, u32 row, float low) {
+    const V view(step, row, step.slots[row]);
+    Search& search = block_search();
     Upper& upper = block_upper();
-    const u32 tiles = set.step.tiles;
-    const Record* records = set.step.records + (u64)set.row * tiles;
+    const u32 tiles = step.tiles;
+    const Record* records = step.records + (u64)row * tiles;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
         upper.bins[i] = 0;
@@ -54,7 +57,7 @@ DEVICE bool list_upper(const Searched<V>& set, float low) {
     __syncthreads();
     const float first = search.given.first, s = search.s;
     low = larger(low, first - 32.0f);
-    float scale = BINS * inverse(larger(first - low, 1e-20f));
+    float scale = scale_to(larger(first - low, 1e-20f), LOG_BINS);
     // In units of 2^-19 of the first token's weight, rounded down.
     auto add = [&](float z) INLINE {
         float place = (z - low) * scale;
@@ -80,11 +83,11 @@ DEVICE bool list_upper(const Searched<V>& set, float low) {
     }
     // Without it the other warps would read the bin before it is found.
     __syncthreads();
-    if (upper.bin == BINS) {
+    if (upper.bin >= BINS) {
         return false;
     }
     // Less than any logit in the bin, however its place was rounded.
-    const float bar = low + (int_to_float((int)(BINS - 1 - upper.bin)) - 0.0625f) / scale;
+    const float bar = low + (int_to_float((int)(BINS - 1 - upper.bin)) - 0.0625f) * scale_to(scale, 0);
     u64* list = shared_list();
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
@@ -107,30 +110,34 @@ DEVICE bool list_upper(const Searched<V>& set, float low) {
     if (count > MOST_OPEN || count + alone > LISTED) {
         return false;
     }
-    float next[PER_LANE] = {};
-    u32 odd = 0, start = warp_id();
-    if (start < count) {
-        set.view.load(upper.open[start], lane_id(), next, odd, bar);
-    }
+    // Several tiles are on their way at once: each is a trip to memory and little else.
 #pragma unroll 1
-    for (; start < count; start += warps()) {
-        float z[PER_LANE];
-        u32 in = 0, tile = upper.open[start];
+    for (u32 start = warp_id(); start < count; start += AT_ONCE * warps()) {
+        float z[AT_ONCE][PER_LANE];
+        u32 odd = 0;
 #pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            z[j] = next[j];
-            in |= z[j] >= bar ? 1u << j : 0;
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            if (start + i * warps() < count) {
+                view.load(upper.open[start + i * warps()], lane_id(), z[i], odd, bar);
+            }
         }
-        // The next tile is on its way meanwhile.
-        if (start + warps() < count) {
-            set.view.load(upper.open[start + warps()], lane_id(), next, odd, bar);
-        }
-        u32 place = alone + (in != 0 ? atomicAdd(&search.listed, (u32)__popc(in)) : 0);
-        // A lane has a few, if any.
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            if (start + i * warps() >= count) {
+                break;
+            }
+            u32 in = 0, tile = upper.open[start + i * warps()];
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                in |= z[i][j] >= bar ? 1u << j : 0;
+            }
+            u32 place = alone + (in != 0 ? atomicAdd(&search.listed, (u32)__popc(in)) : 0);
+            // A lane has a few, if any.
 #pragma unroll 1
-        for (; in != 0 && place < LISTED; in &= in - 1) {
-            u32 j = (u32)__ffs((int)in) - 1;
-            list[place++] = key_of(clean(pick(z, j)), tile * TILE + set.view.place(tile, lane_id(), j));
+            for (; in != 0 && place < LISTED; in &= in - 1) {
+                u32 j = (u32)__ffs((int)in) - 1;
+                list[place++] = key_of(clean(pick(z[i], j)), tile * TILE + view.place(tile, lane_id(), j));
+            }
         }
     }
     // Without it tokens would be missed that others have not listed yet.
@@ -143,32 +150,4 @@ DEVICE bool list_upper(const Searched<V>& set, float low) {
         search.least_bits = ~ordered_bits(bar);
     }
     return alone + search.listed <= LISTED;
-}
-
-// Makes a goal exact of which only a share is known.
-template <class V>
-DEVICE void weigh_whole(const Searched<V>& set) {
-    Search& search = set.search();
-    u64* above = room_for_sums(set.step, set.row);
-    u64 mass = 0, own = 0;
-    visit_tiles(
-        set.view, search.maxima, -LARGEST,
-        [&](u32, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
-            u64 sum = sum_of_weights(z, maximum, search.s).sum();
-            own = mine ? sum : own;
-        },
-        [&](u32 tile, float maximum, bool visited) INLINE {
-            mass += visited ? tile_mass(search.factor(maximum), own) : 0;
-            // Nothing is above the list.
-            above[tile] = 0;
-        });
-    mass = block_sum(mass);
-    if (threadIdx.x == 0) {
-        search.goal = target_mass(search.share, mass);
-        search.doubt = 0;
-        search.lo.mass = mass;
-        search.share = 0;
-    }
-    // Without it the goal would be read before it is there.
-    __syncthreads();
 }
