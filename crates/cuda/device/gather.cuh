@@ -70,7 +70,7 @@ DEVICE void clear(Gathered& gathered) {
     }
 }
 
-// The first bin by which the bins reach a goal, by a warp, in every lane; BINS if they do not.
+// The first bin by which the bins reach a goal, by a warp, in every lane; BINS if they do not, and more if not by half.
 DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
     const u32 OWN = BINS / 32;
     u32 lane = lane_id(), own[OWN], upto = 0;
@@ -95,7 +95,8 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
         bin += before + own[i] < goal;
     }
     bin = __shfl_sync(ALL_LANES, bin, __ffs((int)reached) - 1);
-    return reached ? bin : BINS;
+    u32 total = __shfl_sync(ALL_LANES, upto, 31);
+    return reached ? bin : BINS + (total < goal / 2);
 }
 
 // Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
@@ -173,13 +174,17 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
             if (count <= (!seconds ? limit : GATHERED) || (round == MOST_ROUNDS && gathered.top_count() <= GATHERED)) {
                 return true;
             }
+            if (seconds && want.gives_up(count)) {
+                return false;
+            }
             if (seconds) {
                 // Most of them lie in one bin, which is looked at more closely.
                 low += (lowest - 0.5f) * part;
                 width = 2.0f * part;
             }
             seconds = true;
-        } else if (!seconds) {
+        } else if (bin == BINS && !seconds) {
+            // As many again may do.
             seconds = true;
         } else if (low > widest) {
             low = widest;

@@ -48,13 +48,10 @@ struct ByCount {
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
     DEVICE_MEMBER u32 amount_of(float) const { return 1; }
+    DEVICE_MEMBER bool gives_up(u32) const { return false; }
     DEVICE_MEMBER void add_up() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
-
-// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
-DEVICE u64 least_of(u64 about) { return about - (about >> 19) - 1; }
-DEVICE u64 most_of(u64 about) { return about + (about >> 19) + 1; }
 
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
@@ -75,6 +72,8 @@ struct ByMass {
         own += tile_mass(exp2_rule((maximum - first) * s), sum);
         return amount_of(maximum);
     }
+    // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
+    DEVICE_MEMBER bool gives_up(u32 count) const { return count > GATHERED + GATHERED / 4; }
     DEVICE_MEMBER void add_up() {
         own = warp_sum(own);
         if (lane_id() == 0) {

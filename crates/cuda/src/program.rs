@@ -33,6 +33,7 @@ pub const HEADERS: &[Source] = &[
     ("walk.cuh", include_str!("../device/walk.cuh")),
     ("help.cuh", include_str!("../device/help.cuh")),
     ("reads.cuh", include_str!("../device/reads.cuh")),
+    ("upper.cuh", include_str!("../device/upper.cuh")),
     ("search.cuh", include_str!("../device/search.cuh")),
     ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
