@@ -124,7 +124,7 @@ typedef struct gumball_graph gumball_graph;
 
 // All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
 //
-// What is read of it stays until the outputs are handed to another call.
+// What is read of it stays until the outputs are handed to another call. A section is NULL if it is empty, or after an error.
 typedef struct gumball_outputs gumball_outputs;
 
 // What a request asks of the way its tokens are chosen; see gumball_params_new.
@@ -483,34 +483,34 @@ size_t gumball_outputs_rows(const gumball_outputs *outputs);
 // Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
 const uint32_t *gumball_outputs_words(const gumball_outputs *outputs);
 
-// Returns the token of each row, -1 where there is none. NULL if there are none, or after an error.
+// Returns the token of each row, -1 where there is none.
 const int32_t *gumball_outputs_tokens(const gumball_outputs *outputs);
 
-// Returns the status of each row, bits of gumball_status. NULL if there are none, or after an error.
+// Returns the status of each row, bits of gumball_status.
 const uint32_t *gumball_outputs_statuses(const gumball_outputs *outputs);
 
-// Returns the logprob of each row's token; -inf if it was not asked for. NULL if there are none, or after an error.
+// Returns the logprob of each row's token; -inf if it was not asked for.
 const float *gumball_outputs_logprobs(const gumball_outputs *outputs);
 
-// Returns the rank of each row's token, from 1; 0 if it was not asked for, or is no member. NULL if there are none, or after an error.
+// Returns the rank of each row's token, from 1; 0 if it was not asked for, or is no member.
 const uint32_t *gumball_outputs_ranks(const gumball_outputs *outputs);
 
-// Returns the temperature in use in each row; 0 if greedy. NULL if there are none, or after an error.
+// Returns the temperature in use in each row; 0 if greedy.
 const float *gumball_outputs_temperatures(const gumball_outputs *outputs);
 
-// Returns mirostat's limit after each row, in bits; 0 without mirostat. NULL if there are none, or after an error.
+// Returns mirostat's limit after each row, in bits; 0 without mirostat.
 const float *gumball_outputs_mus(const gumball_outputs *outputs);
 
-// Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more. NULL if there are none, or after an error.
+// Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more.
 const int32_t *gumball_outputs_top_ids(const gumball_outputs *outputs);
 
-// Returns the logprobs of the most likely ids, row by row. NULL if there are none, or after an error.
+// Returns the logprobs of the most likely ids, row by row.
 const float *gumball_outputs_top_logprobs(const gumball_outputs *outputs);
 
-// Returns the logprobs of the ids that requests name, `ids` of them a row, row by row. NULL if there are none, or after an error.
+// Returns the logprobs of the ids that requests name, `ids` of them a row, row by row.
 const float *gumball_outputs_id_logprobs(const gumball_outputs *outputs);
 
-// Returns the ranks of the ids that requests name, row by row. NULL if there are none, or after an error.
+// Returns the ranks of the ids that requests name, row by row.
 const uint32_t *gumball_outputs_id_ranks(const gumball_outputs *outputs);
 
 // Returns the ids that a row's filters kept, and their number: in the order of tokens, or from a device ascending.
