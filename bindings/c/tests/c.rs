@@ -86,7 +86,7 @@ fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
     if build.is_static {
         command.arg(libraries.join("libgumball.a")).args(SYSTEM);
     } else {
-        command.arg("-L").arg(&libraries).args(["-lgumball", "-lm"]);
+        command.arg("-L").arg(&libraries).args(["-lgumball", "-lm", "-ldl"]);
         command.arg(format!("-Wl,-rpath,{}", libraries.display()));
     }
     let built = command.output().expect("it works");
@@ -139,6 +139,12 @@ fn a_pool_on_a_device_does_what_one_on_the_host_does() {
         // The emulator's fibers are not for the sanitizer.
         test("device", &["tests/c/device.c"], &["emulated"], &[C, CPP]);
     }
+}
+
+#[test]
+fn a_pool_works_on_the_programs_own_stream() {
+    // Skipped by the program where there is no CUDA; `ci/gpu-c` runs it where there is.
+    test("stream", &["tests/c/stream.c"], &[], &[C, CPP]);
 }
 
 /// Writes the golden draws for the program and returns where.
