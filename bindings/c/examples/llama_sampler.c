@@ -50,12 +50,12 @@ static void take_back(context *it) {
     }
 }
 
-static const char *name(const struct llama_sampler *sampler) {
+static const char *sampler_name(const struct llama_sampler *sampler) {
     (void)sampler;
     return "gumball";
 }
 
-static void accept(struct llama_sampler *sampler, llama_token token) {
+static void sampler_accept(struct llama_sampler *sampler, llama_token token) {
     context *it = context_of(sampler);
     if (it->pending == token) {
         it->pending = -1;
@@ -67,7 +67,7 @@ static void accept(struct llama_sampler *sampler, llama_token token) {
     }
 }
 
-static void apply(struct llama_sampler *sampler, llama_token_data_array *candidates) {
+static void sampler_apply(struct llama_sampler *sampler, llama_token_data_array *candidates) {
     context *it = context_of(sampler);
     take_back(it);
     // Of the whole vocabulary, in order, nothing is missing; else what is missing must not be drawn.
@@ -90,18 +90,18 @@ static void apply(struct llama_sampler *sampler, llama_token_data_array *candida
     candidates->selected = it->pending >= 0 ? it->places[it->pending] : -1;
 }
 
-static void reset(struct llama_sampler *sampler) {
+static void sampler_reset(struct llama_sampler *sampler) {
     context *it = context_of(sampler);
     it->pending = -1;
     complain(gumball_sampler_reset(it->sampler, NULL, 0));
 }
 
-static struct llama_sampler *clone(const struct llama_sampler *sampler) {
+static struct llama_sampler *sampler_clone(const struct llama_sampler *sampler) {
     const context *it = context_of(sampler);
     return wrap(gumball_sampler_fork(it->sampler, state_of(it).draw), it->n_vocab, it->pending);
 }
 
-static void release(struct llama_sampler *sampler) {
+static void sampler_release(struct llama_sampler *sampler) {
     context *it = context_of(sampler);
     gumball_sampler_free(it->sampler);
     free(it->row);
@@ -111,14 +111,14 @@ static void release(struct llama_sampler *sampler) {
 
 // Set by name, so that members which newer versions of llama.h add are NULL.
 static struct llama_sampler_i *interface_of(void) {
-    static struct llama_sampler_i interface;
-    interface.name = name;
-    interface.accept = accept;
-    interface.apply = apply;
-    interface.reset = reset;
-    interface.clone = clone;
-    interface.free = release;
-    return &interface;
+    static struct llama_sampler_i ours;
+    ours.name = sampler_name;
+    ours.accept = sampler_accept;
+    ours.apply = sampler_apply;
+    ours.reset = sampler_reset;
+    ours.clone = sampler_clone;
+    ours.free = sampler_release;
+    return &ours;
 }
 
 // Takes the sampler over, also where it fails.

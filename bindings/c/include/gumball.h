@@ -218,7 +218,8 @@ typedef struct {
 // The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
 // it. `row` is the row's place in the step, `user` what the options say.
 //
-// A pool calls it from its threads, for several rows at the same time. It must return: no longjmp, no exception.
+// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
+// exception, and leaves the handle alone that calls it.
 typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab);
 
 // What comes with the rows of a step. Lists have one element a row; NULL stands for a list that says nothing.

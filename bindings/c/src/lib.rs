@@ -57,3 +57,26 @@ pub use pool::*;
 
 pub use graph::*;
 pub use step::*;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goes_to_other_threads<T: Send>() {}
+    fn is_shared<T: Sync>() {}
+
+    /// What the header says about threads. A graph of the driver is left out: it may be used on any thread, which its
+    /// wrapper does not say.
+    #[test]
+    fn handles_are_not_bound_to_a_thread() {
+        goes_to_other_threads::<Params>();
+        goes_to_other_threads::<Sampler>();
+        goes_to_other_threads::<Pool>();
+        goes_to_other_threads::<Outputs>();
+        goes_to_other_threads::<Device>();
+        goes_to_other_threads::<Buffer>();
+        is_shared::<Params>();
+        is_shared::<Outputs>();
+        is_shared::<Device>();
+    }
+}

@@ -12,7 +12,8 @@ use crate::sized::{Grows, read_or_default};
 /// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
 /// it. `row` is the row's place in the step, `user` what the options say.
 ///
-/// A pool calls it from its threads, for several rows at the same time. It must return: no longjmp, no exception.
+/// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
+/// exception, and leaves the handle alone that calls it.
 pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logits: *mut f32, vocab: usize)>;
 
 /// What comes with the rows of a step. Lists have one element a row; NULL stands for a list that says nothing.
