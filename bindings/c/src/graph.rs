@@ -1,6 +1,7 @@
 //! Steps of a pool on a device, over logits that are there: enqueued, captured, replayed, and what they came to.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 
 use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error};
 
@@ -49,7 +50,7 @@ pub struct DeviceRows {
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
 unsafe impl Grows for DeviceRows {
     const NAME: &'static str = "gumball_device_input";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
 /// Returns an input as the engine takes it.

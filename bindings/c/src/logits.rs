@@ -1,6 +1,7 @@
 //! Logits in host memory: one row, or a strided batch of them.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 
 use gumball_engine::cuda::Dtype as Type;
 use gumball_engine::{MAX_VOCAB, Row};
@@ -53,7 +54,7 @@ pub struct Logits {
 // SAFETY: it is repr(C), begins with its size, and holds numbers and a raw pointer.
 unsafe impl Grows for Logits {
     const NAME: &'static str = "gumball_logits";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
 /// Returns elements of a type.

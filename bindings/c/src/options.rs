@@ -1,6 +1,7 @@
 //! What comes with a step rather than with a request: bitmasks, forced tokens, hooks, and the lines that rows read.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 
 use gumball_engine::{BatchOptions, Masks, NONE, RowHook};
 
@@ -45,7 +46,7 @@ pub struct StepOptions {
 // SAFETY: it is repr(C), begins with its size, and holds numbers, raw pointers and an optional function.
 unsafe impl Grows for StepOptions {
     const NAME: &'static str = "gumball_step_options";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, hook_rows) + size_of::<*const u8>();
 }
 
 /// The options of a step, looked at.

@@ -1,6 +1,6 @@
 //! Outputs: all that a step says about its rows, read in place.
 
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ops::Range;
 use std::ptr;
 
@@ -70,7 +70,7 @@ pub struct Layout {
 // SAFETY: it is repr(C), begins with its size, and holds numbers.
 unsafe impl Grows for Layout {
     const NAME: &'static str = "gumball_layout";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, id_ranks) + size_of::<usize>();
 }
 
 impl Layout {

@@ -1,7 +1,7 @@
 //! The pool: the requests in flight, on the host or on a device, each in a slot.
 
 use std::ffi::c_char;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gumball_engine::{DevicePool, Error, Sequence, Slot, Widths};
@@ -55,7 +55,7 @@ pub struct PoolConfig {
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
 unsafe impl Grows for PoolConfig {
     const NAME: &'static str = "gumball_pool_config";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
 }
 
 /// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
@@ -86,7 +86,7 @@ pub struct DevicePoolConfig {
 // SAFETY: it is repr(C), begins with its size, and holds numbers.
 unsafe impl Grows for DevicePoolConfig {
     const NAME: &'static str = "gumball_device_pool_config";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, histories) + size_of::<u32>();
 }
 
 impl Pool {

@@ -1,7 +1,7 @@
 //! The sampler: one sequence, row by row.
 
 use std::ffi::{c_char, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
 use gumball_engine::{NONE, StepOptions as RowOptions};
@@ -43,7 +43,7 @@ pub struct SamplerConfig {
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
 unsafe impl Grows for SamplerConfig {
     const NAME: &'static str = "gumball_sampler_config";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, keep_ids) + size_of::<u32>();
 }
 
 /// What came out of a row. This struct stays as it is.

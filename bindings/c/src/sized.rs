@@ -17,7 +17,7 @@ use crate::error::{Failure, Result};
 pub(crate) unsafe trait Grows: Copy {
     /// Its name in C.
     const NAME: &'static str;
-    /// Its size when the ABI's version began.
+    /// Where its last field ended when the ABI's version began: it stays when fields are added.
     const LEAST: usize;
 }
 

@@ -1,5 +1,7 @@
 //! State: a sequence in mid-life as plain data.
 
+use std::mem::offset_of;
+
 use crate::border::slice;
 use crate::error::Result;
 use crate::sized::{Grows, read};
@@ -35,7 +37,7 @@ pub struct State {
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
 unsafe impl Grows for State {
     const NAME: &'static str = "gumball_state";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, mu) + size_of::<f32>();
 }
 
 impl State {

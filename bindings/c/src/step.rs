@@ -1,5 +1,7 @@
 //! Steps of a pool over logits in host memory: the next token of each row, and the logprobs of tokens that are known.
 
+use std::mem::offset_of;
+
 use gumball_engine::Logits as Rows;
 
 use crate::border::{call, given, slice};
@@ -43,7 +45,7 @@ impl Copy for Scored {}
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
 unsafe impl Grows for Scored {
     const NAME: &'static str = "gumball_scored";
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, start) + size_of::<usize>();
 }
 
 /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
