@@ -18,7 +18,7 @@
 // read may be used by several at the same time. Different handles need no lock, not even where they share a device.
 //
 // The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL.
-// A NULL where something is needed is an error, as is an address that is not aligned. Texts are UTF-8. No exception and
+// A NULL where something is needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and
 // no longjmp may leave a hook.
 
 #ifndef GUMBALL_H
