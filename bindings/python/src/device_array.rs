@@ -60,7 +60,11 @@ struct Loan {
 /// The context is a loan that was boxed, and nobody uses it any more.
 unsafe fn end(context: *mut c_void) {
     // SAFETY: as the caller vouches.
-    drop(unsafe { Box::from_raw(context.cast::<Loan>()) });
+    let loan = unsafe { Box::from_raw(context.cast::<Loan>()) };
+    // The reader may be on any thread. Where Python is ending, the pool stays.
+    let mut loan = Some(loan);
+    Python::try_attach(|_| drop(loan.take()));
+    std::mem::forget(loan);
 }
 
 unsafe extern "C" fn end_managed(managed: *mut Managed) {

@@ -1,7 +1,6 @@
 """The compiled half of gumball; docstrings are in the classes themselves."""
 
 from collections.abc import Sequence
-from types import CapsuleType
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -15,6 +14,18 @@ _Array: TypeAlias = Any
 _Integers: TypeAlias = Sequence[int] | _Array
 # A CUDA stream's handle, or an object that holds one (torch's, CuPy's).
 _Stream: TypeAlias = int | Any
+
+__all__ = [
+    "DeviceArray",
+    "UnavailableError",
+    "Graph",
+    "Outputs",
+    "check_params",
+    "Pool",
+    "Sampler",
+    "__version__",
+    "EMULATOR",
+]
 
 __version__: Final[str]
 EMULATOR: Final[bool]
@@ -72,7 +83,7 @@ class DeviceArray:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> CapsuleType: ...
+    ) -> object: ...
     def __len__(self) -> int: ...
 
 @final

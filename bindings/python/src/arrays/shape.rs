@@ -42,7 +42,7 @@ impl Array<'_> {
                 return Err(PyValueError::new_err(text));
             }
         };
-        if width > 1 && strides[1] != 1 {
+        if rows > 0 && width > 1 && strides[1] != 1 {
             let text = format!(
                 "{name} has elements {} apart in a row, but must have them side by side; copy it first",
                 strides[1]

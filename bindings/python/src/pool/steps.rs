@@ -379,9 +379,7 @@ impl Pool {
                 }
             })
         })?;
-        let Some((address, layout)) = found else {
-            return this.fetch(py, None)?.into_pyobject(py)?.into_any().getattr(name);
-        };
+        let (address, layout) = found.unwrap_or_default();
         let (rows, widths) = (layout.rows, layout.widths);
         let (section, dtype, width) = match name {
             "tokens" => (layout.tokens(), Dtype::I32, None),
@@ -396,6 +394,9 @@ impl Pool {
             "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
             _ => return Err(crate::errors::out_of_range("name", name, "an attribute of Outputs")),
         };
+        if found.is_none() {
+            return this.fetch(py, None)?.into_pyobject(py)?.into_any().getattr(name);
+        }
         let address = address as usize + section.start * size_of::<u32>();
         let shape = std::iter::once(rows).chain(width).collect();
         let array = DeviceArray::new(slf.clone().unbind(), address, this.location, dtype, shape);
