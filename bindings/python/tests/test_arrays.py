@@ -116,7 +116,7 @@ def bad_arrays() -> dict[str, tuple[Any, type[Exception], str]]:
     rows = np.zeros((7, VOCAB), np.float32)
     odd = np.frombuffer(bytearray(7 * VOCAB * 4 + 1), np.uint8)[1:].view(np.float32).reshape(7, VOCAB)
     return {
-        "double": (rows.astype(np.float64), TypeError, "logits is of another type, but must be of float32"),
+        "double": (rows.astype(np.float64), TypeError, "logits is of float64, but must be of float32, bfloat16 or float16"),
         "int": (rows.astype(np.int32), TypeError, "logits is of int32, but must be of float32"),
         "swapped": (rows.astype(">f4"), TypeError, "byte order"),
         "list": ([[0.0]], TypeError, "logits must be an array: numpy's"),

@@ -50,12 +50,13 @@ else:
 
 def test_stubs_are_those_of_the_library(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    run("-m", "mypy.stubtest", "gumball", cwd=tmp_path)
+    run("-m", "mypy.stubtest", "gumball._gumball", "gumball.params", cwd=tmp_path)
 
 
 def test_the_package_types_strictly(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    run("-m", "mypy", "--strict", "-p", "gumball", cwd=tmp_path)
+    settings = Path(__file__).parents[1] / "pyproject.toml"
+    run("-m", "mypy", "--config-file", str(settings), "-p", "gumball", cwd=tmp_path)
 
 
 def test_everything_public_says_what_it_is() -> None:

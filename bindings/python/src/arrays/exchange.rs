@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
 use pyo3::{ffi, intern};
@@ -17,14 +18,22 @@ static TYPE: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(std::ptr::null_mut())
 static TABLE: AtomicPtr<Exchange> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reads a tensor through its type's table; `None` if the type has none that this knows.
-pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
+pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
     let Some(table) = table(&object.get_type())? else { return Ok(None) };
     let Some(describe) = table.describe else { return Ok(None) };
     let mut tensor = Tensor::empty();
     // SAFETY: the table is of the object's type, so the function takes the object; it fills in a live tensor.
     let status = unsafe { describe(object.as_ptr().cast::<c_void>(), &raw mut tensor) };
     if status != 0 {
-        return Err(PyErr::fetch(object.py()));
+        // Torch appends a trace of its own calls.
+        let cause = PyErr::fetch(object.py());
+        let text = cause.value(object.py()).to_string();
+        let error = PyTypeError::new_err(format!(
+            "{name} cannot be read: {}",
+            text.lines().next().unwrap_or_default()
+        ));
+        error.set_cause(object.py(), Some(cause));
+        return Err(error);
     }
     // SAFETY: the function has described the object, whose shape and strides live as long as it does.
     Ok(Some(unsafe { described(&tensor, None) }))
@@ -67,6 +76,7 @@ fn table(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
 /// Shape and strides, if there are any, point to as many numbers as there are dimensions.
 pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> Array<'py> {
     let dtype = match (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) {
+        (dlpack::FLOAT, 64, 1) => Dtype::F64,
         (dlpack::FLOAT, 32, 1) => Dtype::F32,
         (dlpack::FLOAT, 16, 1) => Dtype::F16,
         (dlpack::BFLOAT, 16, 1) => Dtype::Bf16,

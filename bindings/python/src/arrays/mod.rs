@@ -26,6 +26,7 @@ pub use shape::Matrix;
 /// The type of an array's elements, as far as anything here takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
+    F64,
     F32,
     F16,
     Bf16,
@@ -42,6 +43,7 @@ impl Dtype {
     /// Returns the name, as numpy and torch have it.
     pub fn name(self) -> &'static str {
         match self {
+            Dtype::F64 => "float64",
             Dtype::F32 => "float32",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
@@ -59,7 +61,7 @@ impl Dtype {
         match self {
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
             Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::I64 | Dtype::U64 => 8,
+            Dtype::F64 | Dtype::I64 | Dtype::U64 => 8,
             Dtype::Bool | Dtype::Other => 1,
         }
     }
@@ -110,7 +112,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
     if let Some(array) = numpy::read(object, name)? {
         return Ok(array);
     }
-    if let Some(array) = exchange::read(object)? {
+    if let Some(array) = exchange::read(object, name)? {
         return Ok(array);
     }
     if let Some(array) = torch::read(object)? {

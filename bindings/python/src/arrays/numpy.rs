@@ -53,6 +53,7 @@ fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {
     }
     Ok(match number {
         _ if number == NPY_TYPES::NPY_FLOAT as i32 => Dtype::F32,
+        _ if number == NPY_TYPES::NPY_DOUBLE as i32 => Dtype::F64,
         _ if number == NPY_TYPES::NPY_HALF as i32 => Dtype::F16,
         _ if number == NPY_TYPES::NPY_INT as i32 => Dtype::I32,
         _ if number == NPY_TYPES::NPY_UINT as i32 => Dtype::U32,

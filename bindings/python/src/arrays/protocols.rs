@@ -81,6 +81,7 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
     };
     let typestr: String = item("typestr")?.extract()?;
     let dtype = match typestr.trim_start_matches(['<', '=', '|']) {
+        "f8" => Dtype::F64,
         "f4" => Dtype::F32,
         "f2" => Dtype::F16,
         "i4" => Dtype::I32,

@@ -57,7 +57,22 @@ impl Array<'_> {
             return Err(out_of_range(&format!("{name}'s address"), format!("{:#x}", self.address), allowed));
         }
         let Self { address, location, dtype, .. } = *self;
+        self.check_memory(name, rows.saturating_mul(width))?;
+        let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(width));
+        if end.and_then(|end| end.checked_mul(dtype.bytes())).is_none_or(|end| end > isize::MAX as usize) {
+            return Err(out_of_range(&format!("{name}'s size"), "beyond 2^63 bytes", "what fits in memory"));
+        }
         Ok(Matrix { address, location, dtype, rows, width, stride })
+    }
+
+    /// Refuses elements that lie nowhere.
+    fn check_memory(&self, name: &str, elements: usize) -> PyResult<()> {
+        if self.address == 0 && elements > 0 {
+            let text =
+                format!("{name} has no memory, as if it were a fake tensor of torch, but must have elements");
+            return Err(PyTypeError::new_err(text));
+        }
+        Ok(())
     }
 
     /// Takes the array as one row's bitmask in the host's memory.
@@ -95,6 +110,7 @@ impl Array<'_> {
         if !self.address.is_multiple_of(self.dtype.bytes()) {
             return Err(out_of_range(&format!("{name}'s address"), self.address, "aligned"));
         }
+        self.check_memory(name, self.shape[0])?;
         Ok(Vector { address: self.address, dtype: self.dtype, len: self.shape[0], stride: self.strides[0] })
     }
 }

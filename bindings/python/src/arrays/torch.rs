@@ -26,6 +26,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         }
     }
     let dtype = match &*object.getattr(intern!(py, "dtype"))?.to_string() {
+        "torch.float64" => Dtype::F64,
         "torch.float32" => Dtype::F32,
         "torch.float16" => Dtype::F16,
         "torch.bfloat16" => Dtype::Bf16,

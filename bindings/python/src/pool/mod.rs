@@ -44,7 +44,7 @@ use crate::streams::Streams;
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its driver or NVRTC
 /// is missing or too old, or has not enough memory.
-#[pyclass(frozen, module = "gumball")]
+#[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
     inner: Mutex<Inner>,
