@@ -174,7 +174,7 @@ pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<
         return Ok((DevicePool::new(Device::open(name)?, config)?, None));
     };
     let gpu = Gpu::new(ordinal, &Cache::user()).map_err(Error::from)?;
-    let streams = Arc::new(Streams::new(gpu));
+    let streams = Arc::new(Streams::new(gpu)?);
     Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))
 }
 

@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use gumball_engine::cuda::{self, Gpu, Grid, Kernel, Machine, Recording};
 
 /// Handles of default streams, which cannot be captured: none given, the legacy one, the thread's.
@@ -33,24 +34,36 @@ struct Known {
     current: Arc<Gpu>,
     /// The one behind whose work all that follows belongs.
     behind: Arc<Gpu>,
+    /// Marks a place on one stream for another to wait for. A wait goes by the mark as it is at the time, so one is enough.
+    mark: CudaEvent,
 }
 
 fn handle(gpu: &Gpu) -> usize {
     gpu.stream().cu_stream() as usize
 }
 
-/// Puts what is enqueued on one stream from now on behind what lies on another.
-fn order(later: &Gpu, earlier: &Gpu) -> cuda::Result<()> {
-    let failed = |error| cuda::Error::Call { call: "ordering streams", reason: format!("{error}") };
-    later.stream().join(earlier.stream()).map_err(failed)
+fn failed(error: DriverError) -> cuda::Error {
+    cuda::Error::Call { call: "ordering streams", reason: error.to_string() }
+}
+
+impl Known {
+    /// Puts what is enqueued on one stream from now on behind what lies on another.
+    fn order(&self, later: &CudaStream, earlier: &CudaStream) -> cuda::Result<()> {
+        self.mark.record(earlier).map_err(failed)?;
+        later.wait(&self.mark).map_err(failed)
+    }
 }
 
 impl Streams {
     /// Takes a device; its own stream is in use first.
-    pub fn new(gpu: Gpu) -> Self {
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(gpu: Gpu) -> cuda::Result<Self> {
+        let mark = gpu.context().new_event(None).map_err(failed)?;
         let own = Arc::new(gpu);
-        let known = Known { gpus: vec![own.clone()], current: own.clone(), behind: own.clone() };
-        Self { shared: Arc::new(Shared { own, known: Mutex::new(known) }) }
+        let known = Known { gpus: vec![own.clone()], current: own.clone(), behind: own.clone(), mark };
+        Ok(Self { shared: Arc::new(Shared { own, known: Mutex::new(known) }) })
     }
 
     /// Uses a stream from now on.
@@ -77,7 +90,7 @@ impl Streams {
             known.current = gpu;
         }
         if handle(&known.behind) != stream && !known.current.is_capturing()? {
-            order(&known.current, &known.behind)?;
+            known.order(known.current.stream(), known.behind.stream())?;
             known.behind = known.current.clone();
         }
         Ok(())
@@ -97,12 +110,11 @@ impl Streams {
         }
         // SAFETY: as the caller vouches; the wrapper does not own the stream.
         let later = unsafe { self.shared.own.context().wrap_borrowed_stream(stream as sys::CUstream) };
-        let failed = |error| cuda::Error::Call { call: "ordering streams", reason: format!("{error}") };
         let capturing = later.capture_status().map_err(failed)?;
         if capturing != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
             return Ok(());
         }
-        later.join(known.behind.stream()).map_err(failed)
+        known.order(&later, known.behind.stream())
     }
 
     /// Puts what is enqueued here from now on behind what lies on a stream.
@@ -119,8 +131,7 @@ impl Streams {
         }
         // SAFETY: as the caller vouches; the wrapper does not own the stream.
         let earlier = unsafe { self.shared.own.context().wrap_borrowed_stream(stream as sys::CUstream) };
-        let failed = |error| cuda::Error::Call { call: "ordering streams", reason: format!("{error}") };
-        known.current.stream().join(&earlier).map_err(failed)
+        known.order(known.current.stream(), &earlier)
     }
 
     /// Returns the handle of the stream in use.
@@ -234,10 +245,10 @@ impl Recording for Recorded {
         let current = self.shared.known().current.clone();
         let elsewhere = handle(&current) != handle(&self.recorder);
         if elsewhere {
-            order(&self.recorder, &current)?;
+            self.shared.known().order(self.recorder.stream(), current.stream())?;
         }
         // SAFETY: as the caller vouches.
         unsafe { self.recording.replay() }?;
-        if elsewhere { order(&current, &self.recorder) } else { Ok(()) }
+        if elsewhere { self.shared.known().order(current.stream(), self.recorder.stream()) } else { Ok(()) }
     }
 }
