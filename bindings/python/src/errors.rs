@@ -32,3 +32,17 @@ pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let kind = found.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     PyTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
 }
+
+/// Returns a `TypeError` for an array whose own protocol failed, with that failure as its cause. Mistakes that were told in our
+/// words stay as they are.
+pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
+    if cause.is_instance_of::<PyValueError>(py) || cause.is_instance_of::<PyTypeError>(py) {
+        return cause;
+    }
+    // Some libraries append a trace of their own calls.
+    let text = cause.value(py).to_string();
+    let error =
+        PyTypeError::new_err(format!("{name} cannot be read: {}", text.lines().next().unwrap_or_default()));
+    error.set_cause(py, Some(cause));
+    error
+}

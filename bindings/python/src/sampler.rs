@@ -59,7 +59,10 @@ fn host_row(logits: &Bound<'_, PyAny>) -> PyResult<Matrix> {
 #[pymethods]
 impl Sampler {
     #[new]
-    #[pyo3(signature = (params, vocab, *, prompt=None, draw=None, route=None, level=None))]
+    #[pyo3(
+        signature = (params, vocab, *, prompt=None, draw=None, route=None, level=None),
+        text_signature = "(params, vocab, *, prompt=(), draw=0, route='race', level=None)"
+    )]
     fn new(
         params: &Bound<'_, PyAny>,
         vocab: &Bound<'_, PyAny>,
@@ -85,7 +88,10 @@ impl Sampler {
     ///
     /// Raises ValueError as the constructor does, and if the state's mu is NaN or +inf.
     #[staticmethod]
-    #[pyo3(signature = (params, vocab, state, *, route=None, level=None))]
+    #[pyo3(
+        signature = (params, vocab, state, *, route=None, level=None),
+        text_signature = "(params, vocab, state, *, route='race', level=None)"
+    )]
     fn resume(
         params: &Bound<'_, PyAny>,
         vocab: &Bound<'_, PyAny>,
@@ -170,7 +176,7 @@ impl Sampler {
     }
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
-    #[pyo3(signature = (prompt=None))]
+    #[pyo3(signature = (prompt=None), text_signature = "($self, prompt=())")]
     fn reset(&self, py: Python<'_>, prompt: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         self.with(py, |inner| inner.sampler.reset(&prompt));

@@ -47,6 +47,31 @@ class Cuda:
     __cuda_array_interface__ = dict(version=3, shape=(7, VOCAB), typestr="<f4", data=(1 << 40, True), strides=None)
 
 
+class Broken:
+    """An array whose interface is wrong in some way."""
+
+    def __init__(self, **interface: Any) -> None:
+        whole = dict(version=3, typestr="<f4", shape=(7, VOCAB), data=(1 << 40, False)) | interface
+        self.__array_interface__ = {name: value for name, value in whole.items() if value is not None}
+
+
+class Refuses:
+    """An array that will not lend its memory."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("not today")
+
+
+class NoCapsule(Refuses):
+    """An array that lends something else."""
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return 5
+
+
 def pool(device: str, rows: int = 7) -> tuple[Pool, list[int]]:
     made = Pool(VOCAB, device=device, slots=8, rows=8)
     return made, [made.admit(SamplingParams(seed=seed, top_p=0.95), [1, 2]) for seed in range(rows)]
@@ -131,6 +156,13 @@ def bad_arrays() -> dict[str, tuple[Any, type[Exception], str]]:
         "no dimension": (np.array(1, np.float32), ValueError, "logits has 0 dimensions"),
         "few rows": (rows[:6], ValueError, "6"),
         "between bytes": (odd, ValueError, "a multiple of 4 bytes"),
+        "no type": (Broken(typestr=None), TypeError, "logits cannot be read: 'typestr'"),
+        "negative": (Broken(shape=(-7, VOCAB)), TypeError, "logits cannot be read"),
+        "endless": (Broken(shape=(1 << 40, 1 << 40)), ValueError, "what fits in memory"),
+        "nowhere": (Broken(data=(0, False)), TypeError, "logits has no memory"),
+        "crooked": (Broken(strides=(901, 4)), ValueError, "no multiple of an element's 4"),
+        "no lender": (Refuses(), TypeError, "logits cannot be read: not today"),
+        "no capsule": (NoCapsule(), TypeError, "PyCapsule"),
         "on a GPU": (Cuda(), ValueError, "on cuda:0, but must be on cpu"),
     }
 

@@ -98,9 +98,9 @@ class Sampler:
         params: SamplingParams,
         vocab: int,
         *,
-        prompt: _Integers | None = None,
-        draw: int | None = None,
-        route: str | None = None,
+        prompt: _Integers = (),
+        draw: int = 0,
+        route: str = "race",
         level: str | None = None,
     ) -> Sampler: ...
     @staticmethod
@@ -109,14 +109,14 @@ class Sampler:
         vocab: int,
         state: State,
         *,
-        route: str | None = None,
+        route: str = "race",
         level: str | None = None,
     ) -> Sampler: ...
     def sample(self, logits: _Array, *, mask: _Array | None = None, forced: int | None = None) -> int | None: ...
     def sample_n(self, logits: _Array, n: int) -> list[int | None]: ...
     def push(self, id: int) -> None: ...
     def truncate(self, output_len: int) -> None: ...
-    def reset(self, prompt: _Integers | None = None) -> None: ...
+    def reset(self, prompt: _Integers = ()) -> None: ...
     def fork(self, draw: int) -> Sampler: ...
     def keep_ids(self, on: bool) -> None: ...
     @property
@@ -150,17 +150,17 @@ class Pool:
         cls,
         vocab: int,
         *,
-        device: str | Any | None = None,
-        slots: int | None = None,
-        rows: int | None = None,
-        top_n: int | None = None,
-        ids: int | None = None,
+        device: str | Any = "cpu",
+        slots: int = 256,
+        rows: int = 256,
+        top_n: int = 0,
+        ids: int = 0,
         kept: bool = False,
-        room: int | None = None,
+        room: int = 4096,
         histories: bool = False,
         threads: int | None = None,
         level: str | None = None,
-        route: str | None = None,
+        route: str = "race",
         stream: _Stream | None = None,
     ) -> Pool: ...
     @property
@@ -173,7 +173,7 @@ class Pool:
     def tokens(self) -> DeviceArray | NDArray[np.int32]: ...
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
-    def admit(self, params: SamplingParams, prompt: _Integers | None = None) -> int: ...
+    def admit(self, params: SamplingParams, prompt: _Integers = ()) -> int: ...
     def resume(self, params: SamplingParams, state: State) -> int: ...
     def fork(self, slot: int, draw: int) -> int: ...
     def release(self, slot: int) -> None: ...
@@ -217,7 +217,7 @@ class Pool:
         stream: _Stream | None = None,
     ) -> None: ...
     def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
-    def announce(self, steps: int | None = None, *, stream: _Stream | None = None) -> None: ...
+    def announce(self, steps: int = 1, *, stream: _Stream | None = None) -> None: ...
     def capture(
         self,
         logits: _Array | Sequence[_Array],
@@ -234,7 +234,7 @@ class Pool:
         ids: _Integers,
         *,
         prompt_len: int | None = None,
-        start: int | None = None,
+        start: int = 1,
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
     ) -> Outputs: ...

@@ -4,13 +4,13 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
 use pyo3::{ffi, intern};
 
 use super::{Array, Dtype, Location};
 use crate::dlpack::{self, Exchange, Tensor};
+use crate::errors::unreadable;
 use crate::modules;
 
 /// The type seen last that offers a table, and the table: nearly every call is about the same type.
@@ -25,15 +25,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     // SAFETY: the table is of the object's type, so the function takes the object; it fills in a live tensor.
     let status = unsafe { describe(object.as_ptr().cast::<c_void>(), &raw mut tensor) };
     if status != 0 {
-        // Torch appends a trace of its own calls.
-        let cause = PyErr::fetch(object.py());
-        let text = cause.value(object.py()).to_string();
-        let error = PyTypeError::new_err(format!(
-            "{name} cannot be read: {}",
-            text.lines().next().unwrap_or_default()
-        ));
-        error.set_cause(object.py(), Some(cause));
-        return Err(error);
+        return Err(unreadable(object.py(), name, PyErr::fetch(object.py())));
     }
     // SAFETY: the function has described the object, whose shape and strides live as long as it does.
     Ok(Some(unsafe { described(&tensor, None) }))

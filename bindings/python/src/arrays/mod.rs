@@ -17,7 +17,7 @@ mod torch;
 
 use pyo3::prelude::*;
 
-use crate::errors::wrong_type;
+use crate::errors::{unreadable, wrong_type};
 
 pub use exchange::torch_stream;
 pub use protocols::interface;
@@ -118,7 +118,8 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
     if let Some(array) = torch::read(object)? {
         return Ok(array);
     }
-    if let Some(array) = protocols::read(object, name, stream)? {
+    let found = protocols::read(object, name, stream);
+    if let Some(array) = found.map_err(|cause| unreadable(object.py(), name, cause))? {
         return Ok(array);
     }
     let wanted =

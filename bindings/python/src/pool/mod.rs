@@ -144,7 +144,8 @@ impl Pool {
     #[pyo3(signature = (
         vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, room=None, histories=false,
         threads=None, level=None, route=None, stream=None,
-    ))]
+    ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, room=4096, \
+        histories=False, threads=None, level=None, route='race', stream=None)")]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,

@@ -15,7 +15,7 @@ impl Pool {
     ///
     /// Raises ValueError for a parameter outside its range, if all slots are taken, or if more logprobs are asked for than
     /// the pool has room for.
-    #[pyo3(signature = (params, prompt=None))]
+    #[pyo3(signature = (params, prompt=None), text_signature = "($self, params, prompt=())")]
     fn admit(
         &self,
         py: Python<'_>,

@@ -259,7 +259,7 @@ impl Pool {
     /// Says that a graph of the host program's own is about to be replayed, with so many steps of this pool in all.
     ///
     /// Waits for the device where histories need more room, once in as many tokens as the pool's room.
-    #[pyo3(signature = (steps=None, *, stream=None))]
+    #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
     fn announce(
         &self,
         py: Python<'_>,
@@ -406,10 +406,13 @@ impl Pool {
     /// The logprobs of tokens that are known already, in the Outputs that steps with these tokens forced would give.
     ///
     /// logits: [rows, vocab] on the host. params: SamplingParams, whose logprobs say what to report. ids: prompt and output;
-    /// row i scores ids[start + i]. prompt_len: how many of them are prompt. No slot is touched.
+    /// row i scores ids[start + i]. prompt_len: how many of them are prompt; all if None. No slot is touched.
     ///
     /// Raises ValueError if a shape is not so, or for mirostat, or XTC without a seed, in mode "processed".
-    #[pyo3(signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None))]
+    #[pyo3(
+        signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None),
+        text_signature = "($self, logits, params, ids, *, prompt_len=None, start=1, masks=None, mask_present=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn score<'py>(
         &self,
