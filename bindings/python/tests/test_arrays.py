@@ -35,10 +35,9 @@ class DLPack:
     def __dlpack__(self, **keywords: Any) -> Any:
         if not self.versioned and "max_version" in keywords:
             raise TypeError("unexpected keyword argument 'max_version'")
+        lent = self.array.__dlpack__(**(keywords if self.versioned else {}))
         self.asked += 1
-        if not self.versioned:
-            return self.array.__dlpack__()
-        return self.array.__dlpack__(**keywords)
+        return lent
 
 
 class Cuda:
