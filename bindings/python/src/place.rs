@@ -8,7 +8,7 @@ use gumball_engine::{
     Outputs, PADDING, Pool, Result, SamplingParams, Scored, Sequence, Slot, State,
 };
 
-use crate::streams::Streams;
+use crate::streams::{Current, Streams};
 
 /// A pool, wherever it is.
 #[derive(Debug)]
@@ -173,6 +173,7 @@ pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<
         // An emulated device, or a name that is not known.
         return Ok((DevicePool::new(Device::open(name)?, config)?, None));
     };
+    let _current = Current::if_there();
     let gpu = Gpu::new(ordinal, &Cache::user()).map_err(Error::from)?;
     let streams = Arc::new(Streams::new(gpu)?);
     Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))

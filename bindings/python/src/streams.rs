@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
-use cudarc::driver::{CudaEvent, CudaStream, DriverError};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use gumball_engine::cuda::{self, Gpu, Grid, Kernel, Machine, Recording};
 
 /// Handles of default streams, which cannot be captured: none given, the legacy one, the thread's.
@@ -172,6 +172,38 @@ impl Drop for Relaxed {
     }
 }
 
+/// Which device is the current one of the calling thread, for the host program: torch, say, may be at work on another than
+/// the pool's, or on none yet. It is again when this ends.
+#[derive(Debug)]
+pub struct Current(sys::CUcontext);
+
+impl Current {
+    /// Takes note of it; `None` where there is no driver. That is looked for each time, which takes a while.
+    pub fn if_there() -> Option<Self> {
+        // SAFETY: this loads the driver's library and runs its initialisers, which ask nothing of us.
+        unsafe { sys::is_culib_present() }.then(|| Self(current()))
+    }
+
+    /// Takes note of it for work on a device, whose driver is there.
+    pub fn for_device(_: &Streams) -> Self {
+        Self(current())
+    }
+}
+
+/// Returns the current context of the calling thread, null if it has none.
+fn current() -> sys::CUcontext {
+    result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if current() != self.0 {
+            // SAFETY: it was current when this was made, by whoever owns it. A failure shows at the next call.
+            let _ = unsafe { result::ctx::set_current(self.0) };
+        }
+    }
+}
+
 impl Machine for Streams {
     fn name(&self) -> String {
         Machine::name(&*self.shared.own)
@@ -190,6 +222,7 @@ impl Machine for Streams {
     }
 
     unsafe fn give_back(&self, address: u64, bytes: usize) {
+        let _current = Current::for_device(self);
         // SAFETY: as the caller vouches; all streams are of the device that the memory came from.
         unsafe { self.gpu().give_back(address, bytes) }
     }

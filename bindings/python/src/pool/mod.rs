@@ -21,7 +21,7 @@ use crate::arrays::{Location, torch_stream};
 use crate::errors::{out_of_range, raised, wrong_type};
 use crate::lists::whole;
 use crate::place::{self, HostPool, Place};
-use crate::streams::Streams;
+use crate::streams::{Current, Streams};
 
 /// The requests in flight, each in a slot that keeps its history, seed and position.
 ///
@@ -81,6 +81,7 @@ impl Pool {
     ) -> PyResult<R> {
         let done = py.detach(|| {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let _current = inner.streams.as_deref().map(Current::for_device);
             if let (Some(streams), Some(stream)) = (&inner.streams, stream) {
                 // SAFETY: torch's streams live until the process ends, and for others the caller vouches, as `Pool` and the
                 // verbs that take a stream say.

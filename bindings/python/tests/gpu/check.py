@@ -208,6 +208,20 @@ def mistakes() -> str:
 
 
 @check
+def on_another_device() -> str:
+    """A pool on the last device leaves torch's current device as it is."""
+    last = torch.cuda.device_count() - 1
+    with torch.cuda.device(0):
+        pool = Pool(VOCAB, device=f"cuda:{last}", slots=1, rows=1)
+        logits = torch.zeros(1, VOCAB, device=f"cuda:{last}")
+        logits[0, 7] = 1
+        out = pool.step(logits, [pool.admit(PARAMS[0])])
+        assert out.token(0) == 7 and torch.cuda.current_device() == 0
+        assert torch.from_dlpack(pool.tokens).device == logits.device
+    return f"cuda:{last} of {last + 1}"
+
+
+@check
 def compiled() -> str:
     """A step stands in what torch compiles."""
     device, host, slots = pools()
