@@ -9,8 +9,12 @@
 //! | `arrays`, `dlpack` | anybody's memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
 //! | `sampler`, `pool`, `graph` | the classes |
-//! | `place`, `streams` | a pool of the host or of a device; the stream that a device works on |
+//! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
 //! | `outputs`, `device_array` | the engine's answers as arrays |
+//!
+//! Operators without requests (softmax, sampling from probabilities, and the like) belong beside `pool`, as functions that read
+//! their arrays by `arrays::read` and take a GPU from `devices`; packages that other samplers' callers know under their names are
+//! plain Python over these, in `python/gumball/compat`.
 
 mod modules;
 
@@ -24,6 +28,7 @@ mod options;
 mod params;
 mod state;
 
+mod devices;
 mod place;
 mod streams;
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use gumball_engine::cuda::{Cache, Gpu};
 use gumball_engine::{
     BatchOptions, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Logits, Masks,
     Outputs, PADDING, Pool, Result, SamplingParams, Scored, Sequence, Slot, State,
 };
 
+use crate::devices;
 use crate::streams::{Current, Streams};
 
 /// A pool, wherever it is.
@@ -169,22 +169,14 @@ impl Place {
 
 /// Opens a pool on a device, with the streams that its machine follows if it is a GPU.
 pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<Arc<Streams>>)> {
-    let Some(ordinal) = ordinal(name) else {
+    let Some(ordinal) = devices::ordinal(name) else {
         // An emulated device, or a name that is not known.
         return Ok((DevicePool::new(Device::open(name)?, config)?, None));
     };
     let _current = Current::if_there();
-    let gpu = Gpu::new(ordinal, &Cache::user()).map_err(Error::from)?;
+    let gpu = devices::gpu(ordinal)?;
     let streams = Arc::new(Streams::new(gpu)?);
     Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))
-}
-
-/// Returns the number of a CUDA device, by its name.
-pub fn ordinal(name: &str) -> Option<usize> {
-    match name.strip_prefix("cuda")? {
-        "" => Some(0),
-        rest => rest.strip_prefix(':')?.parse().ok(),
-    }
 }
 
 /// Enqueues a step of a device's pool.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,23 @@ def test_the_package_types_strictly(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     settings = Path(__file__).parents[1] / "pyproject.toml"
     run("-m", "mypy", "--config-file", str(settings), "-p", "gumball", cwd=tmp_path)
+
+
+def test_nvrtc_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gumball import nvrtc
+
+    for version in ("12", "13"):
+        folder = tmp_path / "nvidia" / f"cu{version}" / "lib"
+        folder.mkdir(parents=True)
+        (folder / f"libnvrtc.so.{version}").touch()
+    # Set first, so that what `locate` sets is undone afterwards.
+    monkeypatch.setenv("GUMBALL_NVRTC", "")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    found = nvrtc.locate()
+    assert found == os.environ["GUMBALL_NVRTC"] == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
+    monkeypatch.setenv("GUMBALL_NVRTC", "mine")
+    assert nvrtc.locate() == "mine"
 
 
 def test_everything_public_says_what_it_is() -> None:

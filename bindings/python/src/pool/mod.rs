@@ -18,6 +18,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arrays::{Location, torch_stream};
+use crate::devices;
 use crate::errors::{out_of_range, raised, wrong_type};
 use crate::lists::whole;
 use crate::place::{self, HostPool, Place};
@@ -195,7 +196,7 @@ impl Pool {
             let rows = number(rows, "rows", default.rows)?;
             let room = number(room, "room", default.room)?;
             let config = DevicePoolConfig { vocab, slots, rows, widths, kept, room, histories };
-            let ordinal = place::ordinal(&device);
+            let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 py.import("gumball.nvrtc")?.call_method0("locate")?;
             }
