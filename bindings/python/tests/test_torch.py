@@ -127,6 +127,20 @@ def test_an_emulated_device_lends_its_tokens(batch: np.ndarray, wanted: list[int
     assert tokens.tolist() == wanted and tokens.data_ptr() == made.tokens.data_ptr
 
 
+def test_tensors_leak_nothing() -> None:
+    from test_running import holds
+
+    made = Pool(16, slots=1, threads=1)
+    slots, logits = [made.admit(SamplingParams(seed=1))], torch.zeros(1, 16)
+    masks, lines = torch.full((1, 1), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+
+    def work() -> None:
+        torch.from_numpy(made.step(logits, slots, masks=masks, lines=lines).tokens)
+        made.truncate(slots[0], 0)
+
+    holds(work, made, logits, masks, lines)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_stands_in_what_torch_compiles(backend: str, batch: np.ndarray, wanted: list[int]) -> None:
     from gumball.torch import Step
