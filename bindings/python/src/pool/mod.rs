@@ -72,6 +72,20 @@ struct Inner {
 // time having it, which the lock around this sees to.
 unsafe impl Send for Inner {}
 
+impl Inner {
+    /// Returns the place for what copies to the device or waits for it. While the host program captures a graph that is
+    /// refused: the graph would copy stale bytes, and to wait would end the capture.
+    fn outside_a_capture(&mut self) -> Result<&mut Place> {
+        if let Place::Device(pool) = &self.place
+            && pool.device().machine().is_capturing()?
+        {
+            let reason = "a graph holds enqueue(logits) alone; admit and assign before, fetch after a replay";
+            return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
+        }
+        Ok(&mut self.place)
+    }
+}
+
 impl Pool {
     /// Does something with the pool, on a stream if one is named, without the GIL; calls from several threads take turns.
     fn with<R: Send>(

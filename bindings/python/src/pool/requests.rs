@@ -25,7 +25,7 @@ impl Pool {
         let params = params::read(params)?;
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.admit(params, &prompt))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
     }
 
     /// Takes up a sequence where it was left, here or in any other pool, and returns its slot.
@@ -34,7 +34,7 @@ impl Pool {
     fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (params, state) = (params::read(params)?, OwnedState::read(state)?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.resume(params, state.state()))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
     }
 
     /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
@@ -44,7 +44,7 @@ impl Pool {
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (slot, draw) = (whole(slot, "slot")?, whole(draw, "draw")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.fork(slot, draw))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
     }
 
     /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
@@ -53,7 +53,7 @@ impl Pool {
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.release(slot))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
     }
 
     /// Takes a sequence back to its state after so many output tokens, mirostat's limit included.
@@ -67,7 +67,7 @@ impl Pool {
     ) -> PyResult<()> {
         let (slot, output_len) = (whole(slot, "slot")?, whole(output_len, "output_len")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.truncate(slot, output_len))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.truncate(slot, output_len))
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
@@ -76,7 +76,7 @@ impl Pool {
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let (slot, id) = (whole(slot, "slot")?, whole(id, "id")?);
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.place.push(slot, id))
+        self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
     }
 
     /// What the next token of a slot depends on besides its row and the parameters: a gumball.State.
@@ -86,28 +86,33 @@ impl Pool {
     fn state<'py>(&self, py: Python<'py>, slot: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(OwnedState::new(inner.place.sequence(slot)?.state())))?.python(py)
+        self.with(py, stream, |inner| {
+            Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
+        })?
+        .python(py)
     }
 
     /// The ids of a slot's prompt and output, a list of int. Waits and raises as state does.
     fn history(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.place.sequence(slot)?.history().ids().to_vec()))
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.history().ids().to_vec()))
     }
 
     /// The ids that a slot generated, a list of int. Waits and raises as state does.
     fn output(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.place.sequence(slot)?.history().output().to_vec()))
+        self.with(py, stream, |inner| {
+            Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
+        })
     }
 
     /// The number of tokens before a slot's next one, modulo 2**32. Waits and raises as state does.
     fn position(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u32> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.place.sequence(slot)?.position()))
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.position()))
     }
 
     /// The seed of a slot: that of its parameters, or the fresh one that was drawn in its place. Raises ValueError if the
@@ -115,6 +120,6 @@ impl Pool {
     fn seed(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u64> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| Ok(inner.place.sequence(slot)?.seed()))
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.seed()))
     }
 }

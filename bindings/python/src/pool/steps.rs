@@ -54,6 +54,9 @@ impl Inner {
             }
         }
         let rows = slots.map_or(self.rows, <[Slot]>::len);
+        if slots.is_some() {
+            self.outside_a_capture()?;
+        }
         match &mut self.place {
             Place::Host(host) => {
                 if let Some(slots) = slots {
@@ -96,6 +99,7 @@ impl Inner {
 
     /// Copies what the last step came to.
     fn outputs(&mut self, kept: bool) -> Result<Outputs> {
+        self.outside_a_capture()?;
         if let Place::Device(pool) = &mut self.place {
             pool.fetch(&mut self.out)?;
         }
@@ -179,6 +183,7 @@ impl Pool {
         }
         let (work, kept) = (step.work(), self.kept);
         self.with(py, step.stream, |inner| {
+            inner.outside_a_capture()?;
             inner.enqueue(&work, copied)?;
             inner.outputs(kept)
         })
@@ -229,7 +234,7 @@ impl Pool {
         let (options, _held) = Keywords { masks, mask_present, forced, lines }.read(stream)?;
         options.masks_on_host()?;
         self.with(py, stream, |inner| {
-            match &mut inner.place {
+            match inner.outside_a_capture()? {
                 Place::Host(host) => {
                     host.check(&slots, &options.forced, &options.lines)?;
                     host.assign(&slots, &options.forced, &options.lines);

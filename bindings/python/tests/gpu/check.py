@@ -136,6 +136,38 @@ def in_a_graph_of_torch() -> str:
 
 
 @check
+def what_a_graph_cannot_hold() -> str:
+    """In a capture, what would wait or copy is refused, and the capture goes on."""
+    device, host, slots = pools()
+    device.assign(slots)
+    hidden, weights = head()
+    hidden @ weights
+    torch.cuda.synchronize()
+    graph, refused = torch.cuda.CUDAGraph(), 0
+    with torch.cuda.graph(graph):
+        logits = hidden @ weights
+        calls: list[Callable[[], object]] = [
+            lambda: device.step(logits),
+            device.fetch,
+            lambda: device.admit(PARAMS[0]),
+            lambda: device.assign(slots[::-1]),
+            lambda: device.enqueue(logits, slots),
+        ]
+        for call in calls:
+            try:
+                call()
+            except ValueError as error:
+                refused += "the capture of a graph" in str(error)
+        device.enqueue(logits)
+    assert refused == 5, refused
+    for _ in range(STEPS):
+        device.announce()
+        graph.replay()
+        follow(host, slots, logits, tokens_of(device))
+    return f"{refused} calls, {STEPS * ROWS} tokens"
+
+
+@check
 def in_a_graph_of_ours() -> str:
     """Captured and replayed by the pool, on the default stream and on another."""
     for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
