@@ -3,7 +3,7 @@
 use std::fmt;
 
 use gumball_spec::num::LOG2_E;
-use gumball_spec::{Request, Row, SamplingParams};
+use gumball_spec::{Kind, Request, Row, SamplingParams};
 use half::{bf16, f16};
 
 /// The temperature at which the scale is exactly 1: a token's weight is `2^z`, so that whole logits
@@ -141,6 +141,8 @@ impl CallerEdit {
 pub struct Case {
     /// The row.
     pub logits: Logits,
+    /// What it holds.
+    pub kind: Kind,
     /// The parameters.
     pub params: SamplingParams,
     /// The ids of the prompt.
@@ -170,6 +172,7 @@ impl Case {
         let mu = params.initial_mu();
         Self {
             logits,
+            kind: Kind::Logits,
             params,
             prompt: Vec::new(),
             output: Vec::new(),
@@ -220,6 +223,7 @@ impl Case {
     pub fn request(&self) -> Request<'_> {
         Request {
             params: &self.params,
+            kind: self.kind,
             prompt: &self.prompt,
             output: &self.output,
             seed: self.seed,

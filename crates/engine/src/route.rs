@@ -9,7 +9,7 @@ use std::fmt;
 use gumball_cpu::{Chosen, Level, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Request, Result, Row, oracle};
+use gumball_spec::{Kind, Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
 pub const RACE: &str = "race";
@@ -118,6 +118,7 @@ impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         let request = Request {
             params: task.prepared.params(),
+            kind: Kind::Logits,
             prompt: task.history.prompt(),
             output: task.history.output(),
             seed: task.seed,
