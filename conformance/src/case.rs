@@ -82,6 +82,16 @@ impl Logits {
         Self { buffer, start, len: self.len }
     }
 
+    /// Returns the type of the row.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        match self.buffer {
+            Buffer::F32(_) => Dtype::F32,
+            Buffer::Bf16(_) => Dtype::Bf16,
+            Buffer::F16(_) => Dtype::F16,
+        }
+    }
+
     /// Returns the whole buffer, and at which element of it the row starts.
     #[must_use]
     pub fn buffer(&self) -> (Row<'_>, usize) {
@@ -192,6 +202,12 @@ impl Case {
         Self::new(Logits::new(Dtype::F32, values), params)
     }
 
+    /// Makes a case of an f32 row of probabilities and parameters.
+    #[must_use]
+    pub fn of_probabilities(values: &[f32], params: SamplingParams) -> Self {
+        Self { kind: Kind::Probabilities, ..Self::of(values, params) }
+    }
+
     /// Makes a case of an f32 row with the temperature at which weights are `2^z`.
     #[must_use]
     pub fn unit(values: &[f32], params: SamplingParams) -> Self {
@@ -260,7 +276,7 @@ impl fmt::Debug for Logits {
 impl fmt::Debug for Case {
     /// Writes what differs from a neutral case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  row: {:?}", self.logits)?;
+        writeln!(f, "  row of {:?}: {:?}", self.kind, self.logits)?;
         writeln!(f, "  params: {:?}", self.params)?;
         writeln!(f, "  prompt: {:?}, output: {:?}", self.prompt, self.output)?;
         write!(f, "  seed: {:#x}, position: {}, draw: {}, ", self.seed, self.position, self.draw)?;

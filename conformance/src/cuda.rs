@@ -11,7 +11,8 @@ use gumball_cuda::{
     Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{Error, NONE, Result, Row, Widths};
+use gumball_spec::request::check_hook;
+use gumball_spec::{Error, Kind, NONE, Result, Row, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
@@ -31,7 +32,7 @@ const DRAWS: usize = 2048;
 const REQUESTS: usize = 4096;
 
 /// What a workspace was made for: vocabulary, room for logprobs, rows, and whether it reports kept sets.
-type Kind = (usize, Widths, usize, bool);
+type Key = (usize, Widths, usize, bool);
 
 /// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
@@ -41,7 +42,7 @@ pub struct Cuda {
     graphs: bool,
     /// Whether short sets are searched as long ones are.
     searching: bool,
-    workspaces: Mutex<HashMap<Kind, Workspace>>,
+    workspaces: Mutex<HashMap<Key, Workspace>>,
     lacking: AtomicUsize,
 }
 
@@ -289,6 +290,11 @@ fn prepare(case: &Case) -> Result<Prepared> {
     let prepared = Prepared::new(&case.params, case.vocab())?;
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
+    if case.kind == Kind::Probabilities {
+        case.params.check_kind(case.kind, case.vocab())?;
+        check_hook(case.kind, case.hook.is_some())?;
+        return lacks("no kernel for rows of probabilities yet");
+    }
     if case.hook.is_some() {
         return lacks("a hook runs on the host");
     }
@@ -359,11 +365,17 @@ impl Backend for Cuda {
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        in_parts(self, cases, widths, usize::MAX, |part| {
-            let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
-            let answers = self.run(&batch, &self.pack(part, vec![])?, true)?;
-            Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
-        })
+        in_parts(
+            self,
+            cases,
+            |case| (widths(case), case.kind),
+            usize::MAX,
+            |part| {
+                let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
+                let answers = self.run(&batch, &self.pack(part, vec![])?, true)?;
+                Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
+            },
+        )
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

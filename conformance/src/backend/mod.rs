@@ -162,6 +162,7 @@ impl Backend for Cpu {
         let mut history = History::new(&case.prompt);
         case.output.iter().for_each(|id| history.push(*id));
         let task = Task {
+            kind: case.kind,
             prepared: &prepared,
             history: &history,
             seed: case.seed,

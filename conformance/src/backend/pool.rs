@@ -27,7 +27,7 @@ const GAP: usize = 13;
 const MOST: usize = 64;
 
 /// What a pool was made for: vocabulary and room for logprobs.
-type Kind = (usize, usize, usize);
+type Key = (usize, usize, usize);
 
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
@@ -119,7 +119,7 @@ type Make<P> = Box<dyn Fn(usize, Widths) -> Result<P> + Send + Sync>;
 pub struct Pooled<P> {
     name: &'static str,
     make: Make<P>,
-    pools: Mutex<HashMap<Kind, P>>,
+    pools: Mutex<HashMap<Key, P>>,
     lacking: AtomicUsize,
 }
 
@@ -187,7 +187,7 @@ impl<P: Verbs> Backend for Pooled<P> {
         in_parts(
             self,
             cases,
-            |_| (),
+            |case| case.kind,
             TOGETHER,
             |part| {
                 let answers = part.iter().zip(self.step(part)?);
@@ -293,7 +293,12 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
                 data.extend_from_slice(row);
                 data.resize(data.len() + GAP + stride, $hostile);
             }
-            pool.step(Logits::strided(&data, slots.len(), vocab, stride)?, &slots, &options, out)
+            pool.step(
+                Logits::strided(&data, slots.len(), vocab, stride)?.with_kind(first.kind),
+                &slots,
+                &options,
+                out,
+            )
         }};
     }
     match first.logits.row() {

@@ -15,6 +15,7 @@ mod lanes;
 mod level;
 mod logprobs;
 mod mass;
+mod measure;
 mod num;
 mod prepared;
 mod survey;

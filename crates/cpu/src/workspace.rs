@@ -3,7 +3,7 @@
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
-use gumball_spec::survey::scale;
+use gumball_spec::survey::Measure;
 use gumball_spec::{LogprobMode, NONE, Result, Row, Status};
 
 use crate::draw::draw;
@@ -96,7 +96,7 @@ impl Workspace {
     /// - [`gumball_spec::Error::Length`] if the row is not as long as the vocabulary of the parameters.
     /// - [`gumball_spec::Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        task.validate(row)?;
+        task.validate(row, hook.is_some())?;
         let _env = FloatEnv::enter();
         let params = task.prepared.params();
         self.kept.clear();
@@ -124,12 +124,12 @@ impl Workspace {
                 kept = Some(only);
             } else {
                 let set = filter(&reader, &mut self.filter, task, chosen.temperature);
-                let s = scale(chosen.temperature);
+                let measure = Measure::new(task.kind, chosen.temperature);
                 if forced.is_none() {
                     let keys = &self.filter.list.keys;
-                    let id = draw(&reader, &mut self.draw, keys, &set, s, task.stream());
-                    let logit = reader.view.logit(id as usize);
-                    chosen.mu = next_mu(&reader, &mut self.filter, task, &set, s, logit);
+                    let id = draw(&reader, &mut self.draw, keys, &set, measure, task.stream());
+                    let value = reader.view.logit(id as usize);
+                    chosen.mu = next_mu(&reader, &mut self.filter, task, &set, measure, value);
                     chosen.token = id as i32;
                 }
                 kept = Some(set);
@@ -148,7 +148,7 @@ impl Workspace {
             let (reader, members, temperature) = match params.mode {
                 LogprobMode::Raw if self.edits.is_none() => (reader, whole, 1.0),
                 LogprobMode::Raw => {
-                    let mut view = View::raw(row);
+                    let mut view = View::raw(task.kind, row);
                     let Survey { first, odd } = survey(self.level, &view, &mut self.raw_maxima);
                     view.odd = odd;
                     let reader = Reader { view, maxima: &self.raw_maxima, first, ..reader };

@@ -4,7 +4,7 @@
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{
-    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Request, Row,
+    DynamicTemperature, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat, Request, Row,
     SamplingParams, Scope, oracle,
 };
 
@@ -55,6 +55,30 @@ fn row(dice: &mut Dice, vocab: usize) -> Vec<f32> {
                 3 => f32::NEG_INFINITY,
                 4 if dice.one_in(20) => z + 10.0,
                 _ => z,
+            }
+        })
+        .collect()
+}
+
+/// A row of probabilities: some sum to 1, some to anything, some hold what is none.
+fn probabilities(dice: &mut Dice, vocab: usize) -> Vec<f32> {
+    let kind = dice.below(9);
+    let (spread, unit) =
+        (dice.pick(&[0.01f32, 1.0, 5.0, 80.0]), dice.pick(&[1.0f32, 1e-3, 1e-30, 1e-40, 1e30]));
+    (0..vocab)
+        .map(|_| {
+            let p = ((dice.unit() + dice.unit() + dice.unit() - 1.5) * spread).exp2() * unit;
+            match kind {
+                0 => 0.25,
+                1 if dice.one_in(8) => {
+                    dice.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -0.5, 1e-45, -0.0, 0.0])
+                }
+                2 if !dice.one_in(5) => 0.0,
+                3 => dice.pick(&[0.0, -0.0]),
+                4 if dice.one_in(20) => p * 64.0,
+                5 => f32::from_bits(dice.word() >> 12),
+                6 => (p / unit * 8.0).round() * unit,
+                _ => p,
             }
         })
         .collect()
@@ -162,11 +186,20 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
     for case in cases {
         let dice = &mut Dice(case, 0);
         let vocab = dice.pick(vocabs);
-        let params = params(dice, vocab);
+        let mut params = params(dice, vocab);
+        let kind = dice.pick(&[Kind::Logits, Kind::Probabilities]);
+        if kind == Kind::Probabilities {
+            let plain = SamplingParams::default();
+            params.temperature = if params.temperature == 0.0 { 0.0 } else { 1.0 };
+            (params.dynamic_temperature, params.top_n_sigma) = (None, 0.0);
+            (params.repetition_penalty, params.dry) = (1.0, plain.dry);
+            (params.frequency_penalty, params.presence_penalty) = (0.0, 0.0);
+            params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
+        }
         if params.validate(vocab).is_err() {
             continue;
         }
-        let data = row(dice, vocab);
+        let data = if kind == Kind::Logits { row(dice, vocab) } else { probabilities(dice, vocab) };
         let bf16: Vec<half::bf16> = data.iter().map(|z| half::bf16::from_f32(*z)).collect();
         let f16: Vec<half::f16> = data.iter().map(|z| half::f16::from_f32(*z)).collect();
         let row = match dice.below(4) {
@@ -186,9 +219,9 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
         let mut request = Request::new(&params, &prompt, dice.0 * 77);
         (request.output, request.mask, request.draw) = (&output, mask, dice.below(3) as u32);
         request.mu = if params.mirostat.is_some() { dice.unit() * 10.0 } else { 0.0 };
-        request.position = dice.word();
+        (request.position, request.kind) = (dice.word(), kind);
         request.forced = dice.one_in(10).then(|| dice.below(vocab) as u32);
-        let hooked = dice.one_in(10);
+        let hooked = dice.one_in(10) && kind == Kind::Logits;
         let hook = |z: &mut [f32]| {
             z[0] = f32::NAN;
             let last = z.len() - 1;
@@ -197,6 +230,7 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
         let mut hook_a = hook;
         let want = oracle::sample(row, &request, hooked.then_some(&mut hook_a)).unwrap();
         let task = Task {
+            kind: request.kind,
             prepared: &prepared,
             history: &history,
             seed: request.seed,
@@ -209,7 +243,8 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
         for (level, limit, workspace) in &mut workspaces {
             let mut hook_b = hook;
             let got = workspace.sample(row, &task, hooked.then_some(&mut hook_b)).unwrap();
-            let what = format!("case {case}, vocab {vocab}, {level}, list limit {limit}, {params:?}");
+            let what =
+                format!("case {case}, {kind:?}, vocab {vocab}, {level}, list limit {limit}, {params:?}");
             assert_eq!(got.status, want.status, "status: {what}");
             assert_eq!(got.temperature.to_bits(), want.temperature.to_bits(), "temperature: {what}");
             assert_eq!(workspace.kept(), want.kept_ids(), "kept: {what}");
@@ -222,7 +257,7 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
 
 #[test]
 fn small_rows() {
-    run(0..6000, &[1, 2, 15, 16, 17, 255, 256, 257, 300, 700, 1030]);
+    run(0..10_000, &[1, 2, 15, 16, 17, 255, 256, 257, 300, 700, 1030]);
 }
 
 #[test]

@@ -65,8 +65,8 @@ pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, Layout, LogprobMode, LogprobsParams, MAX_VOCAB,
-    Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
+    MAX_VOCAB, Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
 };
 pub use half::{bf16, f16};
 

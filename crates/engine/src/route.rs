@@ -9,7 +9,7 @@ use std::fmt;
 use gumball_cpu::{Chosen, Level, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Kind, Request, Result, Row, oracle};
+use gumball_spec::{Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
 pub const RACE: &str = "race";
@@ -41,6 +41,8 @@ pub trait Stages: fmt::Debug + Send {
     /// # Errors
     /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
     /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
+    /// - For a row of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
+    ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
 
     /// Returns the logprobs of the last row, if its parameters asked for them.
@@ -118,7 +120,7 @@ impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         let request = Request {
             params: task.prepared.params(),
-            kind: Kind::Logits,
+            kind: task.kind,
             prompt: task.history.prompt(),
             output: task.history.output(),
             seed: task.seed,

@@ -27,6 +27,8 @@ pub mod logprobs;
 
 pub mod outputs;
 
+pub mod verify;
+
 pub mod oracle;
 
 pub use error::{Error, Result};

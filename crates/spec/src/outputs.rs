@@ -1,7 +1,6 @@
 //! Outputs: what the kept set comes to as a row: its probabilities, or the row with all else dropped (rule P4).
 
 use crate::oracle::Outcome;
-use crate::row::Kind;
 use crate::survey::{Given, Measure};
 
 impl Outcome {
@@ -30,11 +29,7 @@ impl Outcome {
     /// Returns the row after its edits with only the kept tokens left: other logits are -inf, other probabilities 0.
     #[must_use]
     pub fn masked(&self) -> Vec<f32> {
-        let dropped = match self.kind {
-            Kind::Logits => f32::NEG_INFINITY,
-            Kind::Probabilities => 0.0,
-        };
-        let mut out = vec![dropped; self.z.len()];
+        let mut out = vec![self.kind.dropped(); self.z.len()];
         for id in self.kept_ids() {
             out[*id as usize] = self.z[*id as usize];
         }

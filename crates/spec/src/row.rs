@@ -103,6 +103,15 @@ impl Kind {
         }
     }
 
+    /// Returns the number that keeps a token from being drawn, as a masked row has it: -inf or 0.
+    #[must_use]
+    pub fn dropped(self) -> f32 {
+        match self {
+            Kind::Logits => f32::NEG_INFINITY,
+            Kind::Probabilities => 0.0,
+        }
+    }
+
     /// Returns what a number of a row has to say about it: `NAN`, `INF` or nothing.
     #[must_use]
     pub fn status(self, value: f32) -> Status {

@@ -15,6 +15,7 @@ use super::{Buffers, Given, Reader};
 use crate::cut::Cut;
 use crate::lanes::Proven;
 use crate::mass::{Mass, TileSum, Total};
+use crate::measure::least_that_matters;
 
 /// What a prefix shall reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Given {
         // matter, which makes the interval one to interpolate in.
         let floor = match goal {
             Goal::Count(_) => -f32::MAX,
-            Goal::Mass(_) => self.first - NEGLIGIBLE / mass.s(),
+            Goal::Mass(_) => least_that_matters(mass.measure(), self.first),
         };
         let mut passes = 0;
         while ends.below.count - ends.above.count > reader.list_limit && ends.high - ends.low > 1 {
@@ -161,7 +162,7 @@ impl Search {
         for key in keys {
             self.weights.push(key_logit(*key), mass.maximum(key_id(*key) as usize / TILE));
         }
-        self.weights.weigh(level, mass.s());
+        self.weights.weigh(level, mass.measure());
         for (key, q) in keys.iter().zip(&self.weights.q) {
             let tile = key_id(*key) as usize / TILE;
             let (factor, sum) = (mass.factor(tile), &mut self.base[tile].q);
@@ -175,9 +176,6 @@ impl Search {
         None
     }
 }
-
-/// Beyond this many bits below the first token, even 2^20 tokens hardly weigh.
-const NEGLIGIBLE: f32 = 48.0;
 
 /// How many tokens are looked at for a sampled pivot.
 const SAMPLE: usize = 64;

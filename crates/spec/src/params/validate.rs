@@ -48,6 +48,15 @@ impl SamplingParams {
     /// - [`Error::Conflict`] for a parameter that speaks of logits.
     pub fn validate_for(&self, kind: Kind, vocab: usize) -> Result<()> {
         self.validate(vocab)?;
+        self.check_kind(kind, vocab)
+    }
+
+    /// Checks parameters that were validated for a vocabulary for a kind of rows, as
+    /// [`SamplingParams::validate_for`] does.
+    ///
+    /// # Errors
+    /// Those of it, but for those of [`SamplingParams::validate`].
+    pub fn check_kind(&self, kind: Kind, vocab: usize) -> Result<()> {
         if kind == Kind::Logits {
             return Ok(());
         }
