@@ -237,11 +237,15 @@ impl<W: Weights> TileRace<'_, W> {
             }
         };
         let tiles = l.add_u(l.iota(), l.splat_u((group * WIDTH) as u32));
+        let inside = l.ge(m, l.splat(self.kept.cut.low()));
+        if inside == 0 {
+            return;
+        }
         let words = tile_words(l, self.stream, tiles);
         // Where filters dropped the first tokens, no kept token has y above 0.
         let first = self.weights.origin(l, l.splat(self.kept.first));
         let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
-        let mut open = l.ge(m, l.splat(self.kept.cut.low())) & early(l, words[0], y, leader.score);
+        let mut open = inside & early(l, words[0], y, leader.score);
         if open == 0 {
             return;
         }

@@ -78,11 +78,6 @@ impl Edits {
         }
     }
 
-    /// Returns whether the edited row is the row as it came.
-    pub fn is_none(&self) -> bool {
-        self.overlay.is_empty() && !self.masked && !self.hooked
-    }
-
     /// Returns the exact status of a row (E7); `odd` is whether the survey found the row odd.
     pub fn status(&self, row: Row<'_>, odd: bool) -> Status {
         let mut status = Status::default();

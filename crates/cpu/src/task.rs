@@ -57,12 +57,18 @@ impl Task<'_> {
         }
     }
 
+    /// Checks the length of a row.
+    pub(crate) fn check_length(&self, parameter: &'static str, length: usize) -> Result<()> {
+        match self.prepared.vocab() {
+            vocab if length == vocab => Ok(()),
+            vocab => Err(Error::length(parameter, length, format!("{vocab} ids"))),
+        }
+    }
+
     /// Checks what comes with the row.
     pub(crate) fn validate(&self, row: Row<'_>, hooked: bool) -> Result<()> {
         let vocab = self.prepared.vocab();
-        if row.vocab() != vocab {
-            return Err(Error::length(self.row_name(), row.vocab(), format!("{vocab} ids")));
-        }
+        self.check_length(self.row_name(), row.vocab())?;
         self.prepared.params().check_kind(self.kind, vocab)?;
         check_hook(self.kind, hooked)?;
         check_forced(self.forced, vocab)?;

@@ -105,6 +105,16 @@ impl<'a> View<'a> {
         Self { row, kind, odd: false, overlay: None, mask: None }
     }
 
+    /// Returns whether the view shows a row as it came.
+    pub fn is_unedited(&self, row: Row<'_>) -> bool {
+        let is_own = match (self.row, row) {
+            (Row::F32(a), Row::F32(b)) => std::ptr::eq(a, b),
+            (Row::Bf16(_), Row::Bf16(_)) | (Row::F16(_), Row::F16(_)) => true,
+            _ => false,
+        };
+        is_own && self.overlay.is_none() && self.mask.is_none()
+    }
+
     /// Returns the number of tiles.
     pub fn tiles(&self) -> usize {
         self.row.vocab().div_ceil(TILE)

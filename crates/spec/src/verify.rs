@@ -9,10 +9,11 @@
 //! whatever they decide again.
 
 use crate::draw::draw_with;
+use crate::error::{Error, Result};
 use crate::num::{Tag, philox4x32_10};
 use crate::params::SamplingParams;
 use crate::request::Request;
-use crate::row::{Kind, NONE, Row, Status};
+use crate::row::{Kind, MAX_VOCAB, NONE, Row, Status};
 use crate::survey::{Given, Measure, order};
 
 /// A chain of n drafts with the rows it is judged by.
@@ -35,17 +36,25 @@ pub struct Chain<'a> {
 }
 
 /// What became of a chain.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The n + 1 tokens: the accepted drafts, then the one that was drawn, then [`NONE`]. If the row to be drawn from
-    /// has no token, the drawn one is [`NONE`] too.
-    pub tokens: Vec<i32>,
     /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
     pub accepted: u32,
     /// How many drafts were emitted: accepted, and all before them too.
     pub emitted: u32,
     /// What the rows had to say that the last token was drawn from: the target's, and for a residual the drafter's.
     pub status: Status,
+}
+
+/// What acceptance says of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// How many drafts would be accepted if each were judged by itself.
+    pub accepted: u32,
+    /// How many drafts are emitted; the row of this number is the last that a token comes from.
+    pub emitted: u32,
+    /// Whether that token is one of the residual.
+    pub rejected: bool,
 }
 
 /// How a draft is judged.
@@ -79,26 +88,67 @@ pub fn counted(p: f32) -> f32 {
 }
 
 impl Chain<'_> {
-    /// Verifies the chain.
-    #[must_use]
-    pub fn verify(&self) -> Verified {
-        let n = self.drafts.len();
-        let verdicts: Vec<Verdict> = (0..n).map(|j| self.verdict(j)).collect();
-        let emitted = verdicts.iter().take_while(|verdict| **verdict == Verdict::Accepted).count();
-        let mut tokens = vec![NONE; n + 1];
-        tokens[..emitted].copy_from_slice(&self.drafts[..emitted]);
-        let rejected = verdicts.get(emitted) == Some(&Verdict::Rejected);
-        let (token, status) = self.last(emitted, rejected);
-        tokens[emitted] = token;
-        let accepted = verdicts.iter().filter(|verdict| **verdict == Verdict::Accepted).count();
-        Verified { tokens, accepted: accepted as u32, emitted: emitted as u32, status }
+    /// Checks the lengths of a chain whose tokens go into `tokens` places.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::Length`] if there are not n rows of the drafter, n + 1 of the target, and n + 1 places.
+    pub fn check(&self, tokens: usize) -> Result<()> {
+        let (n, vocab) = (self.drafts.len(), self.vocab);
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        let lengths = [
+            ("draft_probs", self.draft_probs.len(), n.saturating_mul(vocab)),
+            ("target_probs", self.target_probs.len(), (n + 1).saturating_mul(vocab)),
+            ("tokens", tokens, n + 1),
+        ];
+        for (name, length, wanted) in lengths {
+            if length != wanted {
+                return Err(Error::length(name, length, format!("{wanted} for {n} drafts of {vocab} ids")));
+            }
+        }
+        Ok(())
     }
 
-    fn target(&self, row: usize) -> &[f32] {
+    /// Verifies the chain; returns its n + 1 tokens too: the accepted drafts, the one that was drawn, then [`NONE`]. If
+    /// the row to be drawn from has no token, the drawn one is [`NONE`] too.
+    ///
+    /// # Errors
+    /// Those of [`Chain::check`].
+    pub fn verify(&self) -> Result<(Vec<i32>, Verified)> {
+        let n = self.drafts.len();
+        self.check(n + 1)?;
+        let Judged { accepted, emitted, rejected } = self.judge();
+        let mut tokens = vec![NONE; n + 1];
+        tokens[..emitted as usize].copy_from_slice(&self.drafts[..emitted as usize]);
+        let (token, status) = self.last(emitted as usize, rejected);
+        tokens[emitted as usize] = token;
+        Ok((tokens, Verified { accepted, emitted, status }))
+    }
+
+    /// Judges all drafts. The chain was checked.
+    #[must_use]
+    pub fn judge(&self) -> Judged {
+        let accepted = |row: &usize| self.verdict(*row) == Verdict::Accepted;
+        let n = self.drafts.len();
+        let emitted = (0..n).take_while(accepted).count();
+        Judged {
+            accepted: (0..n).filter(accepted).count() as u32,
+            emitted: emitted as u32,
+            rejected: emitted < n && self.verdict(emitted) == Verdict::Rejected,
+        }
+    }
+
+    /// Returns a row of the target.
+    #[must_use]
+    pub fn target(&self, row: usize) -> &[f32] {
         &self.target_probs[row * self.vocab..][..self.vocab]
     }
 
-    fn draft(&self, row: usize) -> &[f32] {
+    /// Returns a row of the drafter.
+    #[must_use]
+    pub fn draft(&self, row: usize) -> &[f32] {
         &self.draft_probs[row * self.vocab..][..self.vocab]
     }
 
