@@ -46,6 +46,24 @@ impl RowMut<'_> {
     }
 }
 
+macro_rules! row_from {
+    ($($type:ty => $variant:ident),*) => {$(
+        impl<'a> From<&'a mut [$type]> for RowMut<'a> {
+            fn from(row: &'a mut [$type]) -> Self {
+                RowMut::$variant(row)
+            }
+        }
+
+        impl<'a> From<&'a mut Vec<$type>> for RowMut<'a> {
+            fn from(row: &'a mut Vec<$type>) -> Self {
+                RowMut::$variant(row)
+            }
+        }
+    )*};
+}
+
+row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
+
 /// What a row is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {

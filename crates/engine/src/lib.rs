@@ -9,6 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
 //! | let a sampler draw on a device | [`DeviceRoute`] |
@@ -54,6 +55,8 @@ mod outputs;
 mod rows;
 mod workers;
 
+mod operators;
+
 mod pool;
 mod score;
 mod step;
@@ -61,7 +64,7 @@ mod step;
 #[cfg(feature = "cuda")]
 mod device;
 
-pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
+pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::{
@@ -79,6 +82,7 @@ pub use device::{
 #[cfg(feature = "cuda")]
 pub use gumball_cuda as cuda;
 pub use logits::Logits;
+pub use operators::{Chains, Counts, Draws, Each, LogitsMut, Operators, RowParams};
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};

@@ -86,6 +86,16 @@ impl<'a> Logits<'a> {
         (data, self.lines, self.stride, self.select)
     }
 
+    /// Returns the number of lines of the matrix.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Returns the line that an output row reads.
+    pub(crate) fn line(&self, row: usize) -> usize {
+        self.select.map_or(row, |select| select[row] as usize)
+    }
+
     /// Returns the number of output rows.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -105,7 +115,7 @@ impl<'a> Logits<'a> {
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
-        let line = self.select.map_or(row, |select| select[row] as usize);
+        let line = self.line(row);
         let place = line * self.stride..line * self.stride + self.vocab;
         match self.data {
             Row::F32(data) => Row::F32(&data[place]),
