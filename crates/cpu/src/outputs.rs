@@ -3,6 +3,7 @@
 //! A softmax without filters is three visits to the row: maxima, sums, and the one that writes. With filters, tiles that
 //! hold no kept token are filled without being read, and a listed set is written token by token.
 
+use gumball_spec::edit::Hook;
 use gumball_spec::num::{key_id, key_logit};
 use gumball_spec::survey::Measure;
 use gumball_spec::{Result, Row, Status, TILE};
@@ -92,17 +93,19 @@ impl Workspace {
     /// - [`gumball_spec::Error::Length`] if a row is not as long as the vocabulary of the parameters.
     /// - Those of [`SamplingParams::validate_for`](gumball_spec::SamplingParams::validate_for) for a row of probabilities.
     /// - [`gumball_spec::Error::OutOfRange`] if `mu` is NaN or +inf.
+    /// - [`gumball_spec::Error::Conflict`] if a row of probabilities has a hook.
     pub fn write(
         &mut self,
         row: Row<'_>,
         task: &Task<'_>,
+        hook: Option<Hook<'_>>,
         output: Output,
         mut out: RowMut<'_>,
     ) -> Result<Written> {
-        task.validate(row, false)?;
+        task.validate(row, hook.is_some())?;
         task.check_length("out", out.vocab())?;
         let _env = FloatEnv::enter();
-        let (written, plan) = self.plan(row, task, output);
+        let (written, plan) = self.plan(row, task, hook, output);
         let view = View { odd: plan.odd, ..self.edits.view(row) };
         self.carry_out(&view, &plan, false, &mut out);
         Ok(written)
@@ -120,7 +123,7 @@ impl Workspace {
     ) -> Result<Written> {
         task.validate(row.as_row(), false)?;
         let _env = FloatEnv::enter();
-        let (written, plan) = self.plan(row.as_row(), task, output);
+        let (written, plan) = self.plan(row.as_row(), task, None, output);
         // The row is read as it is written, tile by tile.
         let view = View { odd: plan.odd, ..self.edits.view(Row::F32(&[])) };
         self.carry_out(&view, &plan, true, &mut row);
@@ -128,9 +131,15 @@ impl Workspace {
     }
 
     /// Finds out what is kept and what it sums to.
-    fn plan(&mut self, row: Row<'_>, task: &Task<'_>, output: Output) -> (Written, Plan) {
+    fn plan(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        output: Output,
+    ) -> (Written, Plan) {
         let (reader, mut status) =
-            open(self.level, &mut self.edits, &mut self.maxima, self.list_limit, row, task, None);
+            open(self.level, &mut self.edits, &mut self.maxima, self.list_limit, row, task, hook);
         let (temperature, set) = choose(&reader, &mut self.filter, task);
         if set.is_none() {
             status.insert(Status::EMPTY);

@@ -42,6 +42,7 @@
 struct Readme;
 
 mod entropy;
+mod probabilities;
 mod registry;
 mod route;
 mod sequence;
@@ -87,7 +88,7 @@ pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
 pub use registry::{Registry, routes};
-pub use route::{ORACLE, RACE, Route, Stages};
+pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;

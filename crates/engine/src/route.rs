@@ -1,8 +1,8 @@
 //! Routes: named ways from logits to a token.
 //!
 //! A route says how to open its stages; opened stages carry one row at a time and own whatever buffers that
-//! takes, so each thread opens its own. Two routes are always there: [`RACE`], the engine proper, and
-//! [`ORACLE`], the definition itself, naive and slow, to check others against.
+//! takes, so each thread opens its own. Three routes are always there: [`RACE`], the engine proper, [`PROBABILITIES`], which
+//! makes a row of probabilities on the way, and [`ORACLE`], the definition itself, naive and slow, to check others against.
 
 use std::fmt;
 
@@ -13,6 +13,9 @@ use gumball_spec::{Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
 pub const RACE: &str = "race";
+
+/// The name of the route that turns logits into probabilities first, and filters and draws from those.
+pub const PROBABILITIES: &str = "probabilities";
 
 /// The name of the route that is the definition: every stage naive, for checking others.
 pub const ORACLE: &str = "oracle";

@@ -38,7 +38,7 @@ pub fn hold(
                 RowMut::Bf16(out) => RowMut::Bf16(out),
                 RowMut::F16(out) => RowMut::F16(out),
             };
-            let written = workspace.write(row, task, output, again).unwrap();
+            let written = workspace.write(row, task, None, output, again).unwrap();
             assert_eq!(written.status, want.status, "status: {what}");
             assert_eq!(written.temperature.to_bits(), want.temperature.to_bits(), "temperature: {what}");
             assert_eq!(bits(&out), rounded(&out, &values), "{what}");

@@ -77,7 +77,7 @@ impl Operators {
 impl<'a> Chains<'a> {
     fn check(&self, tokens: usize) -> Result<()> {
         let Self { chains, drafts: n, vocab, .. } = *self;
-        let times = |a: usize, b: usize| a.checked_mul(b).unwrap_or(usize::MAX);
+        let times = |a: usize, b: usize| a.saturating_mul(b);
         let rows = times(chains, n + 1);
         let lengths = [
             ("draft_probs", self.draft_probs.len(), times(times(chains, n), vocab)),

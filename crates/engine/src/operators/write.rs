@@ -122,7 +122,7 @@ impl Operators {
         let items: Vec<(usize, RowMut<'_>)> = out.into_rows().into_iter().enumerate().collect();
         self.over(items, |workspace, (row, out)| {
             let task = task(rows.kind(), lines.of(rows.line(row)), &history);
-            Ok(workspace.write(rows.row(row), &task, output, out)?.status)
+            Ok(workspace.write(rows.row(row), &task, None, output, out)?.status)
         })
     }
 
