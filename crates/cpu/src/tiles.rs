@@ -191,12 +191,16 @@ fn convert<L: Lanes, E: Element>(l: L, kind: Kind, row: &[E], tile: usize, scrat
                 l.store(l.min(l.max(E::load(l, from), lowest), largest), to);
             }
         }
-        None => {
-            scratch.fill(kind.dropped());
-            for (to, z) in scratch.iter_mut().zip(from) {
-                *to = kind.clean(z.to_f32()).max(kind.dropped());
-            }
-        }
+        None => convert_last(kind, from, scratch),
+    }
+}
+
+/// The same for the last tile, if it is short.
+#[cold]
+fn convert_last<E: Element>(kind: Kind, from: &[E], scratch: &mut Tile) {
+    scratch.fill(kind.dropped());
+    for (to, z) in scratch.iter_mut().zip(from) {
+        *to = kind.clean(z.to_f32()).max(kind.dropped());
     }
 }
 
