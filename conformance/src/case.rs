@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gumball_cpu::RowMut;
 use gumball_spec::num::LOG2_E;
 use gumball_spec::{Kind, Request, Row, SamplingParams};
 use half::{bf16, f16};
@@ -80,6 +81,22 @@ impl Logits {
             Row::F16(row) => Buffer::F16(place(row, start, [f16::INFINITY, f16::NAN])),
         };
         Self { buffer, start, len: self.len }
+    }
+
+    /// Returns the row, to be written.
+    pub fn row_mut(&mut self) -> RowMut<'_> {
+        let range = self.start..self.start + self.len;
+        match &mut self.buffer {
+            Buffer::F32(values) => RowMut::F32(&mut values[range]),
+            Buffer::Bf16(values) => RowMut::Bf16(&mut values[range]),
+            Buffer::F16(values) => RowMut::F16(&mut values[range]),
+        }
+    }
+
+    /// Returns the bits of an f32 of each of the row's numbers, which tell all values of all types apart but NaN.
+    #[must_use]
+    pub fn bits(&self) -> Vec<u32> {
+        (0..self.len).map(|id| self.row().logit(id).to_bits()).collect()
     }
 
     /// Returns the type of the row.

@@ -6,17 +6,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gumball_cpu::Output;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Variant,
-    Workspace,
+    Assignment, Buffer, Cache, Dtype as CudaDtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows,
+    Start, Variant, Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
-use gumball_spec::{Error, Kind, NONE, Result, Row, Widths};
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
-use crate::case::Case;
+use crate::case::{Case, Dtype};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -177,9 +179,9 @@ impl Cuda {
         let (buffer, start) = case.logits.buffer();
         let stride = buffer.vocab() + 1;
         let (buffer, dtype) = match buffer {
-            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F32),
-            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::Bf16),
-            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F16),
+            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F32),
+            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::Bf16),
+            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F16),
         };
         let packed = Packed { buffer, dtype, start, stride, count: TRIO, lines: vec![] };
         let trio = [Some(case), None, Some(case)];
@@ -226,9 +228,9 @@ impl Cuda {
             };
         }
         let (buffer, dtype) = match rows[0].logits.row() {
-            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, Dtype::F32),
-            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, Dtype::Bf16),
-            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, Dtype::F16),
+            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, CudaDtype::F32),
+            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, CudaDtype::Bf16),
+            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, CudaDtype::F16),
         };
         Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
     }
@@ -277,7 +279,7 @@ impl Cuda {
 /// Rows in the machine's memory.
 struct Packed {
     buffer: Buffer,
-    dtype: Dtype,
+    dtype: CudaDtype,
     /// The element at which the first row starts, how far rows are apart, and how many there are.
     start: usize,
     stride: usize,
@@ -399,6 +401,16 @@ impl Backend for Cuda {
             tokens.extend(seen.into_iter().flatten().map(|seen| seen.token));
         }
         Ok(tokens)
+    }
+
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
+        self.lacking.fetch_add(1, Ordering::Relaxed);
+        Oracle.write(case, output, to)
+    }
+
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+        self.lacking.fetch_add(1, Ordering::Relaxed);
+        Oracle.verify(chain)
     }
 
     fn lacking(&self) -> usize {

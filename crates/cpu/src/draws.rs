@@ -51,6 +51,7 @@ impl Workspace {
         let _env = FloatEnv::enter();
         self.has_logprobs = false;
         self.kept.clear();
+        self.filter.mass.visits = 0;
         let (reader, mut status) =
             open(self.level, &mut self.edits, &mut self.maxima, self.list_limit, row, task, None);
         // Whether XTC acts is all that a filter asks of a draw.

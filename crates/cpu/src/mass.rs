@@ -35,12 +35,14 @@ pub struct Mass {
     pub sums: Vec<TileSum>,
     first: f32,
     measure: Measure,
+    /// How often the tiles of a row were walked over since this was set to 0, by weighing or otherwise.
+    pub visits: u32,
 }
 
 impl Default for Mass {
     fn default() -> Self {
         let (maxima, factors, sums) = Default::default();
-        Self { maxima, factors, sums, first: 0.0, measure: Measure::Probabilities }
+        Self { maxima, factors, sums, first: 0.0, measure: Measure::Probabilities, visits: 0 }
     }
 }
 
@@ -74,6 +76,7 @@ impl Mass {
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
         if !prefix {
+            self.visits += 1;
             dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
         } else if cut != Cut::all(view.kind) {
             let low = cut.low();
@@ -125,13 +128,15 @@ impl Mass {
     }
 
     fn run<const PART: u8, const ENTROPY: bool>(&mut self, level: Proven, view: &View<'_>, cut: Cut) {
+        self.visits += 1;
         measured!(self.measure, |weights| {
             dispatch(level, Weigh::<_, PART, ENTROPY> { view, cut, mass: self, weights });
         });
     }
 
     /// Returns bounds of the mass of the whole row, if that is the given set, in less time than it takes to weigh.
-    pub fn bounds(&self, level: Proven, view: &View<'_>) -> (u64, u64) {
+    pub fn bounds(&mut self, level: Proven, view: &View<'_>) -> (u64, u64) {
+        self.visits += 1;
         let rough = measured!(self.measure, |weights| dispatch(level, Rough { view, mass: self, weights }));
         let rough = rough * TWO_POW_43;
         // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all

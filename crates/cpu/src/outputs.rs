@@ -138,6 +138,7 @@ impl Workspace {
         hook: Option<Hook<'_>>,
         output: Output,
     ) -> (Written, Plan) {
+        self.filter.mass.visits = 0;
         let (reader, mut status) =
             open(self.level, &mut self.edits, &mut self.maxima, self.list_limit, row, task, hook);
         let (temperature, set) = choose(&reader, &mut self.filter, task);

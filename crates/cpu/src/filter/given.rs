@@ -167,6 +167,7 @@ impl Given {
         }
         let ties = Cut { last: key(self.first, u32::MAX), ..self.cut };
         buffers.between.clear();
+        buffers.mass.visits += 1;
         reader.gather(ties, usize::MAX, &mut buffers.between);
         buffers.between.keys.iter().copied().max().expect("the set has a first token")
     }
@@ -178,6 +179,7 @@ impl Given {
             return keys[keys.partition_point(|key| *key >= last) - 1];
         }
         buffers.between.clear();
+        buffers.mass.visits += 1;
         reader.gather(Cut { last, ..self.cut }, usize::MAX, &mut buffers.between);
         buffers.between.keys.iter().copied().min().expect("the set has a first token")
     }
@@ -250,6 +252,7 @@ impl Given {
         let whole = self.cut == Cut::all(reader.view.kind) && reader.view.row.vocab() > reader.list_limit;
         if self.listed.is_none() && !whole {
             buffers.list.clear();
+            buffers.mass.visits += 1;
             if reader.gather(self.cut, reader.list_limit, &mut buffers.list) {
                 buffers.list.sort();
                 self.listed = Some(0..buffers.list.keys.len());

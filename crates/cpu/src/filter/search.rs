@@ -7,8 +7,8 @@
 //! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
 //! listed: whole tiles of them are stepped over.
 
-use gumball_spec::TILE;
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
+use gumball_spec::{Kind, TILE};
 
 use super::list::Weights;
 use super::{Buffers, Given, Reader};
@@ -67,9 +67,12 @@ impl Given {
         while ends.below.count - ends.above.count > reader.list_limit && ends.high - ends.low > 1 {
             let pivot = match passes {
                 0 => ordered_bits(self.first),
-                1 => ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first)),
+                1 => {
+                    mass.visits += 1;
+                    ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first))
+                }
                 pass if pass % 3 == 1 && pass % 6 != 1 => ends.sampled(reader, pass),
-                pass => ends.pivot(goal, pass),
+                pass => ends.pivot(goal, pass, reader.view.kind),
             };
             passes += 1;
             if pivot <= ends.low || pivot >= ends.high {
@@ -89,6 +92,7 @@ impl Given {
         let rest = self.cut.and(Cut { first, last: key(low, u32::MAX) });
         let is_tie = ends.high - ends.low == 1;
         between.clear();
+        mass.visits += 1;
         match goal {
             Goal::Count(count) => {
                 let place = count - ends.above.count;
@@ -212,7 +216,7 @@ impl Ends {
     }
 
     /// Returns the next pivot, which may be one of the ends.
-    fn pivot(&self, goal: Goal, pass: u32) -> u32 {
+    fn pivot(&self, goal: Goal, pass: u32, kind: Kind) -> u32 {
         if pass % 3 == 1 {
             return self.low + (self.high - self.low) / 2;
         }
@@ -223,8 +227,15 @@ impl Ends {
         // The margin shrinks with the interval, and is never so small that the ends cannot meet.
         let margin = if pass % 3 == 2 { 0.02 } else { -0.02 };
         let part = ((goal - above) / (below - above) + margin).clamp(0.001, 0.999);
-        let (low, high) = (f64::from(from_ordered_bits(self.low)), f64::from(from_ordered_bits(self.high)));
-        let pivot = ordered_bits((high - (high - low) * part) as f32 + 0.0);
+        let between = |low: f64, high: f64| high - (high - low) * part;
+        let pivot = match kind {
+            Kind::Logits => {
+                let [low, high] = [self.low, self.high].map(|bits| f64::from(from_ordered_bits(bits)));
+                ordered_bits(between(low, high) as f32 + 0.0)
+            }
+            // The bits of a positive float are nearly its logarithm, and so nearly a logit.
+            Kind::Probabilities => between(self.low.into(), self.high.into()) as u32,
+        };
         // Where floats are too coarse for the margin, the neighbour of an end still moves it.
         pivot.clamp(self.low + 1, self.high - 1)
     }

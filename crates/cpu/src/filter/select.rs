@@ -46,6 +46,7 @@ impl Given {
         }
         let Some(logit) = reached_by(reader, self.cut.low(), k) else { return false };
         buffers.list.clear();
+        buffers.mass.visits += 1;
         // The row's ties at its end may cut off some of the k.
         let listed = reader.gather(self.cut.at_least(logit), reader.list_limit, &mut buffers.list)
             && buffers.list.keys.len() >= k;

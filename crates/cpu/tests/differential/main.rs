@@ -3,6 +3,7 @@
 
 mod cases;
 mod outputs;
+mod visits;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{Kind, Request, Row, SamplingParams, oracle};
