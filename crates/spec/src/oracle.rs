@@ -47,7 +47,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`Request::validate`] and
-/// [`check_hook`](crate::request::check_hook).
+/// [`check_hook`].
 pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
     request.params.validate_for(request.kind, row.vocab())?;
     request.validate(row.vocab())?;
