@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start, Variant};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{Dry, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths};
+use gumball_spec::{Dry, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths};
 use half::{bf16, f16};
 
 use crate::rows;
@@ -320,6 +320,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
                 (NONE, gumball_spec::Status(0), 0.0, wanted_logprobs(None))
             } else {
                 let task = Task {
+                    kind: Kind::Logits,
                     prepared: &prepared,
                     history: &history,
                     seed: row as u64 * 77,

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use gumball_cpu::RowMut;
 use gumball_spec::num::LOG2_E;
-use gumball_spec::{Request, Row, SamplingParams};
+use gumball_spec::{Kind, Request, Row, SamplingParams};
 use half::{bf16, f16};
 
 /// The temperature at which the scale is exactly 1: a token's weight is `2^z`, so that whole logits
@@ -82,6 +83,32 @@ impl Logits {
         Self { buffer, start, len: self.len }
     }
 
+    /// Returns the row, to be written.
+    pub fn row_mut(&mut self) -> RowMut<'_> {
+        let range = self.start..self.start + self.len;
+        match &mut self.buffer {
+            Buffer::F32(values) => RowMut::F32(&mut values[range]),
+            Buffer::Bf16(values) => RowMut::Bf16(&mut values[range]),
+            Buffer::F16(values) => RowMut::F16(&mut values[range]),
+        }
+    }
+
+    /// Returns the bits of an f32 of each of the row's numbers, which tell all values of all types apart but NaN.
+    #[must_use]
+    pub fn bits(&self) -> Vec<u32> {
+        (0..self.len).map(|id| self.row().logit(id).to_bits()).collect()
+    }
+
+    /// Returns the type of the row.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        match self.buffer {
+            Buffer::F32(_) => Dtype::F32,
+            Buffer::Bf16(_) => Dtype::Bf16,
+            Buffer::F16(_) => Dtype::F16,
+        }
+    }
+
     /// Returns the whole buffer, and at which element of it the row starts.
     #[must_use]
     pub fn buffer(&self) -> (Row<'_>, usize) {
@@ -141,6 +168,8 @@ impl CallerEdit {
 pub struct Case {
     /// The row.
     pub logits: Logits,
+    /// What it holds.
+    pub kind: Kind,
     /// The parameters.
     pub params: SamplingParams,
     /// The ids of the prompt.
@@ -170,6 +199,7 @@ impl Case {
         let mu = params.initial_mu();
         Self {
             logits,
+            kind: Kind::Logits,
             params,
             prompt: Vec::new(),
             output: Vec::new(),
@@ -187,6 +217,12 @@ impl Case {
     #[must_use]
     pub fn of(values: &[f32], params: SamplingParams) -> Self {
         Self::new(Logits::new(Dtype::F32, values), params)
+    }
+
+    /// Makes a case of an f32 row of probabilities and parameters.
+    #[must_use]
+    pub fn of_probabilities(values: &[f32], params: SamplingParams) -> Self {
+        Self { kind: Kind::Probabilities, ..Self::of(values, params) }
     }
 
     /// Makes a case of an f32 row with the temperature at which weights are `2^z`.
@@ -220,6 +256,7 @@ impl Case {
     pub fn request(&self) -> Request<'_> {
         Request {
             params: &self.params,
+            kind: self.kind,
             prompt: &self.prompt,
             output: &self.output,
             seed: self.seed,
@@ -256,7 +293,7 @@ impl fmt::Debug for Logits {
 impl fmt::Debug for Case {
     /// Writes what differs from a neutral case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  row: {:?}", self.logits)?;
+        writeln!(f, "  row of {:?}: {:?}", self.kind, self.logits)?;
         writeln!(f, "  params: {:?}", self.params)?;
         writeln!(f, "  prompt: {:?}, output: {:?}", self.prompt, self.output)?;
         write!(f, "  seed: {:#x}, position: {}, draw: {}, ", self.seed, self.position, self.draw)?;

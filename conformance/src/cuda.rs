@@ -6,16 +6,19 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gumball_cpu::Output;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows, Start, Variant,
-    Workspace,
+    Assignment, Buffer, Cache, Dtype as CudaDtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows,
+    Start, Variant, Workspace,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{Error, NONE, Result, Row, Widths};
+use gumball_spec::request::check_hook;
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
-use crate::case::Case;
+use crate::case::{Case, Dtype};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -31,7 +34,7 @@ const DRAWS: usize = 2048;
 const REQUESTS: usize = 4096;
 
 /// What a workspace was made for: vocabulary, room for logprobs, rows, and whether it reports kept sets.
-type Kind = (usize, Widths, usize, bool);
+type Key = (usize, Widths, usize, bool);
 
 /// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
@@ -41,7 +44,7 @@ pub struct Cuda {
     graphs: bool,
     /// Whether short sets are searched as long ones are.
     searching: bool,
-    workspaces: Mutex<HashMap<Kind, Workspace>>,
+    workspaces: Mutex<HashMap<Key, Workspace>>,
     lacking: AtomicUsize,
 }
 
@@ -176,9 +179,9 @@ impl Cuda {
         let (buffer, start) = case.logits.buffer();
         let stride = buffer.vocab() + 1;
         let (buffer, dtype) = match buffer {
-            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F32),
-            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::Bf16),
-            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, Dtype::F16),
+            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F32),
+            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::Bf16),
+            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F16),
         };
         let packed = Packed { buffer, dtype, start, stride, count: TRIO, lines: vec![] };
         let trio = [Some(case), None, Some(case)];
@@ -225,9 +228,9 @@ impl Cuda {
             };
         }
         let (buffer, dtype) = match rows[0].logits.row() {
-            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, Dtype::F32),
-            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, Dtype::Bf16),
-            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, Dtype::F16),
+            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, CudaDtype::F32),
+            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, CudaDtype::Bf16),
+            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, CudaDtype::F16),
         };
         Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
     }
@@ -276,7 +279,7 @@ impl Cuda {
 /// Rows in the machine's memory.
 struct Packed {
     buffer: Buffer,
-    dtype: Dtype,
+    dtype: CudaDtype,
     /// The element at which the first row starts, how far rows are apart, and how many there are.
     start: usize,
     stride: usize,
@@ -289,6 +292,11 @@ fn prepare(case: &Case) -> Result<Prepared> {
     let prepared = Prepared::new(&case.params, case.vocab())?;
     case.request().validate(case.vocab())?;
     let lacks = |what: &str| Err(Error::Unavailable { resource: "CUDA kernel", reason: what.to_owned() });
+    if case.kind == Kind::Probabilities {
+        case.params.check_kind(case.kind, case.vocab())?;
+        check_hook(case.kind, case.hook.is_some())?;
+        return lacks("no kernel for rows of probabilities yet");
+    }
     if case.hook.is_some() {
         return lacks("a hook runs on the host");
     }
@@ -359,11 +367,17 @@ impl Backend for Cuda {
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        in_parts(self, cases, widths, usize::MAX, |part| {
-            let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
-            let answers = self.run(&batch, &self.pack(part, vec![])?, true)?;
-            Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
-        })
+        in_parts(
+            self,
+            cases,
+            |case| (widths(case), case.kind),
+            usize::MAX,
+            |part| {
+                let batch: Vec<Option<&Case>> = part.iter().copied().map(Some).collect();
+                let answers = self.run(&batch, &self.pack(part, vec![])?, true)?;
+                Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
+            },
+        )
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.
@@ -387,6 +401,16 @@ impl Backend for Cuda {
             tokens.extend(seen.into_iter().flatten().map(|seen| seen.token));
         }
         Ok(tokens)
+    }
+
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
+        self.lacking.fetch_add(1, Ordering::Relaxed);
+        Oracle.write(case, output, to)
+    }
+
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+        self.lacking.fetch_add(1, Ordering::Relaxed);
+        Oracle.verify(chain)
     }
 
     fn lacking(&self) -> usize {

@@ -88,6 +88,7 @@ impl Setting {
         for position in 0..draws {
             (case.seed, case.position) = (seed, position);
             let task = Task {
+                kind: case.kind,
                 prepared: &prepared,
                 history: &history,
                 seed,

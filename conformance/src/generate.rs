@@ -4,8 +4,8 @@
 //! or zeroing it, makes a case simpler.
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams,
-    Scope,
+    Dry, DynamicTemperature, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
+    SamplingParams, Scope,
 };
 
 use crate::bytes::Bytes;
@@ -55,10 +55,40 @@ fn make(data: &[u8], vocab: fn(&mut Bytes<'_>) -> usize) -> Case {
         ];
         case.hook = Some(bytes.of(&edits));
     }
+    if bytes.seldom(3) {
+        probabilities(bytes, &mut case);
+    }
     if bytes.seldom(4) {
         case.logits = case.logits.placed(bytes.below(40));
     }
     case
+}
+
+/// Makes a case one of probabilities: mostly powers of two of its logits, in some unit, and now and then its logits as
+/// they are, negative ones included.
+fn probabilities(bytes: &mut Bytes<'_>, case: &mut Case) {
+    case.kind = Kind::Probabilities;
+    case.hook = None;
+    speak_of_probabilities(&mut case.params);
+    let row = case.logits.row();
+    let values = (0..row.vocab()).map(|id| row.logit(id));
+    let unit = bytes.of(&[1.0, 1.0, 1e-3, 1e-30, 1e-40, 1e30]);
+    let values: Vec<f32> = match bytes.byte() % 4 {
+        3 => values.collect(),
+        2 => values.map(|z| (z.exp2() * 64.0).round() / 64.0 * unit).collect(),
+        _ => values.map(|z| if z.is_infinite() { z.max(0.0) } else { z.exp2() * unit }).collect(),
+    };
+    case.logits = Logits::new(case.logits.dtype(), &values);
+}
+
+/// Switches off what speaks of logits (P2).
+pub fn speak_of_probabilities(params: &mut SamplingParams) {
+    let plain = SamplingParams::default();
+    params.temperature = if SamplingParams::is_greedy(params.temperature) { 0.0 } else { 1.0 };
+    (params.dynamic_temperature, params.top_n_sigma) = (None, plain.top_n_sigma);
+    (params.repetition_penalty, params.dry) = (plain.repetition_penalty, plain.dry);
+    (params.frequency_penalty, params.presence_penalty) = (plain.frequency_penalty, plain.presence_penalty);
+    params.logit_bias.iter_mut().for_each(|(_, bias)| *bias = f32::NEG_INFINITY);
 }
 
 fn vocab(bytes: &mut Bytes<'_>) -> usize {

@@ -1,6 +1,6 @@
 //! The law that draws of a row follow: each token's probability in f64, and counts held to it.
 
-use gumball_spec::SamplingParams;
+use gumball_spec::{Kind, SamplingParams};
 
 use crate::case::Case;
 use crate::reference::{Reference, xtc_acts};
@@ -23,7 +23,17 @@ impl Law {
     /// If a cut lies so near a token that f64 cannot tell on which side.
     #[must_use]
     pub fn new(row: &[f32], params: &SamplingParams) -> Self {
-        let reference = Reference::new(row);
+        Self::of(Kind::Logits, row, params)
+    }
+
+    /// Returns the law of a row of either kind, without history.
+    ///
+    /// # Panics
+    /// As [`Law::new`] does.
+    #[must_use]
+    pub fn of(kind: Kind, row: &[f32], params: &SamplingParams) -> Self {
+        let cleaned: Vec<f32> = row.iter().map(|value| kind.clean(*value)).collect();
+        let reference = Reference::of(kind, &cleaned);
         let t = reference.temperature(params);
         let law = |acts| {
             let kept = reference.kept(params, t, 0.0, acts).expect("the cut is chosen to be clear");

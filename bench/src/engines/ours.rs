@@ -46,6 +46,7 @@ impl Engine for Ours {
         let draw = move |row: usize| {
             position = position.wrapping_add(1);
             let task = Task {
+                kind: gumball_spec::Kind::Logits,
                 prepared: &request,
                 history: &history,
                 seed: 0x6775_6D62_616C_6C00,

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{NONE, StepOptions as RowOptions};
+use gumball_engine::{Kind, NONE, StepOptions as RowOptions};
 
 use crate::border::{answer, call, end, given, make, optional_text, room, slice};
 use crate::error::{Code, Failure, Result};
@@ -192,6 +192,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             let with = RowOptions {
                 mask: options.first_mask(),
                 forced: batch.forced.first().copied().flatten(),
+                kind: Kind::Logits,
                 hook: edit.as_mut().map(|edit| edit as _),
             };
             Ok(sampler.inner.sample_with(row, with)?)

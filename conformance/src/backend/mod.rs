@@ -7,12 +7,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
-use gumball_spec::{Error, Result, oracle};
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, Result, Status, oracle};
 
-use crate::case::Case;
+use crate::case::{Case, Dtype, Logits};
 use crate::cuda::Cuda;
 use crate::observed::{Observed, differences};
 
@@ -28,6 +29,18 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn sample(&self, case: &Case) -> Result<Observed>;
+
+    /// Writes what a row comes to, as the bits of each number: to a type, or in the row's place. With its status.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)>;
+
+    /// Verifies a chain of drafts by rejection; returns its tokens too.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)>;
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
     fn lacking(&self) -> usize {
@@ -117,6 +130,28 @@ impl Backend for Oracle {
             logprobs: outcome.logprobs,
         })
     }
+
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
+        let outcome = oracle::sample(case.logits.row(), &case.request(), None)?;
+        let values = match output {
+            Output::Probabilities => outcome.probabilities(),
+            Output::Masked => outcome.masked(),
+        };
+        let dtype = to.unwrap_or_else(|| case.logits.dtype());
+        Ok((Logits::new(dtype, &values).bits(), outcome.status))
+    }
+
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+        chain.verify()
+    }
+}
+
+/// Returns a row of zeros to write to: of a type, or the row of a case.
+fn row_to_write(case: &Case, to: Option<Dtype>) -> Logits {
+    match to {
+        Some(dtype) => Logits::new(dtype, &vec![f32::NAN; case.vocab()]),
+        None => case.logits.clone(),
+    }
 }
 
 /// Below this many tokens the CPU lists what it filters; so few that small rows are searched as well.
@@ -158,19 +193,8 @@ impl Backend for Cpu {
     /// # Panics
     /// If the two differ.
     fn sample(&self, case: &Case) -> Result<Observed> {
-        let prepared = Prepared::new(case.params.clone(), case.vocab())?;
-        let mut history = History::new(&case.prompt);
-        case.output.iter().for_each(|id| history.push(*id));
-        let task = Task {
-            prepared: &prepared,
-            history: &history,
-            seed: case.seed,
-            position: case.position,
-            draw: case.draw,
-            mu: case.mu,
-            mask: case.mask.as_deref(),
-            forced: case.forced,
-        };
+        let (prepared, history) = prepare(case)?;
+        let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pass = |keep_ids| -> Result<Observed> {
             let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
@@ -193,6 +217,48 @@ impl Backend for Cpu {
             "asking for the kept set changes\n{differences}of the case\n{case:?}"
         );
         Ok(with)
+    }
+
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
+        let (prepared, history) = prepare(case)?;
+        let task = task(case, &prepared, &history);
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = row_to_write(case, to);
+        let written = match to {
+            Some(_) => workspace.write(case.logits.row(), &task, None, output, out.row_mut())?,
+            None => workspace.write_in_place(out.row_mut(), &task, output)?,
+        };
+        Ok((out.bits(), written.status))
+    }
+
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = vec![0; chain.drafts.len() + 1];
+        let verified = workspace.verify_chain(chain, &mut tokens)?;
+        Ok((tokens, verified))
+    }
+}
+
+/// Validates what a case is drawn by.
+fn prepare(case: &Case) -> Result<(Prepared, History)> {
+    let prepared = Prepared::new(case.params.clone(), case.vocab())?;
+    let mut history = History::new(&case.prompt);
+    case.output.iter().for_each(|id| history.push(*id));
+    Ok((prepared, history))
+}
+
+/// Returns a case as the CPU takes it.
+fn task<'a>(case: &'a Case, prepared: &'a Prepared, history: &'a History) -> Task<'a> {
+    Task {
+        kind: case.kind,
+        prepared,
+        history,
+        seed: case.seed,
+        position: case.position,
+        draw: case.draw,
+        mu: case.mu,
+        mask: case.mask.as_deref(),
+        forced: case.forced,
     }
 }
 

@@ -9,15 +9,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, Device, DevicePool, DevicePoolConfig, Logits, Masks, Outputs, PADDING, Pool, PoolConfig,
-    RowHook, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
+    BatchOptions, Chains, Device, DevicePool, DevicePoolConfig, Logits, LogitsMut, Masks, Operators, Outputs,
+    PADDING, Pool, PoolConfig, RowHook, RowParams, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{Error, NONE, Result, Row};
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, NONE, Result, Row, Status};
 
-use super::{Backend, Oracle, in_parts};
-use crate::case::Case;
+use super::{Backend, Oracle, in_parts, row_to_write};
+use crate::case::{Case, Dtype};
 use crate::observed::Observed;
 
 /// Elements between rows, which hold what would win every draw.
@@ -27,7 +29,7 @@ const GAP: usize = 13;
 const MOST: usize = 64;
 
 /// What a pool was made for: vocabulary and room for logprobs.
-type Kind = (usize, usize, usize);
+type Key = (usize, usize, usize);
 
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
@@ -119,8 +121,10 @@ type Make<P> = Box<dyn Fn(usize, Widths) -> Result<P> + Send + Sync>;
 pub struct Pooled<P> {
     name: &'static str,
     make: Make<P>,
-    pools: Mutex<HashMap<Kind, P>>,
+    pools: Mutex<HashMap<Key, P>>,
     lacking: AtomicUsize,
+    /// What writes rows and verifies chains; a device has no means for that yet.
+    operators: Option<Operators>,
 }
 
 impl<P> fmt::Debug for Pooled<P> {
@@ -134,7 +138,8 @@ impl Pooled<Pool> {
     #[must_use]
     pub fn on_host() -> Self {
         let make = |vocab, widths| Pool::new(PoolConfig { widths, ..PoolConfig::new(vocab) });
-        Self::new("pool", Box::new(make))
+        let operators = Some(Operators::new(None, None).expect("the machine has its best level"));
+        Self { operators, ..Self::new("pool", Box::new(make)) }
     }
 }
 
@@ -154,7 +159,7 @@ impl Pooled<DevicePool> {
 
 impl<P> Pooled<P> {
     fn new(name: &'static str, make: Make<P>) -> Self {
-        Self { name, make, pools: Mutex::default(), lacking: AtomicUsize::new(0) }
+        Self { name, make, pools: Mutex::default(), lacking: AtomicUsize::new(0), operators: None }
     }
 
     /// Lets the oracle answer for what a device has no means for, and counts that.
@@ -179,6 +184,49 @@ impl<P: Verbs> Backend for Pooled<P> {
         self.or_oracle(case, answer)
     }
 
+    /// Writes what needs no sequence through the operators; the oracle answers for the rest, which is counted.
+    fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
+        let plain = case.prompt.is_empty() && case.output.is_empty() && case.mask.is_none();
+        let here = plain && case.mu == case.params.initial_mu() && case.params.xtc_probability == 0.0;
+        let Some(operators) = self.operators.as_ref().filter(|_| here) else {
+            self.lacking.fetch_add(1, Ordering::Relaxed);
+            return Oracle.write(case, output, to);
+        };
+        let (params, mut out) = (RowParams::new(&case.params), row_to_write(case, to));
+        let matrix = LogitsMut::new(out.row_mut(), 1, case.vocab())?.with_kind(case.kind);
+        let rows = Logits::new(case.logits.row(), 1, case.vocab())?.with_kind(case.kind);
+        let statuses = match (to, output) {
+            (Some(_), Output::Probabilities) => operators.probabilities(rows, &params, matrix),
+            (Some(_), Output::Masked) => operators.mask_logits(rows, &params, matrix),
+            (None, Output::Probabilities) => operators.probabilities_in_place(matrix, &params),
+            (None, Output::Masked) => operators.mask_logits_in_place(matrix, &params),
+        }?;
+        Ok((out.bits(), statuses[0]))
+    }
+
+    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+        let Some(operators) = &self.operators else {
+            self.lacking.fetch_add(1, Ordering::Relaxed);
+            return Oracle.verify(chain);
+        };
+        chain.check(chain.drafts.len() + 1)?;
+        let chains = Chains {
+            chains: 1,
+            drafts: chain.drafts.len(),
+            vocab: chain.vocab,
+            draft_probs: chain.draft_probs,
+            draft_token_ids: chain.drafts,
+            target_probs: chain.target_probs,
+            seeds: chain.seed.into(),
+            positions: chain.position.into(),
+            draws: Some(chain.draw.into()),
+        };
+        let mut tokens = vec![0; chain.drafts.len() + 1];
+        let counts = operators.chain_speculative_sampling(&chains, &mut tokens)?;
+        let (accepted, emitted, status) = (counts.accepted[0], counts.emitted[0], counts.statuses[0]);
+        Ok((tokens, Verified { accepted, emitted, status }))
+    }
+
     fn lacking(&self) -> usize {
         self.lacking.load(Ordering::Relaxed)
     }
@@ -187,7 +235,7 @@ impl<P: Verbs> Backend for Pooled<P> {
         in_parts(
             self,
             cases,
-            |_| (),
+            |case| case.kind,
             TOGETHER,
             |part| {
                 let answers = part.iter().zip(self.step(part)?);
@@ -293,7 +341,12 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
                 data.extend_from_slice(row);
                 data.resize(data.len() + GAP + stride, $hostile);
             }
-            pool.step(Logits::strided(&data, slots.len(), vocab, stride)?, &slots, &options, out)
+            pool.step(
+                Logits::strided(&data, slots.len(), vocab, stride)?.with_kind(first.kind),
+                &slots,
+                &options,
+                out,
+            )
         }};
     }
     match first.logits.row() {

@@ -9,7 +9,7 @@ mod race;
 
 use std::ops::Range;
 
-use gumball_spec::{Filter, FilterOrder, SamplingParams};
+use gumball_spec::{Filter, FilterOrder, Kind, SamplingParams};
 
 pub use edits::edits;
 pub use race::{arrival, philox, race, xtc_acts};
@@ -38,6 +38,22 @@ impl Reference {
         let mut order: Vec<usize> = (0..z.len()).filter(|id| z[*id] > f64::NEG_INFINITY).collect();
         order.sort_by(|a, b| z[*b].partial_cmp(&z[*a]).expect("no NaN").then(a.cmp(b)));
         Self { z, order }
+    }
+
+    /// Takes a row of either kind, its edits done: the logits of probabilities are their logarithms.
+    #[must_use]
+    pub fn of(kind: Kind, values: &[f32]) -> Self {
+        let mut row = Self::new(values);
+        if kind == Kind::Probabilities {
+            row.z.iter_mut().filter(|z| **z > 0.0).for_each(|z| *z = z.ln());
+        }
+        row
+    }
+
+    /// Returns the logits in f64.
+    #[must_use]
+    pub fn z(&self) -> &[f64] {
+        &self.z
     }
 
     /// Returns the probabilities of an interval of the order.

@@ -32,11 +32,19 @@ pub fn arrival(seed: u64, position: u32, draw: u32, id: u32) -> f64 {
 
 /// Returns the winner of the race among ids, unless the second is too close.
 #[must_use]
-pub fn race(z: &[f32], ids: &[usize], t: f64, seed: u64, position: u32, draw: u32) -> Option<usize> {
-    let best = ids.iter().map(|id| f64::from(z[*id])).fold(f64::NEG_INFINITY, f64::max);
+pub fn race<Z: Copy + Into<f64>>(
+    z: &[Z],
+    ids: &[usize],
+    t: f64,
+    seed: u64,
+    position: u32,
+    draw: u32,
+) -> Option<usize> {
+    let z = |id: usize| -> f64 { z[id].into() };
+    let best = ids.iter().map(|id| z(*id)).fold(f64::NEG_INFINITY, f64::max);
     let mut scores: Vec<(f64, usize)> = ids
         .iter()
-        .map(|id| ((f64::from(z[*id]) - best) / t - arrival(seed, position, draw, *id as u32).ln(), *id))
+        .map(|id| ((z(*id) - best) / t - arrival(seed, position, draw, *id as u32).ln(), *id))
         .collect();
     scores.sort_by(|a, b| b.0.total_cmp(&a.0));
     match scores[..] {

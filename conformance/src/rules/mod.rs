@@ -5,10 +5,12 @@
 
 use std::fmt;
 
+use gumball_cpu::Output;
 use gumball_spec::Error;
+use gumball_spec::verify::{Chain, Verified};
 
 use crate::backend::Backend;
-use crate::case::Case;
+use crate::case::{Case, Dtype};
 use crate::compare;
 use crate::observed::Observed;
 
@@ -68,6 +70,10 @@ pub mod draw;
 
 pub mod logprobs;
 
+pub mod probabilities;
+
+pub mod verify;
+
 pub mod params;
 
 families! {
@@ -85,6 +91,11 @@ families! {
     draw::laws => law_rules,
     draw::neighbours => neighbour_rules,
     logprobs => logprob_rules,
+    probabilities::measure => measure_rules,
+    probabilities::filters => probability_filter_rules,
+    probabilities::refusals => refusal_rules,
+    probabilities::outputs => output_rules,
+    verify => verify_rules,
     params => params_rules,
 }
 
@@ -179,6 +190,32 @@ impl Check<'_> {
             let first = &kept[..kept.len().min(16)];
             self.fail(case, format_args!("keeps {} ids from {first:?}, not 0..{count},", kept.len()));
         }
+    }
+
+    /// Returns what the backend writes of a case in f32, after holding it to the oracle in every type, beside the row
+    /// and in its place.
+    pub fn writes(&self, case: &Case, output: Output) -> Vec<f32> {
+        for to in [Some(Dtype::F32), Some(Dtype::Bf16), Some(Dtype::F16), None] {
+            let (expected, seen) =
+                (crate::Oracle.write(case, output, to), self.backend.write(case, output, to));
+            if expected != seen {
+                let at = match (&expected, &seen) {
+                    (Ok((e, _)), Ok((s, _))) => e.iter().zip(s).position(|(e, s)| e != s),
+                    _ => None,
+                };
+                self.fail(case, format_args!("writes {output:?} to {to:?} differently, first at {at:?}:"));
+            }
+        }
+        let written = self.backend.write(case, output, Some(Dtype::F32));
+        let (values, _) = written.unwrap_or_else(|error| self.fail(case, format_args!("refused: {error}")));
+        values.into_iter().map(f32::from_bits).collect()
+    }
+
+    /// Returns what the backend makes of a chain, after holding it to the oracle.
+    pub fn verifies(&self, chain: &Chain<'_>) -> (Vec<i32>, Verified) {
+        let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
+        assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
+        seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))
     }
 
     /// Holds the token.

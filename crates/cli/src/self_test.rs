@@ -74,6 +74,7 @@ fn agreement(stages: &mut dyn Stages) -> Result<(u32, u32)> {
             let rows = generate(kind, ROWS, VOCAB, 1).expect("a shape of ours");
             for (row, draw) in (0..ROWS).flat_map(|row| (0..DRAWS).map(move |draw| (row, draw))) {
                 let task = Task {
+                    kind: gumball_spec::Kind::Logits,
                     prepared: &prepared,
                     history: &history,
                     seed: 7,

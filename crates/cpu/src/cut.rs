@@ -1,6 +1,7 @@
 //! Cuts: intervals of the order, as the keys of their first and last token.
 
-use gumball_spec::num::{key, key_id, key_logit};
+use gumball_spec::Kind;
+use gumball_spec::num::{key, key_id, key_logit, ordered_bits};
 
 use crate::lanes::{Lanes, Mask};
 
@@ -14,8 +15,14 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Everything above -inf.
-    pub const ALL: Cut = Cut { first: u64::MAX, last: 0x0080_0000 << 32 };
+    /// Returns the cut of all tokens: logits above -inf, probabilities above 0.
+    pub fn all(kind: Kind) -> Self {
+        let last = match kind {
+            Kind::Logits => ordered_bits(-f32::MAX),
+            Kind::Probabilities => ordered_bits(f32::from_bits(1)),
+        };
+        Self { first: u64::MAX, last: u64::from(last) << 32 }
+    }
 
     /// Returns the part of the cut at or above a logit.
     pub fn at_least(self, z: f32) -> Self {
@@ -101,10 +108,11 @@ mod tests {
             let values = [1.0, 0.5, 0.5, -0.0, 0.0, -1.0, f32::NEG_INFINITY, f32::MAX];
             let z: [f32; WIDTH] = std::array::from_fn(|i| values[i % 8]);
             let key_of = |i: usize| key(z[i] + 0.0, i as u32);
-            let mut cuts = vec![Cut::ALL];
+            let all = Cut::all(Kind::Logits);
+            let mut cuts = vec![all, Cut::all(Kind::Probabilities)];
             for (first, z) in z.iter().enumerate() {
                 cuts.extend((0..WIDTH).map(|last| Cut { first: key_of(first), last: key_of(last) }));
-                cuts.push(Cut::ALL.at_least(*z));
+                cuts.push(all.at_least(*z));
             }
             for cut in cuts.into_iter().filter(|cut| cut.low() > f32::NEG_INFINITY) {
                 let got = CutLanes::new(l, cut).members(l, l.load(&z), l.iota());

@@ -14,14 +14,14 @@
 //! `log2` is exactly monotone, so a bound that falls below the best score excludes a tile or a token with
 //! no slack. On ordinary rows a handful of tiles and tokens are left. A listed set is scored whole.
 
-use std::ops::Range;
-
 use gumball_spec::TILE;
-use gumball_spec::num::{Tag, key, key_id, key_logit};
+use gumball_spec::num::{key, key_id, key_logit};
+use gumball_spec::survey::Measure;
 
 use crate::cut::CutLanes;
 use crate::filter::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, Mask, WIDTH, dispatch};
+use crate::measure::{Weights, measured};
 use crate::num;
 use crate::task::Stream;
 use crate::tiles::EMPTY_TILE;
@@ -59,25 +59,27 @@ impl Leader {
     }
 }
 
-/// Returns the kept token that wins the race at the scale `s`.
+/// Returns the kept token that wins the race.
 pub fn draw(
     reader: &Reader<'_>,
     buffers: &mut Buffers,
     keys: &[u64],
     kept: &Given,
-    s: f32,
+    measure: Measure,
     stream: Stream,
 ) -> u32 {
-    match &kept.listed {
-        Some(range) => dispatch(reader.level, ListRace { keys, range: range.clone(), kept, s, stream }),
-        None => dispatch(reader.level, TileRace { reader, buffers, kept, s, stream }),
-    }
+    measured!(measure, |weights| match &kept.listed {
+        Some(range) => {
+            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream })
+        }
+        None => dispatch(reader.level, TileRace { reader, buffers, kept, measure, weights, stream }),
+    })
 }
 
 /// The Philox words of sixteen tiles.
 #[inline(always)]
 fn tile_words<L: Lanes>(l: L, stream: Stream, tiles: L::U) -> [L::U; 4] {
-    l.philox(stream.seed, tiles, [stream.position, Tag::Tile as u32, stream.draw])
+    l.philox(stream.seed, tiles, [stream.position, stream.tags[0] as u32, stream.draw])
 }
 
 /// The first arrivals of sixteen tiles and their places.
@@ -89,7 +91,7 @@ fn tile_arrivals<L: Lanes>(l: L, [w0, w1, w2, _]: [L::U; 4]) -> (L::F, L::U) {
 /// How much later than their tile's first arrival sixteen other tokens arrive.
 #[inline(always)]
 fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
-    let rest = [stream.position, Tag::Token as u32, stream.draw];
+    let rest = [stream.position, stream.tags[1] as u32, stream.draw];
     let words = l.philox(stream.seed, l.shr::<2>(ids), rest);
     let odd = l.equal_u(l.and(ids, l.splat_u(1)), l.splat_u(1));
     let high = l.equal_u(l.and(ids, l.splat_u(2)), l.splat_u(2));
@@ -117,21 +119,21 @@ fn early<L: Lanes>(l: L, high_words: L::U, y: L::F, best: f32) -> Mask {
 }
 
 /// A race of listed tokens.
-struct ListRace<'a> {
+struct ListRace<'a, W> {
     keys: &'a [u64],
-    range: Range<usize>,
     kept: &'a Given,
-    s: f32,
+    weights: W,
     stream: Stream,
 }
 
-impl Kernel for ListRace<'_> {
+impl<W: Weights> Kernel for ListRace<'_, W> {
     type Output = u32;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> u32 {
-        let mut leader = Leader { score: f32::NEG_INFINITY, id: key_id(self.keys[self.range.start]) };
-        for keys in self.keys[self.range].chunks(WIDTH) {
+        let mut leader = Leader { score: f32::NEG_INFINITY, id: key_id(self.keys[0]) };
+        let first_value = self.weights.origin(l, l.splat(self.kept.first));
+        for keys in self.keys.chunks(WIDTH) {
             let mut z = [f32::NEG_INFINITY; WIDTH];
             let mut ids = [0; WIDTH];
             for (i, key) in keys.iter().enumerate() {
@@ -141,7 +143,7 @@ impl Kernel for ListRace<'_> {
             let (first, place) = tile_arrivals(l, tile_words(l, self.stream, l.shr::<8>(id)));
             let is_first = l.equal_u(l.and(id, l.splat_u(TILE as u32 - 1)), place);
             let delay = l.select(is_first, l.splat(0.0), token_delays(l, self.stream, id));
-            let y = l.mul(l.sub(l.load(&z), l.splat(self.kept.first)), l.splat(self.s));
+            let y = self.weights.exponent(l, l.load(&z), first_value);
             let mut scores = [0.0; WIDTH];
             l.store(l.sub(y, num::log2(l, l.add(first, delay))), &mut scores);
             for i in 0..keys.len() {
@@ -153,11 +155,12 @@ impl Kernel for ListRace<'_> {
 }
 
 /// A race of all tokens of a cut.
-struct TileRace<'a> {
+struct TileRace<'a, W> {
     reader: &'a Reader<'a>,
     buffers: &'a mut Buffers,
     kept: &'a Given,
-    s: f32,
+    measure: Measure,
+    weights: W,
     stream: Stream,
 }
 
@@ -169,7 +172,7 @@ struct Candidates {
     first: [f32; 2 * WIDTH],
 }
 
-impl Kernel for TileRace<'_> {
+impl<W: Weights> Kernel for TileRace<'_, W> {
     type Output = u32;
 
     #[inline(always)]
@@ -205,7 +208,7 @@ impl Kernel for TileRace<'_> {
     }
 }
 
-impl TileRace<'_> {
+impl<W: Weights> TileRace<'_, W> {
     /// The tile with the largest maximum, or where filters dropped the first tokens, some tile near it.
     #[inline(always)]
     fn first_tile<L: Lanes>(&self, l: L) -> usize {
@@ -234,10 +237,15 @@ impl TileRace<'_> {
             }
         };
         let tiles = l.add_u(l.iota(), l.splat_u((group * WIDTH) as u32));
+        let inside = l.ge(m, l.splat(self.kept.cut.low()));
+        if inside == 0 {
+            return;
+        }
         let words = tile_words(l, self.stream, tiles);
         // Where filters dropped the first tokens, no kept token has y above 0.
-        let y = l.min(l.mul(l.sub(m, l.splat(self.kept.first)), l.splat(self.s)), l.splat(0.0));
-        let mut open = l.ge(m, l.splat(self.kept.cut.low())) & early(l, words[0], y, leader.score);
+        let first = self.weights.origin(l, l.splat(self.kept.first));
+        let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
+        let mut open = inside & early(l, words[0], y, leader.score);
         if open == 0 {
             return;
         }
@@ -274,7 +282,7 @@ impl TileRace<'_> {
         if (id as usize) < self.reader.view.row.vocab() {
             let z = self.reader.view.logit(id as usize) + 0.0;
             if z > f32::NEG_INFINITY && self.kept.cut.contains(key(z, id)) {
-                leader.meet(self.kept.y(z, self.s) - open.log_arrival, id);
+                leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id);
             }
         }
     }
@@ -285,13 +293,13 @@ impl TileRace<'_> {
         let mut scratch = EMPTY_TILE;
         let tile = open.tile as usize;
         let cut = CutLanes::new(l, self.kept.cut);
-        let (first, s) = (l.splat(self.kept.first), l.splat(self.s));
+        let first = self.weights.origin(l, l.splat(self.kept.first));
         let log_arrival = l.splat(open.log_arrival);
         let place = open.place as usize;
         let logits = self.reader.view.tile(l, tile, &mut scratch);
         for (i, chunk) in logits.as_chunks::<WIDTH>().0.iter().enumerate() {
             let z = l.load(chunk);
-            let y = l.mul(l.sub(z, first), s);
+            let y = self.weights.exponent(l, z, first);
             let mut early = l.ge(l.sub(y, log_arrival), l.splat(leader.score));
             if early == 0 {
                 continue;

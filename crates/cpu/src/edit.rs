@@ -11,7 +11,7 @@ mod overlay;
 mod penalties;
 
 use gumball_spec::edit::Hook;
-use gumball_spec::{Row, Status, TILE};
+use gumball_spec::{Kind, Row, Status, TILE};
 
 use crate::lanes::Proven;
 use crate::task::Task;
@@ -20,6 +20,7 @@ use crate::tiles::{MASK_WORDS, Overlay, View};
 /// The edits of one row.
 #[derive(Debug, Default)]
 pub struct Edits {
+    kind: Kind,
     overlay: Overlay,
     merge: overlay::Merge,
     /// Allowed ids and grammar, joined, over whole tiles.
@@ -37,6 +38,7 @@ impl Edits {
     /// Applies all edits of a task to a row.
     pub fn edit(&mut self, level: Proven, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) {
         let params = task.prepared.params();
+        self.kind = task.kind;
         self.overlay.clear();
         penalties::penalties(level, row, task, &mut self.overlay);
         if params.dry.multiplier > 0.0 {
@@ -69,25 +71,21 @@ impl Edits {
     pub fn view<'a>(&'a self, row: Row<'a>) -> View<'a> {
         View {
             row: if self.hooked { Row::F32(&self.dense) } else { row },
+            kind: self.kind,
             odd: false,
             overlay: (!self.overlay.is_empty()).then_some(&self.overlay),
             mask: self.masked.then_some(&self.mask),
         }
     }
 
-    /// Returns whether the edited row is the row as it came.
-    pub fn is_none(&self) -> bool {
-        self.overlay.is_empty() && !self.masked && !self.hooked
-    }
-
-    /// Returns the exact status of a row (E7); `odd` is whether the surveyed row may hold NaN or +inf.
+    /// Returns the exact status of a row (E7); `odd` is whether the survey found the row odd.
     pub fn status(&self, row: Row<'_>, odd: bool) -> Status {
         let mut status = Status::default();
         let mut look = |row: Row<'_>| {
             for id in 0..row.vocab() {
-                let z = row.logit(id);
-                if (z.is_nan() || z == f32::INFINITY) && self.allows(id) {
-                    status.insert(if z.is_nan() { Status::NAN } else { Status::INF });
+                let said = self.kind.status(row.logit(id));
+                if said != Status::default() && self.allows(id) {
+                    status.insert(said);
                 }
             }
         };

@@ -7,6 +7,7 @@
 
 mod cut;
 mod draw;
+mod draws;
 mod edit;
 mod filter;
 mod float_env;
@@ -15,15 +16,20 @@ mod lanes;
 mod level;
 mod logprobs;
 mod mass;
+mod measure;
 mod num;
+mod outputs;
 mod prepared;
 mod survey;
 mod task;
 mod tiles;
+mod verify;
 mod workspace;
 
+pub use draws::Draw;
 pub use history::{Entry, History};
 pub use level::Level;
+pub use outputs::{Output, RowMut, Written};
 pub use prepared::Prepared;
 pub use task::Task;
 pub use workspace::{Chosen, Workspace};

@@ -1,12 +1,12 @@
-//! Logprobs: the drawn token's, the most likely tokens' and given ids', in the mode asked for (L1 to L3).
+//! Logprobs: the drawn token's, the most likely tokens' and given ids', in the mode asked for (L1 to L3, P3).
 //!
 //! A logprob needs the mass of its distribution, which is one visit to the tiles; a rank counts the tokens of
 //! the few tiles whose maximum is above the token; the top n are found as top-k is.
 
-use gumball_spec::logprobs::{Logprobs, TokenLogprob, logprob};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob, logprob, logprob_of_probability};
 use gumball_spec::num::{key, key_id, key_logit};
-use gumball_spec::survey::scale;
-use gumball_spec::{LogprobsParams, NONE};
+use gumball_spec::survey::Measure;
+use gumball_spec::{Kind, LogprobsParams, NONE};
 
 use crate::cut::Cut;
 use crate::filter::{Buffers, Given, Reader, for_members};
@@ -55,7 +55,12 @@ pub fn logprobs(
         return;
     }
 
-    let mass = members.total(reader, buffers, scale(*temperature));
+    let kind = reader.view.kind;
+    let mass = members.total(reader, buffers, Measure::new(kind, *temperature));
+    let logprob = |z: f32| match kind {
+        Kind::Logits => logprob(z, members.first, *temperature, mass),
+        Kind::Probabilities => logprob_of_probability(z, members.first, mass),
+    };
     let of = |id: i32, buffers: &Buffers| {
         let Some(z) = usize::try_from(id).ok().map(|id| reader.view.logit(id) + 0.0) else {
             return absent(id);
@@ -65,7 +70,7 @@ pub fn logprobs(
             return absent(id);
         }
         let rank = members.rank(reader, buffers, key);
-        TokenLogprob { id, logprob: logprob(z, members.first, *temperature, mass), rank }
+        TokenLogprob { id, logprob: logprob(z), rank }
     };
     out.token = of(token, buffers);
     out.ids.extend(params.ids.iter().map(|id| of(*id as i32, buffers)));
@@ -73,7 +78,7 @@ pub fn logprobs(
         let top = members.take(reader, buffers, top_n);
         let keys = top.keys(reader, buffers);
         for (place, key) in keys.iter().take(top_n).enumerate() {
-            let logprob = logprob(key_logit(*key), members.first, *temperature, mass);
+            let logprob = logprob(key_logit(*key));
             out.top.push(TokenLogprob { id: key_id(*key) as i32, logprob, rank: place as u32 + 1 });
         }
         out.top.resize(top_n, absent(NONE));

@@ -1,14 +1,15 @@
 //! Mass: the integer sums that filters and logprobs are made of (rules M1 to M5).
 //!
-//! A [`Mass`] fixes a given set: the maxima of its tokens in each tile, its first logit and a scale. Then
+//! A [`Mass`] fixes a given set: the maxima of its tokens in each tile, its first number and a measure. Then
 //! any part of the set can be weighed: one visit to the tiles that hold some of it, weights summed per tile,
 //! each sum times the tile's factor.
 
 use gumball_spec::TILE;
-use gumball_spec::survey::{Factor, log_mass};
+use gumball_spec::survey::{Factor, Measure, log_mass};
 
 use crate::cut::{Cut, CutLanes};
 use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
+use crate::measure::{Weights, measured};
 use crate::num;
 use crate::tiles::{EMPTY_TILE, View};
 
@@ -24,7 +25,7 @@ pub struct TileSum {
 }
 
 /// Buffers that weigh parts of one given set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mass {
     /// The maximum of the given set's tokens in each tile.
     maxima: Vec<f32>,
@@ -33,7 +34,16 @@ pub struct Mass {
     /// Each tile's sums of the part weighed last.
     pub sums: Vec<TileSum>,
     first: f32,
-    s: f32,
+    measure: Measure,
+    /// How often the tiles of a row were walked over since this was set to 0, by weighing or otherwise.
+    pub visits: u32,
+}
+
+impl Default for Mass {
+    fn default() -> Self {
+        let (maxima, factors, sums) = Default::default();
+        Self { maxima, factors, sums, first: 0.0, measure: Measure::Probabilities, visits: 0 }
+    }
 }
 
 /// What a part of a given set comes to.
@@ -59,28 +69,29 @@ impl Mass {
         cut: Cut,
         first: f32,
         prefix: bool,
-        s: f32,
+        measure: Measure,
     ) {
-        self.s = s;
+        self.measure = measure;
         self.first = first;
         self.maxima.clear();
         self.maxima.extend_from_slice(maxima);
         if !prefix {
+            self.visits += 1;
             dispatch(level, GivenMaxima { view, cut, maxima: &mut self.maxima });
-        } else if cut != Cut::ALL {
+        } else if cut != Cut::all(view.kind) {
             let low = cut.low();
             self.maxima.iter_mut().filter(|m| **m < low).for_each(|m| *m = f32::NEG_INFINITY);
         }
         self.factors.clear();
         self.factors.resize(maxima.len().next_multiple_of(WIDTH), 0.0);
-        dispatch(level, Factors { mass: self });
+        measured!(measure, |weights| dispatch(level, Factors { mass: self, weights }));
         self.sums.clear();
         self.sums.resize(maxima.len(), TileSum::default());
     }
 
-    /// Returns the scale.
-    pub fn s(&self) -> f32 {
-        self.s
+    /// Returns the measure.
+    pub fn measure(&self) -> Measure {
+        self.measure
     }
 
     /// Returns a tile's maximum within the given set.
@@ -96,29 +107,38 @@ impl Mass {
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
     pub fn weigh(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
         if cut.first == u64::MAX && cut.last as u32 == 0 {
-            dispatch(level, Weigh::<AT_LEAST, false> { view, cut, mass: self });
+            self.run::<AT_LEAST, false>(level, view, cut);
         } else {
-            dispatch(level, Weigh::<INSIDE, false> { view, cut, mass: self });
+            self.run::<INSIDE, false>(level, view, cut);
         }
         self.total()
     }
 
     /// Weighs the given set, if that is the whole row; counts every place of its tiles as a token.
     pub fn weigh_all(&mut self, level: Proven, view: &View<'_>) -> u64 {
-        dispatch(level, Weigh::<ALL, false> { view, cut: Cut::ALL, mass: self });
+        self.run::<ALL, false>(level, view, Cut::all(view.kind));
         self.total().mass
     }
 
     /// Weighs as [`Mass::weigh`] does, and sums what the entropy needs.
     pub fn weigh_with_entropy(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> (Total, f32) {
-        dispatch(level, Weigh::<INSIDE, true> { view, cut, mass: self });
+        self.run::<INSIDE, true>(level, view, cut);
         let total = self.total();
         (total, self.entropy(total.mass))
     }
 
+    fn run<const PART: u8, const ENTROPY: bool>(&mut self, level: Proven, view: &View<'_>, cut: Cut) {
+        self.visits += 1;
+        measured!(self.measure, |weights| {
+            dispatch(level, Weigh::<_, PART, ENTROPY> { view, cut, mass: self, weights });
+        });
+    }
+
     /// Returns bounds of the mass of the whole row, if that is the given set, in less time than it takes to weigh.
-    pub fn bounds(&self, level: Proven, view: &View<'_>) -> (u64, u64) {
-        let rough = dispatch(level, Rough { view, mass: self }) * TWO_POW_43;
+    pub fn bounds(&mut self, level: Proven, view: &View<'_>) -> (u64, u64) {
+        self.visits += 1;
+        let rough = measured!(self.measure, |weights| dispatch(level, Rough { view, mass: self, weights }));
+        let rough = rough * TWO_POW_43;
         // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
         // positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
         let tiles = self.maxima.len() as f64 + 1.0;
@@ -140,7 +160,7 @@ impl Mass {
     fn entropy(&self, mass: u64) -> f32 {
         let mut sum = 0;
         for (tile, part) in self.sums.iter().enumerate().filter(|(_, part)| part.q > 0) {
-            let d = fixed_distance((self.first - self.maxima[tile]) * self.s);
+            let d = fixed_distance(self.measure.exponent(self.first, self.maxima[tile]));
             sum += self.factor(tile).mass((part.r + part.q * d) >> 24);
         }
         entropy_of(mass, sum)
@@ -158,21 +178,22 @@ pub fn entropy_of(mass: u64, sum: u64) -> f32 {
 }
 
 /// The tiles' factors (M3).
-struct Factors<'a> {
+struct Factors<'a, W> {
     mass: &'a mut Mass,
+    weights: W,
 }
 
-impl Kernel for Factors<'_> {
+impl<W: Weights> Kernel for Factors<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let (first, s) = (l.splat(self.mass.first), l.splat(self.mass.s));
+        let first = l.splat(self.mass.first);
         let (factors, _) = self.mass.factors.as_chunks_mut::<WIDTH>();
         for (to, maxima) in factors.iter_mut().zip(self.mass.maxima.chunks(WIDTH)) {
             let mut m = [f32::NEG_INFINITY; WIDTH];
             m[..maxima.len()].copy_from_slice(maxima);
-            l.store(num::exp2(l, l.mul(l.sub(l.load(&m), first), s)), to);
+            l.store(self.weights.ratio(l, l.load(&m), first), to);
         }
     }
 }
@@ -220,21 +241,21 @@ const AT_LEAST: u8 = 1;
 const INSIDE: u8 = 2;
 
 /// The sums of a part of the given set, tile by tile.
-struct Weigh<'a, const PART: u8, const ENTROPY: bool> {
+struct Weigh<'a, W, const PART: u8, const ENTROPY: bool> {
     view: &'a View<'a>,
     cut: Cut,
     mass: &'a mut Mass,
+    weights: W,
 }
 
-impl<const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, PART, ENTROPY> {
+impl<W: Weights, const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, W, PART, ENTROPY> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Mass { maxima, sums, s, .. } = self.mass;
+        let Mass { maxima, sums, .. } = self.mass;
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
         let least = l.splat(low);
-        let s = l.splat(*s);
         let mut scratch = EMPTY_TILE;
         for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
             *sum = TileSum::default();
@@ -242,6 +263,7 @@ impl<const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, PART, ENTROPY> {
                 continue;
             }
             let m = l.splat(*maximum);
+            let origin = if ENTROPY { self.weights.origin(l, m) } else { m };
             let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
             let zero = l.splat_u(0);
             if PART == ALL {
@@ -264,11 +286,11 @@ impl<const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, PART, ENTROPY> {
                     if PART != ALL {
                         sum.count += members.count_ones();
                     }
-                    let d = l.mul(l.sub(z, m), s);
-                    let q = num::weight(l, d);
+                    let q = self.weights.weight(l, z, m);
                     let q = if PART == ALL { q } else { l.select_u(members, q, zero) };
                     q_sum = l.add_u(q_sum, q);
                     if ENTROPY {
+                        let d = self.weights.exponent(l, z, origin);
                         let below = l.min(l.sub(l.splat(0.0), d), l.splat(32.0));
                         let fixed = l.to_int(l.mul(below, l.splat(1_048_576.0)));
                         let (high, low) = l.mul_wide(q, fixed);
@@ -288,18 +310,18 @@ impl<const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, PART, ENTROPY> {
 }
 
 /// The mass of the whole row in units of the first token's weight, to within `num::ROUGH_ERROR`.
-struct Rough<'a> {
+struct Rough<'a, W> {
     view: &'a View<'a>,
     mass: &'a Mass,
+    weights: W,
 }
 
-impl Kernel for Rough<'_> {
+impl<W: Weights> Kernel for Rough<'_, W> {
     type Output = f64;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> f64 {
-        let Mass { maxima, factors, s, .. } = self.mass;
-        let s = l.splat(*s);
+        let Mass { maxima, factors, .. } = self.mass;
         let mut scratch = EMPTY_TILE;
         let mut total = l.splat(0.0);
         for (tile, (maximum, factor)) in maxima.iter().zip(factors).enumerate() {
@@ -310,7 +332,7 @@ impl Kernel for Rough<'_> {
             let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
             let mut sums = [l.splat(0.0); 2];
             for (i, chunk) in chunks.iter().enumerate() {
-                let weight = num::rough_exp2(l, l.mul(l.sub(l.load(chunk), m), s));
+                let weight = self.weights.rough(l, l.load(chunk), m);
                 sums[i % 2] = l.add(sums[i % 2], weight);
             }
             total = l.fma(l.add(sums[0], sums[1]), l.splat(*factor), total);

@@ -61,6 +61,20 @@ fn log2_parts<L: Lanes>(l: L, x: L::F) -> (L::F, L::F) {
     (l.float_of_int(e), l.sub(l.float_of_bits(m), l.splat(1.0)))
 }
 
+/// `log2(x)` of finite `x`, subnormals included; -inf for 0 and below.
+#[inline(always)]
+pub fn log2_of_any<L: Lanes>(l: L, x: L::F) -> L::F {
+    let subnormal = l.gt(l.splat(f32::MIN_POSITIVE), x);
+    let lifted = l.mul(x, l.splat(TWO_POW_24));
+    let (e, f) = log2_parts(l, l.select(subnormal, lifted, x));
+    let e = l.select(subnormal, l.sub(e, l.splat(24.0)), e);
+    let log = l.fma(horner(l, &LOG2_COEFFICIENTS, 1.0, f), f, e);
+    l.select(l.gt(x, l.splat(0.0)), log, l.splat(f32::NEG_INFINITY))
+}
+
+/// Lifts every subnormal to a normal number.
+const TWO_POW_24: f32 = 16_777_216.0;
+
 /// `log2(x)` of positive normal `x`.
 #[inline(always)]
 pub fn log2<L: Lanes>(l: L, x: L::F) -> L::F {
@@ -150,6 +164,10 @@ mod tests {
 
             let x = r.map(|r| f32::from_bits(r % 0x7F00_0000 + 0x0080_0000));
             assert_eq!(f(log2(l, l.load(&x))), x.map(|x| spec::log2(x).to_bits()));
+            let any = r.map(|r| f32::from_bits((r % 0x7F80_0000) >> (r % 9)));
+            assert_eq!(f(log2_of_any(l, l.load(&any))), any.map(|x| spec::log2(x).to_bits()));
+            let none = std::array::from_fn(|i| if i % 2 == 0 { 0.0 } else { -f32::from_bits(r[i] >> 2) });
+            assert_eq!(f(log2_of_any(l, l.load(&none))), [f32::NEG_INFINITY.to_bits(); WIDTH]);
             let d = r.map(|r| if r % 64 == 0 { f32::NEG_INFINITY } else { (r >> 4) as f32 * -5e-7 });
             assert_eq!(f(exp2(l, l.load(&d))), d.map(|d| spec::exp2(d).to_bits()));
             let mut rough = [0.0; WIDTH];

@@ -1,19 +1,23 @@
 //! The survey: one pass over the row that learns every tile's maximum.
 //!
 //! The maxima bound everything later stages ask for, so that those stages read only the few tiles they
-//! need. Sums are taken only where a rule wants them (`mass.rs`).
+//! need. Sums are taken only where a rule wants them (`mass.rs`). Rows of probabilities have a pass of their own
+//! (`probabilities.rs`); what follows it is the same.
 
-use gumball_spec::{Row, TILE};
+mod probabilities;
 
+use gumball_spec::{Kind, Row, TILE};
+
+use self::probabilities::Likeliest;
 use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch, see_pairs};
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, Overlay, View, apply_mask};
 
 /// What one pass over a row learns besides its tile maxima.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Survey {
-    /// The largest logit; -inf in a row of nothing.
+    /// The largest logit or probability; -inf in a row of nothing.
     pub first: f32,
-    /// Whether the row may hold NaN or +inf.
+    /// Whether the row may hold NaN, +inf or negative probabilities.
     pub odd: bool,
 }
 
@@ -24,9 +28,9 @@ pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     let whole = view.row.vocab() / TILE;
     let (to, rest_to) = maxima.split_at_mut(whole);
     let mut ordered = match view.row {
-        Row::F32(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
-        Row::Bf16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
-        Row::F16(row) => dispatch(level, Maxima { view, row: &row[..whole * TILE], maxima: to }),
+        Row::F32(row) => whole_tiles(level, view, &row[..whole * TILE], to),
+        Row::Bf16(row) => whole_tiles(level, view, &row[..whole * TILE], to),
+        Row::F16(row) => whole_tiles(level, view, &row[..whole * TILE], to),
     };
     if let [to] = rest_to {
         // The rest of the row is no whole tile: padded with -inf it is one.
@@ -38,13 +42,23 @@ pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
         };
         ordered &= rest_ordered;
     }
-    let raw_first = dispatch(level, Clean(maxima));
+    let raw_first = dispatch(level, Clean { maxima, kind: view.kind });
     let odd = !ordered || raw_first > f32::MAX;
-    let first = raw_first.min(f32::MAX) + 0.0;
+    let first = view.kind.clean(raw_first);
     let Some(overlay) = view.overlay else { return Survey { first, odd } };
     let edited = View { odd, ..*view };
     dispatch(level, EditedMaxima { view: &edited, overlay, maxima });
-    Survey { first: dispatch(level, Clean(maxima)) + 0.0, odd }
+    let first = dispatch(level, Clean { maxima, kind: view.kind });
+    Survey { first: view.kind.clean(first), odd }
+}
+
+/// Fills the maxima of the whole tiles of a row, not cleaned and without edits. Returns whether no number of it is odd,
+/// but for +inf.
+fn whole_tiles<E: Element>(level: Proven, view: &View<'_>, row: &[E], maxima: &mut [f32]) -> bool {
+    match view.kind {
+        Kind::Logits => dispatch(level, Maxima { view, row, maxima }),
+        Kind::Probabilities => dispatch(level, Likeliest { mask: view.mask, row, maxima }),
+    }
 }
 
 /// The maxima of the whole tiles of a row, not cleaned and without edits. Returns whether there
@@ -100,12 +114,18 @@ impl<E: Element> Kernel for Rest<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> (f32, bool) {
-        let mut tile = [f32::NEG_INFINITY; TILE];
+        let dropped = self.view.kind.dropped();
+        let mut tile = [dropped; TILE];
         for (to, z) in tile.iter_mut().zip(self.rest) {
             *to = z.to_f32();
         }
         if let Some(mask) = self.view.mask {
-            apply_mask(l, &mask[mask.len() - MASK_WORDS..], &mut tile);
+            apply_mask(l, &mask[mask.len() - MASK_WORDS..], dropped, &mut tile);
+        }
+        if self.view.kind == Kind::Probabilities {
+            let mut maximum = [0.0];
+            let ordered = Likeliest { mask: None, row: &tile, maxima: &mut maximum }.run(l);
+            return (maximum[0], ordered);
         }
         let mut seen = [l.seen_nothing(); 4];
         (l.reduce_max(f32::max_of_tile(l, &tile, &mut seen)), no_nan(l, seen))
@@ -113,25 +133,30 @@ impl<E: Element> Kernel for Rest<'_, E> {
 }
 
 /// Cleans maxima; returns the largest as it was.
-struct Clean<'a>(&'a mut [f32]);
+struct Clean<'a> {
+    maxima: &'a mut [f32],
+    kind: Kind,
+}
 
 impl Kernel for Clean<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> f32 {
-        let (largest, zero) = (l.splat(f32::MAX), l.splat(0.0));
-        let mut max = l.splat(f32::NEG_INFINITY);
-        let (chunks, rest) = self.0.as_chunks_mut::<WIDTH>();
+        let (largest, zero, lowest) = (l.splat(f32::MAX), l.splat(0.0), l.splat(f32::NEG_INFINITY));
+        let mut max = lowest;
+        // A tile of dropped tokens is one of nothing.
+        let dropped = l.splat(self.kind.dropped());
+        let (chunks, rest) = self.maxima.as_chunks_mut::<WIDTH>();
         for chunk in chunks {
             let m = l.load(chunk);
             max = l.max(m, max);
-            l.store(l.add(l.min(m, largest), zero), chunk);
+            l.store(l.select(l.gt(m, dropped), l.add(l.min(m, largest), zero), lowest), chunk);
         }
         let mut first = l.reduce_max(max);
         for m in rest {
             first = first.max(*m);
-            *m = m.min(f32::MAX) + 0.0;
+            *m = self.kind.clean(*m);
         }
         first
     }

@@ -1,7 +1,9 @@
 //! The task: what one row is drawn for.
 
-use gumball_spec::request::{check_forced, check_mu};
-use gumball_spec::{Error, Result, Row};
+use gumball_spec::draw::TAGS;
+use gumball_spec::num::Tag;
+use gumball_spec::request::{check_forced, check_hook, check_mu};
+use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::{History, Prepared};
 
@@ -14,11 +16,15 @@ pub struct Stream {
     pub position: u32,
     /// The draw index.
     pub draw: u32,
+    /// The tags of tiles and of tokens.
+    pub tags: [Tag; 2],
 }
 
 /// What a row is drawn for: a request's state at that row.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
+    /// What the row holds.
+    pub kind: Kind,
     /// The parameters.
     pub prepared: &'a Prepared,
     /// Prompt and output so far.
@@ -40,15 +46,31 @@ pub struct Task<'a> {
 impl Task<'_> {
     /// Returns what its random words depend on.
     pub(crate) fn stream(&self) -> Stream {
-        Stream { seed: self.seed, position: self.position, draw: self.draw }
+        Stream { seed: self.seed, position: self.position, draw: self.draw, tags: TAGS }
+    }
+
+    /// Returns what a row of this kind is called where it is a parameter.
+    fn row_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Logits => "logits",
+            Kind::Probabilities => "probabilities",
+        }
+    }
+
+    /// Checks the length of a row.
+    pub(crate) fn check_length(&self, parameter: &'static str, length: usize) -> Result<()> {
+        match self.prepared.vocab() {
+            vocab if length == vocab => Ok(()),
+            vocab => Err(Error::length(parameter, length, format!("{vocab} ids"))),
+        }
     }
 
     /// Checks what comes with the row.
-    pub(crate) fn validate(&self, row: Row<'_>) -> Result<()> {
+    pub(crate) fn validate(&self, row: Row<'_>, hooked: bool) -> Result<()> {
         let vocab = self.prepared.vocab();
-        if row.vocab() != vocab {
-            return Err(Error::length("logits", row.vocab(), format!("{vocab} ids")));
-        }
+        self.check_length(self.row_name(), row.vocab())?;
+        self.prepared.params().check_kind(self.kind, vocab)?;
+        check_hook(self.kind, hooked)?;
         check_forced(self.forced, vocab)?;
         check_mu(self.mu)
     }

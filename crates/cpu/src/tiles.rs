@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use gumball_spec::row::clean;
-use gumball_spec::{Row, TILE};
+use gumball_spec::{Kind, Row, TILE};
 
 use crate::lanes::{Element, Lanes, WIDTH};
 
@@ -90,7 +89,9 @@ impl Overlay {
 pub struct View<'a> {
     /// The row as it came, or as the caller's hook left it.
     pub row: Row<'a>,
-    /// Whether the row may hold NaN or +inf, so that its tiles want cleaning.
+    /// What the row holds.
+    pub kind: Kind,
+    /// Whether the row may hold NaN, +inf or negative probabilities, so that its tiles want cleaning.
     pub odd: bool,
     /// Edited logits.
     pub overlay: Option<&'a Overlay>,
@@ -100,8 +101,18 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Returns a row without edits.
-    pub fn raw(row: Row<'a>) -> Self {
-        Self { row, odd: false, overlay: None, mask: None }
+    pub fn raw(kind: Kind, row: Row<'a>) -> Self {
+        Self { row, kind, odd: false, overlay: None, mask: None }
+    }
+
+    /// Returns whether the view shows a row as it came.
+    pub fn is_unedited(&self, row: Row<'_>) -> bool {
+        let is_own = match (self.row, row) {
+            (Row::F32(a), Row::F32(b)) => std::ptr::eq(a, b),
+            (Row::Bf16(_), Row::Bf16(_)) | (Row::F16(_), Row::F16(_)) => true,
+            _ => false,
+        };
+        is_own && self.overlay.is_none() && self.mask.is_none()
     }
 
     /// Returns the number of tiles.
@@ -109,34 +120,43 @@ impl<'a> View<'a> {
         self.row.vocab().div_ceil(TILE)
     }
 
-    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made.
+    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made. What is no
+    /// token is -inf there, or in a row of probabilities 0.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
-        let edits = self.overlay.map(|overlay| overlay.of_tile(tile)).filter(|(ids, _)| !ids.is_empty());
         match self.row {
             Row::F32(row) => {
                 if !self.odd
                     && self.mask.is_none()
-                    && edits.is_none()
+                    && self.overlay.is_none_or(|overlay| overlay.range(tile).is_empty())
                     && let Some(whole) = row[tile * TILE..].first_chunk::<TILE>()
                 {
                     return whole;
                 }
-                convert(l, row, tile, scratch);
+                self.make(l, row, tile, scratch);
             }
-            Row::Bf16(row) => convert(l, row, tile, scratch),
-            Row::F16(row) => convert(l, row, tile, scratch),
-        }
-        for (id, z) in edits.iter().flat_map(|(ids, z)| ids.iter().zip(*z)) {
-            scratch[*id as usize % TILE] = *z;
-        }
-        if let Some(mask) = self.mask {
-            apply_mask(l, &mask[tile * MASK_WORDS..], scratch);
+            Row::Bf16(row) => self.make(l, row, tile, scratch),
+            Row::F16(row) => self.make(l, row, tile, scratch),
         }
         scratch
     }
 
-    /// Returns one logit as the later stages see it, but for -0.0.
+    /// Makes a tile of a row that need not be the view's, with the view's edits and mask.
+    #[inline(always)]
+    pub fn make<L: Lanes, E: Element>(&self, l: L, row: &[E], tile: usize, scratch: &mut Tile) {
+        convert(l, self.kind, row, tile, scratch);
+        if let Some(overlay) = self.overlay {
+            let (ids, z) = overlay.of_tile(tile);
+            for (id, z) in ids.iter().zip(z) {
+                scratch[*id as usize % TILE] = z.max(self.kind.dropped());
+            }
+        }
+        if let Some(mask) = self.mask {
+            apply_mask(l, &mask[tile * MASK_WORDS..], self.kind.dropped(), scratch);
+        }
+    }
+
+    /// Returns one logit or probability as the later stages see it, but for -0.0; -inf for what is no token.
     pub fn logit(&self, id: usize) -> f32 {
         if !self.allows(id) {
             return f32::NEG_INFINITY;
@@ -147,7 +167,7 @@ impl<'a> View<'a> {
                 return z[place];
             }
         }
-        clean(self.row.logit(id))
+        self.kind.clean(self.row.logit(id))
     }
 
     /// Returns whether the mask allows an id.
@@ -157,11 +177,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Fills a tile with a row's logits as they count, but for -0.0: NaN as -inf, +inf as `f32::MAX`.
+/// Fills a tile with a row's numbers as they count, but for -0.0: NaN, and negative probabilities, as dropped ones, +inf
+/// as `f32::MAX`.
 #[inline(always)]
-fn convert<L: Lanes, E: Element>(l: L, row: &[E], tile: usize, scratch: &mut Tile) {
+fn convert<L: Lanes, E: Element>(l: L, kind: Kind, row: &[E], tile: usize, scratch: &mut Tile) {
     let from = &row[tile * TILE..];
-    let (lowest, largest) = (l.splat(f32::NEG_INFINITY), l.splat(f32::MAX));
+    let (lowest, largest) = (l.splat(kind.dropped()), l.splat(f32::MAX));
     let (to, _) = scratch.as_chunks_mut::<WIDTH>();
     match from.first_chunk::<TILE>() {
         Some(whole) => {
@@ -170,19 +191,23 @@ fn convert<L: Lanes, E: Element>(l: L, row: &[E], tile: usize, scratch: &mut Til
                 l.store(l.min(l.max(E::load(l, from), lowest), largest), to);
             }
         }
-        None => {
-            scratch.fill(f32::NEG_INFINITY);
-            for (to, z) in scratch.iter_mut().zip(from) {
-                *to = clean(z.to_f32());
-            }
-        }
+        None => convert_last(kind, from, scratch),
     }
 }
 
-/// Sets the logits that a mask forbids to -inf.
+/// The same for the last tile, if it is short.
+#[cold]
+fn convert_last<E: Element>(kind: Kind, from: &[E], scratch: &mut Tile) {
+    scratch.fill(kind.dropped());
+    for (to, z) in scratch.iter_mut().zip(from) {
+        *to = kind.clean(z.to_f32()).max(kind.dropped());
+    }
+}
+
+/// Sets what a mask forbids to `dropped`.
 #[inline(always)]
-pub fn apply_mask<L: Lanes>(l: L, mask: &[u32], tile: &mut Tile) {
-    let lowest = l.splat(f32::NEG_INFINITY);
+pub fn apply_mask<L: Lanes>(l: L, mask: &[u32], dropped: f32, tile: &mut Tile) {
+    let lowest = l.splat(dropped);
     let (pairs, _) = tile.as_chunks_mut::<{ 2 * WIDTH }>();
     for (pair, word) in pairs.iter_mut().zip(mask) {
         let (chunks, _) = pair.as_chunks_mut::<WIDTH>();

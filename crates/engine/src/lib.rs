@@ -9,6 +9,7 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
 //! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
 //! | let a sampler draw on a device | [`DeviceRoute`] |
@@ -41,6 +42,7 @@
 struct Readme;
 
 mod entropy;
+mod probabilities;
 mod registry;
 mod route;
 mod sequence;
@@ -54,6 +56,8 @@ mod outputs;
 mod rows;
 mod workers;
 
+mod operators;
+
 mod pool;
 mod score;
 mod step;
@@ -61,12 +65,12 @@ mod step;
 #[cfg(feature = "cuda")]
 mod device;
 
-pub use gumball_cpu::{Chosen, Entry, History, Level, Prepared, Task};
+pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, Layout, LogprobMode, LogprobsParams, MAX_VOCAB,
-    Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
+    MAX_VOCAB, Mirostat, NONE, Result, Row, SamplingParams, Scope, Status, TILE, Widths,
 };
 pub use half::{bf16, f16};
 
@@ -79,11 +83,12 @@ pub use device::{
 #[cfg(feature = "cuda")]
 pub use gumball_cuda as cuda;
 pub use logits::Logits;
+pub use operators::{Chains, Counts, Draws, Each, LogitsMut, Operators, RowParams};
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};
 pub use registry::{Registry, routes};
-pub use route::{ORACLE, RACE, Route, Stages};
+pub use route::{ORACLE, PROBABILITIES, RACE, Route, Stages};
 pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;

@@ -1,14 +1,15 @@
-//! Logits: a batch of rows in one buffer, strided, in the type the model left them in.
+//! Logits: a batch of rows in one buffer, strided, in the type the model left them in; or of probabilities.
 
-use gumball_spec::{Error, MAX_VOCAB, Result, Row};
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result, Row};
 
-/// A batch of rows of logits.
+/// A batch of rows of logits, or, made by [`Logits::probabilities`], of probabilities.
 ///
 /// Output row i reads line i of a matrix, or, after [`Logits::select`], the line that a list names: several
 /// sequences can draw from the same logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
     data: Row<'a>,
+    kind: Kind,
     lines: usize,
     vocab: usize,
     stride: usize,
@@ -35,7 +36,30 @@ impl<'a> Logits<'a> {
             return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
         }
         check_matrix("logits", data.vocab(), rows, vocab, stride)?;
-        Ok(Self { data, lines: rows, vocab, stride, select: None })
+        Ok(Self { data, kind: Kind::Logits, lines: rows, vocab, stride, select: None })
+    }
+
+    /// Takes `rows` rows of `vocab` probabilities that follow each other: a slice of f32, bf16 or f16.
+    ///
+    /// They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    /// [`Status::NAN`](crate::Status::NAN).
+    ///
+    /// # Errors
+    /// Those of [`Logits::strided`].
+    pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
+        Ok(Self::new(data, rows, vocab)?.with_kind(Kind::Probabilities))
+    }
+
+    /// Says what the numbers of the rows are; [`Kind::Logits`] if not said.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Returns what the numbers of the rows are.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Names the line that each output row reads; a line may be named any number of times.
@@ -62,26 +86,36 @@ impl<'a> Logits<'a> {
         (data, self.lines, self.stride, self.select)
     }
 
+    /// Returns the number of lines of the matrix.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Returns the line that an output row reads.
+    pub(crate) fn line(&self, row: usize) -> usize {
+        self.select.map_or(row, |select| select[row] as usize)
+    }
+
     /// Returns the number of output rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.select.map_or(self.lines, <[u32]>::len)
     }
 
-    /// Returns the number of logits in a row.
+    /// Returns the number of ids in a row.
     #[must_use]
     pub fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// Returns the logits of an output row.
+    /// Returns the numbers of an output row.
     ///
     /// # Panics
     /// If `row` is not below [`Logits::rows`].
     #[must_use]
     pub fn row(&self, row: usize) -> Row<'a> {
         assert!(row < self.rows(), "row {row} of {}", self.rows());
-        let line = self.select.map_or(row, |select| select[row] as usize);
+        let line = self.line(row);
         let place = line * self.stride..line * self.stride + self.vocab;
         match self.data {
             Row::F32(data) => Row::F32(&data[place]),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use gumball_spec::edit::Hook;
 use gumball_spec::request::check_forced;
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Kind, Result};
 
 /// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
 ///
@@ -15,6 +15,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 /// What comes with one row of one sequence.
 #[derive(Default)]
 pub struct StepOptions<'a> {
+    /// What the row holds; a sequence may change from one kind to the other.
+    pub kind: Kind,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
@@ -26,6 +28,7 @@ pub struct StepOptions<'a> {
 impl fmt::Debug for StepOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StepOptions")
+            .field("kind", &self.kind)
             .field("mask", &self.mask)
             .field("forced", &self.forced)
             .field("hook", &self.hook.is_some())

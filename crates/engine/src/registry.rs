@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use gumball_spec::{Error, Result};
 
+use crate::probabilities::Probabilities;
 use crate::route::{Oracle, Race, Route};
 
 /// Routes by name; names are unique, and a registered route stays.
@@ -22,7 +23,7 @@ impl Registry {
     /// Makes a registry with the routes that are always there.
     #[must_use]
     pub fn new() -> Self {
-        Self { routes: RwLock::new(vec![Arc::new(Race), Arc::new(Oracle)]) }
+        Self { routes: RwLock::new(vec![Arc::new(Race), Arc::new(Probabilities), Arc::new(Oracle)]) }
     }
 
     /// Adds a route.
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn an_unknown_route_is_named_with_the_known_ones() {
         let error = Registry::new().get("rase").unwrap_err();
-        assert_eq!(error.to_string(), "route \"rase\" is not known; known are: race, oracle");
+        assert_eq!(error.to_string(), "route \"rase\" is not known; known are: race, probabilities, oracle");
     }
 
     #[test]
@@ -80,6 +81,6 @@ mod tests {
         let registry = Registry::new();
         let error = registry.register(Arc::new(Race)).unwrap_err();
         assert_eq!(error.to_string(), "route is race, but must be a name that is not registered yet");
-        assert_eq!(registry.all().len(), 2);
+        assert_eq!(registry.all().len(), 3);
     }
 }

@@ -1,8 +1,8 @@
 //! Routes: named ways from logits to a token.
 //!
 //! A route says how to open its stages; opened stages carry one row at a time and own whatever buffers that
-//! takes, so each thread opens its own. Two routes are always there: [`RACE`], the engine proper, and
-//! [`ORACLE`], the definition itself, naive and slow, to check others against.
+//! takes, so each thread opens its own. Three routes are always there: [`RACE`], the engine proper, [`PROBABILITIES`], which
+//! makes a row of probabilities on the way, and [`ORACLE`], the definition itself, naive and slow, to check others against.
 
 use std::fmt;
 
@@ -13,6 +13,9 @@ use gumball_spec::{Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
 pub const RACE: &str = "race";
+
+/// The name of the route that turns logits into probabilities first, and filters and draws from those.
+pub const PROBABILITIES: &str = "probabilities";
 
 /// The name of the route that is the definition: every stage naive, for checking others.
 pub const ORACLE: &str = "oracle";
@@ -41,6 +44,8 @@ pub trait Stages: fmt::Debug + Send {
     /// # Errors
     /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
     /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
+    /// - For a row of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
+    ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
 
     /// Returns the logprobs of the last row, if its parameters asked for them.
@@ -118,6 +123,7 @@ impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         let request = Request {
             params: task.prepared.params(),
+            kind: task.kind,
             prompt: task.history.prompt(),
             output: task.history.output(),
             seed: task.seed,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_cpu::{Chosen, History, Level};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_forced;
-use gumball_spec::{Error, Result, Row, SamplingParams, Status};
+use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status};
 
 use crate::options::StepOptions;
 use crate::registry::routes;
@@ -115,6 +115,17 @@ impl Sampler {
         self.sample_with(logits, StepOptions::default())
     }
 
+    /// Draws the next token from a row of probabilities, f32, bf16 or f16, which need not sum to 1, and appends it.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the row is not as long as the vocabulary.
+    /// - Those of [`SamplingParams::validate_for`]: what speaks of logits must be off.
+    ///
+    /// Nothing was changed then.
+    pub fn sample_probabilities<'r>(&mut self, probabilities: impl Into<Row<'r>>) -> Result<Token> {
+        self.sample_with(probabilities, StepOptions { kind: Kind::Probabilities, ..StepOptions::default() })
+    }
+
     /// Draws the next token with what comes with this row alone, and appends it.
     ///
     /// A forced token is emitted and appended even if it is banned or the row is empty; its logprob is that
@@ -123,11 +134,12 @@ impl Sampler {
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
     /// - [`Error::OutOfRange`] if the forced token is outside it.
+    /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if there is a hook.
     ///
     /// Nothing was changed then.
     pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {
         let row = self.check(logits.into(), options.forced)?;
-        let task = self.sequence.task(options.mask, options.forced);
+        let task = self.sequence.task(options.kind, options.mask, options.forced);
         let chosen = self.stages.sample(row, &task, options.hook)?;
         let token = self.token(chosen);
         if let Some(id) = token.id {
@@ -148,7 +160,7 @@ impl Sampler {
         let row = self.check(logits.into(), None)?;
         let mut tokens = Vec::with_capacity(n as usize);
         for draw in 0..n {
-            let task = gumball_cpu::Task { draw, ..self.sequence.task(None, None) };
+            let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
             let chosen = self.stages.sample(row, &task, None)?;
             tokens.push(self.token(chosen));
         }

@@ -48,7 +48,7 @@ impl Pool {
     /// `options`: masks and hooks, R of each kind that is given.
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate`].
+    /// - Those of [`SamplingParams::validate_for`].
     /// - [`Error::Length`] if a shape is not so.
     /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, or `prompt_len` beyond the ids.
     /// - [`Error::Conflict`] if a token is forced in `options`; in mode `processed` also with mirostat, whose
@@ -62,6 +62,7 @@ impl Pool {
     ) -> Result<()> {
         check_vocab(self.vocab, logits.vocab())?;
         options.check(logits.rows(), self.vocab)?;
+        scored.params.check_kind(logits.kind(), self.vocab)?;
         if !options.forced.is_empty() {
             return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
         }
@@ -78,6 +79,7 @@ impl Pool {
                 let place = scored.start + row;
                 let before = if reads_history { &scored.ids[..place] } else { &[] };
                 let task = Task {
+                    kind: logits.kind(),
                     prepared: &prepared,
                     history: advance(&mut history, before, scored.prompt_len),
                     // Read by XTC alone, which mode `processed` refuses without one.

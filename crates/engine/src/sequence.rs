@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::request::check_mu;
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::entropy;
 use crate::state::State;
@@ -108,8 +108,9 @@ impl Sequence {
         Ok(())
     }
 
-    pub(crate) fn task<'a>(&'a self, mask: Option<&'a [u32]>, forced: Option<u32>) -> Task<'a> {
+    pub(crate) fn task<'a>(&'a self, kind: Kind, mask: Option<&'a [u32]>, forced: Option<u32>) -> Task<'a> {
         Task {
+            kind,
             prepared: &self.prepared,
             history: &self.history,
             seed: self.seed,

@@ -3,7 +3,8 @@
 //! First everything is checked, then all rows are computed from state that nobody changes, then the tokens
 //! are appended. So an error, or a panic in a hook, leaves every sequence as it was.
 
-use gumball_spec::{Error, NONE, Result};
+use gumball_spec::request::check_hook;
+use gumball_spec::{Error, Kind, NONE, Result};
 
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -21,13 +22,16 @@ impl Pool {
     /// nothing once `out`, the stages and the histories have grown; over threads, rayon's queues may.
     ///
     /// # Shapes and units
-    /// `logits`: R rows of the pool's vocabulary. `slots`: R slots, [`PADDING`] for a row without a sequence,
+    /// `logits`: R rows of the pool's vocabulary, logits or [probabilities](Logits::probabilities); a sequence may change
+    /// from one to the other from step to step. `slots`: R slots, [`PADDING`] for a row without a sequence,
     /// no other twice. `options`: R of each kind that is given. `out`: R rows of the pool's widths.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so.
     /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, or a forced token outside
     ///   the vocabulary.
+    /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
+    ///   [`Error::Conflict`] if a row has a hook.
     ///
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
@@ -49,7 +53,7 @@ impl Pool {
                     continue;
                 }
                 let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
-                let task = sequence.task(options.masks.row(row), options.forced(row));
+                let task = sequence.task(logits.kind(), options.masks.row(row), options.forced(row));
                 rows.carry(row, logits, &task, options, stages)?;
             }
             Ok(())
@@ -77,6 +81,15 @@ impl Pool {
         let admitted = |slot: Slot| {
             usize::try_from(slot).ok().and_then(|slot| sequences.get(slot)).is_some_and(Option::is_some)
         };
-        check_slots(slots, admitted, &mut self.seen, self.steps)
+        check_slots(slots, admitted, &mut self.seen, self.steps)?;
+        if logits.kind() == Kind::Logits {
+            return Ok(());
+        }
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let sequence = sequences[*slot as usize].as_ref().expect("checked: admitted");
+            sequence.params().check_kind(logits.kind(), self.vocab)?;
+            check_hook(logits.kind(), options.hook(row).is_some())?;
+        }
+        Ok(())
     }
 }

@@ -14,14 +14,47 @@ use crate::rows::RowsMut;
 /// Does a block of rows with the stages it is given.
 pub(crate) type Work<'w> = &'w (dyn Fn(&mut RowsMut<'_>, &mut dyn Stages) -> Result<()> + Sync);
 
+/// The threads that rows go over.
 #[derive(Debug)]
-enum Threads {
+pub(crate) enum Threads {
     /// The thread that asks.
     Caller,
     /// Those of rayon's global pool.
     Global,
     /// Their own.
     Own(rayon::ThreadPool),
+}
+
+impl Threads {
+    /// Starts threads: 1 is the caller's, `None` those of rayon's global pool.
+    pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
+        let unavailable = |error: rayon::ThreadPoolBuildError| Error::Unavailable {
+            resource: "threads for a pool",
+            reason: error.to_string(),
+        };
+        match threads {
+            Some(0) => Err(Error::out_of_range("threads", 0, "at least 1")),
+            Some(1) => Ok(Threads::Caller),
+            Some(n) => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().map_err(unavailable)?;
+                Ok(Threads::Own(pool))
+            }
+            None => Ok(Threads::Global),
+        }
+    }
+
+    /// Returns whether there is only the thread that asks.
+    pub(crate) fn is_caller(&self) -> bool {
+        matches!(self, Threads::Caller)
+    }
+
+    /// Runs what spreads its work by rayon, over these threads.
+    pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match self {
+            Threads::Own(pool) => pool.install(work),
+            Threads::Caller | Threads::Global => work(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -36,19 +69,8 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn new(route: Arc<dyn Route>, level: Level, threads: Option<usize>) -> Result<Self> {
-        let unavailable = |error: rayon::ThreadPoolBuildError| Error::Unavailable {
-            resource: "threads for a pool",
-            reason: error.to_string(),
-        };
-        let (threads, count) = match threads {
-            Some(0) => return Err(Error::out_of_range("threads", 0, "at least 1")),
-            Some(1) => (Threads::Caller, 1),
-            Some(n) => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().map_err(unavailable)?;
-                (Threads::Own(pool), n)
-            }
-            None => (Threads::Global, 1),
-        };
+        let count = threads.unwrap_or(1);
+        let threads = Threads::new(threads)?;
         let idle = (0..count).map(|_| route.open(level)).collect::<Result<_>>()?;
         Ok(Self { route, level, threads, idle: Mutex::new(idle) })
     }
@@ -67,8 +89,7 @@ impl Workers {
         match &self.threads {
             Threads::Caller => self.block(&mut rows, work),
             _ if single => self.block(&mut rows, work),
-            Threads::Global => self.halve(rows, grain, work),
-            Threads::Own(pool) => pool.install(|| self.halve(rows, grain, work)),
+            threads => threads.run(|| self.halve(rows, grain, work)),
         }
     }
 

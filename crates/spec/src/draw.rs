@@ -21,10 +21,17 @@ pub struct TileArrival {
     pub place: u32,
 }
 
+/// The tags of a draw's tiles and tokens, unless it is from a residual (N8).
+pub const TAGS: [Tag; 2] = [Tag::Tile, Tag::Token];
+
 /// Returns a tile's first arrival.
 #[must_use]
 pub fn tile_arrival(request: &Request<'_>, tile: u32) -> TileArrival {
-    let counter = [tile, request.position, Tag::Tile as u32, request.draw];
+    tile_arrival_with(request, tile, Tag::Tile)
+}
+
+fn tile_arrival_with(request: &Request<'_>, tile: u32, tag: Tag) -> TileArrival {
+    let counter = [tile, request.position, tag as u32, request.draw];
     let [w0, w1, w2, _] = philox4x32_10(request.seed, counter);
     let u = (u64::from(w0) << 32) | u64::from(w1);
     TileArrival { e: exp_of_u64(u) * (1.0 / TILE as f32), place: w2 >> 24 }
@@ -33,11 +40,15 @@ pub fn tile_arrival(request: &Request<'_>, tile: u32) -> TileArrival {
 /// Returns a token's arrival.
 #[must_use]
 pub fn arrival(request: &Request<'_>, id: u32) -> f32 {
-    let first = tile_arrival(request, id / TILE as u32);
+    arrival_with(request, id, TAGS)
+}
+
+fn arrival_with(request: &Request<'_>, id: u32, [tile_tag, token_tag]: [Tag; 2]) -> f32 {
+    let first = tile_arrival_with(request, id / TILE as u32, tile_tag);
     if id % TILE as u32 == first.place {
         return first.e;
     }
-    let words = philox4x32_10(request.seed, [id / 4, request.position, Tag::Token as u32, request.draw]);
+    let words = philox4x32_10(request.seed, [id / 4, request.position, token_tag as u32, request.draw]);
     first.e + exp_of_u32(words[id as usize % 4])
 }
 
@@ -50,11 +61,17 @@ pub fn score(request: &Request<'_>, kept: &Given<'_>, id: u32) -> f32 {
 /// Returns the token with the largest score; of equal scores the smallest id.
 #[must_use]
 pub fn draw(request: &Request<'_>, kept: &Given<'_>) -> u32 {
+    draw_with(request, kept, TAGS)
+}
+
+/// Draws as [`draw`] does, with arrivals of other tags.
+#[must_use]
+pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: [Tag; 2]) -> u32 {
     let mut ids = kept.members.to_vec();
     ids.sort_unstable();
     let mut best = (f32::NEG_INFINITY, ids[0]);
     for id in ids {
-        let score = score(request, kept, id);
+        let score = kept.y(id) - log2(arrival_with(request, id, tags));
         if score > best.0 {
             best = (score, id);
         }

@@ -33,7 +33,7 @@ pub struct Edited {
 /// Applies all edits of a request to a row.
 #[must_use]
 pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edited {
-    let raw = row.logits();
+    let raw = row.values(request.kind);
     let mut z = raw.clone();
     repetition(&mut z, request);
     frequency_and_presence(&mut z, request);
@@ -42,6 +42,7 @@ pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edit
         change(&mut z, *id, |z| z + bias);
     }
     let input: Vec<f32> = (0..z.len()).map(|id| row.logit(id)).collect();
+    let hooked = hook.is_some();
     if let Some(hook) = hook {
         hook(&mut z);
     }
@@ -49,12 +50,10 @@ pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edit
     let allowed = allowed(request, z.len());
     let mut status = Status::default();
     for id in (0..z.len()).filter(|id| allowed[*id]) {
-        for seen in [input[id], z[id]] {
-            if seen.is_nan() {
-                status.insert(Status::NAN);
-            } else if seen == f32::INFINITY {
-                status.insert(Status::INF);
-            }
+        status.insert(request.kind.status(input[id]));
+        // What a hook left is read as input is.
+        if hooked {
+            status.insert(request.kind.status(z[id]));
         }
     }
     for (z, allowed) in z.iter_mut().zip(&allowed) {

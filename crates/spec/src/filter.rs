@@ -8,7 +8,8 @@ use std::ops::Range;
 use crate::num::{Tag, exp2, log2, philox4x32_10};
 use crate::params::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
 use crate::request::Request;
-use crate::survey::{Given, scale};
+use crate::row::Kind;
+use crate::survey::{Given, Measure};
 
 /// Returns the mass that top-p and typical-p aim at: `p` of `total`, rounded up (F1).
 #[must_use]
@@ -31,7 +32,8 @@ pub fn fraction_to_u32(p: f32) -> u64 {
 pub fn temperature(params: &SamplingParams, z: &[f32], members: &[u32]) -> f32 {
     let t = match params.dynamic_temperature {
         Some(dynamic) if params.temperature != 0.0 => {
-            dynamic_temperature(dynamic, Given::new(z, members, scale(1.0)).entropy(), members.len())
+            let row = Given::new(z, members, Measure::new(Kind::Logits, 1.0));
+            dynamic_temperature(dynamic, row.entropy(), members.len())
         }
         _ => params.temperature,
     };
@@ -57,16 +59,16 @@ pub fn dynamic_temperature(dynamic: DynamicTemperature, entropy: f32, tokens: us
 pub fn filter(request: &Request<'_>, z: &[f32], members: &[u32], temperature: f32) -> Range<usize> {
     let params = request.params;
     if params.mirostat.is_some() {
-        return mirostat(&Given::new(z, members, scale(temperature)), request.mu);
+        return mirostat(&Given::new(z, members, Measure::new(request.kind, temperature)), request.mu);
     }
-    let s = scale(if params.temperature_last { 1.0 } else { temperature });
+    let measure = Measure::new(request.kind, if params.temperature_last { 1.0 } else { temperature });
     let mut kept = 0..members.len();
     for filter in params.filters(z.len()) {
         if params.order == FilterOrder::Joint {
-            let cut = cut(filter, request, &Given::new(z, members, s));
+            let cut = cut(filter, request, &Given::new(z, members, measure));
             kept = kept.start.max(cut.start)..kept.end.min(cut.end);
         } else {
-            let cut = cut(filter, request, &Given::new(z, &members[kept.clone()], s));
+            let cut = cut(filter, request, &Given::new(z, &members[kept.clone()], measure));
             kept = kept.start + cut.start..kept.start + cut.end;
         }
     }
@@ -122,7 +124,7 @@ fn xtc(given: &Given<'_>, request: &Request<'_>) -> Range<usize> {
 /// Returns how many tokens lie within `n` standard deviations of the first logit (F5).
 fn top_n_sigma(given: &Given<'_>, n: f32) -> usize {
     let deviation = |id: &u32| {
-        let x = (given.first() - given.logit(*id)) * 4096.0;
+        let x = (given.first() - given.value(*id)) * 4096.0;
         x.round_ties_even().min(4_194_303.0) as u64
     };
     let count = given.members.len() as u128;

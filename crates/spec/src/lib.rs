@@ -25,6 +25,10 @@ pub mod draw;
 
 pub mod logprobs;
 
+pub mod outputs;
+
+pub mod verify;
+
 pub mod oracle;
 
 pub use error::{Error, Result};
@@ -34,4 +38,4 @@ pub use params::{
     Scope,
 };
 pub use request::Request;
-pub use row::{MAX_VOCAB, NONE, Row, Status, TILE};
+pub use row::{Kind, MAX_VOCAB, NONE, Row, Status, TILE};

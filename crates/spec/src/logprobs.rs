@@ -1,13 +1,15 @@
-//! Logprobs: how likely the token, its rivals and given ids were, in the mode asked for (rules L1 to L3).
+//! Logprobs: how likely the token, its rivals and given ids were, in the mode asked for (rules L1 to L3, P3).
 
 use crate::num::{LN_2, log2_one_plus, log2_parts};
 use crate::params::LogprobsParams;
-use crate::row::NONE;
+use crate::row::{Kind, NONE};
 
 /// The distribution a logprob speaks of: the members of a mode, in order, at a temperature.
 #[derive(Clone, Copy, Debug)]
 pub struct Distribution<'a> {
-    /// The logits.
+    /// What the row holds.
+    pub kind: Kind,
+    /// The logits or probabilities.
     pub z: &'a [f32],
     /// The members, sorted by the order; empty if the row has none.
     pub members: &'a [u32],
@@ -50,6 +52,18 @@ pub fn logprob(z: f32, first: f32, temperature: f32, mass: u64) -> f32 {
     (difference - LN_2 * (f64::from(e - 43) + f64::from(p))) as f32
 }
 
+/// Returns the natural log probability of a token of a probability row (P3).
+///
+/// `first` is the first member's probability, `mass` that of all members.
+#[must_use]
+pub fn logprob_of_probability(p: f32, first: f32, mass: u64) -> f32 {
+    let log2 = |x: f32| {
+        let (e, f) = log2_parts(x);
+        f64::from(e) + f64::from(log2_one_plus(f) * f)
+    };
+    (LN_2 * (log2(p) - log2(first)) - LN_2 * (log2(mass as f32) - 43.0)) as f32
+}
+
 impl Distribution<'_> {
     /// Returns an id's logprob and rank.
     #[must_use]
@@ -60,9 +74,11 @@ impl Distribution<'_> {
             Some(0) if self.temperature == 0.0 => (0.0, 1),
             Some(_) if self.temperature == 0.0 => (f32::NEG_INFINITY, 0),
             Some(place) => {
-                let z = |id: u32| self.z[id as usize];
-                let logprob =
-                    logprob(z(self.members[place]), z(self.members[0]), self.temperature, self.mass);
+                let [z, first] = [place, 0].map(|place| self.z[self.members[place] as usize]);
+                let logprob = match self.kind {
+                    Kind::Logits => logprob(z, first, self.temperature, self.mass),
+                    Kind::Probabilities => logprob_of_probability(z, first, self.mass),
+                };
                 (logprob, place as u32 + 1)
             }
         };

@@ -8,13 +8,17 @@ use crate::error::Result;
 use crate::filter::{filter, next_mu, temperature};
 use crate::logprobs::{Distribution, Logprobs, logprobs};
 use crate::params::LogprobMode;
-use crate::request::Request;
-use crate::row::{NONE, Row, Status};
-use crate::survey::{Given, order, scale};
+use crate::request::{Request, check_hook};
+use crate::row::{Kind, NONE, Row, Status};
+use crate::survey::{Given, Measure, order};
 
 /// Everything the stages found out about one row.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// What the row holds.
+    pub kind: Kind,
+    /// The row's numbers after its edits, as they count.
+    pub z: Vec<f32>,
     /// The token to emit: the drawn or the forced one, or [`NONE`].
     pub token: i32,
     /// What the row's data had to say.
@@ -42,13 +46,17 @@ impl Outcome {
 /// Chooses the next token of one row.
 ///
 /// # Errors
-/// Those of [`SamplingParams::validate`](crate::SamplingParams::validate) and [`Request::validate`].
+/// Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`Request::validate`] and
+/// [`check_hook`].
 pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
-    request.params.validate(row.vocab())?;
+    request.params.validate_for(request.kind, row.vocab())?;
     request.validate(row.vocab())?;
+    check_hook(request.kind, hook.is_some())?;
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let mut outcome = Outcome {
+        kind: request.kind,
+        z: edited.z.clone(),
         token: request.forced.map_or(NONE, |id| id as i32),
         status: edited.status,
         temperature: request.params.temperature,
@@ -64,7 +72,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     }
     if let Some(params) = &request.params.logprobs {
         let raw_order = crate::survey::order(&edited.raw);
-        let distribution = distribution(params.mode, &outcome, &edited, &raw_order);
+        let distribution = distribution(params.mode, request.kind, &outcome, &edited, &raw_order);
         outcome.logprobs = Some(logprobs(params, &distribution, outcome.token));
     }
     Ok(outcome)
@@ -78,7 +86,8 @@ fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
         return;
     }
     outcome.kept = filter(request, &edited.z, &outcome.order, outcome.temperature);
-    let kept = Given::new(&edited.z, &outcome.order[outcome.kept.clone()], scale(outcome.temperature));
+    let measure = Measure::new(request.kind, outcome.temperature);
+    let kept = Given::new(&edited.z, &outcome.order[outcome.kept.clone()], measure);
     // A forced token was not drawn: it says nothing about the surprise that mirostat steers.
     if request.forced.is_none() {
         let token = draw(request, &kept);
@@ -90,6 +99,7 @@ fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
 /// Returns the distribution that a mode speaks of (L1).
 fn distribution<'a>(
     mode: LogprobMode,
+    kind: Kind,
     outcome: &'a Outcome,
     edited: &'a Edited,
     raw_order: &'a [u32],
@@ -101,6 +111,6 @@ fn distribution<'a>(
         LogprobMode::Processed => (&edited.z, outcome.kept_ids(), outcome.temperature),
     };
     let certain = members.is_empty() || temperature == 0.0;
-    let mass = if certain { 0 } else { Given::new(z, members, scale(temperature)).total() };
-    Distribution { z, members, temperature, mass }
+    let mass = if certain { 0 } else { Given::new(z, members, Measure::new(kind, temperature)).total() };
+    Distribution { kind, z, members, temperature, mass }
 }

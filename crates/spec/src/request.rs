@@ -2,12 +2,15 @@
 
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
+use crate::row::Kind;
 
 /// The state of a request at one row: together with the row's bits, it determines the token.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The parameters.
     pub params: &'a SamplingParams,
+    /// What the row holds.
+    pub kind: Kind,
     /// The ids of the prompt.
     pub prompt: &'a [u32],
     /// The ids generated so far, then the draft path to this row.
@@ -32,6 +35,7 @@ impl<'a> Request<'a> {
     pub fn new(params: &'a SamplingParams, prompt: &'a [u32], seed: u64) -> Self {
         Self {
             params,
+            kind: Kind::Logits,
             prompt,
             output: &[],
             seed,
@@ -71,6 +75,18 @@ pub fn check_forced(forced: Option<u32>, vocab: usize) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that a row that a caller edits holds logits: probabilities are edited before they are handed over.
+///
+/// # Errors
+/// - [`Error::Conflict`] if it holds probabilities.
+pub fn check_hook(kind: Kind, hooked: bool) -> Result<()> {
+    if hooked && kind == Kind::Probabilities {
+        let reason = "a hook edits logits; edit the probabilities before they are handed over";
+        return Err(Error::Conflict { parameter: "hook", other: "probabilities", reason });
+    }
+    Ok(())
 }
 
 /// Checks that mirostat's limit is one that its updates can reach, which never is NaN or +inf (F6).

@@ -11,7 +11,17 @@ pub const MAX_VOCAB: usize = 1 << 20;
 /// The token of a row that has none.
 pub const NONE: i32 = -1;
 
-/// One vocabulary of logits, in the type the model left them in.
+/// What the numbers of a row are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Logits: a token weighs `exp(z / T)`.
+    #[default]
+    Logits,
+    /// Probabilities, which need not sum to 1: a token weighs what its number says (P1).
+    Probabilities,
+}
+
+/// One vocabulary of logits or probabilities, in the type the model left them in.
 #[derive(Clone, Copy, Debug)]
 pub enum Row<'a> {
     /// Single precision.
@@ -46,7 +56,13 @@ impl Row<'_> {
     /// Returns all logits as they count: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7).
     #[must_use]
     pub fn logits(&self) -> Vec<f32> {
-        (0..self.vocab()).map(|id| clean(self.logit(id))).collect()
+        self.values(Kind::Logits)
+    }
+
+    /// Returns all numbers as they count.
+    #[must_use]
+    pub fn values(&self, kind: Kind) -> Vec<f32> {
+        (0..self.vocab()).map(|id| kind.clean(self.logit(id))).collect()
     }
 }
 
@@ -74,6 +90,41 @@ macro_rules! row_from {
 
 row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
 
+impl Kind {
+    /// Returns a number of a row as it counts; -inf if its token can never be drawn.
+    ///
+    /// Logits: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7). Probabilities: NaN, 0 and less as -inf, +inf as
+    /// `f32::MAX` (P1). So the tokens of either kind are those above -inf.
+    #[must_use]
+    pub fn clean(self, value: f32) -> f32 {
+        match self {
+            Kind::Probabilities if value <= 0.0 => f32::NEG_INFINITY,
+            _ => clean(value),
+        }
+    }
+
+    /// Returns the number that keeps a token from being drawn, as a masked row has it: -inf or 0.
+    #[must_use]
+    pub fn dropped(self) -> f32 {
+        match self {
+            Kind::Logits => f32::NEG_INFINITY,
+            Kind::Probabilities => 0.0,
+        }
+    }
+
+    /// Returns what a number of a row has to say about it: `NAN`, `INF` or nothing.
+    #[must_use]
+    pub fn status(self, value: f32) -> Status {
+        if value.is_nan() || self == Kind::Probabilities && value < 0.0 {
+            Status::NAN
+        } else if value == f32::INFINITY {
+            Status::INF
+        } else {
+            Status::default()
+        }
+    }
+}
+
 /// Returns a logit as it counts: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7).
 #[must_use]
 pub fn clean(z: f32) -> f32 {
@@ -85,11 +136,12 @@ pub fn clean(z: f32) -> f32 {
 pub struct Status(pub u32);
 
 impl Status {
-    /// A logit that bans and bitmask allow was NaN; it counted as -inf.
+    /// A logit that bans and bitmask allow was NaN, and counted as -inf; or a probability was NaN or negative, and
+    /// counted as 0.
     pub const NAN: Status = Status(1);
-    /// A logit that bans and bitmask allow was +inf; it counted as `f32::MAX`.
+    /// A number that bans and bitmask allow was +inf; it counted as `f32::MAX`.
     pub const INF: Status = Status(2);
-    /// No token was above -inf; the token is [`NONE`].
+    /// No token had a logit above -inf or a probability above 0; the token is [`NONE`].
     pub const EMPTY: Status = Status(4);
 
     /// Returns whether all bits of `other` are set.

@@ -3,9 +3,11 @@
 //! A mass is a sum of integers, so no order of adding can change it: that is what makes a cut the same on
 //! every machine. Weights are relative to their tile's maximum and tiles relative to the given set's
 //! first token, so that neither extreme logits nor a million equal ones lose precision.
+//!
+//! A row of probabilities goes the same way: only how two of its values compare is another [`Measure`].
 
 use crate::num::{LOG2_E, exp2, key, log2};
-use crate::row::TILE;
+use crate::row::{Kind, TILE};
 
 /// Returns the ids above -inf, sorted by the order.
 #[must_use]
@@ -19,6 +21,47 @@ pub fn order(z: &[f32]) -> Vec<u32> {
 #[must_use]
 pub fn scale(temperature: f32) -> f32 {
     LOG2_E / temperature
+}
+
+/// What the values of a row say of their tokens' weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// Logits: weights are `2^(z s)`.
+    Logits {
+        /// The [`scale`].
+        s: f32,
+    },
+    /// Probabilities, which need not sum to 1: weights are the values themselves (P1).
+    Probabilities,
+}
+
+impl Measure {
+    /// Returns the measure of a kind of row, at a temperature above 0. That of probabilities is 1 (P2).
+    #[must_use]
+    pub fn new(kind: Kind, temperature: f32) -> Self {
+        match kind {
+            Kind::Logits => Self::Logits { s: scale(temperature) },
+            Kind::Probabilities => Self::Probabilities,
+        }
+    }
+
+    /// Returns the exponent of two of a value's weight relative to another's: `y`, where that is the first token's.
+    #[must_use]
+    pub fn exponent(self, value: f32, of: f32) -> f32 {
+        match self {
+            Self::Logits { s } => (value - of) * s,
+            Self::Probabilities => log2(value) - log2(of),
+        }
+    }
+
+    /// Returns a value's weight relative to that of another, which is no smaller.
+    #[must_use]
+    pub fn ratio(self, value: f32, of: f32) -> f32 {
+        match self {
+            Self::Logits { .. } => exp2(self.exponent(value, of)),
+            Self::Probabilities => value / of,
+        }
+    }
 }
 
 /// A tile's factor, `G 2^(-23 - k)`, split for integer sums (M3).
@@ -52,57 +95,53 @@ impl Factor {
 #[derive(Clone, Debug)]
 pub struct Given<'a> {
     z: &'a [f32],
-    s: f32,
+    measure: Measure,
     /// The members, sorted by the order; never empty.
     pub members: &'a [u32],
     maxima: Vec<f32>,
 }
 
 impl<'a> Given<'a> {
-    /// Takes an interval of the order of `z`, not empty, at the scale `s`.
+    /// Takes an interval of the order of `z`, not empty.
     #[must_use]
-    pub fn new(z: &'a [f32], members: &'a [u32], s: f32) -> Self {
+    pub fn new(z: &'a [f32], members: &'a [u32], measure: Measure) -> Self {
         let mut maxima = vec![f32::NEG_INFINITY; z.len().div_ceil(TILE)];
         for id in members {
             let maximum = &mut maxima[*id as usize / TILE];
             *maximum = maximum.max(z[*id as usize]);
         }
-        Self { z, s, members, maxima }
+        Self { z, measure, members, maxima }
     }
 
-    /// Returns the logit of the first token.
+    /// Returns the logit or probability of the first token.
     #[must_use]
     pub fn first(&self) -> f32 {
         self.z[self.members[0] as usize]
     }
 
-    /// Returns a token's logit.
+    /// Returns a token's logit or probability.
     #[must_use]
-    pub fn logit(&self, id: u32) -> f32 {
+    pub fn value(&self, id: u32) -> f32 {
         self.z[id as usize]
     }
 
     /// Returns `y`: a token's exponent of two relative to the first token.
     #[must_use]
     pub fn y(&self, id: u32) -> f32 {
-        (self.z[id as usize] - self.first()) * self.s
-    }
-
-    /// Returns a token's exponent relative to its tile's maximum.
-    fn d(&self, id: u32) -> f32 {
-        (self.z[id as usize] - self.maxima[id as usize / TILE]) * self.s
+        self.measure.exponent(self.z[id as usize], self.first())
     }
 
     /// Returns a token's weight relative to its tile's maximum, in units of 2^-28.
     #[must_use]
     pub fn q(&self, id: u32) -> u64 {
-        (exp2(self.d(id)) * 268_435_456.0).round_ties_even() as u64
+        let ratio = self.measure.ratio(self.z[id as usize], self.maxima[id as usize / TILE]);
+        (ratio * 268_435_456.0).round_ties_even() as u64
     }
 
     /// Returns a tile's factor.
     #[must_use]
     pub fn factor(&self, tile: usize) -> Factor {
-        Factor::new(exp2((self.maxima[tile] - self.first()) * self.s))
+        Factor::new(self.measure.ratio(self.maxima[tile], self.first()))
     }
 
     /// Returns the mass of some members (M3), in units of 2^-43 of the first token's weight.
@@ -156,11 +195,11 @@ impl<'a> Given<'a> {
         for id in self.members {
             let tile = *id as usize / TILE;
             q[tile] += self.q(*id);
-            r[tile] += self.q(*id) * fixed((self.maxima[tile] - self.z[*id as usize]) * self.s);
+            r[tile] += self.q(*id) * fixed(self.measure.exponent(self.maxima[tile], self.z[*id as usize]));
         }
         let mut sum = 0u64;
         for tile in (0..tiles).filter(|tile| q[*tile] > 0) {
-            let d = fixed((self.first() - self.maxima[tile]) * self.s);
+            let d = fixed(self.measure.exponent(self.first(), self.maxima[tile]));
             sum += self.factor(tile).mass((r[tile] + q[tile] * d) >> 24);
         }
         let total = self.total();

@@ -1,8 +1,8 @@
 //! The race (N3, N4, N8, N9, D1, D2): who wins, told by an f64 race from the same words.
 
-use gumball_spec::SamplingParams;
 use gumball_spec::draw::score;
-use gumball_spec::survey::{Given, scale};
+use gumball_spec::survey::{Given, Measure};
+use gumball_spec::{Kind, SamplingParams};
 
 use crate::case::{Case, UNIT};
 use crate::reference;
@@ -126,7 +126,7 @@ fn the_seed_counts_with_both_its_words(check: &Check<'_>) {
 fn ties(check: &Check<'_>, case: &Case, low: u32, high: u32) {
     let z = case.logits.row().logits();
     let order = gumball_spec::survey::order(&z);
-    let given = Given::new(&z, &order, scale(case.params.temperature));
+    let given = Given::new(&z, &order, Measure::new(Kind::Logits, case.params.temperature));
     let score = |id| score(&case.request(), &given, id);
     assert_eq!(score(low).to_bits(), score(high).to_bits(), "found by search, must tie");
     check.draws(case, low as i32);

@@ -98,6 +98,7 @@ struct OpenedEngine {
 impl Opened for OpenedEngine {
     fn draw(&mut self, draw: &Draw<'_>) -> Result<i32> {
         let task = Task {
+            kind: gumball_spec::Kind::Logits,
             prepared: &self.prepared,
             history: &self.history,
             seed: draw.seed,

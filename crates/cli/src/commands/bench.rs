@@ -174,6 +174,7 @@ fn measure(
     let mut history = History::default();
     setting.history.iter().for_each(|id| history.push(*id));
     let mut task = Task {
+        kind: gumball_spec::Kind::Logits,
         prepared: &prepared,
         history: &history,
         seed: prepared.params().seed.unwrap_or(1),

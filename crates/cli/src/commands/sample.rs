@@ -107,6 +107,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     for row in rows {
         for draw in 0..args.draws {
             let task = Task {
+                kind: gumball_spec::Kind::Logits,
                 prepared: &prepared,
                 history: &history,
                 seed,

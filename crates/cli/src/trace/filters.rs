@@ -5,8 +5,8 @@ use std::ops::Range;
 use gumball_spec::filter::{cut, fraction_to_u32, target_mass};
 use gumball_spec::logprobs::logprob;
 use gumball_spec::num::{Tag, philox4x32_10};
-use gumball_spec::survey::{Given, scale};
-use gumball_spec::{Filter, FilterOrder};
+use gumball_spec::survey::{Given, Measure};
+use gumball_spec::{Filter, FilterOrder, Kind};
 use serde::Serialize;
 
 use super::Path;
@@ -100,7 +100,7 @@ struct Filtering<'a> {
 
 impl<'a> Filtering<'a> {
     fn new(path: &'a Path<'a>, given: Range<usize>, temperature: f32) -> Self {
-        let set = Given::new(&path.z, &path.order[given.clone()], scale(temperature));
+        let set = Given::new(&path.z, &path.order[given.clone()], Measure::new(Kind::Logits, temperature));
         let mass = set.total();
         Self { path, set, given, temperature, mass }
     }
@@ -211,7 +211,7 @@ impl<'a> Filtering<'a> {
 
     fn sigma_words(&self, n: f32) -> String {
         let first = f64::from(self.set.first());
-        let below = |id: &u32| (first - f64::from(self.set.logit(*id))).min(1023.999);
+        let below = |id: &u32| (first - f64::from(self.set.value(*id))).min(1023.999);
         let count = self.given.len() as f64;
         let mean = self.set.members.iter().map(below).sum::<f64>() / count;
         let square = self.set.members.iter().map(|id| (below(id) - mean).powi(2)).sum::<f64>() / count;

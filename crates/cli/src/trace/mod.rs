@@ -15,8 +15,8 @@ use std::ops::Range;
 use gumball_spec::edit::edit;
 use gumball_spec::filter::temperature;
 use gumball_spec::logprobs::logprob;
-use gumball_spec::survey::{Given, order, scale};
-use gumball_spec::{NONE, Request, Row, SamplingParams, oracle};
+use gumball_spec::survey::{Given, Measure, order};
+use gumball_spec::{Kind, NONE, Request, Row, SamplingParams, oracle};
 use serde::Serialize;
 
 pub use edits::{Change, Edit, Edits};
@@ -147,17 +147,17 @@ struct Path<'a> {
 }
 
 impl Path<'_> {
-    /// The scale of the temperature in use; that of 1 where it is greedy.
-    fn s(&self) -> f32 {
-        scale(if self.temperature == 0.0 { 1.0 } else { self.temperature })
+    /// The measure at the temperature in use; at that of 1 where it is greedy.
+    fn measure(&self) -> Measure {
+        Measure::new(Kind::Logits, if self.temperature == 0.0 { 1.0 } else { self.temperature })
     }
 
     fn row(&self) -> Given<'_> {
-        Given::new(&self.z, &self.order, self.s())
+        Given::new(&self.z, &self.order, self.measure())
     }
 
     fn kept(&self) -> Given<'_> {
-        Given::new(&self.z, &self.order[self.kept.clone()], self.s())
+        Given::new(&self.z, &self.order[self.kept.clone()], self.measure())
     }
 
     /// Describes the token at a place; `row` and `kept` are the masses of both.
@@ -241,7 +241,8 @@ impl Trace {
     fn follow(&mut self, path: &Path<'_>, token: u32) {
         let row = path.row();
         let (mass, kept_mass) = (row.total(), path.kept().total());
-        self.temperature.entropy_bits = Given::new(&path.z, &path.order, scale(1.0)).entropy();
+        self.temperature.entropy_bits =
+            Given::new(&path.z, &path.order, Measure::new(Kind::Logits, 1.0)).entropy();
         if path.temperature > 0.0 {
             self.temperature.entropy_in_use_bits = row.entropy();
             self.filters = filters::of(path);

@@ -1,7 +1,7 @@
 //! What a device made of the row that is traced, held to the definition.
 
 use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Route, Task};
-use gumball_spec::{NONE, Request, Row, oracle};
+use gumball_spec::{Kind, NONE, Request, Row, oracle};
 use serde::Serialize;
 
 use crate::Result;
@@ -36,6 +36,7 @@ impl OnDevice {
         let mut history = History::new(request.prompt);
         request.output.iter().for_each(|id| history.push(*id));
         let task = Task {
+            kind: Kind::Logits,
             prepared: &prepared,
             history: &history,
             seed: request.seed,

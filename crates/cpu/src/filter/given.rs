@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use gumball_spec::TILE;
 use gumball_spec::num::{from_ordered_bits, key, key_logit, ordered_bits};
+use gumball_spec::survey::Measure;
+use gumball_spec::{Kind, TILE};
 
 use super::{Buffers, List};
 use crate::cut::{Cut, CutLanes};
@@ -148,12 +149,12 @@ pub struct Given {
 impl Given {
     /// Returns the set of all tokens above -inf.
     pub fn whole(reader: &Reader<'_>) -> Self {
-        Self { cut: Cut::ALL, first: reader.first, prefix: true, listed: None }
+        Self { cut: Cut::all(reader.view.kind), first: reader.first, prefix: true, listed: None }
     }
 
     /// Returns `y` of a logit relative to the first token.
-    pub fn y(&self, z: f32, s: f32) -> f32 {
-        (z - self.first) * s
+    pub fn y(&self, z: f32, measure: Measure) -> f32 {
+        measure.exponent(z, self.first)
     }
 
     /// Returns the key of the first token.
@@ -166,6 +167,7 @@ impl Given {
         }
         let ties = Cut { last: key(self.first, u32::MAX), ..self.cut };
         buffers.between.clear();
+        buffers.mass.visits += 1;
         reader.gather(ties, usize::MAX, &mut buffers.between);
         buffers.between.keys.iter().copied().max().expect("the set has a first token")
     }
@@ -177,6 +179,7 @@ impl Given {
             return keys[keys.partition_point(|key| *key >= last) - 1];
         }
         buffers.between.clear();
+        buffers.mass.visits += 1;
         reader.gather(Cut { last, ..self.cut }, usize::MAX, &mut buffers.between);
         buffers.between.keys.iter().copied().min().expect("the set has a first token")
     }
@@ -198,14 +201,14 @@ impl Given {
         &self,
         reader: &Reader<'_>,
         buffers: &mut Buffers,
-        s: f32,
+        measure: Measure,
         passes: impl Fn(f32) -> bool,
     ) -> Given {
-        self.while_logit(reader, buffers, |z| passes(self.y(z, s)))
+        self.while_value(reader, buffers, |z| passes(self.y(z, measure)))
     }
 
-    /// The same for a predicate on logits.
-    pub fn while_logit(
+    /// The same for a predicate on logits or probabilities.
+    pub fn while_value(
         &self,
         reader: &Reader<'_>,
         buffers: &mut Buffers,
@@ -215,7 +218,7 @@ impl Given {
             let first = self.first_key(reader, buffers);
             return self.keep(buffers, first);
         }
-        self.keep(buffers, key(least_logit(self.first, passes), u32::MAX))
+        self.keep(buffers, key(least_value(reader.view.kind, self.first, passes), u32::MAX))
     }
 
     /// Returns the part of the set inside a cut, or `None` if there is none.
@@ -246,9 +249,10 @@ impl Given {
 
     /// Lists the set if it is short.
     pub fn list(&mut self, reader: &Reader<'_>, buffers: &mut Buffers) {
-        let whole = self.cut == Cut::ALL && reader.view.row.vocab() > reader.list_limit;
+        let whole = self.cut == Cut::all(reader.view.kind) && reader.view.row.vocab() > reader.list_limit;
         if self.listed.is_none() && !whole {
             buffers.list.clear();
+            buffers.mass.visits += 1;
             if reader.gather(self.cut, reader.list_limit, &mut buffers.list) {
                 buffers.list.sort();
                 self.listed = Some(0..buffers.list.keys.len());
@@ -257,9 +261,9 @@ impl Given {
     }
 }
 
-/// Returns the least logit that passes, given that `first` does and the predicate is monotone.
-pub fn least_logit(first: f32, passes: impl Fn(f32) -> bool) -> f32 {
-    let (mut fails, mut high) = (ordered_bits(f32::NEG_INFINITY), ordered_bits(first));
+/// Returns the least token's number that passes, given that `first` does and the predicate is monotone.
+pub fn least_value(kind: Kind, first: f32, passes: impl Fn(f32) -> bool) -> f32 {
+    let (mut fails, mut high) = (ordered_bits(kind.dropped()), ordered_bits(first));
     while high - fails > 1 {
         let middle = fails + (high - fails) / 2;
         if passes(from_ordered_bits(middle)) { high = middle } else { fails = middle }

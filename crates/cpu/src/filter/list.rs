@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use gumball_spec::TILE;
 use gumball_spec::num::{key_id, key_logit};
-use gumball_spec::survey::Factor;
+use gumball_spec::survey::{Factor, Measure};
 
 use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
 use crate::mass::{entropy_of, fixed_distance};
-use crate::num;
+use crate::measure::{self, measured};
 
 /// Tokens by their keys, and columns about a given part of them.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl List {
     }
 
     /// Weighs a part of the sorted list as a given set; returns its mass.
-    pub fn give(&mut self, level: Proven, range: Range<usize>, s: f32) -> u64 {
+    pub fn give(&mut self, level: Proven, range: Range<usize>, measure: Measure) -> u64 {
         self.tiles.clear();
         self.places.clear();
         let first = key_logit(self.keys[range.start]);
@@ -70,8 +70,9 @@ impl List {
         for tile in &self.tiles {
             self.place_of[tile.tile as usize] = 0;
         }
-        self.weights.weigh(level, s);
-        dispatch(level, Factors { tiles: &mut self.tiles, first, s });
+        self.weights.weigh(level, measure);
+        let tiles = &mut self.tiles;
+        measured!(measure, |weights| dispatch(level, Factors { tiles, first, weights }));
         for (place, q) in self.places.iter().zip(&self.weights.q) {
             self.tiles[*place as usize].q += u64::from(*q);
         }
@@ -79,14 +80,14 @@ impl List {
     }
 
     /// Returns the entropy in bits of the part given last, whose mass was `mass` (M5).
-    pub fn entropy(&mut self, mass: u64, s: f32) -> f32 {
+    pub fn entropy(&mut self, mass: u64, measure: Measure) -> f32 {
         for (i, place) in self.places.iter().enumerate() {
-            let d = fixed_distance((self.weights.m[i] - self.weights.z[i]) * s);
+            let d = fixed_distance(measure.exponent(self.weights.m[i], self.weights.z[i]));
             self.tiles[*place as usize].r += u64::from(self.weights.q[i]) * d;
         }
         let first = self.weights.z[0];
         let part = |tile: &ListTile| {
-            let d = fixed_distance((first - tile.maximum) * s);
+            let d = fixed_distance(measure.exponent(first, tile.maximum));
             tile.factor.mass((tile.r + tile.q * d) >> 24)
         };
         entropy_of(mass, self.tiles.iter().map(part).sum())
@@ -133,56 +134,55 @@ impl Weights {
         self.m.push(maximum);
     }
 
-    /// Computes the weights at a scale.
-    pub fn weigh(&mut self, level: Proven, s: f32) {
+    /// Computes the weights.
+    pub fn weigh(&mut self, level: Proven, measure: Measure) {
         let tokens = self.z.len();
         self.q.resize(tokens.next_multiple_of(WIDTH), 0);
-        self.z.resize(self.q.len(), 0.0);
-        self.m.resize(self.q.len(), 0.0);
-        dispatch(level, Weigh { weights: self, s });
+        self.z.resize(self.q.len(), 1.0);
+        self.m.resize(self.q.len(), 1.0);
+        measured!(measure, |weights| dispatch(level, Weigh { list: self, weights }));
         self.q.truncate(tokens);
     }
 }
 
-struct Weigh<'a> {
-    weights: &'a mut Weights,
-    s: f32,
+struct Weigh<'a, W> {
+    list: &'a mut Weights,
+    weights: W,
 }
 
-impl Kernel for Weigh<'_> {
+impl<W: measure::Weights> Kernel for Weigh<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Weights { z, m, q } = self.weights;
-        let s = l.splat(self.s);
+        let Weights { z, m, q } = self.list;
         for ((z, m), q) in
             z.as_chunks::<WIDTH>().0.iter().zip(m.as_chunks::<WIDTH>().0).zip(q.as_chunks_mut().0)
         {
-            l.store_u(num::weight(l, l.mul(l.sub(l.load(z), l.load(m)), s)), q);
+            l.store_u(self.weights.weight(l, l.load(z), l.load(m)), q);
         }
     }
 }
 
 /// The factors of listed tiles.
-struct Factors<'a> {
+struct Factors<'a, W> {
     tiles: &'a mut [ListTile],
     first: f32,
-    s: f32,
+    weights: W,
 }
 
-impl Kernel for Factors<'_> {
+impl<W: measure::Weights> Kernel for Factors<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let (first, s) = (l.splat(self.first), l.splat(self.s));
+        let first = l.splat(self.first);
         for tiles in self.tiles.chunks_mut(WIDTH) {
             let mut values = [self.first; WIDTH];
             for (value, tile) in values.iter_mut().zip(tiles.iter()) {
                 *value = tile.maximum;
             }
-            l.store(num::exp2(l, l.mul(l.sub(l.load(&values), first), s)), &mut values);
+            l.store(self.weights.ratio(l, l.load(&values), first), &mut values);
             for (tile, value) in tiles.iter_mut().zip(values) {
                 tile.factor = Factor::new(value);
             }

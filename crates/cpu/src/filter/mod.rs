@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 
 use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
 use gumball_spec::num::{Tag, log2, philox4x32_10};
-use gumball_spec::survey::{log_mass, scale};
+use gumball_spec::survey::{Measure, log_mass};
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
 pub(crate) use given::for_members;
@@ -54,8 +54,9 @@ pub struct Buffers {
 pub fn temperature(reader: &Reader<'_>, buffers: &mut Buffers, params: &SamplingParams) -> f32 {
     let t = match params.dynamic_temperature {
         Some(dynamic) if params.temperature != 0.0 => {
-            Given::whole(reader).give(reader, buffers, scale(1.0));
-            let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, Cut::ALL);
+            let whole = Given::whole(reader);
+            whole.give(reader, buffers, Measure::new(reader.view.kind, 1.0));
+            let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, whole.cut);
             dynamic_temperature(dynamic, entropy, total.count)
         }
         _ => params.temperature,
@@ -68,22 +69,22 @@ pub fn filter(reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, tempe
     let params = task.prepared.params();
     let mut kept = Given::whole(reader);
     if params.mirostat.is_some() {
-        let s = scale(temperature);
-        let lz = log_mass(kept.total(reader, buffers, s));
-        return kept.while_y(reader, buffers, s, |y| lz - y <= task.mu);
+        let measure = Measure::new(task.kind, temperature);
+        let lz = log_mass(kept.total(reader, buffers, measure));
+        return kept.while_y(reader, buffers, measure, |y| lz - y <= task.mu);
     }
-    let s = scale(if params.temperature_last { 1.0 } else { temperature });
+    let measure = Measure::new(task.kind, if params.temperature_last { 1.0 } else { temperature });
     let filters = task.prepared.filters();
     if params.order == FilterOrder::Joint && filters.len() > 1 {
         let whole = kept;
-        let mut cut = Cut::ALL;
+        let mut cut = whole.cut;
         for filter in filters {
-            cut = cut.and(apply(*filter, reader, buffers, &mut whole.clone(), task, s).cut);
+            cut = cut.and(apply(*filter, reader, buffers, &mut whole.clone(), task, measure).cut);
         }
         return whole.interval(reader, buffers, cut).unwrap_or_else(|| Given::only_first(reader));
     }
     for filter in filters {
-        kept = apply(*filter, reader, buffers, &mut kept, task, s);
+        kept = apply(*filter, reader, buffers, &mut kept, task, measure);
     }
     kept
 }
@@ -95,7 +96,7 @@ fn apply(
     buffers: &mut Buffers,
     given: &mut Given,
     task: &Task<'_>,
-    s: f32,
+    measure: Measure,
 ) -> Given {
     let params = task.prepared.params();
     if !matches!(filter, Filter::TopK | Filter::MinP) {
@@ -104,40 +105,40 @@ fn apply(
     match filter {
         Filter::TopNSigma => given.top_n_sigma(reader, buffers, params.top_n_sigma),
         Filter::TopK => given.take(reader, buffers, params.top_k as usize),
-        Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, s),
-        Filter::TopP => given.top_p(reader, buffers, params.top_p, s),
+        Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, measure),
+        Filter::TopP => given.top_p(reader, buffers, params.top_p, measure),
         Filter::MinP => {
             let threshold = log2(params.min_p);
-            given.while_y(reader, buffers, s, |y| y >= threshold)
+            given.while_y(reader, buffers, measure, |y| y >= threshold)
         }
         Filter::EpsilonCutoff => {
-            let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, s));
-            given.while_y(reader, buffers, s, |y| y >= threshold)
+            let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, measure));
+            given.while_y(reader, buffers, measure, |y| y >= threshold)
         }
         Filter::EtaCutoff => {
-            let (total, entropy) = given.total_and_entropy(reader, buffers, s);
+            let (total, entropy) = given.total_and_entropy(reader, buffers, measure);
             let l = log2(params.eta_cutoff);
             let threshold = l.min(l / 2.0 - entropy) + log_mass(total);
-            given.while_y(reader, buffers, s, |y| y >= threshold)
+            given.while_y(reader, buffers, measure, |y| y >= threshold)
         }
-        Filter::Xtc => given.xtc(reader, buffers, task, s),
+        Filter::Xtc => given.xtc(reader, buffers, task, measure),
     }
 }
 
 impl Given {
-    /// Makes an unlisted set the given set of the mass, at a scale.
-    fn give(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) {
+    /// Makes an unlisted set the given set of the mass, by a measure.
+    fn give(&self, reader: &Reader<'_>, buffers: &mut Buffers, measure: Measure) {
         let Self { cut, first, prefix, .. } = *self;
-        buffers.mass.give(reader.level, &reader.view, reader.maxima, cut, first, prefix, s);
+        buffers.mass.give(reader.level, &reader.view, reader.maxima, cut, first, prefix, measure);
     }
 
     /// Weighs the set; returns its mass.
-    pub fn total(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) -> u64 {
+    pub fn total(&self, reader: &Reader<'_>, buffers: &mut Buffers, measure: Measure) -> u64 {
         match &self.listed {
-            Some(range) => buffers.list.give(reader.level, range.clone(), s),
+            Some(range) => buffers.list.give(reader.level, range.clone(), measure),
             None => {
-                self.give(reader, buffers, s);
-                if self.cut == Cut::ALL {
+                self.give(reader, buffers, measure);
+                if self.cut == Cut::all(reader.view.kind) {
                     return buffers.mass.weigh_all(reader.level, &reader.view);
                 }
                 buffers.mass.weigh(reader.level, &reader.view, self.cut).mass
@@ -146,14 +147,14 @@ impl Given {
     }
 
     /// Weighs the set; returns its mass and its entropy in bits.
-    fn total_and_entropy(&self, reader: &Reader<'_>, buffers: &mut Buffers, s: f32) -> (u64, f32) {
+    fn total_and_entropy(&self, reader: &Reader<'_>, buffers: &mut Buffers, measure: Measure) -> (u64, f32) {
         match &self.listed {
             Some(range) => {
-                let total = buffers.list.give(reader.level, range.clone(), s);
-                (total, buffers.list.entropy(total, s))
+                let total = buffers.list.give(reader.level, range.clone(), measure);
+                (total, buffers.list.entropy(total, measure))
             }
             None => {
-                self.give(reader, buffers, s);
+                self.give(reader, buffers, measure);
                 let (total, entropy) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, self.cut);
                 (total.mass, entropy)
             }
@@ -161,24 +162,24 @@ impl Given {
     }
 
     /// The shortest prefix of mass `p` (F1).
-    fn top_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, s: f32) -> Given {
+    fn top_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, measure: Measure) -> Given {
         if let Some(range) = &self.listed {
-            let target = target_mass(p, self.total(reader, buffers, s));
+            let target = target_mass(p, self.total(reader, buffers, measure));
             let kept = buffers.list.reach_in(0..range.len(), target);
             let last = buffers.list.keys[range.start + kept - 1];
             return self.keep(buffers, last);
         }
         // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
-        let whole = self.cut == Cut::ALL;
+        let whole = self.cut == Cut::all(reader.view.kind);
         if whole {
-            self.give(reader, buffers, s);
+            self.give(reader, buffers, measure);
             let (least, most) = buffers.mass.bounds(reader.level, &reader.view);
             let targets = target_mass(p, least)..=target_mass(p, most);
             if let Some(kept) = self.small_nucleus(reader, buffers, targets) {
                 return kept;
             }
         }
-        let target = target_mass(p, self.total(reader, buffers, s));
+        let target = target_mass(p, self.total(reader, buffers, measure));
         if let Some(kept) = self.small_nucleus(reader, buffers, target..=target) {
             return kept;
         }
@@ -207,17 +208,17 @@ impl Given {
     }
 
     /// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
-    fn xtc(&self, reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, s: f32) -> Given {
+    fn xtc(&self, reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, measure: Measure) -> Given {
         let params = task.prepared.params();
         let [word, ..] = philox4x32_10(task.seed, [0, task.position, Tag::Xtc as u32, task.draw]);
         if u64::from(word) >= fraction_to_u32(params.xtc_probability) {
             return self.clone();
         }
-        let threshold = log2(params.xtc_threshold) + log_mass(self.total(reader, buffers, s));
-        if self.y(self.first, s) < threshold {
+        let threshold = log2(params.xtc_threshold) + log_mass(self.total(reader, buffers, measure));
+        if self.y(self.first, measure) < threshold {
             return self.clone();
         }
-        let top = self.while_y(reader, buffers, s, |y| y >= threshold);
+        let top = self.while_y(reader, buffers, measure, |y| y >= threshold);
         let first = self.last_key(reader, buffers, top.cut.last);
         let kept = self.interval(reader, buffers, Cut { first, ..self.cut });
         kept.expect("the last top choice is kept")
@@ -230,10 +231,10 @@ pub fn next_mu(
     buffers: &mut Buffers,
     task: &Task<'_>,
     kept: &Given,
-    s: f32,
-    logit: f32,
+    measure: Measure,
+    value: f32,
 ) -> f32 {
     let Some(mirostat) = task.prepared.params().mirostat else { return task.mu };
-    let lz = log_mass(kept.total(reader, buffers, s));
-    updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(logit, s))
+    let lz = log_mass(kept.total(reader, buffers, measure));
+    updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(value, measure))
 }

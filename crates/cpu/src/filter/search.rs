@@ -7,14 +7,15 @@
 //! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
 //! listed: whole tiles of them are stepped over.
 
-use gumball_spec::TILE;
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
+use gumball_spec::{Kind, TILE};
 
 use super::list::Weights;
 use super::{Buffers, Given, Reader};
 use crate::cut::Cut;
 use crate::lanes::Proven;
 use crate::mass::{Mass, TileSum, Total};
+use crate::measure::least_that_matters;
 
 /// What a prefix shall reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +61,18 @@ impl Given {
         // matter, which makes the interval one to interpolate in.
         let floor = match goal {
             Goal::Count(_) => -f32::MAX,
-            Goal::Mass(_) => self.first - NEGLIGIBLE / mass.s(),
+            Goal::Mass(_) => least_that_matters(mass.measure(), self.first),
         };
         let mut passes = 0;
         while ends.below.count - ends.above.count > reader.list_limit && ends.high - ends.low > 1 {
             let pivot = match passes {
                 0 => ordered_bits(self.first),
-                1 => ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first)),
+                1 => {
+                    mass.visits += 1;
+                    ordered_bits(reader.least(self.cut.at_least(floor)).min(self.first))
+                }
                 pass if pass % 3 == 1 && pass % 6 != 1 => ends.sampled(reader, pass),
-                pass => ends.pivot(goal, pass),
+                pass => ends.pivot(goal, pass, reader.view.kind),
             };
             passes += 1;
             if pivot <= ends.low || pivot >= ends.high {
@@ -88,6 +92,7 @@ impl Given {
         let rest = self.cut.and(Cut { first, last: key(low, u32::MAX) });
         let is_tie = ends.high - ends.low == 1;
         between.clear();
+        mass.visits += 1;
         match goal {
             Goal::Count(count) => {
                 let place = count - ends.above.count;
@@ -161,7 +166,7 @@ impl Search {
         for key in keys {
             self.weights.push(key_logit(*key), mass.maximum(key_id(*key) as usize / TILE));
         }
-        self.weights.weigh(level, mass.s());
+        self.weights.weigh(level, mass.measure());
         for (key, q) in keys.iter().zip(&self.weights.q) {
             let tile = key_id(*key) as usize / TILE;
             let (factor, sum) = (mass.factor(tile), &mut self.base[tile].q);
@@ -175,9 +180,6 @@ impl Search {
         None
     }
 }
-
-/// Beyond this many bits below the first token, even 2^20 tokens hardly weigh.
-const NEGLIGIBLE: f32 = 48.0;
 
 /// How many tokens are looked at for a sampled pivot.
 const SAMPLE: usize = 64;
@@ -214,7 +216,7 @@ impl Ends {
     }
 
     /// Returns the next pivot, which may be one of the ends.
-    fn pivot(&self, goal: Goal, pass: u32) -> u32 {
+    fn pivot(&self, goal: Goal, pass: u32, kind: Kind) -> u32 {
         if pass % 3 == 1 {
             return self.low + (self.high - self.low) / 2;
         }
@@ -225,8 +227,15 @@ impl Ends {
         // The margin shrinks with the interval, and is never so small that the ends cannot meet.
         let margin = if pass % 3 == 2 { 0.02 } else { -0.02 };
         let part = ((goal - above) / (below - above) + margin).clamp(0.001, 0.999);
-        let (low, high) = (f64::from(from_ordered_bits(self.low)), f64::from(from_ordered_bits(self.high)));
-        let pivot = ordered_bits((high - (high - low) * part) as f32 + 0.0);
+        let between = |low: f64, high: f64| high - (high - low) * part;
+        let pivot = match kind {
+            Kind::Logits => {
+                let [low, high] = [self.low, self.high].map(|bits| f64::from(from_ordered_bits(bits)));
+                ordered_bits(between(low, high) as f32 + 0.0)
+            }
+            // The bits of a positive float are nearly its logarithm, and so nearly a logit.
+            Kind::Probabilities => between(self.low.into(), self.high.into()) as u32,
+        };
         // Where floats are too coarse for the margin, the neighbour of an end still moves it.
         pivot.clamp(self.low + 1, self.high - 1)
     }

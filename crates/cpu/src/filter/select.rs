@@ -6,6 +6,8 @@
 
 use gumball_spec::num::{from_ordered_bits, ordered_bits};
 
+use gumball_spec::survey::Measure;
+
 use super::search::Goal;
 use super::{Buffers, Given, Reader};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
@@ -27,7 +29,7 @@ impl Given {
             return given.take(reader, buffers, k);
         }
         // Only the counts matter here, at whatever scale.
-        self.give(reader, buffers, 1.0);
+        self.give(reader, buffers, Measure::new(reader.view.kind, 1.0));
         let total = buffers.mass.weigh(reader.level, &reader.view, self.cut);
         if total.count <= k {
             return self.clone();
@@ -44,6 +46,7 @@ impl Given {
         }
         let Some(logit) = reached_by(reader, self.cut.low(), k) else { return false };
         buffers.list.clear();
+        buffers.mass.visits += 1;
         // The row's ties at its end may cut off some of the k.
         let listed = reader.gather(self.cut.at_least(logit), reader.list_limit, &mut buffers.list)
             && buffers.list.keys.len() >= k;

@@ -42,7 +42,7 @@ impl Given {
         let count = u128::from(moments.count);
         let d = count * u128::from(moments.squares) - u128::from(moments.sum).pow(2);
         let limit = f64::from(n) * ((d as f64).sqrt() / count as f64);
-        self.while_logit(reader, buffers, |z| deviation(self.first, z) as f64 <= limit)
+        self.while_value(reader, buffers, |z| deviation(self.first, z) as f64 <= limit)
     }
 }
 

@@ -4,21 +4,22 @@
 //! is an interval of logits. A list is sorted by distance; in a long set the least distance whose interval
 //! has the mass is found by bisection over floats, each step one weighing.
 
+use gumball_spec::Kind;
 use gumball_spec::filter::target_mass;
 use gumball_spec::num::{key, key_logit};
-use gumball_spec::survey::log_mass;
+use gumball_spec::survey::{Measure, log_mass};
 
-use super::given::least_logit;
+use super::given::least_value;
 use super::{Buffers, Given, Reader};
 use crate::cut::Cut;
 
 impl Given {
     /// Keeps the tokens whose surprise is nearest to the entropy, up to a mass of `p`.
-    pub fn typical_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, s: f32) -> Given {
-        let (total, entropy) = self.total_and_entropy(reader, buffers, s);
+    pub fn typical_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, measure: Measure) -> Given {
+        let (total, entropy) = self.total_and_entropy(reader, buffers, measure);
         let (lz, target) = (log_mass(total), target_mass(p, total));
         // How far above the entropy the surprise lies; falls as the logit rises.
-        let excess = |z: f32| (lz - self.y(z, s)) - entropy;
+        let excess = |z: f32| (lz - self.y(z, measure)) - entropy;
         let cut = match self.listed.clone() {
             Some(range) => {
                 let Buffers { list, distances, nearest, .. } = buffers;
@@ -35,7 +36,7 @@ impl Given {
                 Cut { first: list.keys[range.start + start], last: list.keys[range.start + end] }
             }
             None => {
-                let within = |delta: f32| within(self, delta, excess);
+                let within = |delta: f32| within(self, reader.view.kind, delta, excess);
                 let mass = &mut buffers.mass;
                 // Distances are not negative, so their bits are in order; infinity reaches all.
                 let (mut fails, mut reaches) = (0u32, f32::INFINITY.to_bits());
@@ -61,16 +62,16 @@ impl Given {
 }
 
 /// Returns the cut of the logits whose excess is at most `delta` either way.
-fn within(given: &Given, delta: f32, excess: impl Fn(f32) -> f32) -> Cut {
+fn within(given: &Given, kind: Kind, delta: f32, excess: impl Fn(f32) -> f32) -> Cut {
     if excess(given.first) > delta {
         // Even the first token surprises too much: no token is near enough.
         return Cut { first: 0, last: u64::MAX };
     }
-    let last = key(least_logit(given.first, |z| excess(z) <= delta), u32::MAX).max(given.cut.last);
+    let last = key(least_value(kind, given.first, |z| excess(z) <= delta), u32::MAX).max(given.cut.last);
     if excess(given.first) >= -delta {
         return Cut { first: given.cut.first, last };
     }
     // The largest logit that is near enough is the one below the least that is too near the first.
-    let too_early = least_logit(given.first, |z| excess(z) < -delta);
+    let too_early = least_value(kind, given.first, |z| excess(z) < -delta);
     Cut { first: (key(too_early, u32::MAX)) - 1, last }
 }

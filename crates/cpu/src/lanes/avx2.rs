@@ -132,6 +132,21 @@ impl Lanes for Avx2 {
         have!(_mm256_storeu_si256(high.as_mut_ptr().cast(), v[1]));
     }
     #[inline(always)]
+    fn store_bf16(self, v: F, to: &mut [bf16; WIDTH]) {
+        let [low, high] = self.bf16_bits(v);
+        // Packing works within 128-bit blocks; the permutation undoes it.
+        let packed = have!(_mm256_packus_epi32(low, high));
+        let packed = have!(_mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
+        have!(_mm256_storeu_si256(to.as_mut_ptr().cast(), packed));
+    }
+    #[inline(always)]
+    fn store_f16(self, v: F, to: &mut [f16; WIDTH]) {
+        let halves = both!(|v| _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v));
+        let (low, high) = to.split_at_mut(8);
+        have!(_mm_storeu_si128(low.as_mut_ptr().cast(), halves[0]));
+        have!(_mm_storeu_si128(high.as_mut_ptr().cast(), halves[1]));
+    }
+    #[inline(always)]
     fn add(self, a: F, b: F) -> F {
         both!(|a, b| _mm256_add_ps(a, b))
     }

@@ -68,6 +68,16 @@ impl Lanes for Avx512 {
         have!(_mm512_storeu_si512(to.as_mut_ptr().cast(), v));
     }
     #[inline(always)]
+    fn store_bf16(self, v: __m512, to: &mut [bf16; WIDTH]) {
+        let half = have!(_mm512_cvtepi32_epi16(self.bf16_bits(v)));
+        have!(_mm256_storeu_si256(to.as_mut_ptr().cast(), half));
+    }
+    #[inline(always)]
+    fn store_f16(self, v: __m512, to: &mut [f16; WIDTH]) {
+        let half = have!(_mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v));
+        have!(_mm256_storeu_si256(to.as_mut_ptr().cast(), half));
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         have!(_mm512_add_ps(a, b))
     }

@@ -42,6 +42,17 @@ pub trait Lanes: Copy {
     fn load_f16(self, from: &[f16; WIDTH]) -> Self::F;
     fn store(self, v: Self::F, to: &mut [f32; WIDTH]);
     fn store_u(self, v: Self::U, to: &mut [u32; WIDTH]);
+    /// Rounds to nearest even; no lane may be NaN.
+    fn store_bf16(self, v: Self::F, to: &mut [bf16; WIDTH]);
+    /// Rounds to nearest even; no lane may be NaN.
+    fn store_f16(self, v: Self::F, to: &mut [f16; WIDTH]);
+    /// The bits of the nearest bf16, ties to even, in the low halves; no lane may be NaN.
+    #[inline(always)]
+    fn bf16_bits(self, v: Self::F) -> Self::U {
+        let bits = self.bits(v);
+        let even = self.and(self.shr::<16>(bits), self.splat_u(1));
+        self.shr::<16>(self.add_u(bits, self.add_u(even, self.splat_u(0x7FFF))))
+    }
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
@@ -229,6 +240,10 @@ pub trait Element: Copy {
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;
     /// One logit, converted exactly.
     fn to_f32(self) -> f32;
+    /// Stores sixteen numbers, none of them NaN, each rounded once.
+    fn store<L: Lanes>(l: L, v: L::F, to: &mut [Self; WIDTH]);
+    /// One number, rounded once.
+    fn from_f32(value: f32) -> Self;
 }
 
 impl Element for f32 {
@@ -239,6 +254,14 @@ impl Element for f32 {
     #[inline(always)]
     fn to_f32(self) -> f32 {
         self
+    }
+    #[inline(always)]
+    fn store<L: Lanes>(l: L, v: L::F, to: &mut [Self; WIDTH]) {
+        l.store(v, to);
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
     }
 }
 
@@ -255,6 +278,14 @@ impl Element for bf16 {
     fn to_f32(self) -> f32 {
         self.to_f32()
     }
+    #[inline(always)]
+    fn store<L: Lanes>(l: L, v: L::F, to: &mut [Self; WIDTH]) {
+        l.store_bf16(v, to);
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
+    }
 }
 
 impl Element for f16 {
@@ -265,6 +296,14 @@ impl Element for f16 {
     #[inline(always)]
     fn to_f32(self) -> f32 {
         self.to_f32()
+    }
+    #[inline(always)]
+    fn store<L: Lanes>(l: L, v: L::F, to: &mut [Self; WIDTH]) {
+        l.store_f16(v, to);
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
     }
 }
 

@@ -99,6 +99,14 @@ impl Lanes for Scalar {
         *to = v;
     }
     #[inline(always)]
+    fn store_bf16(self, v: F, to: &mut [bf16; WIDTH]) {
+        *to = std::array::from_fn(|i| bf16::from_f32(v[i]));
+    }
+    #[inline(always)]
+    fn store_f16(self, v: F, to: &mut [f16; WIDTH]) {
+        *to = std::array::from_fn(|i| f16::from_f32(v[i]));
+    }
+    #[inline(always)]
     fn add(self, a: F, b: F) -> F {
         zip(a, b, |a, b| a + b)
     }

@@ -13,7 +13,7 @@ use gumball_spec::request::check_forced;
 use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
 
 use super::Device;
-use super::input::copy_up;
+use super::input::{copy_up, refuse_probabilities};
 use crate::route::{Route, Stages};
 
 /// A route through a device, to be [registered](crate::Registry::register).
@@ -67,6 +67,8 @@ struct DeviceStages {
 
 impl Stages for DeviceStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        task.prepared.params().check_kind(task.kind, task.prepared.vocab())?;
+        refuse_probabilities(task.kind)?;
         if hook.is_some() {
             let reason = "a hook runs on the host; take another route".to_owned();
             return Err(Error::Unavailable { resource: "hooks on a device", reason });

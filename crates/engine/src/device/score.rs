@@ -4,7 +4,7 @@ use gumball_cuda::{Known, Prepared, Room, Rows, Workspace};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
-use super::input::copy_up;
+use super::input::{copy_up, refuse_probabilities};
 use super::pool::DevicePool;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -39,6 +39,7 @@ impl DevicePool {
         if !options.forced.is_empty() {
             return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
         }
+        refuse_probabilities(logits.kind())?;
         self.refuse_hooks(options, logits.rows())?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();

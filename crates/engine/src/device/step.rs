@@ -7,7 +7,7 @@ use gumball_cuda::{Assignment, Graph, Rows};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, Result};
 
-use super::input::{DeviceInput, DeviceOptions, copy_up};
+use super::input::{DeviceInput, DeviceOptions, copy_up, refuse_probabilities};
 use super::pool::DevicePool;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -67,7 +67,7 @@ impl DevicePool {
     ///
     /// # Errors
     /// - Those of [`DevicePool::enqueue`].
-    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone.
+    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone, or holds probabilities.
     pub fn step(
         &mut self,
         logits: Logits<'_>,
@@ -80,6 +80,7 @@ impl DevicePool {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.config.vocab)?;
+        refuse_probabilities(logits.kind())?;
         self.refuse_hooks(options, slots.len())?;
         let (data, lines, stride, select) = logits.matrix();
         let on_device =

@@ -410,3 +410,15 @@ fn scores_on_a_device_are_those_of_the_host() {
     let error = on_device.score(logits, scored, &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
     assert_eq!(error.to_string(), "ids is 900, but must be an id in 0..900");
 }
+
+#[test]
+fn probabilities_are_refused_where_there_is_no_kernel_for_them() {
+    let Some(device) = device() else { return };
+    let mut pool = device_pool(&device);
+    let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let data = [0.5f32; VOCAB];
+    let rows = Logits::probabilities(&data, 1, VOCAB).unwrap();
+    let error = pool.step(rows, &[slot], &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
+}

@@ -6,6 +6,7 @@ mod cases;
 mod device;
 mod invariance;
 mod neighbours;
+mod operators;
 mod outputs;
 mod routes;
 mod samples;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use gumball_engine::{
-    Chosen, Error, Hook, Level, Logprobs, ORACLE, Pool, PoolConfig, RACE, Result, Route, Row, Sampler,
-    SamplingParams, Stages, Status, Task, routes,
+    BatchOptions, Chosen, Error, Hook, Kind, Level, Logits, Logprobs, ORACLE, Outputs, PROBABILITIES, Pool,
+    PoolConfig, RACE, Result, Route, Row, Sampler, SamplingParams, Stages, Status, Task, routes,
 };
+
+use gumball_spec::{Request, oracle};
 
 use crate::cases::{KINDS, VOCAB, params, row};
 
@@ -74,4 +76,84 @@ fn the_default_agrees_with_the_oracle() {
             assert_eq!(race.kept(), oracle.kept());
         }
     }
+}
+
+fn softmax(row: &[f32]) -> Vec<f32> {
+    let params = SamplingParams::default();
+    oracle::sample(Row::F32(row), &Request::new(&params, &[], 0), None).unwrap().probabilities()
+}
+
+/// The row of probabilities differs from the logits by roundings alone, which change a token or a cut now and then only.
+#[test]
+fn the_probability_route_draws_what_the_race_does() {
+    let (mut draws, mut same) = (0, 0);
+    for kind in [1, 2, 3, 4, 5, 7] {
+        let mut params = params(kind, 11);
+        params.logprobs = None;
+        let sampler = || Sampler::new(params.clone(), VOCAB).unwrap().with_prompt(&[3, 7, 3]);
+        let (mut race, mut other) = (sampler(), sampler().with_route(PROBABILITIES).unwrap());
+        for step in 0..200 {
+            let token = race.sample(&row(step)).unwrap();
+            let drawn = other.sample(&row(step)).unwrap();
+            (draws, same) = (draws + 1, same + usize::from(token.id == drawn.id));
+            assert_eq!((token.status, token.temperature), (drawn.status, drawn.temperature));
+            if token.id != drawn.id {
+                other.truncate(other.history().output().len() - 1).unwrap();
+                other.push(token.id.unwrap());
+            }
+        }
+    }
+    assert!(same * 100 >= draws * 99, "{same} of {draws}");
+}
+
+#[test]
+fn what_speaks_of_logits_is_refused_by_the_probability_route() {
+    let params = SamplingParams { top_n_sigma: 1.0, ..Default::default() };
+    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(PROBABILITIES).unwrap();
+    let error = sampler.sample(&row(1)).unwrap_err().to_string();
+    assert_eq!(error, "top_n_sigma cannot be combined with route: it speaks of logits; take the route race");
+    assert!(sampler.history().output().is_empty());
+}
+
+#[test]
+fn a_sequence_goes_from_logits_to_probabilities_and_back() {
+    let params = SamplingParams { top_p: 0.95, seed: Some(3), ..Default::default() };
+    let mut pool = Pool::new(PoolConfig { slots: 2, ..PoolConfig::new(VOCAB) }).unwrap();
+    let slot = pool.admit(params.clone(), &[1, 2]).unwrap();
+    let (mut out, mut outputs) = (Outputs::new(), Vec::new());
+    for step in 0..40 {
+        let (z, options) = (row(step), BatchOptions::default());
+        let p = softmax(&z);
+        let rows =
+            if step % 2 == 0 { Logits::new(&z, 1, VOCAB) } else { Logits::probabilities(&p, 1, VOCAB) };
+        pool.step(rows.unwrap(), &[slot], &options, &mut out).unwrap();
+        let kind = if step % 2 == 0 { Kind::Logits } else { Kind::Probabilities };
+        let mut request = Request::new(&params, &[1, 2], 3);
+        (request.output, request.kind, request.position) = (&outputs, kind, 2 + step as u32);
+        let row = if step % 2 == 0 { Row::F32(&z) } else { Row::F32(&p) };
+        let want = oracle::sample(row, &request, None).unwrap();
+        assert_eq!(out.tokens(), [want.token], "step {step}");
+        outputs.push(want.token as u32);
+    }
+    assert_eq!(pool.sequence(slot).unwrap().history().output(), outputs);
+}
+
+#[test]
+fn a_step_that_probabilities_cannot_take_changes_nothing() {
+    let mut pool = Pool::new(PoolConfig { slots: 2, ..PoolConfig::new(VOCAB) }).unwrap();
+    let plain = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let penalised = SamplingParams { repetition_penalty: 1.2, ..Default::default() };
+    let penalised = pool.admit(penalised, &[]).unwrap();
+    let p: Vec<f32> = [softmax(&row(1)), softmax(&row(2))].concat();
+    let mut out = Outputs::new();
+    let rows = Logits::probabilities(&p, 2, VOCAB).unwrap();
+    let error = pool.step(rows, &[plain, penalised], &BatchOptions::default(), &mut out).unwrap_err();
+    let text = "repetition_penalty cannot be combined with probabilities: it speaks of logits; hand over logits, or switch it off";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(pool.sequence(plain).unwrap().position(), 0);
+    let hook = |_: &mut [f32]| {};
+    let options = BatchOptions { hooks: &[Some(&hook)], ..Default::default() };
+    let rows = Logits::probabilities(&p[..VOCAB], 1, VOCAB).unwrap();
+    let error = pool.step(rows, &[plain], &options, &mut out).unwrap_err();
+    assert!(error.to_string().starts_with("hook cannot be combined with probabilities"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::{Filter, FilterOrder, SamplingParams};
 use crate::error::{Error, Result};
-use crate::row::MAX_VOCAB;
+use crate::row::{Kind, MAX_VOCAB};
 
 const TWO_POW_16: f32 = 65_536.0;
 const TWO_POW_100: f32 = f32::from_bits((127 + 100) << 23);
@@ -35,6 +35,49 @@ impl SamplingParams {
         self.validate_filters(vocab)?;
         self.validate_penalties()?;
         self.validate_ids(vocab)
+    }
+
+    /// Checks every parameter as [`SamplingParams::validate`] does, and that rows of this kind can have it.
+    ///
+    /// Rows of probabilities know no temperature but 0 and 1, no penalties, finite biases, top-n-sigma or dynamic
+    /// temperature (P2): all of these speak of logits.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    /// - [`Error::OutOfRange`] for another temperature.
+    /// - [`Error::Conflict`] for a parameter that speaks of logits.
+    pub fn validate_for(&self, kind: Kind, vocab: usize) -> Result<()> {
+        self.validate(vocab)?;
+        self.check_kind(kind, vocab)
+    }
+
+    /// Checks parameters that were validated for a vocabulary for a kind of rows, as
+    /// [`SamplingParams::validate_for`] does.
+    ///
+    /// # Errors
+    /// Those of it, but for those of [`SamplingParams::validate`].
+    pub fn check_kind(&self, kind: Kind, vocab: usize) -> Result<()> {
+        if kind == Kind::Logits {
+            return Ok(());
+        }
+        let t = self.temperature;
+        check(t == 1.0 || Self::is_greedy(t), "temperature", t, "0 (greedy) or 1 for probabilities")?;
+        let speaks_of_logits = [
+            ("dynamic_temperature", self.dynamic_temperature.is_some()),
+            ("repetition_penalty", self.repetition_penalty != 1.0),
+            ("frequency_penalty", self.frequency_penalty != 0.0),
+            ("presence_penalty", self.presence_penalty != 0.0),
+            ("dry", self.dry.multiplier != 0.0),
+            ("logit_bias", self.logit_bias.iter().any(|(_, bias)| bias.is_finite())),
+            ("top_n_sigma", self.is_on(Filter::TopNSigma, vocab)),
+        ];
+        for (parameter, set) in speaks_of_logits {
+            if set {
+                let reason = "it speaks of logits; hand over logits, or switch it off";
+                return Err(Error::Conflict { parameter, other: "probabilities", reason });
+            }
+        }
+        Ok(())
     }
 
     fn validate_temperatures(&self) -> Result<()> {

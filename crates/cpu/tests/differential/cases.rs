@@ -1,38 +1,35 @@
-//! A quick differential run against the oracle: hostile rows, all parameters, every level, short and long
-//! sets. The conformance suite goes deeper; this one is at hand while the stages change.
+//! Rows and parameters of all kinds from a stream of words.
 
-use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{
-    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Request, Row,
-    SamplingParams, Scope, oracle,
+    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams, Scope,
 };
 
-struct Dice(u64, u32);
+pub struct Dice(pub u64, pub u32);
 
 impl Dice {
-    fn word(&mut self) -> u32 {
+    pub fn word(&mut self) -> u32 {
         self.1 += 1;
         philox4x32_10(self.0, [self.1, 0, 9, 0])[0]
     }
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         ((u64::from(self.word()) * n as u64) >> 32) as usize
     }
-    fn one_in(&mut self, n: usize) -> bool {
+    pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
-    fn unit(&mut self) -> f32 {
+    pub fn unit(&mut self) -> f32 {
         self.word() as f32 / 4_294_967_296.0
     }
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
-    fn ids(&mut self, up_to: usize, vocab: usize) -> Vec<u32> {
+    pub fn ids(&mut self, up_to: usize, vocab: usize) -> Vec<u32> {
         (0..self.below(up_to + 1)).map(|_| self.below(vocab) as u32).collect()
     }
 }
 
-fn row(dice: &mut Dice, vocab: usize) -> Vec<f32> {
+pub fn row(dice: &mut Dice, vocab: usize) -> Vec<f32> {
     let kind = dice.below(7);
     let (spread, step) = (dice.pick(&[0.01f32, 1.0, 5.0, 1e30]), dice.pick(&[0.0f32, 0.5, 0.01]));
     (0..vocab)
@@ -60,7 +57,31 @@ fn row(dice: &mut Dice, vocab: usize) -> Vec<f32> {
         .collect()
 }
 
-fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
+/// A row of probabilities: some sum to 1, some to anything, some hold what is none.
+pub fn probabilities(dice: &mut Dice, vocab: usize) -> Vec<f32> {
+    let kind = dice.below(9);
+    let (spread, unit) =
+        (dice.pick(&[0.01f32, 1.0, 5.0, 80.0]), dice.pick(&[1.0f32, 1e-3, 1e-30, 1e-40, 1e30]));
+    (0..vocab)
+        .map(|_| {
+            let p = ((dice.unit() + dice.unit() + dice.unit() - 1.5) * spread).exp2() * unit;
+            match kind {
+                0 => 0.25,
+                1 if dice.one_in(8) => {
+                    dice.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -0.5, 1e-45, -0.0, 0.0])
+                }
+                2 if !dice.one_in(5) => 0.0,
+                3 => dice.pick(&[0.0, -0.0]),
+                4 if dice.one_in(20) => p * 64.0,
+                5 => f32::from_bits(dice.word() >> 12),
+                6 => (p / unit * 8.0).round() * unit,
+                _ => p,
+            }
+        })
+        .collect()
+}
+
+pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
     let mut p = SamplingParams {
         temperature: dice.pick(&[0.0, 0.01, 0.7, 1.0, 1.0, 1.3, 100.0]),
         ..Default::default()
@@ -148,84 +169,4 @@ fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
         p.logprobs = Some(LogprobsParams { mode: dice.pick(&LogprobMode::ALL), top_n, ids });
     }
     p
-}
-
-fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
-    let mut workspaces = Vec::new();
-    for level in Level::available() {
-        for limit in [0, 20, 1024] {
-            let mut workspace = Workspace::with_list_limit(level, limit).unwrap();
-            workspace.keep_ids(true);
-            workspaces.push((level, limit, workspace));
-        }
-    }
-    for case in cases {
-        let dice = &mut Dice(case, 0);
-        let vocab = dice.pick(vocabs);
-        let params = params(dice, vocab);
-        if params.validate(vocab).is_err() {
-            continue;
-        }
-        let data = row(dice, vocab);
-        let bf16: Vec<half::bf16> = data.iter().map(|z| half::bf16::from_f32(*z)).collect();
-        let f16: Vec<half::f16> = data.iter().map(|z| half::f16::from_f32(*z)).collect();
-        let row = match dice.below(4) {
-            0 => Row::Bf16(&bf16),
-            1 => Row::F16(&f16),
-            _ => Row::F32(&data),
-        };
-        let few = dice.one_in(2);
-        let (prompt, output) = (dice.ids(30, if few { 8 } else { vocab + 5 }), dice.ids(30, 8));
-        let mask: Vec<u32> = (0..dice.below(vocab.div_ceil(32) + 3))
-            .map(|_| if dice.one_in(3) { 0 } else { dice.word() })
-            .collect();
-        let mask = dice.one_in(4).then_some(&mask[..]);
-        let prepared = Prepared::new(params.clone(), vocab).unwrap();
-        let mut history = History::new(&prompt);
-        output.iter().for_each(|id| history.push(*id));
-        let mut request = Request::new(&params, &prompt, dice.0 * 77);
-        (request.output, request.mask, request.draw) = (&output, mask, dice.below(3) as u32);
-        request.mu = if params.mirostat.is_some() { dice.unit() * 10.0 } else { 0.0 };
-        request.position = dice.word();
-        request.forced = dice.one_in(10).then(|| dice.below(vocab) as u32);
-        let hooked = dice.one_in(10);
-        let hook = |z: &mut [f32]| {
-            z[0] = f32::NAN;
-            let last = z.len() - 1;
-            z[last] += 1.0;
-        };
-        let mut hook_a = hook;
-        let want = oracle::sample(row, &request, hooked.then_some(&mut hook_a)).unwrap();
-        let task = Task {
-            prepared: &prepared,
-            history: &history,
-            seed: request.seed,
-            position: request.position,
-            draw: request.draw,
-            mu: request.mu,
-            mask,
-            forced: request.forced,
-        };
-        for (level, limit, workspace) in &mut workspaces {
-            let mut hook_b = hook;
-            let got = workspace.sample(row, &task, hooked.then_some(&mut hook_b)).unwrap();
-            let what = format!("case {case}, vocab {vocab}, {level}, list limit {limit}, {params:?}");
-            assert_eq!(got.status, want.status, "status: {what}");
-            assert_eq!(got.temperature.to_bits(), want.temperature.to_bits(), "temperature: {what}");
-            assert_eq!(workspace.kept(), want.kept_ids(), "kept: {what}");
-            assert_eq!(got.token, want.token, "token: {what}");
-            assert_eq!(got.mu.to_bits(), want.mu.to_bits(), "mu: {what}");
-            assert_eq!(workspace.logprobs(), want.logprobs.as_ref(), "logprobs: {what}");
-        }
-    }
-}
-
-#[test]
-fn small_rows() {
-    run(0..6000, &[1, 2, 15, 16, 17, 255, 256, 257, 300, 700, 1030]);
-}
-
-#[test]
-fn rows_of_many_tiles() {
-    run(100_000..100_200, &[4097, 5000, 9000]);
 }

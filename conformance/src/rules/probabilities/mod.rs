@@ -1,0 +1,6 @@
+//! Rows of probabilities: their order and mass, filters on them, what they refuse, and rows that are written.
+
+pub mod filters;
+pub mod measure;
+pub mod outputs;
+pub mod refusals;

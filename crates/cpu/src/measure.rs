@@ -1,0 +1,111 @@
+//! Measures over lanes: how the numbers of a row weigh against each other, logits or probabilities.
+//!
+//! A kernel that weighs takes a [`Weights`] by type, so that each kind of row has its own code and neither pays for
+//! the other; [`measured!`] picks it once, from the [`Measure`] that the stages hand on.
+
+use gumball_spec::survey::Measure;
+
+use crate::lanes::Lanes;
+use crate::num;
+
+/// `2^28`: the unit of a weight is its inverse.
+const WEIGHT_ONE: f32 = 268_435_456.0;
+
+/// What [`Measure`] says, over lanes, bit for bit.
+pub trait Weights: Copy {
+    /// What [`Weights::exponent`] compares with: made once from a value.
+    fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
+    /// The exponent of two of a value's weight relative to that of the origin; anything for no token.
+    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F;
+    /// A value's weight relative to a tile's maximum, in units of 2^-28; 0 for no token.
+    fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U;
+    /// A value's weight relative to that of another, which is no smaller and a token; 0 for no token.
+    fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
+    /// The same to within [`num::ROUGH_ERROR`].
+    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
+}
+
+/// Logits at a scale.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits {
+    pub s: f32,
+}
+
+impl Weights for Logits {
+    #[inline(always)]
+    fn origin<L: Lanes>(self, _l: L, of: L::F) -> L::F {
+        of
+    }
+    #[inline(always)]
+    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
+        l.mul(l.sub(value, origin), l.splat(self.s))
+    }
+    #[inline(always)]
+    fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U {
+        num::weight(l, self.exponent(l, value, maximum))
+    }
+    #[inline(always)]
+    fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
+        num::exp2(l, self.exponent(l, value, of))
+    }
+    #[inline(always)]
+    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
+        num::rough_exp2(l, self.exponent(l, value, of))
+    }
+}
+
+/// Probabilities, which need not sum to 1. What is no token is 0, -inf or, in a row that was not cleaned, below 0 or
+/// NaN, and compares below every token.
+#[derive(Clone, Copy, Debug)]
+pub struct Probabilities;
+
+impl Weights for Probabilities {
+    #[inline(always)]
+    fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F {
+        num::log2_of_any(l, of)
+    }
+    #[inline(always)]
+    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
+        l.sub(num::log2_of_any(l, value), origin)
+    }
+    #[inline(always)]
+    fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U {
+        l.to_int(l.mul(self.ratio(l, value, maximum), l.splat(WEIGHT_ONE)))
+    }
+    #[inline(always)]
+    fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
+        // The maximum with 0 turns NaN into 0 as well.
+        l.div(l.max(value, l.splat(0.0)), of)
+    }
+    #[inline(always)]
+    fn rough<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F {
+        self.ratio(l, value, of)
+    }
+}
+
+/// Calls with the [`Weights`] of a [`Measure`].
+macro_rules! measured {
+    ($measure:expr, |$weights:ident| $body:expr) => {
+        match $measure {
+            gumball_spec::survey::Measure::Logits { s } => {
+                let $weights = $crate::measure::Logits { s };
+                $body
+            }
+            gumball_spec::survey::Measure::Probabilities => {
+                let $weights = $crate::measure::Probabilities;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use measured;
+
+/// Returns the least value whose weight can matter beside that of `first`: that of all smaller ones together, 2^20 at
+/// most, hardly does.
+pub fn least_that_matters(measure: Measure, first: f32) -> f32 {
+    const NEGLIGIBLE: f32 = 48.0;
+    match measure {
+        Measure::Logits { s } => first - NEGLIGIBLE / s,
+        Measure::Probabilities => first * f32::from_bits((127 - NEGLIGIBLE as u32) << 23),
+    }
+}

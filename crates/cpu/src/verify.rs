@@ -1,0 +1,116 @@
+//! Verify: a chain of drafts against the target's probabilities, by rejection (rule S4).
+//!
+//! Acceptance looks at two numbers a draft. Only the rows of the first draft that is not accepted are read whole, and of
+//! them the residual is made, surveyed and raced as any row of probabilities is.
+
+use gumball_spec::draw::TAGS;
+use gumball_spec::num::Tag;
+use gumball_spec::survey::Measure;
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Kind, NONE, Result, Row, Status};
+
+use crate::draw::draw;
+use crate::filter::{Given, Reader};
+use crate::float_env::FloatEnv;
+use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::survey::{Survey, survey};
+use crate::task::Stream;
+use crate::tiles::View;
+use crate::workspace::Workspace;
+
+impl Workspace {
+    /// Verifies a chain of drafts: writes its tokens, and returns the counts and the status.
+    ///
+    /// Reads two numbers for each draft and at most two rows whole. The outcome is that of [`Chain::verify`].
+    ///
+    /// # Errors
+    /// - Those of [`Chain::check`].
+    /// - [`gumball_spec::Error::Length`] if `tokens` has not one place more than there are drafts.
+    pub fn verify_chain(&mut self, chain: &Chain<'_>, tokens: &mut [i32]) -> Result<Verified> {
+        chain.check(tokens.len())?;
+        let _env = FloatEnv::enter();
+        let judged = chain.judge();
+        let row = judged.emitted as usize;
+        let (p, q) = (chain.target(row), judged.rejected.then(|| chain.draft(row)));
+        let mut verified =
+            Verified { accepted: judged.accepted, emitted: judged.emitted, status: Status::default() };
+
+        let mut weights = Row::F32(p);
+        if let Some(q) = q {
+            self.residual.resize(p.len(), 0.0);
+            let residue = dispatch(self.level, Residue { p, q, residual: &mut self.residual });
+            if residue.odd {
+                q.iter().for_each(|q| verified.status.insert(Kind::Probabilities.status(*q)));
+                p.iter().for_each(|p| verified.status.insert(Kind::Probabilities.status(*p)));
+            }
+            if residue.any {
+                weights = Row::F32(&self.residual);
+            }
+        }
+        let mut view = View::raw(Kind::Probabilities, weights);
+        let Survey { first, odd } = survey(self.level, &view, &mut self.maxima);
+        view.odd = odd;
+        if odd {
+            p.iter().for_each(|p| verified.status.insert(Kind::Probabilities.status(*p)));
+        }
+        tokens[..row].copy_from_slice(&chain.drafts[..row]);
+        tokens[row..].fill(NONE);
+        if first == f32::NEG_INFINITY {
+            verified.status.insert(Status::EMPTY);
+            return Ok(verified);
+        }
+        let tags = if q.is_some() { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS };
+        let position = chain.position.wrapping_add(row as u32);
+        let stream = Stream { seed: chain.seed, position, draw: chain.draw, tags };
+        let reader =
+            Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
+        let whole = Given::whole(&reader);
+        tokens[row] = draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream) as i32;
+        Ok(verified)
+    }
+}
+
+/// What a residual is like.
+struct Found {
+    /// Whether a number of it is above 0.
+    any: bool,
+    /// Whether a number of the two rows may be NaN, negative or +inf.
+    odd: bool,
+}
+
+/// The residual of two rows: `max(p - q, 0)`, each as it counts.
+struct Residue<'a> {
+    p: &'a [f32],
+    q: &'a [f32],
+    residual: &'a mut [f32],
+}
+
+impl Kernel for Residue<'_> {
+    type Output = Found;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Found {
+        let (zero, largest) = (l.splat(0.0), l.splat(f32::MAX));
+        let mut seen = l.seen_nothing();
+        let (mut signs, mut most, mut max) = (l.splat_u(0), zero, zero);
+        for start in (0..self.p.len()).step_by(WIDTH) {
+            let end = self.p.len().min(start + WIDTH);
+            let [mut p, mut q] = [[0.0; WIDTH]; 2];
+            p[..end - start].copy_from_slice(&self.p[start..end]);
+            q[..end - start].copy_from_slice(&self.q[start..end]);
+            let (p, q) = (l.load(&p), l.load(&q));
+            seen = l.see(seen, p, q);
+            signs = l.or(signs, l.or(l.bits(p), l.bits(q)));
+            most = l.max(p, l.max(q, most));
+            let (p, q) = (l.min(l.max(p, zero), largest), l.min(l.max(q, zero), largest));
+            let residual = l.max(l.sub(p, q), zero);
+            max = l.max(residual, max);
+            let mut out = [0.0; WIDTH];
+            l.store(residual, &mut out);
+            self.residual[start..end].copy_from_slice(&out[..end - start]);
+        }
+        let negative = l.less_u(l.splat_u(i32::MAX as u32), signs) != 0;
+        let odd = negative || l.has_seen_nan(seen) || l.reduce_max(most) > f32::MAX;
+        Found { any: l.reduce_max(max) > 0.0, odd }
+    }
+}

@@ -1,0 +1,114 @@
+//! Chains of draft tokens, accepted or resampled from the residual (rule S4).
+
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, Result, Status};
+
+use super::Operators;
+use super::params::Each;
+
+/// A batch of chains, each of n drafts, with the probabilities they are judged by.
+///
+/// Rows follow each other without gaps.
+#[derive(Clone, Copy, Debug)]
+pub struct Chains<'a> {
+    /// How many chains there are.
+    pub chains: usize,
+    /// How many drafts a chain has, n; may be 0.
+    pub drafts: usize,
+    /// The number of ids in a row.
+    pub vocab: usize,
+    /// The probabilities that the drafts were drawn from: `[chains, n, vocab]`.
+    pub draft_probs: &'a [f32],
+    /// The draft tokens: `[chains, n]`. One outside the vocabulary, [`NONE`](crate::NONE) included, was not drawn: its row
+    /// is drawn plainly and ends the chain.
+    pub draft_token_ids: &'a [i32],
+    /// The target's probabilities: `[chains, n + 1, vocab]`.
+    pub target_probs: &'a [f32],
+    /// The seed of each chain.
+    pub seeds: Each<'a, u64>,
+    /// The position of each chain's first draft: the number of tokens before it, modulo 2^32.
+    pub positions: Each<'a, u32>,
+    /// The draw index of each chain; `None`: the chain's own number.
+    pub draws: Option<Each<'a, u32>>,
+}
+
+/// What became of the chains, one entry each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    pub accepted: Vec<u32>,
+    /// How many drafts were emitted: accepted, and all before them too. The token after them is not counted.
+    pub emitted: Vec<u32>,
+    /// What the rows had to say that the last token was drawn from.
+    pub statuses: Vec<Status>,
+}
+
+impl Operators {
+    /// Accepts each chain's drafts or replaces the first that is not accepted, so that every emitted token has the
+    /// distribution of the target's row, whatever the drafter proposed.
+    ///
+    /// Acceptance looks at two numbers a draft; at most two rows of a chain are read whole.
+    ///
+    /// # Shapes and units
+    /// `chains`: as its fields say. `tokens`: `[chains, n + 1]`; the accepted drafts, the token drawn after them, then
+    /// [`NONE`](crate::NONE).
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the vocabulary is outside 1..=2^20.
+    /// - [`Error::Length`] if a shape is not so.
+    ///
+    /// Nothing was written then.
+    pub fn chain_speculative_sampling(&self, chains: &Chains<'_>, tokens: &mut [i32]) -> Result<Counts> {
+        chains.check(tokens.len())?;
+        let width = chains.drafts + 1;
+        let items: Vec<(usize, &mut [i32])> = tokens.chunks_mut(width).enumerate().collect();
+        let verified =
+            self.over(items, |workspace, (i, tokens)| workspace.verify_chain(&chains.chain(i), tokens))?;
+        let mut counts = Counts::default();
+        for Verified { accepted, emitted, status } in verified {
+            counts.accepted.push(accepted);
+            counts.emitted.push(emitted);
+            counts.statuses.push(status);
+        }
+        Ok(counts)
+    }
+}
+
+impl<'a> Chains<'a> {
+    fn check(&self, tokens: usize) -> Result<()> {
+        let Self { chains, drafts: n, vocab, .. } = *self;
+        let times = |a: usize, b: usize| a.saturating_mul(b);
+        let rows = times(chains, n + 1);
+        let lengths = [
+            ("draft_probs", self.draft_probs.len(), times(times(chains, n), vocab)),
+            ("draft_token_ids", self.draft_token_ids.len(), times(chains, n)),
+            ("target_probs", self.target_probs.len(), times(rows, vocab)),
+            ("tokens", tokens, rows),
+        ];
+        for (name, length, wanted) in lengths {
+            if length != wanted {
+                let allowed = format!("{wanted} for {chains} chains of {n} drafts and {vocab} ids");
+                return Err(Error::length(name, length, allowed));
+            }
+        }
+        self.seeds.check("seeds", chains)?;
+        self.positions.check("positions", chains)?;
+        if let Some(draws) = self.draws {
+            draws.check("draws", chains)?;
+        }
+        if chains > 0 { self.chain(0).check(n + 1) } else { Ok(()) }
+    }
+
+    fn chain(&self, i: usize) -> Chain<'a> {
+        let Self { drafts: n, vocab, .. } = *self;
+        Chain {
+            drafts: &self.draft_token_ids[i * n..][..n],
+            draft_probs: &self.draft_probs[i * n * vocab..][..n * vocab],
+            target_probs: &self.target_probs[i * (n + 1) * vocab..][..(n + 1) * vocab],
+            vocab,
+            seed: self.seeds.of(i),
+            position: self.positions.of(i),
+            draw: self.draws.map_or(i as u32, |draws| draws.of(i)),
+        }
+    }
+}

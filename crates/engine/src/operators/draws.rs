@@ -1,0 +1,157 @@
+//! Draws: any number of tokens from any rows, each row surveyed once for all of its draws.
+//!
+//! Outputs are sorted by the line they draw from, and cut into blocks that are large beside a survey. So five million
+//! draws from one row cost five million races and a few hundred surveys.
+
+use gumball_cpu::{Draw, History};
+use gumball_spec::{Error, Kind, Result, Status};
+
+use super::Operators;
+use super::params::{Each, RowParams};
+use super::write::task;
+use crate::logits::Logits;
+
+/// Which draw each output is.
+#[derive(Clone, Copy, Debug)]
+pub struct Draws<'a> {
+    /// The seed of each output.
+    pub seeds: Each<'a, u64>,
+    /// The position of each output.
+    pub positions: Each<'a, u32>,
+    /// The draw index of each output; `None`: the output's own number, so that outputs of one seed and position are
+    /// independent.
+    pub draws: Option<Each<'a, u32>>,
+}
+
+impl<'a> Draws<'a> {
+    /// Takes a seed and a position for all outputs, told apart by their numbers.
+    #[must_use]
+    pub fn new(seed: u64, position: u32) -> Self {
+        Self { seeds: Each::All(seed), positions: Each::All(position), draws: None }
+    }
+
+    fn check(&self, outputs: usize) -> Result<()> {
+        self.seeds.check("seeds", outputs)?;
+        self.positions.check("positions", outputs)?;
+        match self.draws {
+            Some(draws) => draws.check("draws", outputs),
+            None if outputs as u64 > 1 << 32 => {
+                Err(Error::out_of_range("outputs", outputs, "at most 2^32 without draw indices"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn of(&self, output: usize) -> Draw {
+        let draw = self.draws.map_or(output as u32, |draws| draws.of(output));
+        Draw { seed: self.seeds.of(output), position: self.positions.of(output), draw }
+    }
+}
+
+/// How many draws a thread makes from a row that it surveyed.
+const BLOCK: usize = 16_384;
+
+impl Operators {
+    /// Draws a token for each output from a row of probabilities, after its filters and bans.
+    ///
+    /// The token is that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw index; a row without a
+    /// number above 0 yields [`NONE`](crate::NONE). Returns what each line of the matrix had to say, nothing for a line
+    /// that no output reads.
+    ///
+    /// # Shapes and units
+    /// `probabilities`: L lines; R outputs, L of them or, after [`Logits::select`], one for each entry of the list.
+    /// `params`: columns of L. `draws`: one for all or R. `tokens`: R.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the rows are logits.
+    /// - [`Error::Length`] if a shape is not so.
+    /// - Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for).
+    ///
+    /// Nothing was written then.
+    pub fn sample_probabilities(
+        &self,
+        probabilities: Logits<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: &mut [i32],
+    ) -> Result<Vec<Status>> {
+        if probabilities.kind() != Kind::Probabilities {
+            return Err(Error::out_of_range("kind", "logits", "probabilities"));
+        }
+        self.sample(probabilities, params, draws, tokens)
+    }
+
+    /// Draws a token for each output from a row of logits; [`Operators::sample_probabilities`] says the rest.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the rows are probabilities.
+    /// - Those of [`Operators::sample_probabilities`].
+    pub fn sample_logits(
+        &self,
+        logits: Logits<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: &mut [i32],
+    ) -> Result<Vec<Status>> {
+        if logits.kind() != Kind::Logits {
+            return Err(Error::out_of_range("kind", "probabilities", "logits"));
+        }
+        self.sample(logits, params, draws, tokens)
+    }
+
+    fn sample(
+        &self,
+        rows: Logits<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: &mut [i32],
+    ) -> Result<Vec<Status>> {
+        if tokens.len() != rows.rows() {
+            return Err(Error::length("tokens", tokens.len(), format!("one per output, {}", rows.rows())));
+        }
+        draws.check(rows.rows())?;
+        let lines = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
+        let history = History::new(&[]);
+        let outputs = by_line(&rows);
+        let blocks: Vec<&[u32]> = outputs
+            .chunk_by(|a, b| rows.line(*a as usize) == rows.line(*b as usize))
+            .flat_map(|line| line.chunks(BLOCK))
+            .collect();
+        let drawn = self.over(blocks, |workspace, block| {
+            let first = block[0] as usize;
+            let task = task(rows.kind(), lines.of(rows.line(first)), &history);
+            let which: Vec<Draw> = block.iter().map(|output| draws.of(*output as usize)).collect();
+            let mut tokens = vec![0; block.len()];
+            let status = workspace.sample_many(rows.row(first), &task, &which, &mut tokens)?;
+            Ok((block, tokens, status))
+        })?;
+        let mut statuses = vec![Status::default(); rows.lines()];
+        for (block, drawn, status) in drawn {
+            statuses[rows.line(block[0] as usize)].insert(status);
+            for (output, token) in block.iter().zip(drawn) {
+                tokens[*output as usize] = token;
+            }
+        }
+        Ok(statuses)
+    }
+}
+
+/// Returns the outputs by the line they read, in order within it.
+fn by_line(rows: &Logits<'_>) -> Vec<u32> {
+    let line = |output: u32| rows.line(output as usize);
+    let mut outputs: Vec<u32> = (0..rows.rows() as u32).collect();
+    if outputs.is_sorted_by_key(|output| line(*output)) {
+        return outputs;
+    }
+    let mut starts = vec![0u32; rows.lines() + 1];
+    outputs.iter().for_each(|output| starts[line(*output) + 1] += 1);
+    for i in 1..starts.len() {
+        starts[i] += starts[i - 1];
+    }
+    for output in 0..rows.rows() as u32 {
+        let place = &mut starts[line(output)];
+        outputs[*place as usize] = output;
+        *place += 1;
+    }
+    outputs
+}

@@ -1,0 +1,79 @@
+//! A batch of rows to be written, strided, in the caller's type.
+
+use gumball_cpu::RowMut;
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
+
+use crate::logits::check_matrix;
+
+/// A batch of rows to be written, or to be changed in place.
+#[derive(Debug)]
+pub struct LogitsMut<'a> {
+    data: RowMut<'a>,
+    kind: Kind,
+    rows: usize,
+    vocab: usize,
+    stride: usize,
+}
+
+impl<'a> LogitsMut<'a> {
+    /// Takes `rows` rows of `vocab` numbers that follow each other: a slice of f32, bf16 or f16.
+    ///
+    /// # Errors
+    /// Those of [`LogitsMut::strided`].
+    pub fn new(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize) -> Result<Self> {
+        Self::strided(data, rows, vocab, vocab)
+    }
+
+    /// Takes `rows` rows of `vocab` numbers, the next one `stride` elements on; what lies between is not touched.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
+    /// - [`Error::Length`] if the data end before the last row does.
+    pub fn strided(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        let data = data.into();
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        check_matrix("out", data.vocab(), rows, vocab, stride)?;
+        Ok(Self { data, kind: Kind::Logits, rows, vocab, stride: stride.max(vocab) })
+    }
+
+    /// Says what the numbers are, if the rows are changed in place; [`Kind::Logits`] if not said.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Returns what the numbers of the rows are.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of ids in a row.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Takes the matrix apart.
+    pub(super) fn into_rows(self) -> Vec<RowMut<'a>> {
+        let Self { data, rows, vocab, stride, .. } = self;
+        macro_rules! rows {
+            ($data:expr, $dtype:ident) => {
+                $data.chunks_mut(stride).take(rows).map(|row| RowMut::$dtype(&mut row[..vocab])).collect()
+            };
+        }
+        match data {
+            RowMut::F32(data) => rows!(data, F32),
+            RowMut::Bf16(data) => rows!(data, Bf16),
+            RowMut::F16(data) => rows!(data, F16),
+        }
+    }
+}

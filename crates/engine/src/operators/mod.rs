@@ -1,0 +1,109 @@
+//! Operators: softmax, renormalisation, masks, draws and chains over batches of rows, without sequences.
+//!
+//! For engines that hold probabilities or must return them, and bring seeds and positions themselves. What a row comes to
+//! is a function of its numbers, its parameters and its draw, as in a [`Pool`](crate::Pool); the batch, the thread count
+//! and the SIMD level change nothing. Everything is checked before anything is written.
+
+mod chains;
+mod draws;
+mod matrix;
+mod params;
+mod write;
+
+use std::sync::{Mutex, PoisonError};
+
+use gumball_cpu::{Level, Workspace};
+use gumball_spec::Result;
+use rayon::prelude::*;
+
+use crate::workers::Threads;
+
+pub use chains::{Chains, Counts};
+pub use draws::Draws;
+pub use matrix::LogitsMut;
+pub use params::{Each, RowParams};
+
+/// The operators of this machine, with buffers that are kept from call to call.
+///
+/// ```
+/// use gumball_engine::{Logits, LogitsMut, Operators};
+///
+/// let operators = Operators::new(None, Some(1))?;
+/// let logits = [0.0f32, 0.0, 2.0, f32::NEG_INFINITY];
+/// let mut probabilities = [0.0f32; 4];
+/// let out = LogitsMut::new(&mut probabilities[..], 2, 2)?;
+/// operators.softmax(Logits::new(&logits, 2, 2)?, 1.0.into(), out)?;
+/// assert_eq!(probabilities, [0.5, 0.5, 1.0, 0.0]);
+/// # Ok::<(), gumball_engine::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Operators {
+    level: Level,
+    threads: Threads,
+    idle: Mutex<Vec<Workspace>>,
+}
+
+impl Operators {
+    /// Makes the operators of a SIMD level, `None` being the machine's best, for a number of threads: 1 is the caller's,
+    /// `None` those of rayon's global pool.
+    ///
+    /// # Errors
+    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that this machine lacks, or no threads.
+    /// - [`Unavailable`](crate::Error::Unavailable) if the threads cannot be started.
+    pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
+        let level = level.map_or_else(Level::detect, Level::check)?;
+        Ok(Self { level, threads: Threads::new(threads)?, idle: Mutex::default() })
+    }
+
+    /// Returns the SIMD level in use.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Does some work for each item, over the threads; returns what came out, in the items' order.
+    fn over<T: Send, R: Send>(
+        &self,
+        items: Vec<T>,
+        work: impl Fn(&mut Workspace, T) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        if items.len() <= 1 || self.threads.is_caller() {
+            let mut borrowed = self.borrow()?;
+            return items.into_iter().map(|item| work(borrowed.workspace(), item)).collect();
+        }
+        let on_threads = || {
+            let borrow = || self.borrow();
+            let each = |borrowed: &mut Result<Borrowed<'_>>, item| match borrowed {
+                Ok(borrowed) => work(borrowed.workspace(), item),
+                Err(error) => Err(error.clone()),
+            };
+            items.into_par_iter().map_init(borrow, each).collect()
+        };
+        self.threads.run(on_threads)
+    }
+
+    fn borrow(&self) -> Result<Borrowed<'_>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let workspace = idle.map_or_else(|| Workspace::new(self.level), Ok)?;
+        Ok(Borrowed { operators: self, workspace: Some(workspace) })
+    }
+}
+
+/// A workspace that goes back when it is dropped.
+struct Borrowed<'a> {
+    operators: &'a Operators,
+    workspace: Option<Workspace>,
+}
+
+impl Borrowed<'_> {
+    fn workspace(&mut self) -> &mut Workspace {
+        self.workspace.as_mut().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.operators.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.extend(self.workspace.take());
+    }
+}

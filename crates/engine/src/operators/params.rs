@@ -1,0 +1,130 @@
+//! What the rows of a batch are drawn by: parameters in common, and columns that differ from row to row.
+
+use gumball_cpu::Prepared;
+use gumball_spec::{Error, Kind, Result, SamplingParams};
+
+/// One value for all rows, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub enum Each<'a, T> {
+    /// The same for all.
+    All(T),
+    /// One per row.
+    Rows(&'a [T]),
+}
+
+impl<T> From<T> for Each<'_, T> {
+    fn from(value: T) -> Self {
+        Each::All(value)
+    }
+}
+
+impl<'a, T> From<&'a [T]> for Each<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        Each::Rows(values)
+    }
+}
+
+impl<'a, T> From<&'a Vec<T>> for Each<'a, T> {
+    fn from(values: &'a Vec<T>) -> Self {
+        Each::Rows(values)
+    }
+}
+
+impl<T: Copy> Each<'_, T> {
+    /// Checks that there is one for each of `rows` rows, or one for all.
+    pub(super) fn check(&self, parameter: &'static str, rows: usize) -> Result<()> {
+        match self {
+            Each::Rows(values) if values.len() != rows => {
+                Err(Error::length(parameter, values.len(), format!("one per row, {rows}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the value of a row.
+    pub(super) fn of(&self, row: usize) -> T {
+        match self {
+            Each::All(value) => *value,
+            Each::Rows(values) => values[row],
+        }
+    }
+}
+
+/// The parameters of a batch of rows: filters, bans and temperature, and no history.
+///
+/// A column that is empty leaves its parameter as the common ones have it.
+///
+/// ```
+/// use gumball_engine::{RowParams, SamplingParams};
+/// let common = SamplingParams { top_k: 50, ..Default::default() };
+/// let params = RowParams { top_p: &[0.9, 0.5], ..RowParams::new(&common) };
+/// # let _ = params;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RowParams<'a> {
+    /// What all rows have in common. What speaks of a history finds it empty; seed and logprobs are not read.
+    pub common: &'a SamplingParams,
+    /// The temperature of each line of the matrix.
+    pub temperature: &'a [f32],
+    /// The `top_k` of each line.
+    pub top_k: &'a [i64],
+    /// The `top_p` of each line.
+    pub top_p: &'a [f32],
+    /// The `min_p` of each line.
+    pub min_p: &'a [f32],
+}
+
+impl<'a> RowParams<'a> {
+    /// Takes parameters that all rows have in common.
+    #[must_use]
+    pub fn new(common: &'a SamplingParams) -> Self {
+        Self { common, temperature: &[], top_k: &[], top_p: &[], min_p: &[] }
+    }
+
+    /// Validates the parameters of `lines` lines of a kind.
+    pub(super) fn prepare(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Lines> {
+        let columns = [
+            ("temperature", self.temperature.len()),
+            ("top_k", self.top_k.len()),
+            ("top_p", self.top_p.len()),
+            ("min_p", self.min_p.len()),
+        ];
+        for (name, length) in columns {
+            if length != 0 && length != lines {
+                return Err(Error::length(name, length, format!("one per row, {lines}, or 0")));
+            }
+        }
+        let prepare = |params: SamplingParams| {
+            params.check_kind(kind, vocab)?;
+            Prepared::new(params, vocab)
+        };
+        if columns.iter().all(|(_, length)| *length == 0) {
+            return Ok(Lines::Alike(Box::new(prepare(self.common.clone())?)));
+        }
+        let of = |line: usize| {
+            let mut params = self.common.clone();
+            params.temperature = self.temperature.get(line).copied().unwrap_or(params.temperature);
+            params.top_k = self.top_k.get(line).copied().unwrap_or(params.top_k);
+            params.top_p = self.top_p.get(line).copied().unwrap_or(params.top_p);
+            params.min_p = self.min_p.get(line).copied().unwrap_or(params.min_p);
+            prepare(params)
+        };
+        Ok(Lines::Each((0..lines).map(of).collect::<Result<_>>()?))
+    }
+}
+
+/// The parameters of each line, validated.
+pub(super) enum Lines {
+    Alike(Box<Prepared>),
+    Each(Vec<Prepared>),
+}
+
+impl Lines {
+    /// Returns the parameters of a line.
+    pub(super) fn of(&self, line: usize) -> &Prepared {
+        match self {
+            Lines::Alike(prepared) => prepared,
+            Lines::Each(prepared) => &prepared[line],
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The route that makes a row of probabilities on the way, for engines that hold or must return one.
+//!
+//! Logits are edited, tempered and normalised into a row of f32 (rule P4, without filters); filters, draw and logprobs
+//! then work on that row by P1. A row that holds probabilities already goes straight on. The draw is the same race with
+//! the same arrivals, so the token is that of the route [`RACE`](crate::RACE) but where two scores, or a token and
+//! the end of a cut, lie within the rounding of the probabilities of each other.
+
+use gumball_cpu::{Chosen, History, Level, Output, Prepared, RowMut, Task, Workspace};
+use gumball_spec::edit::Hook;
+use gumball_spec::logprobs::Logprobs;
+use gumball_spec::{Error, Filter, Kind, LogprobMode, Result, Row, SamplingParams};
+
+use crate::route::{PROBABILITIES, Route, Stages};
+
+/// The route [`PROBABILITIES`].
+#[derive(Debug)]
+pub(crate) struct Probabilities;
+
+impl Route for Probabilities {
+    fn name(&self) -> &str {
+        PROBABILITIES
+    }
+
+    fn about(&self) -> &str {
+        "a softmax in f32, then filters and race on its probabilities: for rows that must be probabilities anyway"
+    }
+
+    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+        Ok(Box::new(ProbabilityStages {
+            workspace: Workspace::new(level)?,
+            nothing: History::new(&[]),
+            split: None,
+            row: Vec::new(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ProbabilityStages {
+    workspace: Workspace,
+    nothing: History,
+    /// The parameters of the last row, split.
+    split: Option<Split>,
+    /// The probabilities of the last row.
+    row: Vec<f32>,
+}
+
+/// Parameters in two parts.
+#[derive(Debug)]
+struct Split {
+    whole: SamplingParams,
+    /// What makes probabilities of logits: edits and temperature.
+    softmax: Prepared,
+    /// What draws from them: filters and logprobs.
+    draw: Prepared,
+    /// The same, greedily.
+    greedy: Prepared,
+}
+
+impl Split {
+    fn new(whole: &SamplingParams, vocab: usize) -> Result<Self> {
+        let conflict = |parameter, reason| Err(Error::Conflict { parameter, other: "route", reason });
+        if whole.is_on(Filter::TopNSigma, vocab) {
+            return conflict("top_n_sigma", "it speaks of logits; take the route race");
+        }
+        if whole.temperature_last && whole.temperature != 1.0 {
+            return conflict(
+                "temperature_last",
+                "the route's filters see tempered probabilities; take the route race",
+            );
+        }
+        let of_logits = |mode| matches!(mode, LogprobMode::Raw | LogprobMode::Edited);
+        if whole.logprobs.as_ref().is_some_and(|logprobs| of_logits(logprobs.mode)) {
+            return conflict(
+                "logprobs.mode",
+                "the route knows tempered and processed ones; take the route race",
+            );
+        }
+        let plain = SamplingParams::default();
+        let draw = SamplingParams {
+            temperature: 1.0,
+            top_k: whole.top_k,
+            top_p: whole.top_p,
+            typical_p: whole.typical_p,
+            min_p: whole.min_p,
+            epsilon_cutoff: whole.epsilon_cutoff,
+            eta_cutoff: whole.eta_cutoff,
+            xtc_probability: whole.xtc_probability,
+            xtc_threshold: whole.xtc_threshold,
+            mirostat: whole.mirostat,
+            order: whole.order.clone(),
+            logprobs: whole.logprobs.clone(),
+            ..plain.clone()
+        };
+        let softmax = SamplingParams {
+            top_k: plain.top_k,
+            top_p: plain.top_p,
+            typical_p: plain.typical_p,
+            min_p: plain.min_p,
+            epsilon_cutoff: plain.epsilon_cutoff,
+            eta_cutoff: plain.eta_cutoff,
+            xtc_probability: plain.xtc_probability,
+            mirostat: None,
+            logprobs: None,
+            ..whole.clone()
+        };
+        let greedy = SamplingParams { temperature: 0.0, ..draw.clone() };
+        Ok(Self {
+            whole: whole.clone(),
+            softmax: Prepared::new(softmax, vocab)?,
+            draw: Prepared::new(draw, vocab)?,
+            greedy: Prepared::new(greedy, vocab)?,
+        })
+    }
+}
+
+impl Stages for ProbabilityStages {
+    fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
+        if task.kind == Kind::Probabilities {
+            return self.workspace.sample(row, task, hook);
+        }
+        let (params, vocab) = (task.prepared.params(), task.prepared.vocab());
+        let known = |split: &Split| split.whole == *params && split.softmax.vocab() == vocab;
+        let split = match self.split.take().filter(known) {
+            Some(split) => split,
+            None => Split::new(params, vocab)?,
+        };
+        let split = self.split.insert(split);
+
+        self.row.resize(vocab, 0.0);
+        let softmax = Task { prepared: &split.softmax, ..*task };
+        let out = RowMut::F32(&mut self.row);
+        let written = self.workspace.write(row, &softmax, hook, Output::Probabilities, out)?;
+        let prepared = if written.temperature == 0.0 { &split.greedy } else { &split.draw };
+        let draw = Task { kind: Kind::Probabilities, prepared, history: &self.nothing, mask: None, ..*task };
+        let mut chosen = self.workspace.sample(Row::F32(&self.row), &draw, None)?;
+        chosen.status.insert(written.status);
+        chosen.temperature = written.temperature;
+        Ok(chosen)
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        self.workspace.logprobs()
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        self.workspace.keep_ids(on);
+    }
+
+    fn kept(&self) -> &[u32] {
+        self.workspace.kept()
+    }
+}

@@ -1,0 +1,232 @@
+//! Operators over batches say what the definition says of each row, however the batch is cut up.
+
+use gumball_engine::{
+    Chains, Draws, Each, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, RowParams, Sampler,
+    SamplingParams, Status, bf16,
+};
+use gumball_spec::verify::Chain;
+use gumball_spec::{Request, Row, oracle};
+
+use crate::cases::{VOCAB, row, rows};
+
+fn operators() -> [Operators; 2] {
+    [1, 3].map(|threads| Operators::new(None, Some(threads)).unwrap())
+}
+
+fn outcome(row: &[f32], kind: Kind, params: &SamplingParams) -> oracle::Outcome {
+    let request = Request { kind, ..Request::new(params, &[], 0) };
+    oracle::sample(Row::F32(row), &request, None).unwrap()
+}
+
+fn softmaxes(seeds: impl Iterator<Item = u64>) -> Vec<f32> {
+    let of = |seed| outcome(&row(seed), Kind::Logits, &SamplingParams::default()).probabilities();
+    seeds.flat_map(of).collect()
+}
+
+#[test]
+fn a_softmax_is_the_definitions_at_each_rows_temperature() {
+    let logits = rows(0..5);
+    let temperatures = [1.0, 0.0, 0.01, 100.0, 0.7];
+    let want: Vec<Vec<f32>> = (0..5)
+        .map(|i| {
+            let params = SamplingParams { temperature: temperatures[i], ..Default::default() };
+            outcome(&row(i as u64), Kind::Logits, &params).probabilities()
+        })
+        .collect();
+    for operators in operators() {
+        let mut out = vec![7.0f32; 5 * (VOCAB + 3)];
+        let to = LogitsMut::strided(&mut out, 5, VOCAB, VOCAB + 3).unwrap();
+        operators.softmax(Logits::new(&logits, 5, VOCAB).unwrap(), (&temperatures[..]).into(), to).unwrap();
+        for (line, want) in out.chunks(VOCAB + 3).zip(&want) {
+            assert_eq!(&line[..VOCAB], want);
+            assert_eq!(line[VOCAB..], [7.0; 3], "what lies between is not touched");
+        }
+        let mut narrow: Vec<bf16> = logits.iter().map(|z| bf16::from_f32(*z)).collect();
+        let exact = narrow.iter().zip(&logits).all(|(a, b)| a.to_f32() == *b);
+        assert!(exact, "the rows are made of eighths");
+        let rows = LogitsMut::new(&mut narrow, 5, VOCAB).unwrap();
+        operators.softmax_in_place(rows, (&temperatures[..]).into()).unwrap();
+        for (line, want) in narrow.chunks(VOCAB).zip(&want) {
+            assert!(line.iter().zip(want).all(|(a, b)| *a == bf16::from_f32(*b)));
+        }
+        let none = LogitsMut::new(&mut [0.0f32; 0][..], 0, VOCAB).unwrap();
+        let empty = operators.softmax(Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap(), 1.0.into(), none);
+        assert_eq!(empty.unwrap(), []);
+    }
+}
+
+#[test]
+fn huge_logits_at_a_low_temperature_stay_finite_and_equal_ones_equal() {
+    let logits = [1e6, -1e6, 1e6, 999_999.99, f32::NEG_INFINITY];
+    let mut out = [0.0f32; 5];
+    let to = LogitsMut::new(&mut out[..], 1, 5).unwrap();
+    operators()[0].softmax(Logits::new(&logits, 1, 5).unwrap(), 0.01.into(), to).unwrap();
+    assert_eq!(out[0].to_bits(), out[2].to_bits());
+    assert!((f64::from(out.iter().sum::<f32>()) - 1.0).abs() < 1e-6, "{out:?}");
+}
+
+#[test]
+fn renormalised_and_masked_rows_are_the_definitions() {
+    let probabilities = softmaxes(0..6);
+    let logits = rows(0..6);
+    let column_k = [1, 5, 0, 40, 900, 3];
+    let column_p = [1.0, 0.5, 0.9, 0.3, 0.0, 1.0];
+    for joint in [false, true] {
+        let order = if joint { FilterOrder::Joint } else { FilterOrder::Default };
+        let common = SamplingParams { min_p: 0.01, order, ..Default::default() };
+        let params = RowParams { top_k: &column_k, top_p: &column_p, ..RowParams::new(&common) };
+        for operators in operators() {
+            let mut renormalised = vec![0.0f32; 6 * VOCAB];
+            let out = LogitsMut::new(&mut renormalised, 6, VOCAB).unwrap();
+            let matrix = Logits::probabilities(&probabilities, 6, VOCAB).unwrap();
+            operators.probabilities(matrix, &params, out).unwrap();
+            let mut masked = logits.clone();
+            operators.mask_logits_in_place(LogitsMut::new(&mut masked, 6, VOCAB).unwrap(), &params).unwrap();
+            for i in 0..6 {
+                let params = SamplingParams { top_k: column_k[i], top_p: column_p[i], ..common.clone() };
+                let line = i * VOCAB..(i + 1) * VOCAB;
+                let of_p = outcome(&probabilities[line.clone()], Kind::Probabilities, &params);
+                assert_eq!(renormalised[line.clone()], of_p.probabilities());
+                let of_z = outcome(&logits[line.clone()], Kind::Logits, &params);
+                assert_eq!(masked[line.clone()], of_z.masked());
+                // The softmax of what is kept, at the filters' distribution, is the renormalised softmax but for roundings.
+                let sum: f32 = renormalised[line].iter().sum();
+                assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+            }
+        }
+    }
+    let mut nothing = vec![f32::NEG_INFINITY; VOCAB];
+    let common = SamplingParams { top_k: 3, ..Default::default() };
+    let rows = LogitsMut::new(&mut nothing, 1, VOCAB).unwrap();
+    let statuses = operators()[0].mask_logits_in_place(rows, &RowParams::new(&common)).unwrap();
+    assert_eq!(statuses, [Status::EMPTY]);
+    assert!(nothing.iter().all(|z| *z == f32::NEG_INFINITY));
+}
+
+#[test]
+fn many_outputs_draw_from_named_lines_what_samplers_draw() {
+    let probabilities = softmaxes(0..3);
+    let lines: Vec<u32> = (0..400).map(|i| [2, 0, 2, 2, 1][i % 5]).collect();
+    let seeds: Vec<u64> = (0..400).map(|i| 5 + i / 200).collect();
+    let top_k = [5, 0, 40];
+    let common = SamplingParams { top_p: 0.9, xtc_probability: 0.3, ..Default::default() };
+    let params = RowParams { top_k: &top_k, ..RowParams::new(&common) };
+    for operators in operators() {
+        let mut tokens = vec![0; 400];
+        let matrix = Logits::probabilities(&probabilities, 3, VOCAB).unwrap().select(&lines).unwrap();
+        let draws = Draws { seeds: (&seeds).into(), ..Draws::new(0, 9) };
+        let statuses = operators.sample_probabilities(matrix, &params, &draws, &mut tokens).unwrap();
+        assert_eq!(statuses, [Status::default(); 3]);
+        for (i, token) in tokens.iter().enumerate() {
+            let line = lines[i] as usize;
+            let seed = Some(seeds[i]);
+            let params = SamplingParams { top_k: top_k[line], seed, ..common.clone() };
+            let mut sampler = Sampler::new(params, VOCAB).unwrap().with_prompt(&[1; 9]).with_draw(i as u32);
+            let row = &probabilities[line * VOCAB..][..VOCAB];
+            assert_eq!(sampler.sample_probabilities(row).unwrap().id, Some(*token as u32), "output {i}");
+        }
+    }
+}
+
+#[test]
+fn a_row_of_nothing_yields_none_and_disturbs_no_other() {
+    let mut probabilities = softmaxes(0..3);
+    probabilities[VOCAB..2 * VOCAB].fill(0.0);
+    let clean = probabilities.clone();
+    probabilities[VOCAB + 3] = f32::NAN;
+    let common = SamplingParams::default();
+    let mut drawn = Vec::new();
+    for data in [&clean, &probabilities] {
+        let mut tokens = [0; 3];
+        let matrix = Logits::probabilities(data, 3, VOCAB).unwrap();
+        let statuses = operators()[1]
+            .sample_probabilities(matrix, &RowParams::new(&common), &Draws::new(1, 2), &mut tokens)
+            .unwrap();
+        assert!(statuses[1].contains(Status::EMPTY));
+        assert_eq!(tokens[1], NONE);
+        drawn.push((tokens, statuses));
+    }
+    assert_eq!(drawn[0].0, drawn[1].0);
+    assert_eq!(drawn[1].1[1], Status(Status::EMPTY.0 | Status::NAN.0));
+    assert_eq!((drawn[1].1[0], drawn[1].1[2]), (Status::default(), Status::default()));
+}
+
+#[test]
+fn chains_are_the_definitions() {
+    let (chains, n) = (40, 3);
+    let target_probs: Vec<f32> = softmaxes((0..chains as u64 * 4).map(|i| i % 7));
+    let draft_probs: Vec<f32> = softmaxes((0..chains as u64 * 3).map(|i| i % 5));
+    let drafts: Vec<i32> = (0..chains * n)
+        .map(|i| {
+            let q = &draft_probs[i * VOCAB..][..VOCAB];
+            (0..VOCAB).max_by(|a, b| q[*a].total_cmp(&q[*b])).unwrap() as i32
+        })
+        .collect();
+    let batch = Chains {
+        chains,
+        drafts: n,
+        vocab: VOCAB,
+        draft_probs: &draft_probs,
+        draft_token_ids: &drafts,
+        target_probs: &target_probs,
+        seeds: Each::All(3),
+        positions: Each::All(17),
+        draws: None,
+    };
+    for operators in operators() {
+        let mut tokens = vec![0; chains * (n + 1)];
+        let counts = operators.chain_speculative_sampling(&batch, &mut tokens).unwrap();
+        for i in 0..chains {
+            let chain = Chain {
+                drafts: &drafts[i * n..][..n],
+                draft_probs: &draft_probs[i * n * VOCAB..][..n * VOCAB],
+                target_probs: &target_probs[i * (n + 1) * VOCAB..][..(n + 1) * VOCAB],
+                vocab: VOCAB,
+                seed: 3,
+                position: 17,
+                draw: i as u32,
+            };
+            let (want, verified) = chain.verify().unwrap();
+            assert_eq!(tokens[i * (n + 1)..][..n + 1], want);
+            let got = (counts.accepted[i], counts.emitted[i], counts.statuses[i]);
+            assert_eq!(got, (verified.accepted, verified.emitted, verified.status));
+        }
+        assert!(counts.emitted.iter().any(|emitted| *emitted > 0));
+        assert!(counts.emitted.iter().any(|emitted| *emitted < 3));
+    }
+    let error = operators()[0].chain_speculative_sampling(&batch, &mut [0; 7]).unwrap_err();
+    let text = "tokens has length 7, but must have 160 for 40 chains of 3 drafts and 900 ids";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn mistakes_are_named_and_nothing_is_written() {
+    let operators = &operators()[0];
+    let data = rows(0..2);
+    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let mut out = vec![7.0f32; 2 * VOCAB];
+    let refused = |common: SamplingParams, params: &dyn Fn(RowParams<'_>) -> Result<(), Error>| {
+        params(RowParams::new(&common)).unwrap_err().to_string()
+    };
+    let text = refused(SamplingParams { temperature: 0.7, ..Default::default() }, &|params| {
+        let mut tokens = [5; 2];
+        let rows = logits.with_kind(Kind::Probabilities);
+        let refused = operators.sample_probabilities(rows, &params, &Draws::new(0, 0), &mut tokens).map(drop);
+        assert_eq!(tokens, [5; 2]);
+        refused
+    });
+    assert_eq!(text, "temperature is 0.7, but must be 0 (greedy) or 1 for probabilities");
+    let text = refused(SamplingParams::default(), &|params| {
+        operators.sample_probabilities(logits, &params, &Draws::new(0, 0), &mut [0; 2]).map(drop)
+    });
+    assert_eq!(text, "kind is logits, but must be probabilities");
+    let text = refused(SamplingParams::default(), &|params| {
+        let params = RowParams { top_p: &[0.5, 0.5, -1.0], ..params };
+        operators.sample_logits(logits, &params, &Draws::new(0, 0), &mut [0; 2]).map(drop)
+    });
+    assert_eq!(text, "top_p has length 3, but must have one per row, 2, or 0");
+    let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
+    let error = operators.softmax(logits, (&[1.0, -1.0][..]).into(), to).unwrap_err();
+    assert_eq!(error.to_string(), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
+    assert!(out.iter().all(|x| *x == 7.0));
+}

@@ -1,0 +1,193 @@
+//! Verify: a chain of draft tokens against the probabilities of the target, by rejection (rule S4).
+//!
+//! Draft j was drawn from the drafter's row j. It is accepted with probability `min(1, p / q)` of its two
+//! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain ends
+//! there. If all are accepted, one more token is drawn from the target's last row. So each emitted token has the
+//! distribution of the target's row, whatever the drafter proposed.
+//!
+//! Acceptance and residual draw words of their own tags: the drafter's arrivals decided the draft, and would bias
+//! whatever they decide again.
+
+use crate::draw::draw_with;
+use crate::error::{Error, Result};
+use crate::num::{Tag, philox4x32_10};
+use crate::params::SamplingParams;
+use crate::request::Request;
+use crate::row::{Kind, MAX_VOCAB, NONE, Row, Status};
+use crate::survey::{Given, Measure, order};
+
+/// A chain of n drafts with the rows it is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain<'a> {
+    /// The draft tokens; one outside the vocabulary, [`NONE`] included, was not drawn.
+    pub drafts: &'a [i32],
+    /// The n rows of probabilities that the drafts were drawn from, one after the other.
+    pub draft_probs: &'a [f32],
+    /// The n + 1 rows of the target's probabilities, one after the other.
+    pub target_probs: &'a [f32],
+    /// The number of ids in a row.
+    pub vocab: usize,
+    /// The seed.
+    pub seed: u64,
+    /// The number of tokens before the first draft; row j stands at `position + j`, modulo 2^32.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+}
+
+/// What became of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    pub accepted: u32,
+    /// How many drafts were emitted: accepted, and all before them too.
+    pub emitted: u32,
+    /// What the rows had to say that the last token was drawn from: the target's, and for a residual the drafter's.
+    pub status: Status,
+}
+
+/// What acceptance says of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// How many drafts would be accepted if each were judged by itself.
+    pub accepted: u32,
+    /// How many drafts are emitted; the row of this number is the last that a token comes from.
+    pub emitted: u32,
+    /// Whether that token is one of the residual.
+    pub rejected: bool,
+}
+
+/// How a draft is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays.
+    Accepted,
+    /// It goes, and a token of the residual comes.
+    Rejected,
+    /// It was not drawn from the drafter's row: it goes, and a token of the target's row comes.
+    NotDrawn,
+}
+
+/// Judges a draft whose probabilities are `q` at the drafter and `p` at the target, as they count.
+///
+/// `word` is word 0 of the draft's ACCEPT counter.
+#[must_use]
+pub fn judge(q: f32, p: f32, word: u32) -> Verdict {
+    let u = (2 * u64::from(word) + 1) as f32 * f32::from_bits((127 - 33) << 23);
+    match () {
+        () if q <= 0.0 => Verdict::NotDrawn,
+        () if p >= q || u * q < p => Verdict::Accepted,
+        () => Verdict::Rejected,
+    }
+}
+
+/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf (P1).
+#[must_use]
+pub fn counted(p: f32) -> f32 {
+    if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
+}
+
+impl Chain<'_> {
+    /// Checks the lengths of a chain whose tokens go into `tokens` places.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::Length`] if there are not n rows of the drafter, n + 1 of the target, and n + 1 places.
+    pub fn check(&self, tokens: usize) -> Result<()> {
+        let (n, vocab) = (self.drafts.len(), self.vocab);
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        let lengths = [
+            ("draft_probs", self.draft_probs.len(), n.saturating_mul(vocab)),
+            ("target_probs", self.target_probs.len(), (n + 1).saturating_mul(vocab)),
+            ("tokens", tokens, n + 1),
+        ];
+        for (name, length, wanted) in lengths {
+            if length != wanted {
+                return Err(Error::length(name, length, format!("{wanted} for {n} drafts of {vocab} ids")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies the chain; returns its n + 1 tokens too: the accepted drafts, the one that was drawn, then [`NONE`]. If
+    /// the row to be drawn from has no token, the drawn one is [`NONE`] too.
+    ///
+    /// # Errors
+    /// Those of [`Chain::check`].
+    pub fn verify(&self) -> Result<(Vec<i32>, Verified)> {
+        let n = self.drafts.len();
+        self.check(n + 1)?;
+        let Judged { accepted, emitted, rejected } = self.judge();
+        let mut tokens = vec![NONE; n + 1];
+        tokens[..emitted as usize].copy_from_slice(&self.drafts[..emitted as usize]);
+        let (token, status) = self.last(emitted as usize, rejected);
+        tokens[emitted as usize] = token;
+        Ok((tokens, Verified { accepted, emitted, status }))
+    }
+
+    /// Judges all drafts. The chain was checked.
+    #[must_use]
+    pub fn judge(&self) -> Judged {
+        let accepted = |row: &usize| self.verdict(*row) == Verdict::Accepted;
+        let n = self.drafts.len();
+        let emitted = (0..n).take_while(accepted).count();
+        Judged {
+            accepted: (0..n).filter(accepted).count() as u32,
+            emitted: emitted as u32,
+            rejected: emitted < n && self.verdict(emitted) == Verdict::Rejected,
+        }
+    }
+
+    /// Returns a row of the target.
+    #[must_use]
+    pub fn target(&self, row: usize) -> &[f32] {
+        &self.target_probs[row * self.vocab..][..self.vocab]
+    }
+
+    /// Returns a row of the drafter.
+    #[must_use]
+    pub fn draft(&self, row: usize) -> &[f32] {
+        &self.draft_probs[row * self.vocab..][..self.vocab]
+    }
+
+    fn verdict(&self, row: usize) -> Verdict {
+        let draft = self.drafts[row];
+        let Some(id) = usize::try_from(draft).ok().filter(|id| *id < self.vocab) else {
+            return Verdict::NotDrawn;
+        };
+        let counter = [0, self.position.wrapping_add(row as u32), Tag::Accept as u32, self.draw];
+        let [word, ..] = philox4x32_10(self.seed, counter);
+        judge(counted(self.draft(row)[id]), counted(self.target(row)[id]), word)
+    }
+
+    /// Draws the last token: from the residual of a row, or from the row plainly.
+    fn last(&self, row: usize, rejected: bool) -> (i32, Status) {
+        let mut status = Status::default();
+        let p = self.target(row);
+        p.iter().for_each(|p| status.insert(Kind::Probabilities.status(*p)));
+        let mut weights: Vec<f32> = p.iter().map(|p| counted(*p)).collect();
+        if rejected {
+            let q = self.draft(row);
+            q.iter().for_each(|q| status.insert(Kind::Probabilities.status(*q)));
+            let residual: Vec<f32> = weights.iter().zip(q).map(|(p, q)| (p - counted(*q)).max(0.0)).collect();
+            // Where the target has nothing that the drafter has not too, only roundings led here.
+            if residual.iter().any(|r| *r > 0.0) {
+                weights = residual;
+            }
+        }
+        let z = Row::F32(&weights).values(Kind::Probabilities);
+        let members = order(&z);
+        if members.is_empty() {
+            status.insert(Status::EMPTY);
+            return (NONE, status);
+        }
+        let params = SamplingParams::default();
+        let mut request = Request::new(&params, &[], self.seed);
+        (request.position, request.draw) = (self.position.wrapping_add(row as u32), self.draw);
+        let tags = if rejected { [Tag::ResidualTile, Tag::ResidualToken] } else { [Tag::Tile, Tag::Token] };
+        let given = Given::new(&z, &members, Measure::Probabilities);
+        (draw_with(&request, &given, tags) as i32, status)
+    }
+}
