@@ -100,14 +100,17 @@ class Record:
         self.whole["skipped"].append({"engine": engine, **which, "reason": reason})
 
     def join(self, other):
-        """Takes another run's record in; of a result that both have, the other's stays."""
+        """Takes another run's record in; of a result that both have, the other's stays, and of a skip what still is one."""
         self.whole["runs"] += other.whole["runs"]
-        self.whole["skipped"] += other.whole["skipped"]
         for engine in other.whole["engines"]:
             self.took_part(**engine)
         for name in ("results", "curve"):
             merged = {tuple(r[field] for field in WHICH): r for r in self.whole[name] + other.whole[name]}
             self.whole[name] = list(merged.values())
+        measured = {(r["engine"], r["vocab"], r["task"], r["does"]) for r in self.whole["results"]}
+        skips = {json.dumps(skip): skip for skip in self.whole["skipped"] + other.whole["skipped"]}
+        asked = lambda skip: (skip["engine"], skip.get("vocab"), skip.get("task"), skip["does"])
+        self.whole["skipped"] = [skip for skip in skips.values() if asked(skip) not in measured]
 
     def write(self, path):
         """Writes the file, a line for each result and each skip."""

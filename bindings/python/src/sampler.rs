@@ -129,7 +129,7 @@ impl Sampler {
         let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
         let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
         self.with(py, |inner| {
-            let options = StepOptions { mask, forced, hook: None };
+            let options = StepOptions { mask, forced, ..StepOptions::default() };
             let token = inner.sampler.sample_with(row, options)?;
             inner.last = Some(token);
             Ok(token.id)
