@@ -1,0 +1,434 @@
+// softmax.cu: rows of logits to rows of probabilities.
+//
+// Computes   what softmax.cuh says, by one read where rows stay on chip, else by two
+// Never      allocates; never waits for the host; never reads or writes beyond a row
+// Twins      definition spec/src/outputs.rs | src/softmax.rs | why docs/stages/softmax.md
+// Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements
+// Grid       softmax: x = (cluster, block), a block a multiprocessor, a warp more than work at tiles; a cluster takes every so many-th row.
+//            weigh and write: x = (row, block), `share` tiles each
+// Traffic    softmax: a row in, a row out; weigh and write: a row in twice, 16 bytes a tile out and, by block, in
+// Requires   1 <= vocab <= 2^20; elements on multiples of their size, on 16 bytes for speed; out is the logits' place or apart
+
+#include "chip.cuh"
+#include "softmax.cuh"
+
+#define MOST_ROWS 4
+#define MOST_BLOCKS 16
+#define MOST_WARPS 25
+
+// What a block knows of the rows that are under way; that of its n-th row lies in place n % MOST_ROWS.
+struct Beside {
+    // The block's tiles are weighed; the blocks of the cluster have told of their first tokens, and of their masses; all is known.
+    Flight weighed[MOST_ROWS];
+    Flight keys_told[MOST_ROWS];
+    Flight masses_told[MOST_ROWS];
+    Flight known[MOST_ROWS];
+    u64 keys[MOST_ROWS][MOST_BLOCKS];
+    u64 masses[MOST_ROWS][MOST_BLOCKS];
+    Scale scales[MOST_ROWS];
+    Probabilities probabilities[MOST_ROWS];
+};
+
+// Goes round places that are used again and again, and knows which phase of theirs it is in.
+struct Round {
+    u32 place;
+    u32 odd_phase;
+
+    DEVICE_MEMBER void advance(u32 places) {
+        bool last = ++place == places;
+        place = last ? 0 : place;
+        odd_phase ^= last;
+    }
+};
+
+// A block at work. Its tiles of a row are dealt out to its warps, neighbours to each; a warp has the same of every row. Where they
+// come to lie on chip goes round: a tile that is written makes room for the one that is that many tiles later.
+template <class T, class Out>
+struct Work {
+    typedef typename T::Element Element;
+    static constexpr u32 PER_QUAD = 16 / sizeof(Element);
+    // A tile lies on chip as far from a multiple of 16 bytes as it does in memory.
+    static constexpr u32 QUADS = TILE / PER_QUAD + 1;
+
+    const Softmax& softmax;
+    Beside& beside;
+    // Of all warps: tiles, and whether they are there; then the records of the rows under way.
+    Quad* room;
+    Flight* flights;
+    TileWeights* records;
+    u32 workers;
+    u32 rank;
+    // Of all clusters, and this one; how many rows it has.
+    u32 clusters;
+    u32 cluster;
+    u32 count;
+    // Of every row, the block's tiles and the warp's.
+    Span tiles;
+    Span own;
+
+    DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside), room(room) {
+        workers = warps() - 1;
+        u32 slots = workers * softmax.slots;
+        records = (TileWeights*)(room + slots * QUADS);
+        flights = (Flight*)(records + MOST_ROWS * softmax.share);
+        rank = rank_in_cluster();
+        clusters = gridDim.x / softmax.blocks_per_row;
+        cluster = blockIdx.x / softmax.blocks_per_row;
+        count = (softmax.rows - cluster + clusters - 1) / clusters;
+        tiles = Span{0, softmax.tiles}.part(rank, softmax.share);
+        own = tiles.part(warp_id(), (softmax.share + workers - 1) / workers);
+    }
+
+    DEVICE_MEMBER u32 row(u32 n) const { return cluster + n * clusters; }
+
+    DEVICE_MEMBER const Element* logits(u32 n) const { return (const Element*)softmax.logits + row(n) * softmax.stride; }
+
+    DEVICE_MEMBER Flight* flight(u32 slot) const { return flights + warp_id() * softmax.slots + slot; }
+
+    // Where a tile of a row lies on chip.
+    DEVICE_MEMBER Element* chip(const Element* row, u32 tile, u32 slot) const {
+        Element* at = (Element*)(room + (warp_id() * softmax.slots + slot) * QUADS);
+        return at + (u32)((u64)(row + tile * TILE) % 16) / sizeof(Element);
+    }
+
+    // Begins to fetch a tile: whole quads by one copy, what is left at the ends by lanes.
+    DEVICE_MEMBER void fetch(u32 n, u32 tile, u32 slot) const {
+        const Element *row = logits(n), *from = row + tile * TILE;
+        Element* to = chip(row, tile, slot);
+        u32 lane = lane_id(), size = softmax.vocab - tile * TILE < TILE ? softmax.vocab - tile * TILE : TILE;
+        u32 ahead = (u32)(-(u64)from % 16) / sizeof(Element);
+        ahead = ahead < size ? ahead : size;
+        u32 middle = (size - ahead) / PER_QUAD * PER_QUAD, rest = size - ahead - middle;
+        if (lane == 0) {
+            arrive(flight(slot), middle * sizeof(Element));
+            if (middle > 0) {
+                copy_flies(flight(slot), to + ahead, from + ahead, middle * sizeof(Element));
+            }
+        }
+        if (lane < ahead) {
+            to[lane] = from[lane];
+        }
+        if (lane < rest) {
+            to[size - rest + lane] = from[size - rest + lane];
+        }
+    }
+
+    // A lane's share of a tile on chip, -inf beyond the vocabulary; the j-th lies at `place_of<Q>`.
+    template <class Q>
+    DEVICE_MEMBER void load(const Element* at, u32 tile, bool wide, float (&z)[PER_LANE]) const {
+        u32 lane = lane_id();
+        if (wide) {
+            load_wide_as<T, Q>(at, lane, z);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            u32 place = j * 32 + lane;
+            z[j] = tile * TILE + place < softmax.vocab ? T::convert(at[place]) : -INFINITE;
+        }
+    }
+
+    // Weighs the warp's tiles of a row.
+    DEVICE_MEMBER void weigh(u32 n, Round& chips, const Round& place, float temperature) const {
+        Scale scale(temperature);
+        const Element* row = logits(n);
+        bool wide = (u64)row % 16 == 0;
+        u32 odd = 0;
+        TileWeights* to = records + place.place * softmax.share + (own.from - tiles.from);
+#pragma unroll 1
+        for (u32 tile = own.from; tile < own.to; tile++) {
+            wait_for(flight(chips.place), chips.odd_phase);
+            // Without it a lane would miss logits that others copied.
+            __syncwarp();
+            float z[PER_LANE];
+            load<T>(chip(row, tile, chips.place), tile, wide && (tile + 1) * TILE <= softmax.vocab, z);
+            int lanes, maximum = maximum_of(z, All(), All(), odd, lanes);
+            Halves sum = sum_of_weights(z, from_signed_order(maximum), scale.s);
+            if (lane_id() == 0) {
+                to[tile - own.from] = TileWeights{sum.sum(), from_signed_order(maximum), 0};
+            }
+            chips.advance(softmax.slots);
+        }
+        odd = __reduce_or_sync(ALL_LANES, odd);
+        if (lane_id() == 0) {
+            // The odd values of all of the warp's tiles stand in the record of the first.
+            if (odd != 0) {
+                to->reserved = odd;
+            }
+            if (warp_id() == 0) {
+                beside.scales[place.place] = scale;
+            }
+            arrive(&beside.weighed[place.place]);
+        }
+    }
+
+    // Writes the warp's tiles of a row, once that is known, and fetches others in their stead.
+    DEVICE_MEMBER void write(u32 n, Round& chips, const Round& place, u32& fetched_n, u32& fetched_tile) const {
+        const Element* row = logits(n);
+        Sink<T, Out> sink(softmax, this->row(n));
+        bool wide = (u64)row % 16 == 0 && sink.wide;
+        wait_for(&beside.known[place.place], place.odd_phase);
+        const Probabilities probabilities = beside.probabilities[place.place];
+        bool odd = own.from < own.to && records[place.place * softmax.share + own.from - tiles.from].reserved != 0;
+#pragma unroll 1
+        for (u32 tile = own.from; tile < own.to; tile++) {
+            bool wide_tile = wide && (tile + 1) * TILE <= softmax.vocab;
+            float z[PER_LANE];
+            load<Placed<T, Out>>(chip(row, tile, chips.place), tile, wide_tile, z);
+            // Without it a copy would overwrite what a lane has not read yet.
+            __syncwarp();
+            fetch_next(chips.place, fetched_n, fetched_tile);
+            if (odd) {
+                clean_share(z, Nothing());
+            }
+            sink.write(probabilities, tile, wide_tile, z);
+            chips.advance(softmax.slots);
+        }
+    }
+
+    // Fetches the warp's next tile, if there is one.
+    DEVICE_MEMBER void fetch_next(u32 slot, u32& n, u32& tile) const {
+        if (n < count && own.from < own.to) {
+            fetch(n, tile, slot);
+            bool last = ++tile == own.to;
+            tile = last ? own.from : tile;
+            n += last;
+        }
+    }
+
+    // Tells the other blocks of a row what this one has, and hears of them: first of the first token of each, then of its mass relative
+    // to the first of all.
+    DEVICE_MEMBER void exchange(u32 n, const Round& place) const {
+        u32 lane = lane_id(), size = tiles.to - tiles.from, blocks = softmax.blocks_per_row;
+        wait_for(&beside.weighed[place.place], place.odd_phase);
+        const TileWeights* own = records + place.place * softmax.share;
+        Scale scale = beside.scales[place.place];
+        u64 key = 0;
+        u32 odd = 0;
+        for (u32 i = lane; i < size; i += 32) {
+            u64 other = key_of_tile(own[i].maximum, tiles.from + i);
+            key = other > key ? other : key;
+            odd |= own[i].reserved;
+        }
+        key = warp_max(key) | __reduce_or_sync(ALL_LANES, odd);
+        key = all_tell(key, beside.keys[place.place], &beside.keys_told[place.place], place.odd_phase);
+        key = lane < blocks ? key : 0;
+        odd = __reduce_or_sync(ALL_LANES, (u32)key & 0xFFFF);
+        Heard whole = heard_of(warp_max(key), odd);
+        u64 mass = 0;
+        for (u32 i = lane; i < size; i += 32) {
+            mass += mass_of_tile(own[i], whole, scale);
+        }
+        mass = all_tell(warp_sum(mass), beside.masses[place.place], &beside.masses_told[place.place], place.odd_phase);
+        mass = warp_sum(lane < blocks ? mass : 0);
+        if (lane == 0) {
+            beside.probabilities[place.place].set(whole, scale, mass);
+            arrive(&beside.known[place.place]);
+            if (softmax.statuses && rank == 0) {
+                softmax.statuses[row(n)] = whole.status();
+            }
+        }
+    }
+
+  private:
+    // Each block tells all blocks a word; lanes get the word of the block of their number, those beyond any.
+    DEVICE_MEMBER u64 all_tell(u64 word, u64* words, Flight* told, u32 odd_phase) const {
+        u32 lane = lane_id(), blocks = softmax.blocks_per_row;
+        if (lane == 0) {
+            arrive(told, blocks * sizeof(u64));
+        }
+        if (lane < blocks) {
+            tell_block(lane, words + rank, word, told);
+        }
+        wait_for(told, odd_phase);
+        return words[lane % MOST_BLOCKS];
+    }
+};
+
+template <class T, class Out>
+DEVICE void softmax_on_chip(const Softmax& softmax) {
+    __shared__ Beside beside;
+    ON_CHIP(room);
+    Work<T, Out> work(softmax, beside, room);
+    u32 warp = warp_id(), count = work.count;
+    for (u32 i = threadIdx.x; i < work.workers * softmax.slots; i += blockDim.x) {
+        flight_begins(work.flights + i, 1);
+    }
+    if (threadIdx.x < MOST_ROWS) {
+        flight_begins(&beside.weighed[threadIdx.x], work.workers);
+        flight_begins(&beside.keys_told[threadIdx.x], 1);
+        flight_begins(&beside.masses_told[threadIdx.x], 1);
+        flight_begins(&beside.known[threadIdx.x], 1);
+    }
+    flights_made();
+    // Without it a warp, or another block, would use flights that are not made yet.
+    meet_cluster();
+    Round heard{0, 0};
+    if (warp == work.workers) {
+        // One warp hears of other blocks, so that no other waits for anybody.
+        for (u32 n = 0; n < count; n++) {
+            work.exchange(n, heard);
+            heard.advance(MOST_ROWS);
+        }
+        return;
+    }
+    u32 fetched_n = 0, fetched_tile = work.own.from;
+    for (u32 slot = 0; slot < softmax.slots; slot++) {
+        work.fetch_next(slot, fetched_n, fetched_tile);
+    }
+    Round weighed{0, 0}, weighed_chips{0, 0}, written_chips{0, 0};
+    float next = temperature_of(softmax, work.row(0));
+    for (u32 n = 0; n < count + softmax.lead; n++) {
+        if (n < count) {
+            float temperature = next;
+            // It comes while this one is worked on.
+            next = n + 1 < count ? temperature_of(softmax, work.row(n + 1)) : 1.0f;
+            work.weigh(n, weighed_chips, weighed, temperature);
+            weighed.advance(MOST_ROWS);
+        }
+        if (n >= softmax.lead) {
+            work.write(n - softmax.lead, written_chips, heard, fetched_n, fetched_tile);
+            heard.advance(MOST_ROWS);
+        }
+    }
+}
+
+// A lane's share of a tile of a row in memory, as it came, -inf beyond the vocabulary; it lies as in tiles of Q.
+template <class T, class Q>
+DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool wide, float (&z)[PER_LANE]) {
+    u32 start = tile * TILE, lane = lane_id();
+    if (wide) {
+        load_wide_as<T, Q>(row + start, lane, z);
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        u32 id = start + j * 32 + lane;
+        z[j] = id < vocab ? T::convert(row[id]) : -INFINITE;
+    }
+}
+
+#define TWICE_WARPS 8
+
+// A warp's tiles of a row that does not stay on chip, its block's dealt out one by one; the next is on its way while one is worked on.
+template <class T, class Q>
+struct Walk {
+    typedef typename T::Element Element;
+
+    const Element* row;
+    u32 vocab;
+    u32 tile;
+    u32 end;
+    bool wide;
+    float next[PER_LANE];
+
+    DEVICE_MEMBER Walk(const Softmax& softmax, u32 row_number, u32 part, bool wide_out)
+        : row((const Element*)softmax.logits + row_number * softmax.stride), vocab(softmax.vocab) {
+        Span span = Span{0, softmax.tiles}.part(part, softmax.share);
+        tile = span.from + warp_id();
+        end = span.to;
+        wide = (u64)row % 16 == 0 && wide_out;
+        load();
+    }
+
+    DEVICE_MEMBER bool is_wide() const { return wide && (tile + 1) * TILE <= vocab; }
+
+    DEVICE_MEMBER void load() {
+        if (tile < end) {
+            load_tile<T, Q>(row, vocab, tile, is_wide(), next);
+        }
+    }
+
+    // Calls `f(tile, wide, z)` for each.
+    template <class F>
+    DEVICE_MEMBER void each(F f) {
+        while (tile < end) {
+            u32 now = tile;
+            bool wide_now = is_wide();
+            float z[PER_LANE];
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[j] = next[j];
+            }
+            tile += TWICE_WARPS;
+            load();
+            f(now, wide_now, z);
+        }
+    }
+};
+
+// The first read of rows that do not stay on chip.
+template <class T>
+DEVICE void weigh_tiles(const Softmax& softmax) {
+    let_next_begin();
+    u32 row = blockIdx.x / softmax.blocks_per_row, part = blockIdx.x % softmax.blocks_per_row;
+    Walk<T, T> walk(softmax, row, part, true);
+    Scale scale(temperature_of(softmax, row));
+    TileWeights* told = softmax.told + (u64)row * softmax.tiles;
+    walk.each([&](u32 tile, bool, float(&z)[PER_LANE]) INLINE {
+        u32 odd = 0;
+        int lanes;
+        float maximum = from_signed_order(maximum_of(z, All(), All(), odd, lanes));
+        odd = __reduce_or_sync(ALL_LANES, odd);
+        Halves sum = sum_of_weights(z, maximum, scale.s);
+        if (lane_id() == 0) {
+            told[tile] = TileWeights{sum.sum(), maximum, odd};
+        }
+    });
+}
+
+// The second: each block adds up what was told of its row, while its first logits come.
+template <class T, class Out>
+DEVICE void write_tiles(const Softmax& softmax) {
+    __shared__ u64 scratch[TWICE_WARPS];
+    u32 row = blockIdx.x / softmax.blocks_per_row, part = blockIdx.x % softmax.blocks_per_row;
+    Sink<T, Out> sink(softmax, row);
+    Walk<T, Placed<T, Out>> walk(softmax, row, part, sink.wide);
+    Scale scale(temperature_of(softmax, row));
+    wait_for_previous();
+
+    const TileWeights* told = softmax.told + (u64)row * softmax.tiles;
+    u64 key = 0, mass = 0;
+    u32 odd = 0;
+    for (u32 i = threadIdx.x; i < softmax.tiles; i += blockDim.x) {
+        TileWeights other = told[i];
+        u64 own = key_of_tile(other.maximum, i);
+        key = own > key ? own : key;
+        odd |= other.reserved;
+    }
+    key = block_max(key, scratch);
+    Heard whole = heard_of(key, 0);
+    for (u32 i = threadIdx.x; i < softmax.tiles; i += blockDim.x) {
+        mass += mass_of_tile(told[i], whole, scale);
+    }
+    Probabilities probabilities;
+    probabilities.set(whole, scale, block_sum(mass));
+    if (softmax.statuses && part == 0) {
+        odd = block_or(odd);
+        if (threadIdx.x == 0) {
+            softmax.statuses[row] = odd | whole.status();
+        }
+    }
+    walk.each([&](u32 tile, bool wide, float(&z)[PER_LANE]) INLINE {
+        if (told[tile].reserved != 0) {
+            clean_share(z, Nothing());
+        }
+        sink.write(probabilities, tile, wide, z);
+    });
+}
+
+#define WEIGH(type, T) \
+    KERNEL(weigh_##type, 32 * TWICE_WARPS, Softmax, softmax) { weigh_tiles<T>(softmax); }
+#define WRITE(name, T, Out)                                                                                  \
+    KERNEL_BESIDE(write_##name, 32 * TWICE_WARPS, 4, Softmax, softmax) { write_tiles<T, Out>(softmax); }     \
+    KERNEL(softmax_##name, 32 * (MOST_WARPS + 1), Softmax, softmax) { softmax_on_chip<T, Out>(softmax); }
+
+WEIGH(f32, F32)
+WEIGH(bf16, Bf16)
+WEIGH(f16, F16)
+// Named by the logits' type, and that of the probabilities if it is another.
+WRITE(f32, F32, float)
+WRITE(bf16, Bf16, unsigned short)
+WRITE(f16, F16, unsigned short)
+WRITE(bf16_f32, Bf16, float)
+WRITE(f16_f32, F16, float)
