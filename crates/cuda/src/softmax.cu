@@ -41,6 +41,28 @@ struct Round {
     }
 };
 
+// Fetches a tile that may begin anywhere, and end.
+template <class Element>
+DEVICE_APART void fetch_rest(const Element* from, Element* to, u32 size, Flight* flight) {
+    constexpr u32 PER_QUAD = 16 / sizeof(Element);
+    u32 lane = lane_id(), ahead = (u32)(-(u64)from % 16) / sizeof(Element);
+    size = size < TILE ? size : TILE;
+    ahead = ahead < size ? ahead : size;
+    u32 middle = (size - ahead) / PER_QUAD * PER_QUAD, rest = size - ahead - middle;
+    if (lane == 0) {
+        arrive(flight, middle * sizeof(Element));
+        if (middle > 0) {
+            copy_flies(flight, to + ahead, from + ahead, middle * sizeof(Element));
+        }
+    }
+    if (lane < ahead) {
+        to[lane] = from[lane];
+    }
+    if (lane < rest) {
+        to[size - rest + lane] = from[size - rest + lane];
+    }
+}
+
 // A block at work. Its tiles of a row are dealt out to its warps, neighbours to each; a warp has the same of every row. Where they
 // come to lie on chip goes round: a tile that is written makes room for the one that is that many tiles later.
 template <class T, class Out>
@@ -52,8 +74,8 @@ struct Work {
 
     const Softmax& softmax;
     Beside& beside;
-    // Of all warps: tiles, and whether they are there; then the records of the rows under way.
-    Quad* room;
+    // The warp's tiles, and whether they are there; the block's records of the rows under way.
+    Quad* chips;
     Flight* flights;
     TileWeights* records;
     u32 workers;
@@ -66,11 +88,21 @@ struct Work {
     Span tiles;
     Span own;
 
-    DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside), room(room) {
+    // A tile that is fetched: of the block's n-th row.
+    struct Cursor {
+        const Element* row;
+        u32 n;
+        u32 tile;
+    };
+
+    // Before the warp's first tile; nowhere if it has none.
+    DEVICE_MEMBER Cursor start() const { return Cursor{logits(0), own.from < own.to ? 0 : count, own.from}; }
+
+    DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside) {
         workers = warps() - 1;
-        u32 slots = workers * softmax.slots;
-        records = (TileWeights*)(room + slots * QUADS);
-        flights = (Flight*)(records + MOST_ROWS * softmax.share);
+        chips = room + warp_id() * softmax.slots * QUADS;
+        records = (TileWeights*)(room + workers * softmax.slots * QUADS);
+        flights = (Flight*)(records + MOST_ROWS * softmax.share) + warp_id() * softmax.slots;
         rank = rank_in_cluster();
         clusters = gridDim.x / softmax.blocks_per_row;
         cluster = blockIdx.x / softmax.blocks_per_row;
@@ -83,33 +115,28 @@ struct Work {
 
     DEVICE_MEMBER const Element* logits(u32 n) const { return (const Element*)softmax.logits + row(n) * softmax.stride; }
 
-    DEVICE_MEMBER Flight* flight(u32 slot) const { return flights + warp_id() * softmax.slots + slot; }
+    // How many elements after a multiple of 16 bytes the tiles of a row begin.
+    static DEVICE_MEMBER u32 off(const Element* row) { return (u32)(u64)row % 16 / sizeof(Element); }
 
-    // Where a tile of a row lies on chip.
-    DEVICE_MEMBER Element* chip(const Element* row, u32 tile, u32 slot) const {
-        Element* at = (Element*)(room + (warp_id() * softmax.slots + slot) * QUADS);
-        return at + (u32)((u64)(row + tile * TILE) % 16) / sizeof(Element);
-    }
-
-    // Begins to fetch a tile: whole quads by one copy, what is left at the ends by lanes.
-    DEVICE_MEMBER void fetch(u32 n, u32 tile, u32 slot) const {
-        const Element *row = logits(n), *from = row + tile * TILE;
-        Element* to = chip(row, tile, slot);
-        u32 lane = lane_id(), size = softmax.vocab - tile * TILE < TILE ? softmax.vocab - tile * TILE : TILE;
-        u32 ahead = (u32)(-(u64)from % 16) / sizeof(Element);
-        ahead = ahead < size ? ahead : size;
-        u32 middle = (size - ahead) / PER_QUAD * PER_QUAD, rest = size - ahead - middle;
-        if (lane == 0) {
-            arrive(flight(slot), middle * sizeof(Element));
-            if (middle > 0) {
-                copy_flies(flight(slot), to + ahead, from + ahead, middle * sizeof(Element));
+    // Begins to fetch the tile of the cursor, and moves that on: whole quads by one copy, what is left at the ends by lanes.
+    DEVICE_MEMBER void fetch(Cursor& cursor, u32 slot) const {
+        if (cursor.n >= count) {
+            return;
+        }
+        const Element* from = cursor.row + cursor.tile * TILE;
+        Quad* to = chips + slot * QUADS;
+        if (off(cursor.row) == 0 && (cursor.tile + 1) * TILE <= softmax.vocab) {
+            if (lane_id() == 0) {
+                arrive(flights + slot, TILE * sizeof(Element));
+                copy_flies(flights + slot, to, from, TILE * sizeof(Element));
             }
+        } else {
+            fetch_rest(from, (Element*)to + off(cursor.row), softmax.vocab - cursor.tile * TILE, flights + slot);
         }
-        if (lane < ahead) {
-            to[lane] = from[lane];
-        }
-        if (lane < rest) {
-            to[size - rest + lane] = from[size - rest + lane];
+        if (++cursor.tile == own.to) {
+            cursor.tile = own.from;
+            cursor.n++;
+            cursor.row += clusters * softmax.stride;
         }
     }
 
@@ -129,25 +156,23 @@ struct Work {
     }
 
     // Weighs the warp's tiles of a row.
-    DEVICE_MEMBER void weigh(u32 n, Round& chips, const Round& place, float temperature) const {
+    DEVICE_MEMBER void weigh(u32 n, Round& slot, const Round& place, float temperature) const {
         Scale scale(temperature);
-        const Element* row = logits(n);
-        bool wide = (u64)row % 16 == 0;
-        u32 odd = 0;
+        u32 off = this->off(logits(n)), odd = 0;
         TileWeights* to = records + place.place * softmax.share + (own.from - tiles.from);
 #pragma unroll 1
         for (u32 tile = own.from; tile < own.to; tile++) {
-            wait_for(flight(chips.place), chips.odd_phase);
+            wait_for(flights + slot.place, slot.odd_phase);
             // Without it a lane would miss logits that others copied.
             __syncwarp();
             float z[PER_LANE];
-            load<T>(chip(row, tile, chips.place), tile, wide && (tile + 1) * TILE <= softmax.vocab, z);
+            load<T>((const Element*)(chips + slot.place * QUADS) + off, tile, off == 0 && (tile + 1) * TILE <= softmax.vocab, z);
             int lanes, maximum = maximum_of(z, All(), All(), odd, lanes);
             Halves sum = sum_of_weights(z, from_signed_order(maximum), scale.s);
             if (lane_id() == 0) {
                 to[tile - own.from] = TileWeights{sum.sum(), from_signed_order(maximum), 0};
             }
-            chips.advance(softmax.slots);
+            slot.advance(softmax.slots);
         }
         odd = __reduce_or_sync(ALL_LANES, odd);
         if (lane_id() == 0) {
@@ -163,10 +188,10 @@ struct Work {
     }
 
     // Writes the warp's tiles of a row, once that is known, and fetches others in their stead.
-    DEVICE_MEMBER void write(u32 n, Round& chips, const Round& place, u32& fetched_n, u32& fetched_tile) const {
-        const Element* row = logits(n);
-        Sink<T, Out> sink(softmax, this->row(n));
-        bool wide = (u64)row % 16 == 0 && sink.wide;
+    DEVICE_MEMBER void write(u32 n, Round& slot, const Round& place, Cursor& next) const {
+        Sink<T, Out> sink(softmax, row(n));
+        u32 off = this->off(logits(n));
+        bool wide = off == 0 && sink.wide;
         wait_for(&beside.known[place.place], place.odd_phase);
         const Probabilities probabilities = beside.probabilities[place.place];
         bool odd = own.from < own.to && records[place.place * softmax.share + own.from - tiles.from].reserved != 0;
@@ -174,25 +199,15 @@ struct Work {
         for (u32 tile = own.from; tile < own.to; tile++) {
             bool wide_tile = wide && (tile + 1) * TILE <= softmax.vocab;
             float z[PER_LANE];
-            load<Placed<T, Out>>(chip(row, tile, chips.place), tile, wide_tile, z);
+            load<Placed<T, Out>>((const Element*)(chips + slot.place * QUADS) + off, tile, wide_tile, z);
             // Without it a copy would overwrite what a lane has not read yet.
             __syncwarp();
-            fetch_next(chips.place, fetched_n, fetched_tile);
+            fetch(next, slot.place);
             if (odd) {
                 clean_share(z, Nothing());
             }
             sink.write(probabilities, tile, wide_tile, z);
-            chips.advance(softmax.slots);
-        }
-    }
-
-    // Fetches the warp's next tile, if there is one.
-    DEVICE_MEMBER void fetch_next(u32 slot, u32& n, u32& tile) const {
-        if (n < count && own.from < own.to) {
-            fetch(n, tile, slot);
-            bool last = ++tile == own.to;
-            tile = last ? own.from : tile;
-            n += last;
+            slot.advance(softmax.slots);
         }
     }
 
@@ -251,8 +266,8 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     ON_CHIP(room);
     Work<T, Out> work(softmax, beside, room);
     u32 warp = warp_id(), count = work.count;
-    for (u32 i = threadIdx.x; i < work.workers * softmax.slots; i += blockDim.x) {
-        flight_begins(work.flights + i, 1);
+    if (warp < work.workers && lane_id() < softmax.slots) {
+        flight_begins(work.flights + lane_id(), 1);
     }
     if (threadIdx.x < MOST_ROWS) {
         flight_begins(&beside.weighed[threadIdx.x], work.workers);
@@ -272,22 +287,22 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
         }
         return;
     }
-    u32 fetched_n = 0, fetched_tile = work.own.from;
+    auto next_tile = work.start();
     for (u32 slot = 0; slot < softmax.slots; slot++) {
-        work.fetch_next(slot, fetched_n, fetched_tile);
+        work.fetch(next_tile, slot);
     }
-    Round weighed{0, 0}, weighed_chips{0, 0}, written_chips{0, 0};
+    Round weighed{0, 0}, weighed_slot{0, 0}, written_slot{0, 0};
     float next = temperature_of(softmax, work.row(0));
     for (u32 n = 0; n < count + softmax.lead; n++) {
         if (n < count) {
             float temperature = next;
             // It comes while this one is worked on.
             next = n + 1 < count ? temperature_of(softmax, work.row(n + 1)) : 1.0f;
-            work.weigh(n, weighed_chips, weighed, temperature);
+            work.weigh(n, weighed_slot, weighed, temperature);
             weighed.advance(MOST_ROWS);
         }
         if (n >= softmax.lead) {
-            work.write(n - softmax.lead, written_chips, heard, fetched_n, fetched_tile);
+            work.write(n - softmax.lead, written_slot, heard, next_tile);
             heard.advance(MOST_ROWS);
         }
     }

@@ -40,6 +40,8 @@ const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
 /// takes for itself, rounded up.
 const MOST_WARPS: usize = 25;
+/// How many tiles a warp has room for at most.
+const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
 const BESIDE: usize = 1536;
 
@@ -100,7 +102,7 @@ impl Shape {
         let slot_bytes = TILE * dtype.bytes() + 16 + size_of::<u64>();
         let records = MOST_ROWS * share * size_of::<abi::TileWeights>();
         let room = machine.room_on_chip().checked_sub(BESIDE + records)?;
-        let slots = (room / slot_bytes / warps).min(6 * per_warp);
+        let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
         if clusters == 0 || slots < per_warp {
             return None;
         }
