@@ -116,22 +116,30 @@ struct Probabilities {
         quarter = Divisor(sum * 0.25f);
     }
 
+    // Whether the first token takes all, or there is none.
+    DEVICE_MEMBER bool is_all_or_nothing() const { return scale.greedy || whole.empty(); }
+
     // Of a lane's share of a tile of clean logits, of which its j-th lies at `place_of(j)`.
     template <class PlaceOf>
     DEVICE_MEMBER void of(const float (&z)[PER_LANE], float (&p)[PER_LANE], u32 tile, PlaceOf place_of) const {
-        if (scale.greedy || whole.empty()) {
+        if (is_all_or_nothing()) {
             winner(z, p, tile, place_of);
+        } else {
+            shared(z, p);
+        }
+    }
+
+    // The same where it is neither.
+    DEVICE_MEMBER void shared(const float (&z)[PER_LANE], float (&p)[PER_LANE]) const {
+        if (ordinary(z, p)) {
             return;
         }
-        if (!ordinary(z, p)) {
-            float y[PER_LANE];
 #pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                y[j] = (z[j] - whole.first) * scale.s;
-                p[j] = y[j] < -126.0f ? 0.0f : p[j];
-                if (y[j] < -60.0f && !(y[j] < -126.0f)) {
-                    p[j] = exp2_scaled(y[j], 0) / sum;
-                }
+        for (u32 j = 0; j < PER_LANE; j++) {
+            float y = (z[j] - whole.first) * scale.s;
+            p[j] = y < -126.0f ? 0.0f : p[j];
+            if (y < -60.0f && !(y < -126.0f)) {
+                p[j] = exp2_scaled(y, 0) / sum;
             }
         }
     }

@@ -14,7 +14,7 @@
 
 #define MOST_ROWS 4
 #define MOST_BLOCKS 16
-#define MOST_WARPS 25
+#define MOST_WARPS 19
 
 // What a block knows of the rows that are under way; that of its n-th row lies in place n % MOST_ROWS.
 struct Beside {
@@ -88,15 +88,22 @@ struct Work {
     Span tiles;
     Span own;
 
-    // A tile that is fetched: of the block's n-th row.
+    // A tile to be fetched.
     struct Cursor {
-        const Element* row;
+        const Element* from;
+        // Of the warp's tiles of its row, after those that come; of its row, whether they are whole and lie on 16 bytes.
+        u32 left;
+        u32 plain;
         u32 n;
-        u32 tile;
     };
 
-    // Before the warp's first tile; nowhere if it has none.
-    DEVICE_MEMBER Cursor start() const { return Cursor{logits(0), own.from < own.to ? 0 : count, own.from}; }
+    // At the warp's first tile of a row; nowhere if there is none.
+    DEVICE_MEMBER Cursor start(u32 n) const {
+        Cursor cursor{logits(n) + own.from * TILE, own.to - own.from, 0, n};
+        cursor.left = n < count ? cursor.left : 0;
+        cursor.plain = wide_end(off(logits(n))) == own.to;
+        return cursor;
+    }
 
     DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside) {
         workers = warps() - 1;
@@ -120,65 +127,76 @@ struct Work {
 
     // Begins to fetch the tile of the cursor, and moves that on: whole quads by one copy, what is left at the ends by lanes.
     DEVICE_MEMBER void fetch(Cursor& cursor, u32 slot) const {
-        if (cursor.n >= count) {
+        if (cursor.left == 0) {
             return;
         }
-        const Element* from = cursor.row + cursor.tile * TILE;
         Quad* to = chips + slot * QUADS;
-        if (off(cursor.row) == 0 && (cursor.tile + 1) * TILE <= softmax.vocab) {
+        if (cursor.plain) {
             if (lane_id() == 0) {
                 arrive(flights + slot, TILE * sizeof(Element));
-                copy_flies(flights + slot, to, from, TILE * sizeof(Element));
+                copy_flies(flights + slot, to, cursor.from, TILE * sizeof(Element));
             }
         } else {
-            fetch_rest(from, (Element*)to + off(cursor.row), softmax.vocab - cursor.tile * TILE, flights + slot);
+            u32 tile = own.to - cursor.left;
+            fetch_rest(cursor.from, (Element*)to + off(cursor.from), softmax.vocab - tile * TILE, flights + slot);
         }
-        if (++cursor.tile == own.to) {
-            cursor.tile = own.from;
-            cursor.n++;
-            cursor.row += clusters * softmax.stride;
+        cursor.from += TILE;
+        if (--cursor.left == 0) {
+            cursor = start(cursor.n + 1);
         }
     }
 
-    // A lane's share of a tile on chip, -inf beyond the vocabulary; the j-th lies at `place_of<Q>`.
-    template <class Q>
-    DEVICE_MEMBER void load(const Element* at, u32 tile, bool wide, float (&z)[PER_LANE]) const {
-        u32 lane = lane_id();
-        if (wide) {
-            load_wide_as<T, Q>(at, lane, z);
-            return;
-        }
+    // A lane's share of a tile on chip that may lie anywhere, -inf beyond the vocabulary.
+    DEVICE_MEMBER void load_narrow(const Element* at, u32 tile, float (&z)[PER_LANE]) const {
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
-            u32 place = j * 32 + lane;
+            u32 place = j * 32 + lane_id();
             z[j] = tile * TILE + place < softmax.vocab ? T::convert(at[place]) : -INFINITE;
         }
+    }
+
+    // Up to which of the warp's tiles of a row they are whole and lie on 16 bytes.
+    DEVICE_MEMBER u32 wide_end(u32 off) const {
+        u32 whole = softmax.vocab / TILE < own.to ? softmax.vocab / TILE : own.to;
+        return off == 0 && whole > own.from ? whole : own.from;
     }
 
     // Weighs the warp's tiles of a row.
     DEVICE_MEMBER void weigh(u32 n, Round& slot, const Round& place, float temperature) const {
         Scale scale(temperature);
-        u32 off = this->off(logits(n)), odd = 0;
-        TileWeights* to = records + place.place * softmax.share + (own.from - tiles.from);
+        u32 off = this->off(logits(n)), wide = wide_end(off), odd = 0;
+        TileWeights *first = records + place.place * softmax.share + (own.from - tiles.from), *to = first;
+        auto weigh_one = [&](float(&z)[PER_LANE]) INLINE {
+            int lanes, maximum = maximum_of(z, All(), All(), odd, lanes);
+            Halves sum = sum_of_weights(z, from_signed_order(maximum), scale.s);
+            if (lane_id() == 0) {
+                *to = TileWeights{sum.sum(), from_signed_order(maximum), 0};
+            }
+            to++;
+            slot.advance(softmax.slots);
+        };
+        u32 tile = own.from;
 #pragma unroll 1
-        for (u32 tile = own.from; tile < own.to; tile++) {
+        for (; tile < wide; tile++) {
+            wait_for(flights + slot.place, slot.odd_phase);
+            float z[PER_LANE];
+            load_wide<T>((const Element*)(chips + slot.place * QUADS), lane_id(), z);
+            weigh_one(z);
+        }
+#pragma unroll 1
+        for (; tile < own.to; tile++) {
             wait_for(flights + slot.place, slot.odd_phase);
             // Without it a lane would miss logits that others copied.
             __syncwarp();
             float z[PER_LANE];
-            load<T>((const Element*)(chips + slot.place * QUADS) + off, tile, off == 0 && (tile + 1) * TILE <= softmax.vocab, z);
-            int lanes, maximum = maximum_of(z, All(), All(), odd, lanes);
-            Halves sum = sum_of_weights(z, from_signed_order(maximum), scale.s);
-            if (lane_id() == 0) {
-                to[tile - own.from] = TileWeights{sum.sum(), from_signed_order(maximum), 0};
-            }
-            slot.advance(softmax.slots);
+            load_narrow((const Element*)(chips + slot.place * QUADS) + off, tile, z);
+            weigh_one(z);
         }
         odd = __reduce_or_sync(ALL_LANES, odd);
         if (lane_id() == 0) {
             // The odd values of all of the warp's tiles stand in the record of the first.
             if (odd != 0) {
-                to->reserved = odd;
+                first->reserved = odd;
             }
             if (warp_id() == 0) {
                 beside.scales[place.place] = scale;
@@ -191,22 +209,36 @@ struct Work {
     DEVICE_MEMBER void write(u32 n, Round& slot, const Round& place, Cursor& next) const {
         Sink<T, Out> sink(softmax, row(n));
         u32 off = this->off(logits(n));
-        bool wide = off == 0 && sink.wide;
         wait_for(&beside.known[place.place], place.odd_phase);
         const Probabilities probabilities = beside.probabilities[place.place];
         bool odd = own.from < own.to && records[place.place * softmax.share + own.from - tiles.from].reserved != 0;
+        // Almost all tiles of almost all rows.
+        u32 wide = sink.wide && !odd && !probabilities.is_all_or_nothing() ? wide_end(off) : own.from;
+        u32 tile = own.from;
+        Out* to = sink.row + tile * TILE;
 #pragma unroll 1
-        for (u32 tile = own.from; tile < own.to; tile++) {
-            bool wide_tile = wide && (tile + 1) * TILE <= softmax.vocab;
-            float z[PER_LANE];
-            load<Placed<T, Out>>((const Element*)(chips + slot.place * QUADS) + off, tile, wide_tile, z);
+        for (; tile < wide; tile++) {
+            float z[PER_LANE], p[PER_LANE];
+            load_wide_as<T, Placed<T, Out>>((const Element*)(chips + slot.place * QUADS), lane_id(), z);
             // Without it a copy would overwrite what a lane has not read yet.
+            __syncwarp();
+            fetch(next, slot.place);
+            probabilities.shared(z, p);
+            store_wide<T>(to, lane_id(), p);
+            to += TILE;
+            slot.advance(softmax.slots);
+        }
+#pragma unroll 1
+        for (; tile < own.to; tile++) {
+            float z[PER_LANE];
+            load_narrow((const Element*)(chips + slot.place * QUADS) + off, tile, z);
+            // As above.
             __syncwarp();
             fetch(next, slot.place);
             if (odd) {
                 clean_share(z, Nothing());
             }
-            sink.write(probabilities, tile, wide_tile, z);
+            sink.write(probabilities, tile, false, z);
             slot.advance(softmax.slots);
         }
     }
@@ -287,7 +319,7 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
         }
         return;
     }
-    auto next_tile = work.start();
+    auto next_tile = work.start(0);
     for (u32 slot = 0; slot < softmax.slots; slot++) {
         work.fetch(next_tile, slot);
     }
@@ -403,17 +435,33 @@ DEVICE void write_tiles(const Softmax& softmax) {
     wait_for_previous();
 
     const TileWeights* told = softmax.told + (u64)row * softmax.tiles;
+    // Those of rows of up to 768 tiles are read once.
+    constexpr u32 KEPT = 3;
+    TileWeights kept[KEPT];
     u64 key = 0, mass = 0;
     u32 odd = 0;
-    for (u32 i = threadIdx.x; i < softmax.tiles; i += blockDim.x) {
-        TileWeights other = told[i];
-        u64 own = key_of_tile(other.maximum, i);
+    auto hear = [&](const TileWeights& other, u32 tile) INLINE {
+        u64 own = key_of_tile(other.maximum, tile);
         key = own > key ? own : key;
         odd |= other.reserved;
+    };
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++) {
+        u32 i = threadIdx.x + k * blockDim.x;
+        kept[k] = i < softmax.tiles ? told[i] : TileWeights{0, -INFINITE, 0};
+        hear(kept[k], i);
+    }
+    const u32 first_other = threadIdx.x + KEPT * blockDim.x;
+    for (u32 i = first_other; i < softmax.tiles; i += blockDim.x) {
+        hear(told[i], i);
     }
     key = block_max(key, scratch);
     Heard whole = heard_of(key, 0);
-    for (u32 i = threadIdx.x; i < softmax.tiles; i += blockDim.x) {
+#pragma unroll
+    for (u32 k = 0; k < KEPT; k++) {
+        mass += mass_of_tile(kept[k], whole, scale);
+    }
+    for (u32 i = first_other; i < softmax.tiles; i += blockDim.x) {
         mass += mass_of_tile(told[i], whole, scale);
     }
     Probabilities probabilities;

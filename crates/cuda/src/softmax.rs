@@ -39,7 +39,7 @@ const TILES_AT_A_TIME: usize = 1 << 14;
 const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
 /// takes for itself, rounded up.
-const MOST_WARPS: usize = 25;
+const MOST_WARPS: usize = 19;
 /// How many tiles a warp has room for at most.
 const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
