@@ -11,7 +11,7 @@ use crate::case::UNIT;
 use crate::rows::{self, Words};
 
 /// Widths around the borders of tiles and of what is loaded at once, and one of several parts.
-const VOCABS: [usize; 16] = [1, 2, 3, 7, 8, 9, 31, 255, 256, 257, 260, 1000, 1024, 2047, 5000, 9000];
+const VOCABS: [usize; 16] = [1, 2, 3, 8, 9, 31, 255, 256, 257, 260, 1000, 2047, 5000, 9000, 13000, 30000];
 
 const TEMPERATURES: [f32; 9] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 100.0, 1e30];
 
@@ -30,7 +30,8 @@ struct Asked {
     out_gap: usize,
     /// One for each row, or one for all.
     temperatures: Vec<f32>,
-    twice: bool,
+    /// How often rows are read: once, twice, or as it is faster.
+    reads: usize,
 }
 
 impl Asked {
@@ -47,8 +48,8 @@ impl Asked {
         let aligned = vocab.div_ceil(8) * 8 - vocab;
         let (gap, out_gap) = (gap + aligned * words.below(2), out_gap + aligned * words.below(2));
         let temperatures = (0..each).map(|_| TEMPERATURES[words.below(TEMPERATURES.len())]).collect();
-        let twice = words.below(3) == 0;
-        Self { vocab, rows, dtype, out, in_place, start, gap, out_start, out_gap, temperatures, twice }
+        let reads = words.below(3);
+        Self { vocab, rows, dtype, out, in_place, start, gap, out_start, out_gap, temperatures, reads }
     }
 
     fn temperature(&self, row: usize) -> f32 {
@@ -161,7 +162,11 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
 fn compare(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>]) -> Result<String, Error> {
     let Asked { vocab, rows, dtype, out, .. } = *asked;
     let softmax = Softmax::new(Arc::clone(machine))?;
-    let softmax = if asked.twice { softmax.reading_twice() } else { softmax };
+    let softmax = match asked.reads {
+        1 => softmax.reading_once(),
+        2 => softmax.reading_twice(),
+        _ => softmax,
+    };
     let mut logits = buffer(machine, dtype, &laid_out(dtype, lines, asked.start, asked.gap))?;
     let nothing = vec![vec![5.0; vocab]; rows];
     let temperatures = Buffer::of(machine, &asked.temperatures)?;

@@ -32,6 +32,11 @@ const WRITE: [ByDtype; 2] = [
 
 /// How many warps a block has where rows are read twice.
 const TWICE_WARPS: usize = 8;
+/// How many blocks of them a multiprocessor has, before warps take several tiles; and how many they take at most.
+const BLOCKS_OF_TWICE: usize = 4;
+const MOST_PER_WARP: usize = 4;
+/// How many tiles a multiprocessor has at most where rows are read twice though they could stay on chip: for few this is faster.
+const TILES_OF_TWICE: usize = 48;
 /// How many tiles are read twice in one go at most: what they are, and what they become, fits the second-level cache.
 const TILES_AT_A_TIME: usize = 1 << 14;
 
@@ -61,7 +66,8 @@ pub struct Softmax {
     machine: Arc<dyn Machine>,
     /// What the first of two reads tells the second.
     told: Buffer,
-    twice: bool,
+    /// Whether rows are read twice, if that is fixed.
+    twice: Option<bool>,
 }
 
 /// How rows are gone through: a pure function of the machine, the number of rows, their width and type.
@@ -118,16 +124,20 @@ impl Shape {
 }
 
 /// Returns the path of rows.
-fn path(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, twice: bool) -> Path {
-    let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(machine, rows, vocab, dtype, *blocks));
-    match shapes.min_by_key(|shape| (shape.tiles(rows), shape.blocks)) {
-        Some(shape) if !twice => Path::OnChip(shape),
-        _ => {
-            let tiles = vocab.div_ceil(TILE);
-            let rows = rows.min((TILES_AT_A_TIME / tiles).max(1));
-            Path::Twice { rows, share: TWICE_WARPS }
+fn path(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
+    let tiles = vocab.div_ceil(TILE);
+    let multiprocessors = machine.multiprocessors() as usize;
+    let twice = twice.unwrap_or(rows * tiles <= TILES_OF_TWICE * multiprocessors);
+    if !twice {
+        let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(machine, rows, vocab, dtype, *blocks));
+        if let Some(shape) = shapes.min_by_key(|shape| (shape.tiles(rows), shape.blocks)) {
+            return Path::OnChip(shape);
         }
     }
+    let rows = rows.min((TILES_AT_A_TIME / tiles).max(1));
+    // What a block adds up of its row is work for nothing: the fewer blocks the better, once all multiprocessors have some.
+    let per_warp = (rows * tiles).div_ceil(multiprocessors * BLOCKS_OF_TWICE * TWICE_WARPS);
+    Path::Twice { rows, share: TWICE_WARPS * per_warp.clamp(1, MOST_PER_WARP) }
 }
 
 impl Softmax {
@@ -137,13 +147,19 @@ impl Softmax {
     /// - [`Error::Unavailable`] if there is not enough memory.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileWeights>())?;
-        Ok(Self { machine, told, twice: false })
+        Ok(Self { machine, told, twice: None })
     }
 
     /// Returns the same that reads all rows twice: as on machines where no copies fly into shared memory. For tests.
     #[must_use]
     pub fn reading_twice(self) -> Self {
-        Self { twice: true, ..self }
+        Self { twice: Some(true), ..self }
+    }
+
+    /// Returns the same that reads rows once wherever they fit on chip. For tests.
+    #[must_use]
+    pub fn reading_once(self) -> Self {
+        Self { twice: Some(false), ..self }
     }
 
     /// Enqueues the softmax of rows to other rows, of f32 or of the logits' own type, on the machine's stream.
