@@ -7,7 +7,8 @@
 // Requires   all threads of the block, whole warps; results are in every thread
 //
 // A tile's maximum is a token too: if k maxima reach a bar, so do at least k tokens, and the first k are among
-// those that do. Where the bar lies decides how long the rest takes and never what comes out.
+// those that do. Where they do not, or bring too many others with them, each tile's second token is looked at as well: two heavy
+// tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
 #include "records.cuh"
@@ -18,19 +19,17 @@
 #define GATHERED 416
 
 // How many parts the range of the maxima is cut into.
-#define BINS 128
+#define BINS 256
+#define LOG_BINS 8
 
 // How often a bar may be moved.
 #define MOST_ROUNDS 6
 
-// How many tiles a warp loads at once.
-#define TILES_AT_ONCE 1
-
 // What is gathered, in shared memory: the first tokens of tiles, then the others.
 struct Gathered {
     alignas(16) u64 keys[GATHERED];
-    // Of the tiles that the tokens lie in.
-    float maxima[GATHERED];
+    // What each adds to the mass of the prefix that it ends.
+    alignas(16) u64 gains[GATHERED];
     // log2 of the tokens' arrivals: the survey knows those of the tiles' first.
     float log_arrivals[GATHERED];
     // How many first tokens there are; in the high half how many of their tiles are open.
@@ -44,16 +43,16 @@ struct Gathered {
             u64 open[GATHERED];
             // What the maxima in each part of their range come to, the highest part first.
             alignas(16) u32 bins[BINS];
+            // The weights of the other tokens, by place.
+            u32 weights[GATHERED];
         };
-        // Once all are there: the tokens in order, by their places above, and what each adds to the mass.
+        // Once all are there: the tokens in order, the masses of the prefixes that they end, and their places above.
         struct {
             u64 ordered[GATHERED];
-            u64 steps[GATHERED];
+            u64 masses[GATHERED];
             unsigned short from[GATHERED];
         };
     };
-    // The weights of the other tokens, by place.
-    u32 weights[GATHERED];
 
     DEVICE_MEMBER u32 top_count() const { return tops & 0xFFFF; }
     DEVICE_MEMBER u32 open_count() const { return tops >> 16; }
@@ -71,7 +70,7 @@ DEVICE void clear(Gathered& gathered) {
     }
 }
 
-// The first bin by which the bins reach a goal, by a warp, in every lane; BINS if they do not.
+// The first bin by which the bins reach a goal, by a warp, in every lane; BINS if they do not, and more if not by half.
 DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
     const u32 OWN = BINS / 32;
     u32 lane = lane_id(), own[OWN], upto = 0;
@@ -96,7 +95,8 @@ DEVICE u32 bin_reaching(const u32* bins, u32 goal) {
         bin += before + own[i] < goal;
     }
     bin = __shfl_sync(ALL_LANES, bin, __ffs((int)reached) - 1);
-    return reached ? bin : BINS;
+    u32 total = __shfl_sync(ALL_LANES, upto, 31);
+    return reached ? bin : BINS + (total < goal / 2);
 }
 
 // Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
@@ -112,7 +112,6 @@ DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
         u64 key = key_of(record.maximum, tile * TILE + (record.places & 255));
         if (place < GATHERED) {
             gathered.keys[place] = key;
-            gathered.maxima[place] = record.maximum;
             gathered.log_arrivals[place] = record.log_top;
         }
         if (opens && open_place < GATHERED) {
@@ -121,27 +120,34 @@ DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
     });
 }
 
-// About 1 / x, from below.
-DEVICE float inverse(float x) { return 0.87f * bits_float(0x7EF311C3u - float_bits(x)); }
+// The largest power of two of which x, 1e-20 to 1e38, is not more than so many: how many of them as a power of two.
+DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23); }
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
-// most `limit`: `want.amount(maximum, sum)` of each. Fails if all together do not reach the goal, or too many pass. The
-// gathered must be cleared.
+// most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Fails if
+// all together do not reach the goal, or too many pass. The gathered must be cleared.
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
     float widest = larger(least, first - 1e37f);
     // Far below the first token there is nothing but what masks leave.
     float low = larger(least, first - 32.0f), width = first - low;
+    bool seconds = false;
 #pragma unroll 1
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
-        float scale = BINS * inverse(larger(width, 1e-20f)), part = 1.0f / scale;
+        float scale = scale_to(larger(width, 1e-20f), LOG_BINS), part = scale_to(scale, 0);
         records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
-            // A higher logit's place is no lower, as each step is monotone.
-            float place = (record.maximum - low) * scale;
-            u32 amount = want.amount(record.maximum, sum);
-            if (place >= 0.0f) {
-                atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
+            auto add = [&](float z, u32 amount) INLINE {
+                // A higher logit's place is no lower, as each step is monotone.
+                float place = (z - low) * scale;
+                if (place >= 0.0f) {
+                    atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
+                }
+            };
+            add(record.maximum, want.amount(record.maximum, sum));
+            if (seconds) {
+                float second = least_of_others(record);
+                add(second, want.amount_of(second));
             }
         });
         want.add_up();
@@ -164,12 +170,22 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
             list_tops(gathered, records, bar);
             // Without it a warp would miss what others have not listed yet.
             __syncthreads();
-            if (gathered.top_count() <= (round < MOST_ROUNDS ? limit : GATHERED)) {
+            u32 count = gathered.top_count() + (seconds ? gathered.open_count() : 0);
+            if (count <= (!seconds ? limit : GATHERED) || (round == MOST_ROUNDS && gathered.top_count() <= GATHERED)) {
                 return true;
             }
-            // Most of them lie in one bin, which is looked at more closely.
-            low += (lowest - 0.5f) * part;
-            width = 2.0f * part;
+            if (seconds && want.gives_up(count)) {
+                return false;
+            }
+            if (seconds) {
+                // Most of them lie in one bin, which is looked at more closely.
+                low += (lowest - 0.5f) * part;
+                width = 2.0f * part;
+            }
+            seconds = true;
+        } else if (bin == BINS && !seconds) {
+            // As many again may do.
+            seconds = true;
         } else if (low > widest) {
             low = widest;
             width = first - low;
@@ -185,55 +201,70 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
     return false;
 }
 
-// Gathers the other tokens of the open tiles that reach the bar, with their weights at a scale. Fails if there are too many.
+// The weight of a tile's first token.
+#define FIRST_WEIGHT (1u << 28)
+
+// Gathers the other tokens of an open tile that reach the bar, and what they add to the mass; by a warp.
 template <class V>
-DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float s) {
-    u32 tops = gathered.top_count(), open = gathered.open_count(), lane = lane_id();
-    if (open == 0) {
-        return true;
+DEVICE void gather_tile(Gathered& gathered, const V& view, float bar, float first, float s, u64 top) {
+    float z[PER_LANE];
+    u32 tops = gathered.top_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, odd = 0;
+    view.load(tile, lane, z, odd, bar);
+    // While they fly.
+    float maximum = key_logit(top), factor = exp2_rule((maximum - first) * s);
+    u32 passing = 0;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        passing |= (z[j] >= bar) & (view.place(tile, lane, j) != id % TILE) ? 1u << j : 0;
     }
-#pragma unroll 1
-    for (u32 start = warp_id(); start < open; start += TILES_AT_ONCE * warps()) {
-        float z[TILES_AT_ONCE][PER_LANE];
-        u64 top[TILES_AT_ONCE];
-        u32 odd = 0;
-#pragma unroll
-        for (u32 i = 0; i < TILES_AT_ONCE; i++) {
-            u32 place = start + i * warps();
-            if (place < open) {
-                top[i] = gathered.open[place];
-                view.load(key_id(top[i]) / TILE, lane, z[i], odd, bar);
-            }
-        }
-#pragma unroll
-        for (u32 i = 0; i < TILES_AT_ONCE; i++) {
-            if (start + i * warps() >= open) {
-                break;
-            }
-            u32 passing = 0, tile = key_id(top[i]) / TILE;
-            float maximum = key_logit(top[i]);
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) {
-                passing |= z[i][j] >= bar ? 1u << j : 0;
-            }
-            // A lane has one or two, if any.
-#pragma unroll 1
-            for (; passing != 0; passing &= passing - 1) {
-                u32 j = __ffs((int)passing) - 1;
-                u64 key = key_of(clean(pick(z[i], j)), tile * TILE + view.place(tile, lane, j));
-                if (key == top[i]) {
-                    continue;
-                }
-                u32 to = tops + atomicAdd(&gathered.others, 1u);
-                if (to < GATHERED) {
-                    gathered.keys[to] = key;
-                    gathered.maxima[to] = maximum;
-                    gathered.weights[to] = weight((key_logit(key) - maximum) * s);
-                }
-            }
-        }
+    u32 count = __reduce_add_sync(ALL_LANES, __popc(passing));
+    if (count == 0) {
+        return;
     }
-    // Without it a warp would miss keys that others have not added yet.
+    // Next to each other, so that the warp finds them again.
+    u32 start = tops + __shfl_sync(ALL_LANES, lane == 0 ? atomicAdd(&gathered.others, count) : 0, 0), end = start + count;
+    end = end < GATHERED ? end : GATHERED;
+    // A lane has one, if any.
+#pragma unroll 1
+    for (u32 at = start; at < end;) {
+        u32 having = __ballot_sync(ALL_LANES, passing != 0), to = at + __popc(having & ((1u << lane) - 1));
+        if (passing != 0 && to < end) {
+            u32 j = __ffs((int)passing) - 1;
+            float own = clean(pick(z, j));
+            gathered.keys[to] = key_of(own, tile * TILE + view.place(tile, lane, j));
+            gathered.weights[to] = weight((own - maximum) * s);
+        }
+        passing &= passing - 1;
+        at += __popc(having);
+    }
+    // Without it a lane would miss what others have written.
+    __syncwarp();
+#pragma unroll 1
+    for (u32 i = start + lane; i < end; i += 32) {
+        u64 own = gathered.keys[i], q = FIRST_WEIGHT;
+#pragma unroll 1
+        for (u32 j = start; j < end; j++) {
+            q += gathered.keys[j] > own ? gathered.weights[j] : 0;
+        }
+        gathered.gains[i] = tile_mass(factor, q + gathered.weights[i]) - tile_mass(factor, q);
+    }
+}
+
+// Gathers the other tokens of the open tiles that reach the bar, and what all tokens add to the mass, at a scale. Fails if there
+// are too many.
+template <class V>
+DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float first, float s) {
+    u32 tops = gathered.top_count(), open = gathered.open_count();
+#pragma unroll 1
+    for (u32 place = warp_id(); place < open; place += warps()) {
+        gather_tile(gathered, view, bar, first, s, gathered.open[place]);
+    }
+    // From the last thread on: the first warps wait for logits.
+#pragma unroll 1
+    for (u32 i = blockDim.x - 1 - threadIdx.x; i < tops; i += blockDim.x) {
+        gathered.gains[i] = tile_mass(exp2_rule((key_logit(gathered.keys[i]) - first) * s), FIRST_WEIGHT);
+    }
+    // Without it a warp would miss what others have not added yet.
     __syncthreads();
     return gathered.count() <= GATHERED;
 }

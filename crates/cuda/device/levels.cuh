@@ -170,8 +170,10 @@ struct Search {
     // Whether the goal is a mass rather than a number of tokens.
     bool by_mass;
     u64 goal;
-    // What share of the given set's mass the goal is, while that is only known about; else 0.
+    // What share of the given set's mass the goal is, while that is only known about: then it is the least that the goal may be, and
+    // `doubt` how much more it may be. Else both are 0.
     u32 share;
+    u64 doubt;
     // Values in the set are at most this. The goal is hardly met below `lowest`, and below `least` even less.
     float highest;
     float lowest;

@@ -107,6 +107,10 @@ DEVICE u64 target_mass(u32 p, u64 total) {
     return p * (total >> 32) + ((p * (total & low) + low) >> 32);
 }
 
+// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
+DEVICE u64 least_of(u64 about) { return about - (about >> 19) - 1; }
+DEVICE u64 most_of(u64 about) { return about + (about >> 19) + 1; }
+
 // The mass of a whole row from what its tiles weigh, which `weights_of(tile)` says; as exact as that is.
 template <class WeightsOf>
 DEVICE u64 mass_of_tiles(u32 tiles, float first, float s, WeightsOf weights_of) {

@@ -4,31 +4,34 @@
 // Never      looks at an id that neither mask nor lists name
 // Traffic    the logits; 4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry for
 //            each touched id
-// Requires   all threads of the block, whole warps, OWN tiles each; the kernel `edit` before, where a request asks for it
+// Requires   all threads of the block, whole warps, OWN tiles each in a round; the kernel `edit` before, where a request asks
+//            for it
 //
-// All logits of the block are on their way while its threads find out what lies over them: that takes four trips to memory,
-// one after the other. A thread has the bits of 32 neighbouring ids and puts its touched ids on the block's list. From there
-// they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries at once, with hardly a lane idle.
+// The logits of the first round are on their way while the block's threads find out what lies over those of all rounds: that
+// takes four trips to memory, one after the other. A thread has the bits of 32 neighbouring ids a round and puts its touched
+// ids on the round's list. From there they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries
+// at once, with hardly a lane idle.
 #pragma once
 
 #include "entries.cuh"
 #include "tile.cuh"
 
 // In shared memory.
-template <class T, u32 WARPS, u32 OWN>
+template <class T, u32 WARPS, u32 OWN, u32 ROUNDS>
 struct Over {
+    // In a round.
     static constexpr u32 TILES = WARPS * OWN, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
-    static_assert(WORDS <= THREADS, "a thread has a word at most");
-    // Ids on the list: one in eight. What is kept on chip decides how many tiles a multiprocessor has on their way.
-    static constexpr u32 LISTED = TILES * TILE / 8;
+    static_assert(WORDS <= THREADS && WORDS % 32 == 0, "a thread has a word at most, and all of a warp or none");
+    // Ids on a list: one in sixteen. What is kept on chip decides how many tiles a multiprocessor has on their way.
+    static constexpr u32 LISTED = TILES * TILE / 16;
 
-    // By place in the block's tiles.
+    // By place in the round's tiles.
     alignas(16) float logits[TILES * TILE];
-    // The ids that mask and lists allow.
-    u32 allowed[WORDS];
-    // How many of them are touched, and their places in no order, if there are no more than fit.
-    u32 count;
-    unsigned short touched[LISTED];
+    // The ids that mask and lists allow: of each tile a byte for each lane, by its share.
+    alignas(4) unsigned char allowed[ROUNDS * TILES * 32];
+    // How many of a round's are touched, and their places in no order, if there are no more than fit.
+    u32 count[ROUNDS];
+    unsigned short touched[ROUNDS][LISTED];
 
     // The tiles of the thread's warp begin to come; a barrier before they are edited, and `settle` before it.
     DEVICE_MEMBER void fetch(const Row<T>& row, u32 first_tile) {
@@ -88,47 +91,85 @@ struct Over {
         return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
     }
 
-    // Lists the touched ids of the thread's word, of which the mask allows `masked`, none beyond the row; `count` is to be 0
-    // before, and a barrier after it.
-    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, u32 masked) {
-        u32 own = threadIdx.x, word = first_tile * MASK_WORDS + own, bits = 0;
+    // Lists the touched ids of the thread's words, a round's each, of which the mask allows `masked`, none beyond the row; counts
+    // are to be 0 before, and a barrier after it.
+    DEVICE_MEMBER void list(const Edits& edits, u32 first_tile, u32 tiles, const u32 (&masked)[ROUNDS]) {
+        u32 own = threadIdx.x, bits[ROUNDS], open[ROUNDS];
         if (own >= WORDS) {
             return;
         }
-        if (has_word(first_tile, tiles)) {
-            bits = edits.touched ? edits.touched[word] : 0;
-            masked &= edits.allowed ? edits.allowed[word] : ~0u;
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; round++) {
+            u32 tile = first_tile + round * TILES, word = tile * MASK_WORDS + own;
+            bool has = has_word(tile, tiles);
+            bits[round] = has && edits.touched ? edits.touched[word] : 0;
+            open[round] = masked[round] & (has && edits.allowed ? edits.allowed[word] : ~0u);
         }
-        allowed[own] = masked;
-        bits &= masked;
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; round++) {
+            ((u32*)allowed)[round * WORDS + shares_place(own)] = shares_of_half(open[round]);
+            list_word(round, bits[round] & open[round]);
+        }
+    }
+
+    // Lists those whose bits are set in the thread's word.
+    DEVICE_MEMBER void list_word(u32 round, u32 bits) {
         if (bits == 0) {
             return;
         }
-        u32 to = atomicAdd(&count, (u32)__popc(bits));
+        u32 to = atomicAdd(&count[round], (u32)__popc(bits));
 #pragma unroll 1
         for (; bits != 0; bits &= bits - 1, to++) {
             if (to < LISTED) {
-                touched[to] = (unsigned short)(own * 32 + (u32)__ffs((int)bits) - 1);
+                touched[round][to] = (unsigned short)(threadIdx.x * 32 + (u32)__ffs((int)bits) - 1);
             }
         }
     }
 
-    // Calls `with(place)` for each touched id that the thread is dealt, from the last thread on: the first warp has arrivals to
-    // draw. If the list is too short, the ids are those of some words.
+    // Of a tile, lanes' bytes lie four by four: where those are that a thread makes of its word and another one's.
+    static DEVICE_MEMBER u32 shares_place(u32 word) { return word / 8 * 8 + word % 4 * 2 + word % 8 / 4; }
+
+    // The bytes of four lanes, from words by a thread each: a lane has four ids in a word of a tile's first four, and four in
+    // that of the last four that stands as far behind.
+    static DEVICE_MEMBER u32 shares_of_half(u32 word) {
+        bool last = threadIdx.x & 4;
+        u32 other = __shfl_xor_sync(ALL_LANES, word, 4), shift = last ? 16 : 0;
+        u32 low = (last ? other : word) >> shift, high = (last ? word : other) >> shift;
+        // Half bytes in turn.
+        u32 bytes = (low & 0xFF) | (high & 0xFF) << 8 | (low >> 8 & 0xFF) << 16 | (high >> 8 & 0xFF) << 24;
+        u32 change = (bytes ^ bytes >> 4) & 0x00F000F0;
+        return bytes ^ change ^ change << 4;
+    }
+
+    // Which ids of a round's word are allowed.
+    DEVICE_MEMBER u32 allowed_word(u32 round, u32 word) const {
+        u32 bits = 0;
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            u32 bytes = ((const u32*)allowed)[round * WORDS + word / 8 * 8 + word % 4 * 2 + half] >> (word % 8 / 4 * 4) & 0x0F0F0F0F;
+            bytes = (bytes | bytes >> 4) & 0x00FF00FF;
+            bits |= ((bytes | bytes >> 8) & 0xFFFF) << 16 * half;
+        }
+        return bits;
+    }
+
+    // Calls `with(place)` for each of a round's touched ids that the thread is dealt, from the last thread on: the first warp has
+    // arrivals to draw. If the list is too short, the ids are those of some words.
     template <class With>
-    DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, With with) {
-        const bool listed = count <= LISTED;
-        const u32 end = listed ? count : WORDS;
+    DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, u32 round, With with) {
+        const bool listed = count[round] <= LISTED;
+        const u32 end = listed ? count[round] : WORDS;
         u32 at = THREADS - 1 - threadIdx.x, bits = 0;
 #pragma unroll 1
         while (bits != 0 || at < end) {
             u32 place;
             if (listed) {
-                place = touched[at];
+                place = touched[round][at];
                 at += THREADS;
             } else if (bits == 0) {
+                bits = allowed_word(round, at);
                 // Beyond the row nothing is allowed, and there are no words.
-                bits = allowed[at] != 0 ? request.touched[first_tile * MASK_WORDS + at] & allowed[at] : 0;
+                bits &= bits != 0 ? request.touched[(first_tile + round * TILES) * MASK_WORDS + at] : 0;
                 at += THREADS;
                 continue;
             } else {
@@ -150,10 +191,12 @@ struct Over {
         }
     }
 
+    // Where the lane's share of a tile lies.
+    DEVICE_MEMBER const Quad* quads(u32 tile) const { return (const Quad*)(logits + tile * TILE) + lane_id(); }
+
     // The lane's share of a tile, as of wide tiles of f32.
-    DEVICE_MEMBER void load(u32 tile, float (&z)[PER_LANE]) const {
-        const Quad* quads = (const Quad*)(logits + tile * TILE);
-        Quad low = quads[lane_id()], high = quads[32 + lane_id()];
+    static DEVICE_MEMBER void load(const Quad* quads, float (&z)[PER_LANE]) {
+        Quad low = quads[0], high = quads[32];
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             z[j] = bits_float(low.word[j]);
@@ -161,6 +204,6 @@ struct Over {
         }
     }
 
-    // Which logits of a lane's share are allowed.
-    DEVICE_MEMBER Share share(u32 tile, u32 lane) const { return Share(allowed + tile * MASK_WORDS, lane); }
+    // Which logits of a lane's share are allowed, of any of the block's tiles.
+    DEVICE_MEMBER Share share(u32 tile, u32 lane) const { return Share(allowed + tile * 32 + lane); }
 };

@@ -85,12 +85,26 @@ DEVICE float found_here(float x) {
     return y;
 }
 
+DEVICE unsigned int found_here(unsigned int x) {
+    unsigned int y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 // Sixteen bytes begin to come to shared memory; they are there for the thread after `copies_end`, for others after a barrier.
 DEVICE void copy_begins(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
 
 DEVICE void copies_end() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// A place in shared memory, held in a register: where it is made of other numbers the compiler makes it again each time.
+template <class T>
+DEVICE T* held_on_chip(T* place) {
+    unsigned int address;
+    asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"((unsigned int)__cvta_generic_to_shared(place)));
+    return (T*)__cvta_shared_to_generic(address);
+}
 
 // Some 32 bytes that are asked for soon.
 DEVICE void load_soon(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
@@ -175,8 +189,13 @@ DEVICE float bits_float(unsigned int bits) {
 }
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
 DEVICE float found_here(float x) { return x; }
+DEVICE unsigned int found_here(unsigned int x) { return x; }
 DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }
 DEVICE void copies_end() {}
+template <class T>
+DEVICE T* held_on_chip(T* place) {
+    return place;
+}
 DEVICE void load_soon(const void*) {}
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_previous() {}

@@ -189,6 +189,7 @@ DEVICE u64 read_aim(const Step& step, u32 row, const V view) {
         u64 total = block_sum(sums.total);
         if (threadIdx.x == 0) {
             search.goal = target_mass(share, total);
+            search.doubt = 0;
             search.lo.mass = total;
             search.share = 0;
         }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "reads.cuh"
+#include "upper.cuh"
 
 // Finds among tokens of one value the one at which the goal is reached, ids settling the order: its tile, and how many
 // of these tokens the tile has up to it; the tile is `tiles` if it is not reached. Returns the mass with all of them.
@@ -108,27 +109,30 @@ DEVICE void divide_rest(Search& search) {
 }
 
 // The key, by value, of the first token in the order at which the given set reaches the goal; if it does not, one at or
-// before its last. All of the search but the ends of levels is there.
+// before its last. All of the search but the ends of levels is there; `listed` says that tokens down to the goal are, as an aim.
 template <class V>
-DEVICE u64 find(const Searched<V>& set) {
+DEVICE u64 find(const Searched<V>& set, bool listed) {
     Search& search = set.search();
     if (threadIdx.x == 0) {
         divide_rest(search);
     }
     // Without it the search would be read before it is there.
     __syncthreads();
+    bool aimed = listed;
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
         u32 every = search.every;
-        if (plain && search.levels.linear && search.levels.from.value == INFINITE) {
+        if (aimed) {
+            // What the levels would say is known.
+        } else if (plain && search.levels.linear && search.levels.from.value == INFINITE) {
             count_levels<true>(set.step, set.row, set.view, every);
         } else {
             every = 1;
             count_levels<false>(set.step, set.row, set.view, every);
         }
-        bool reaches = take_aim(set, margin_of(every, search.maxima.tiles));
+        bool reaches = aimed || take_aim(set, margin_of(every, search.maxima.tiles));
         u64 mass = 0, next_mass = 0;
-        if (reaches) {
+        if (reaches && !listed) {
             mass = plain ? read_aim<true>(set.step, set.row, set.view)
                            : read_aim<false>(set.step, set.row, set.view);
         }
@@ -149,7 +153,7 @@ DEVICE u64 find(const Searched<V>& set) {
             if (search.levels.to.value <= search.lo.value) {
                 return last_key_of(search.lo.value);
             }
-        } else if (!early && search.most_bits == ~search.least_bits && !(nearest && aim.count <= LISTED)) {
+        } else if (!early && !listed && search.most_bits == ~search.least_bits && !(nearest && aim.count <= LISTED)) {
             alike = true;
             if (!nearest) {
                 next_mass = split(set, value);
@@ -176,6 +180,13 @@ DEVICE u64 find(const Searched<V>& set) {
             u64 key = settle(set, aim.count);
             if (key != 0) {
                 return key;
+            }
+            if (search.share != 0) {
+                // The list is right, but where the goal is has to be known exactly.
+                listed = false;
+                // Without it the search would change while a slower warp still reads it.
+                __syncthreads();
+                continue;
             }
             next_mass = walk(set, aim.count);
             if (search.place < aim.count) {
@@ -204,6 +215,7 @@ DEVICE u64 find(const Searched<V>& set) {
                 levels.divide(false, search.highest, search.most_level());
             }
         }
+        aimed = listed = false;
         // Without it the levels would be counted before they are there.
         __syncthreads();
     }

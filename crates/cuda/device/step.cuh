@@ -208,6 +208,11 @@ DEVICE u32 odd_of(u32 places) { return places >> 8 & 3; }
 // What no logit of the tile exceeds, the first token's aside.
 DEVICE float others_of(const Record& record) { return from_ordered_bits(record.places & OTHERS_BITS); }
 
+// What one of them surely reaches, having been rounded up by less than that. NaN if there are none.
+DEVICE float least_of_others(const Record& record) {
+    return from_ordered_bits((record.places & OTHERS_BITS) - ~OTHERS_BITS);
+}
+
 // Bits of Step::flags.
 enum StepFlags : u32 {
     // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.

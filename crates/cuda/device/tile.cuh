@@ -73,24 +73,16 @@ struct Nothing {
     DEVICE_MEMBER Nothing again() const { return *this; }
 };
 
-// Those whose bits are set among the words of a tile, shares lying as in wide tiles of f32.
+// Those whose bits are set in the lane's byte, lowest first.
 struct Share {
-    const u32* words;
-    u32 lane;
-    // Bits of the low four and of the high four, lowest in each.
-    u32 low;
-    u32 high;
+    const unsigned char* byte;
+    u32 bits;
 
-    DEVICE_MEMBER Share(const u32* words, u32 lane) : words(words), lane(lane) {
-        const volatile u32* from = words + lane / 8;
-        u32 shift = lane % 8 * 4;
-        low = from[0] >> shift;
-        high = from[4] >> shift;
-    }
+    DEVICE_MEMBER explicit Share(const unsigned char* byte) : byte(byte), bits(*(const volatile unsigned char*)byte) {}
 
-    DEVICE_MEMBER bool has(u32 j) const { return ((j < 4 ? low : high) & 1u << j % 4) != 0; }
+    DEVICE_MEMBER bool has(u32 j) const { return (bits & 1u << j) != 0; }
     // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
-    DEVICE_MEMBER Share again() const { return Share(words, lane); }
+    DEVICE_MEMBER Share again() const { return Share(byte); }
 };
 
 // The lane's largest logit of all; NaN if it has one.
@@ -148,6 +140,19 @@ DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& count
     return maximum;
 }
 
+// The maximum of all of a tile's logits, to weigh them by: no less than floats have, which in a tile of nothing is above it. Odd
+// values are cleaned.
+DEVICE float maximum_to_weigh_by(float (&z)[PER_LANE]) {
+    // Bits of positive floats compare as they do, above all others; NaN has no sign here.
+    int maximum = __reduce_max_sync(ALL_LANES, (int)float_bits(largest_of(z, All())));
+    if ((u32)maximum >= 0x7F800000u) {
+        u32 odd = 0;
+        int own;
+        return larger(from_signed_order(maximum_of(z, All(), Nothing(), odd, own)), -LARGEST);
+    }
+    return bits_float((u32)maximum);
+}
+
 // A sum of weights, in parts: of their high halves and of their low ones.
 struct Halves {
     u32 high;
@@ -179,11 +184,10 @@ DEVICE u32 weight_below(float below, float s) {
     return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
 }
 
-// The sum of the weights of a tile's clean logits (section 4), in every lane; 0 in a tile of nothing.
+// The sum of the weights of a tile's clean logits (section 4), in every lane; 0 in a tile of nothing, whose maximum is to be
+// finite as well.
 DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     u32 sum = 0;
-    // In a tile of nothing all lie infinitely far below.
-    maximum = larger(maximum, -LARGEST);
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         sum += weight_below(maximum - z[j], s);

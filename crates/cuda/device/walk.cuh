@@ -205,7 +205,7 @@ DEVICE void find_bucket(const Searched<V>& set, u32 count, float top, float scal
 }
 
 // The key of the listed token at which the mass is reached, if that takes few neighbours to find and what each token adds, but
-// for a unit, settles it (M4); else 0, and the list is as it was.
+// for a unit, settles it (M4), wherever in its doubt the goal is; else 0, and the list is as it was.
 template <class V>
 DEVICE u64 settle(const Searched<V>& set, u32 count) {
     Search& search = set.search();
@@ -231,14 +231,14 @@ DEVICE u64 settle(const Searched<V>& set, u32 count) {
     __syncthreads();
     place_keys(buckets.keys, buckets.sorted, own);
     // How many of them do not reach the goal for sure, and how many perhaps do not.
-    u64 reached = buckets.mass_before, short_of = 0;
+    u64 reached = buckets.mass_before, short_of = 0, goal_at_most = search.goal + search.doubt;
 #pragma unroll 1
     for (u32 start = 0; start < own; start += blockDim.x) {
         u32 i = start + threadIdx.x;
         u64 gain = i < own ? gain_of(set, buckets.sorted[i]) : 0;
         Scan gains = block_scan(gain);
         u64 upto = reached + gains.before + gain;
-        short_of += i < own ? ((u64)(upto < search.goal) << 32) + (upto + buckets.count_before + i + 1 < search.goal) : 0;
+        short_of += i < own ? ((u64)(upto < goal_at_most) << 32) + (upto + buckets.count_before + i + 1 < search.goal) : 0;
         reached += gains.total;
     }
     short_of = block_sum(short_of);

@@ -148,58 +148,67 @@ DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
     return k <= maxima.tiles ? low : spread_low(given, low);
 }
 
-// What a row comes to before anything of it is weighed: its mass, about, from the survey's sums, and its least maximum.
+// What a row comes to before anything of it is weighed: its mass, about, from the survey's sums; that of the first tokens of its
+// tiles; and its least maximum.
 struct AboutRow {
     u64 mass;
+    u64 firsts;
     float low;
 };
 
 template <class V>
 DEVICE AboutRow surveyed(const Filtering<V>& f, float first) {
     __shared__ u64 masses[32];
+    __shared__ u64 all_firsts[32];
     __shared__ u32 lows[32];
     const Record* records = f.step.records + (u64)f.row * f.step.tiles;
     const u64* sums = f.step.sums + (u64)f.row * f.step.tiles;
-    u64 mass = 0;
+    u64 mass = 0, firsts = 0;
     u32 low = 0;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < f.step.tiles; tile += blockDim.x) {
         float maximum = records[tile].maximum;
         u64 sum = sums[tile];
         if (maximum > -INFINITE) {
-            mass += tile_mass(exp2_rule((maximum - first) * f.s), sum);
+            float factor = exp2_rule((maximum - first) * f.s);
+            mass += tile_mass(factor, sum);
+            firsts += tile_mass(factor, 1u << 28);
             u32 own = ~ordered_bits(maximum);
             low = own > low ? own : low;
         }
     }
     mass = warp_sum(mass);
+    firsts = warp_sum(firsts);
     low = __reduce_max_sync(ALL_LANES, low);
     // Without it a warp could overwrite what a slower one still reads of another filter's.
     __syncthreads();
     if (lane_id() == 0) {
         masses[warp_id()] = mass;
+        all_firsts[warp_id()] = firsts;
         lows[warp_id()] = low;
     }
     // Without it a warp reads the words of warps that have not written theirs.
     __syncthreads();
     bool has = lane_id() < warps();
     mass = warp_sum(has ? masses[lane_id()] : 0);
+    firsts = warp_sum(has ? all_firsts[lane_id()] : 0);
     low = __reduce_max_sync(ALL_LANES, has ? lows[lane_id()] : 0);
-    return AboutRow{mass, from_ordered_bits(~low)};
+    return AboutRow{mass, firsts, from_ordered_bits(~low)};
 }
 
 // The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
 // surprise is nearest to the entropy that have it (typical-p, F3). `about` says that the mass is not exact.
 template <class V>
 DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, const Given& given,
-                      const WeighedEntropy& sums, bool about, float low) {
+                      const WeighedEntropy& sums, bool about, const AboutRow& row) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    float likely = about ? spread_low(given, low) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
+    float likely = about ? spread_low(given, row.low) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
     Searched<V> set{f.step, f.row, f.view};
     const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.search();
-        u64 goal = by_mass ? target_mass(nearest ? f.params.typical_p : f.params.top_p, sums.mass) : f.params.top_k;
+        u32 share = nearest ? f.params.typical_p : f.params.top_p;
+        u64 goal = by_mass ? target_mass(share, about ? least_of(sums.mass) : sums.mass) : f.params.top_k;
         search.given = given;
         search.maxima = maxima;
         search.order = order;
@@ -207,7 +216,8 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
         // Of no mass the first token has enough.
         search.by_mass = by_mass && goal != 0;
         search.goal = goal != 0 ? goal : 1;
-        search.share = about && search.by_mass ? f.params.top_p : 0;
+        search.share = about && search.by_mass ? share : 0;
+        search.doubt = search.share ? target_mass(share, most_of(sums.mass)) - goal : 0;
         float low = given.cut.low();
         bool all = given.cut.last == cut_all().last;
         search.masked = !given.prefix || !(all || (!nearest && given.cut.last == last_key_of(low)));
@@ -228,7 +238,9 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
             search.lowest = larger(search.least, likely);
         }
     }
-    u64 reached = find(set);
+    // As many second tokens weigh no more than the first.
+    bool may = about && row.firsts >= target_mass(f.params.top_p, row.mass) / 2;
+    u64 reached = find(set, may && list_upper<V>(f.step, f.row, row.low));
     if (!nearest) {
         return down_to(given, reached);
     }
@@ -259,15 +271,14 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     // The others go by what the given set comes to, but for top-k: it counts on its way.
     Maxima maxima = f.bounds();
     WeighedEntropy sums{0, f.step.vocab, 0.0f};
-    float low = 0.0f;
+    AboutRow row{0, 0, 0.0f};
     // What the survey knows about does: the search reads all tiles anyway.
     bool about = filter == FILTER_TOP_P && params.asks & ASKS_SUMS && given.prefix && given.cut.last == cut_all().last;
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
         if (about) {
-            AboutRow about_row = surveyed(f, given.first);
-            sums.mass = about_row.mass;
-            low = about_row.low;
+            row = surveyed(f, given.first);
+            sums.mass = row.mass;
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
             sums = weigh_with_entropy(f.view, maxima, given, f.s);
         } else {
@@ -280,7 +291,7 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
-    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums, about, low);
+    case FILTER_TOP_P: return reaching(f, filter, maxima, given, sums, about, row);
     case FILTER_EPSILON: return at_least(given, f.s, params.epsilon + lz);
     case FILTER_ETA: return at_least(given, f.s, fminf(params.eta, params.eta / 2.0f - sums.entropy) + lz);
     default: return xtc(f, given, params.xtc_threshold + lz);

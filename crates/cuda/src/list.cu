@@ -8,8 +8,8 @@
 // Traffic    8 bytes per tile for a nucleus; the logits of the tiles that the list has several tokens of
 // Requires   all threads of the block, whole warps
 //
-// Each token counts the tokens before it, which gives its place, and sums the weights of those in its tile, which
-// gives what it adds to the mass of the prefix it ends. One warp does the rest.
+// Each token counts the tokens before it, which gives its place, and adds up what they add to the mass of the prefix it ends: of a
+// tile's first token that is known at once, of others the warp that finds them knows. One warp does the rest.
 #pragma once
 
 #include "ending.cu"
@@ -29,23 +29,10 @@ struct Chain {
     float min_p;
     float epsilon;
     float xtc_threshold;
-    // Whether some of the filters ask for masses.
-    bool weighs;
 };
 
-DEVICE bool weighs(u32 filters) {
-    bool weighs = false;
-#pragma unroll 1
-    for (; filters != 0; filters >>= 4) {
-        u32 filter = filters & 15;
-        weighs = weighs || filter == FILTER_TOP_P || filter == FILTER_EPSILON || filter == FILTER_XTC;
-    }
-    return weighs;
-}
-
 DEVICE Chain chain_of(const Params& params) {
-    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold,
-                 weighs(params.chain)};
+    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
 }
 
 // Says that the list came to nothing.
@@ -60,13 +47,11 @@ struct ByCount {
     u32 count;
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
+    DEVICE_MEMBER u32 amount_of(float) const { return 1; }
+    DEVICE_MEMBER bool gives_up(u32) const { return false; }
     DEVICE_MEMBER void add_up() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
-
-// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
-DEVICE u64 least_of(u64 about) { return about - (about >> 19) - 1; }
-DEVICE u64 most_of(u64 about) { return about + (about >> 19) + 1; }
 
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
@@ -79,14 +64,16 @@ struct ByMass {
     u64 mass;
 
     // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
+    DEVICE_MEMBER u32 amount_of(float z) const { return (u32)(exp2_rule((z - first) * s) * 524288.0f); }
     DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
         if (!(maximum > -INFINITE)) {
             return 0;
         }
-        float factor = exp2_rule((maximum - first) * s);
-        own += tile_mass(factor, sum);
-        return (u32)(factor * 524288.0f);
+        own += tile_mass(exp2_rule((maximum - first) * s), sum);
+        return amount_of(maximum);
     }
+    // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
+    DEVICE_MEMBER bool gives_up(u32 count) const { return count > GATHERED + GATHERED / 4; }
     DEVICE_MEMBER void add_up() {
         own = warp_sum(own);
         if (lane_id() == 0) {
@@ -113,94 +100,77 @@ DEVICE void draw_arrivals(Gathered& list, const Stream& stream, u32 thread, u32 
     }
 }
 
-// Keys that are read at once.
+// Keys or masses that are read at once.
 struct alignas(16) Pair {
-    u64 key[2];
+    u64 of[2];
 };
 
-// Puts the listed tokens in order; by the first warps, of `threads` threads. `first` is the row's first logit.
-DEVICE void rank(Gathered& list, float first, float s, u32 threads) {
-    const u32 WHOLE = 1 << 28;
-    u32 tops = list.top_count(), count = list.count();
-    // So many threads count for one token: as large a power of two as there are threads for.
-    int shift = count <= threads ? leading_zeros(count) - leading_zeros(threads) : 0;
+// Puts the listed tokens in order, and adds up what they add to the mass; by the first warps, of `threads` threads.
+DEVICE void rank(Gathered& list, u32 threads) {
+    u32 count = list.count();
+    // So many threads count for one token: as large a power of two as there are threads for, but no more than have two pairs each.
+    int bits = 64 - leading_zeros(count), shift = count <= threads ? 64 - leading_zeros(threads) - bits : 0;
     shift -= shift > 0 && count << shift > threads;
     shift = shift < 5 ? shift : 5;
+    shift = shift < bits - 3 ? shift : bits > 3 ? bits - 3 : 0;
     u32 share = 1u << shift, part = threadIdx.x & (share - 1);
+    // A warp is whole or has none: others need not wait for its instructions.
 #pragma unroll 1
-    for (u32 start = 0; start < count; start += threads >> shift) {
-        u32 i = start + (threadIdx.x >> shift);
-        bool is_other = i >= tops && i < count;
-        u64 own = i < count ? list.keys[i] : ~0ull;
-        float factor = i < count ? exp2_rule((list.maxima[i] - first) * s) : 0.0f;
+    for (u32 i = threadIdx.x >> shift; i - (lane_id() >> shift) < count; i += threads >> shift) {
+        u64 own = i < count ? list.keys[i] : ~0ull, mass = 0;
         u32 before = 0;
 #pragma unroll 1
         for (u32 j = 2 * part; j < count; j += 2 * share) {
-            Pair pair = ((const Pair*)list.keys)[j / 2];
-            before += pair.key[0] > own;
-            before += j + 1 < count && pair.key[1] > own;
+            Pair keys = ((const Pair*)list.keys)[j / 2], gains = ((const Pair*)list.gains)[j / 2];
+            bool first = keys.of[0] > own, second = j + 1 < count && keys.of[1] > own;
+            before += first + second;
+            mass += (first ? gains.of[0] : 0) + (second ? gains.of[1] : 0);
         }
 #pragma unroll 1
         for (u32 apart = 1; apart < share; apart *= 2) {
             before += __shfl_xor_sync(ALL_LANES, before, (int)apart);
-        }
-        // The sum of the weights of the tokens before it in its tile, of which the tile's first is one; and its own.
-        u64 q = 0;
-        u32 weight = WHOLE;
-        if (__any_sync(ALL_LANES, is_other)) {
-#pragma unroll 1
-            for (u32 j = tops + part; is_other && j < count; j += share) {
-                u64 other = list.keys[j];
-                q += (u32)(own ^ other) < TILE && other > own ? list.weights[j] : 0;
-            }
-#pragma unroll 1
-            for (u32 apart = 1; apart < share; apart *= 2) {
-                q += __shfl_xor_sync(ALL_LANES, q, (int)apart);
-            }
-            q += is_other ? WHOLE : 0;
-            weight = is_other ? list.weights[i] : WHOLE;
+            mass += __shfl_xor_sync(ALL_LANES, mass, (int)apart);
         }
         if (i < count && part == 0) {
             list.ordered[before] = own;
+            list.masses[before] = mass + list.gains[i];
             list.from[before] = (unsigned short)i;
-            list.steps[before] = tile_mass(factor, q + weight) - (is_other ? tile_mass(factor, q) : 0);
         }
     }
 }
 
-// What the tokens of a list add to the mass becomes the masses of its prefixes; by a warp.
-DEVICE void add_up(u64* steps, u32 count) {
-    u32 each = (count + 31) / 32, start = lane_id() * each, end = start + each < count ? start + each : count;
-    u64 own = 0;
-#pragma unroll 1
-    for (u32 i = start; i < end; i++) {
-        own += steps[i];
-    }
-    u64 upto = own;
-#pragma unroll
-    for (u32 delta = 1; delta < 32; delta *= 2) {
-        u64 other = __shfl_up_sync(ALL_LANES, upto, delta);
-        upto += lane_id() >= delta ? other : 0;
-    }
-    upto -= own;
-#pragma unroll 1
-    for (u32 i = start; i < end; i++) {
-        upto += steps[i];
-        steps[i] = upto;
-    }
-    // Without it a lane would read what another has not added up yet.
-    __syncwarp();
-}
+// How many listed tokens a lane holds.
+#define HELD_TOKENS 2
 
-// How many of the first tokens of a list pass; by a warp.
-template <class Passes>
-DEVICE u32 passing(u32 count, Passes passes) {
-    u32 passing = 0;
-#pragma unroll 1
-    for (u32 i = lane_id(); i < count; i += 32) {
-        passing += passes(i);
+// The first of the listed tokens and the masses up to them, dealt out among the lanes of a warp: read at once, and few lists have
+// more.
+struct Firsts {
+    u64 keys[HELD_TOKENS];
+    u64 masses[HELD_TOKENS];
+
+    DEVICE_MEMBER explicit Firsts(const Gathered& list) {
+#pragma unroll
+        for (u32 k = 0; k < HELD_TOKENS; k++) {
+            keys[k] = list.ordered[32 * k + lane_id()];
+            masses[k] = list.masses[32 * k + lane_id()];
+        }
     }
-    return __reduce_add_sync(ALL_LANES, passing);
+};
+
+// How many of the first `count` tokens pass, by a warp: `passes(key, mass)`, the mass up to it.
+template <class Passes>
+DEVICE u32 passing(const Gathered& list, const Firsts& firsts, u32 count, Passes passes) {
+    u32 lane = lane_id(), passing = 0;
+#pragma unroll
+    for (u32 k = 0; k < HELD_TOKENS; k++) {
+        passing += __popc(__ballot_sync(ALL_LANES, (32 * k + lane < count) & passes(firsts.keys[k], firsts.masses[k])));
+    }
+#pragma unroll 1
+    for (u32 start = 32 * HELD_TOKENS; start < count; start += 32) {
+        u32 i = start + lane < GATHERED ? start + lane : 0;
+        passing += __popc(__ballot_sync(ALL_LANES, (start + lane < count) & passes(list.ordered[i], list.masses[i])));
+    }
+    return passing;
 }
 
 // Places in the list from `start` on and before `end`.
@@ -214,11 +184,8 @@ struct Places {
 // What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about that of what the first
 // filter is given, if that is not the list.
 template <class XtcActs>
-DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
+DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count(), true};
-    if (chain.weighs) {
-        add_up(list.steps, kept.end);
-    }
     float first = key_logit(list.ordered[0]);
 #pragma unroll 1
     for (u32 filters = chain.filters; filters != 0; filters >>= 4) {
@@ -230,12 +197,12 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
         }
         if (filter != FILTER_MIN_P) {
             bool about = filters == chain.filters && mass != 0;
-            mass = about ? mass : list.steps[kept.end - 1];
+            mass = about ? mass : list.masses[kept.end - 1];
             if (filter == FILTER_TOP_P) {
                 u64 target = target_mass(chain.top_p, about ? most_of(mass) : mass);
-                u32 before = passing(kept.end, [&](u32 i) INLINE { return list.steps[i] < target; });
+                u32 before = passing(list, firsts, kept.end, [&](u64, u64 upto) INLINE { return upto < target; });
                 if (about) {
-                    bool same = before == 0 || list.steps[before - 1] < target_mass(chain.top_p, least_of(mass));
+                    bool same = before == 0 || list.masses[before - 1] < target_mass(chain.top_p, least_of(mass));
                     kept.sure = before < kept.end && same;
                 }
                 kept.end = before < kept.end ? before + 1 : kept.end;
@@ -243,7 +210,8 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
             }
             threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log_mass(mass);
         }
-        u32 reach = passing(kept.end, [&](u32 i) INLINE { return (key_logit(list.ordered[i]) - first) * s >= threshold; });
+        u32 reach = passing(list, firsts, kept.end,
+                            [&](u64 key, u64) INLINE { return (key_logit(key) - first) * s >= threshold; });
         if (filter != FILTER_XTC) {
             kept.end = reach > 1 ? reach : 1;
         } else if (reach > 1 && xtc_acts()) {
@@ -255,16 +223,24 @@ DEVICE Places filter_list(Gathered& list, const Chain& chain, float s, u64 mass,
 }
 
 // The winner of the race among listed tokens, by a warp; `place` in shared memory becomes its place.
-DEVICE u32 race_listed(const Gathered& list, const Places& kept, float s, u32& place) {
+DEVICE u32 race_listed(const Gathered& list, const Firsts& firsts, const Places& kept, float s, u32& place) {
     float first = key_logit(list.ordered[kept.start]);
     u64 leader = 0;
     u32 own_place = 0;
+    auto run = [&](u32 i, u64 key) INLINE {
+        if ((i >= kept.start) & (i < kept.end)) {
+            u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
+            own_place = own > leader ? i : own_place;
+            leader = own > leader ? own : leader;
+        }
+    };
+#pragma unroll
+    for (u32 k = 0; k < HELD_TOKENS; k++) {
+        run(32 * k + lane_id(), firsts.keys[k]);
+    }
 #pragma unroll 1
-    for (u32 i = kept.start + lane_id(); i < kept.end; i += 32) {
-        u64 key = list.ordered[i];
-        u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
-        own_place = own > leader ? i : own_place;
-        leader = own > leader ? own : leader;
+    for (u32 i = 32 * HELD_TOKENS + lane_id(); i < kept.end; i += 32) {
+        run(i, list.ordered[i]);
     }
     u64 best = warp_max(leader);
     if (leader == best) {
@@ -296,7 +272,7 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);
         mass = want.mass;
     }
-    if (!found || !gather_others(list, view, bar, s)) {
+    if (!found || !gather_others(list, view, bar, first, s)) {
         return not_listed();
     }
     // Helpers leave while the list is worked on.
@@ -310,7 +286,7 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         draw_arrivals(list, stream, threadIdx.x - ranking, 32 * drawing);
     }
     if (threadIdx.x < ranking) {
-        rank(list, first, s, ranking);
+        rank(list, ranking);
     }
     // Without it the first warp would read places that others have not filled yet.
     __syncthreads();
@@ -326,24 +302,31 @@ struct Drawn {
     u32 place;
 };
 
-// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; all threads do `meanwhile` once
-// they have no part in the draw.
-template <class XtcActs, class Meanwhile>
-DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
+// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; one thread does `end` as soon as it
+// knows what is drawn; all threads do `meanwhile` once they have no part in the draw.
+template <class XtcActs, class End, class Meanwhile>
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, End end, Meanwhile meanwhile) {
     __shared__ Drawn drawn;
     if (warp_id() == 0) {
         Gathered& list = block_list();
-        Places places = filter_list(list, chain, heat.filter_s, mass, xtc_acts);
-        u32 token = race_listed(list, places, heat.s, drawn.place);
+        const Firsts firsts(list);
+        Places places = filter_list(list, firsts, chain, heat.filter_s, mass, xtc_acts);
+        u32 token = race_listed(list, firsts, places, heat.s, drawn.place);
         if (lane_id() == 0) {
             u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
             drawn.kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
             drawn.token = token;
             drawn.sure = places.sure;
+            end(token, places.sure);
         }
     }
     meanwhile();
     // Without it the other warps would read what came of it too early.
     __syncthreads();
     return drawn;
+}
+
+template <class XtcActs, class Meanwhile>
+DEVICE const Drawn& draw_listed(const Chain& chain, const Heat& heat, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
+    return draw_listed(chain, heat, mass, xtc_acts, [](u32, bool) INLINE {}, meanwhile);
 }

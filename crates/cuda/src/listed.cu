@@ -17,6 +17,24 @@
 // A thread for each tile, of most vocabularies.
 #define LISTED_THREADS 1024
 
+// What the end of a row goes by, on chip: registers are short, and each read of memory would make it wait.
+struct OnChip {
+    State state;
+    Chain chain;
+    Heat heat;
+    Stream stream;
+    // Of the request, not of the row.
+    float temperature;
+    int slot;
+    u32 asks;
+    u32 status;
+};
+
+DEVICE OnChip& block_on_chip() {
+    __shared__ OnChip held;
+    return held;
+}
+
 // Ends a row whose list came to nothing. Apart, so that its registers are its own.
 template <class T>
 DEVICE_APART void finish_searching(const Step& step, u32 row) {
@@ -35,14 +53,20 @@ DEVICE_APART void finish_searching(const Step& step, u32 row) {
 template <class T>
 DEVICE void finish_listed_row(const Step& step, u32 row) {
     // What the survey does not write is read before it is done.
+    OnChip& held = block_on_chip();
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
-    const State state = step.states[slot < 0 ? 0 : slot];
-    Stream stream{params.seed, state.position, params.draw};
     u32 asks = params.asks;
-    Chosen chosen{forced, 0, params.temperature, state.mu};
-    Heat heat{params.effective_temperature, params.s, params.filter_s};
-    Chain chain = chain_of(params);
+    if (threadIdx.x == 0) {
+        const State state = step.states[slot < 0 ? 0 : slot];
+        held.state = state;
+        held.chain = chain_of(params);
+        held.heat = Heat{params.effective_temperature, params.s, params.filter_s};
+        held.stream = Stream{params.seed, state.position, params.draw};
+        held.temperature = params.temperature;
+        held.slot = slot;
+        held.asks = asks;
+    }
     clear(block_list());
     View<T, false> view(step, row, slot);
     if (slot >= 0) {
@@ -61,41 +85,49 @@ DEVICE void finish_listed_row(const Step& step, u32 row) {
     Records records(step, row, asks & ASKS_SUMS);
     // While they fly.
     write_no_logprobs(step, row);
+    // Its barrier is that of what is held too.
     Whole whole = whole_of(records, asks & ASKS_GREEDY);
-    chosen.status = whole.odd;
+    if (threadIdx.x == 0) {
+        held.status = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
+    }
+    int token = forced;
+    // By one thread.
+    auto end = [&](int token) INLINE {
+        float temperature = held.status & STATUS_EMPTY ? held.temperature : held.heat.temperature;
+        Chosen chosen{token, held.status, temperature, held.state.mu};
+        end_row(step, row, held.slot, held.asks, held.state, chosen);
+    };
     if (whole.first == 0) {
-        chosen.status |= STATUS_EMPTY;
         if (lists) {
             need_no_help(step);
         }
-    } else {
-        chosen.temperature = heat.temperature;
-        if (forced >= 0) {
-            // A forced token was not drawn.
-        } else if (asks & ASKS_GREEDY) {
-            chosen.token = (int)key_id(whole.first);
-        } else if (asks & ASKS_LIST) {
-            u64 mass;
-            bool sure = false;
-            if (!(step.flags & STEP_SEARCHES) &&
-                list_row(step, records, view, chain, stream, whole, heat.filter_s, mass)) {
-                const Drawn& drawn = draw_listed(
-                    chain, heat, mass, [&]() INLINE { return xtc_acts(params, state); }, []() INLINE {});
-                sure = drawn.sure;
-                chosen.token = (int)drawn.token;
-            }
-            if (!sure) {
-                finish_searching<T>(step, row);
-                return;
-            }
-        } else {
-            float first = key_logit(whole.first);
-            Cut cut = chain.filters == FILTER_MIN_P ? min_p_cut(first, heat.filter_s, chain.min_p) : cut_all();
-            chosen.token = (int)race(records, view, stream, Given{cut, first, true}, heat.s);
+    } else if (forced >= 0) {
+        // A forced token was not drawn.
+    } else if (asks & ASKS_GREEDY) {
+        token = (int)key_id(whole.first);
+    } else if (asks & ASKS_LIST) {
+        u64 mass;
+        bool searches = step.flags & STEP_SEARCHES;
+        if (searches || !list_row(step, records, view, held.chain, held.stream, whole, held.heat.filter_s, mass) ||
+            !draw_listed(
+                 held.chain, held.heat, mass, [&]() INLINE { return xtc_acts(params, held.state); },
+                 [&](u32 drawn, bool sure) INLINE {
+                     if (sure) {
+                         end((int)drawn);
+                     }
+                 },
+                 []() INLINE {})
+                 .sure) {
+            finish_searching<T>(step, row);
         }
+        return;
+    } else {
+        float first = key_logit(whole.first), s = held.heat.filter_s;
+        Cut cut = held.chain.filters == FILTER_MIN_P ? min_p_cut(first, s, held.chain.min_p) : cut_all();
+        token = (int)race(records, view, held.stream, Given{cut, first, true}, held.heat.s);
     }
     if (threadIdx.x == 0) {
-        end_row(step, row, slot, asks, state, chosen);
+        end(token);
     }
 }
 

@@ -28,7 +28,7 @@ struct alignas(16) Seen {
     u32 reserved;
 };
 
-// The sum of a tile's weights, and what they are relative to.
+// The sum of a tile's weights, and what they are relative to: finite, in a tile of nothing too.
 struct alignas(16) SumSeen {
     Halves sum;
     float maximum;
@@ -47,7 +47,8 @@ struct Room {
 // Whether the lane has a tile's first token, where several have its maximum: the least place.
 template <class T, class Set>
 DEVICE bool leads_of_several(const float (&z)[PER_LANE], const Set& set, float maximum, bool wide) {
-    u32 lane = lane_id(), place = TILE;
+    // Places are not to be made before they are asked for.
+    u32 lane = found_here(lane_id()), place = TILE;
 #pragma unroll
     for (u32 j = PER_LANE; j-- > 0;) {
         // Places rise with j.
@@ -133,7 +134,8 @@ DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, boo
         }
     }
     if (told) {
-        tell(z, maximum, weighs.logprob_s, room.told[tile]);
+        // In a tile of nothing all lie infinitely far below.
+        tell(z, larger(maximum, -LARGEST), weighs.logprob_s, room.told[tile]);
     }
 }
 
@@ -172,7 +174,8 @@ DEVICE void hand_on(const Step& step, u32 row, u32 tile, const Record& record, c
         step.sums[to] = room.sums[own].sum();
     }
     if (weighs.told) {
-        step.told[to] = TileWeights{room.told[own].sum.sum(), room.told[own].maximum, 0};
+        u64 sum = room.told[own].sum.sum();
+        step.told[to] = TileWeights{sum, sum != 0 ? room.told[own].maximum : -INFINITE, 0};
     }
 }
 
@@ -273,12 +276,12 @@ DEVICE void survey(const Step& step) {
     }
 }
 
-// The same under edits: all tiles of the block wait on chip.
-template <class T, u32 WARPS, u32 OWN, bool EARLY, bool SUMS>
+// The same under edits: the tiles of a round wait on chip.
+template <class T, u32 WARPS, u32 OWN, u32 ROUNDS, bool EARLY, bool SUMS>
 DEVICE void survey_edited(const Step& step) {
-    constexpr u32 TILES = WARPS * OWN;
+    constexpr u32 AT_ONCE = WARPS * OWN, TILES = AT_ONCE * ROUNDS;
     static_assert(TILES <= 32, "the first warp has a lane for each tile");
-    __shared__ Over<T, WARPS, OWN> over;
+    __shared__ Over<T, WARPS, OWN, ROUNDS> over;
     __shared__ Room<WARPS, TILES> room;
     const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
@@ -290,9 +293,14 @@ DEVICE void survey_edited(const Step& step) {
     Row<T> row(step, row_index);
     over.fetch(row, block_tile);
     Edits edits(step, row_index);
-    u32 masked = over.has_word(block_tile, step.tiles) ? edits.masked(block_tile * MASK_WORDS + threadIdx.x) : 0;
-    if (threadIdx.x == 0) {
-        over.count = 0;
+    u32 masked[ROUNDS];
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        u32 tile = block_tile + round * AT_ONCE;
+        masked[round] = over.has_word(tile, step.tiles) ? edits.masked(tile * MASK_WORDS + threadIdx.x) : 0;
+    }
+    if (threadIdx.x < ROUNDS) {
+        over.count[threadIdx.x] = 0;
     }
     // Without it a thread would list ids before there is a list.
     __syncthreads();
@@ -320,52 +328,72 @@ DEVICE void survey_edited(const Step& step) {
     over.settle(row, block_tile);
     // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
     __syncthreads();
-    const bool any = over.count > 0;
     Arriving arriving;
     if (warp == 0) {
         arriving = Arriving(params, state, own_tile);
     }
-    float z[PER_LANE];
-    u32 odd = 0;
     if (SUMS && raw) {
-        over.each_touched(request, block_tile, [&](u32 place) INLINE {
-            const Entry* home = table.entries + home_of(block_tile * TILE + place, table.mask);
-            load_soon(home);
-            load_soon(home + 1);
-        });
 #pragma unroll 1
-        for (u32 i = 0; i < OWN; i++) {
-            u32 own = warp * OWN + i;
-            // The lanes have been apart: together again at once, not before each reduction.
-            __syncwarp();
-            over.load(own, z);
-            int lanes;
-            float maximum = from_signed_order(maximum_of(z, All(), Nothing(), odd, lanes));
-            tell(z, maximum, weighs.logprob_s, room.told[own]);
+        for (u32 round = 0; round < ROUNDS; round++) {
+            over.each_touched(request, block_tile, round, [&](u32 place) INLINE {
+                u32 id = (block_tile + round * AT_ONCE) * TILE + place;
+                const Entry* home = table.entries + home_of(id, table.mask);
+                load_soon(home);
+                load_soon(home + 1);
+            });
+        }
+    }
+    u32 odd = 0;
+    float z[PER_LANE];
+#pragma unroll 1
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u32 first_tile = block_tile + round * AT_ONCE, first_own = round * AT_ONCE + warp * OWN;
+        const bool any = over.count[round] > 0;
+        if (round > 0) {
+            over.settle(row, first_tile);
+        }
+        if (SUMS && raw) {
+            const Quad* quads = held_on_chip(over.quads(warp * OWN));
+            SumSeen* told = held_on_chip(room.told + first_own);
+#pragma unroll 1
+            for (u32 i = 0; i < OWN; i++, quads += 64, told++) {
+                // The lanes have been apart: together again at once, not before each reduction.
+                __syncwarp();
+                over.load(quads, z);
+                tell(z, maximum_to_weigh_by(z), weighs.logprob_s, *told);
+            }
         }
         if (any) {
-            // Without it a logit would be edited that another warp has not weighed yet.
+            if ((SUMS && raw) || round > 0) {
+                // Without it a logit would be edited that another warp has not weighed yet, or that has not come.
+                __syncthreads();
+            }
+            over.each_touched(request, block_tile, round, [&](u32 place) INLINE {
+                u32 id = first_tile * TILE + place;
+                over.logits[place] = clean(edited_logit(penalties, table, now, id, over.logits[place], odd));
+            });
+            // Without it a warp would see tiles that others have not edited yet.
             __syncthreads();
         }
-    }
-    if (any) {
-        over.each_touched(request, block_tile, [&](u32 place) INLINE {
-            u32 id = block_tile * TILE + place;
-            over.logits[place] = clean(edited_logit(penalties, table, now, id, over.logits[place], odd));
-        });
-        // Without it a warp would see tiles that others have not edited yet.
-        __syncthreads();
-    }
+        const Quad* quads = held_on_chip(over.quads(warp * OWN));
+        const unsigned char* shares = held_on_chip(over.allowed + first_own * 32 + lane);
+        Seen* seen = held_on_chip(room.seen + first_own);
+        const bool weighed = SUMS && (weighs.sums || (weighs.told && !raw));
 #pragma unroll 1
-    for (u32 i = 0; i < OWN; i++) {
-        u32 own = warp * OWN + i;
-        __syncwarp();
-        over.load(own, z);
-        const Share allowed = over.share(own, lane);
-        int top = see<F32>(z, allowed, true, room.seen[own], odd);
-        if (SUMS && (weighs.sums || (weighs.told && !raw))) {
-            leave(z, allowed.again());
-            weigh(z, top, weighs, weighs.told && !raw, own, room);
+        for (u32 i = 0; i < OWN; i++, quads += 64, shares += 32, seen++) {
+            __syncwarp();
+            over.load(quads, z);
+            const Share allowed(shares);
+            int top = see<F32>(z, allowed, true, *seen, odd);
+            if (weighed) {
+                leave(z, allowed.again());
+                weigh(z, top, weighs, weighs.told && !raw, first_own + i, room);
+            }
+        }
+        if (round + 1 < ROUNDS) {
+            // Without it tiles would come where a lane still reads; other warps' threads are done with them.
+            __syncwarp();
+            over.fetch(row, first_tile + AT_ONCE);
         }
     }
     odd = __reduce_or_sync(ALL_LANES, odd);
@@ -405,7 +433,8 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
 }
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else several. As many blocks a multiprocessor as registers allow; more code
+// takes one tile, so that all of them load at once; else several, and under edits twice as many where not all blocks are there at
+// once. As many blocks a multiprocessor as registers allow; more code
 // for each tile than that, and instructions come late.
 #define SURVEY(name, T, SUMS)                                     \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
@@ -416,10 +445,13 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
     }
 #define SURVEY_EDITED(name, T, SUMS)                              \
     KERNEL_BESIDE(name##_few, 256, 5, Step, step) {               \
-        survey_edited<T, 8, 1, true, SUMS>(step);                 \
+        survey_edited<T, 8, 1, 1, true, SUMS>(step);              \
+    }                                                             \
+    KERNEL_BESIDE(name##_some, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, 1, false, SUMS>(step);             \
     }                                                             \
     KERNEL_BESIDE(name##_many, 128, 10, Step, step) {             \
-        survey_edited<T, 4, 4, false, SUMS>(step);                \
+        survey_edited<T, 4, 4, 2, false, SUMS>(step);             \
     }
 #define SURVEYS(type, T)                              \
     SURVEY(survey_##type, T, false)                   \

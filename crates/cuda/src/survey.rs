@@ -21,6 +21,10 @@ const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
     ],
 ];
 
+/// Under edits, for rows that are neither few nor many.
+const OF_SOME_ROWS: [ByDtype; 2] =
+    [by_dtype!("survey_edited_", "_some"), by_dtype!("survey_edited_sums_", "_some")];
+
 /// Of few rows that ask for nothing but a race.
 const RACED: ByDtype = by_dtype!("survey_raced_", "");
 
@@ -45,7 +49,14 @@ struct Block {
 
 /// Where rows are few, and where they are many, first without edits, then with them.
 const OF_FEW: Block = Block { warps: 8, tiles: 1 };
-const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 4 }];
+const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 8 }];
+
+/// Between these, under edits: in one round.
+const OF_SOME: Block = Block { warps: 4, tiles: 4 };
+
+/// How many tiles a multiprocessor takes at once in such blocks. Where there are no more, a second round would leave
+/// multiprocessors idle.
+const TILES_OF_SOME: usize = 160;
 
 /// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
 /// and sums and with some. Above it warps take several, so that few of them draw.
@@ -74,9 +85,15 @@ pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dty
     let tiles = vocab.div_ceil(TILE);
     let edited = needs.over > Over::Nothing;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
-    let block = if many { OF_MANY[usize::from(edited)] } else { OF_FEW };
+    let some = many && edited && rows * tiles <= multiprocessors as usize * TILES_OF_SOME;
+    let kernels = SURVEYS[usize::from(many)][usize::from(edited)];
+    let (kernels, block) = match (many, some) {
+        (_, true) => (OF_SOME_ROWS, OF_SOME),
+        (true, false) => (kernels, OF_MANY[usize::from(edited)]),
+        (false, false) => (kernels, OF_FEW),
+    };
     Survey {
-        kernel: SURVEYS[usize::from(many)][usize::from(edited)][usize::from(needs.sums)].of(dtype),
+        kernel: kernels[usize::from(needs.sums)].of(dtype),
         threads: 32 * block.warps as u32,
         blocks_per_row: tiles.div_ceil(block.warps * block.tiles) as u32,
     }
@@ -131,6 +148,13 @@ mod tests {
         // Measured.
         assert_eq!(tiles_per_block(10, 151_936), 8);
         assert_eq!(tiles_per_block(11, 151_936), 32);
+    }
+
+    #[test]
+    fn rows_with_edits_take_a_second_round_where_blocks_wait_for_room() {
+        let needs = Needs { over: Over::Edits, ..Needs::NOTHING };
+        let blocks = |rows| survey(132, rows, 151_936, Dtype::F32, needs).blocks_per_row;
+        assert_eq!([1, 8, 32, 35, 36, 512].map(blocks), [75, 75, 38, 38, 19, 19]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::rules::Check;
 
 rules!(agreement_rules:
     F1 top_p_agrees_with_f64,
+    F1 top_p_of_hundreds_of_tokens_agrees_with_f64,
     F2 min_p_agrees_with_f64,
     F2 epsilon_agrees_with_f64,
     F2 eta_agrees_with_f64,
@@ -70,6 +71,24 @@ fn small(words: &mut Words) -> f32 {
 
 fn top_p_agrees_with_f64(check: &Check<'_>) {
     agrees(check, 0.1, |words| SamplingParams { top_p: 0.01 + 0.98 * words.fraction(), ..at(words) });
+}
+
+fn top_p_of_hundreds_of_tokens_agrees_with_f64(check: &Check<'_>) {
+    let mut compared = 0;
+    for (seed, t) in [(0, 0.45), (1, 0.55), (2, 0.65), (3, 0.75)] {
+        let row = rows::bell(140_000, 2.0, seed);
+        let reference = Reference::new(&row);
+        for p in [0.3, 0.5, 0.7, 0.85] {
+            let params = SamplingParams { temperature: t, top_p: p, ..Default::default() };
+            let case = Case::of(&row, params).at(seed, seed as u32);
+            if let Some(kept) = reference.kept(&case.params, f64::from(t), 0.0, false) {
+                let ids: Vec<u32> = reference.order[kept].iter().map(|id| *id as u32).collect();
+                check.keeps(&case, &ids);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 12, "{compared} of 16 are not too close");
 }
 
 fn min_p_agrees_with_f64(check: &Check<'_>) {

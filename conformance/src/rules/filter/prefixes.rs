@@ -15,6 +15,8 @@ rules!(prefix_rules:
     F1 top_p_of_zero_keeps_the_first_token,
     F1 top_p_just_below_one_still_cuts,
     F1 top_p_of_one_removes_nothing,
+    F1 top_p_of_heavy_tokens_in_one_tile_keeps_them,
+    F1 top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target,
     F1 top_k_keeps_the_first_k,
     F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
     F1 top_k_off_removes_nothing,
@@ -100,6 +102,31 @@ fn top_p_just_below_one_still_cuts(check: &Check<'_>) {
 fn top_p_of_one_removes_nothing(check: &Check<'_>) {
     for p in [1.0, 1.5, 1e30, f32::INFINITY] {
         check.keeps(&Case::of(&[0.0, -300.0, -f32::MAX], top_p(p)), &[0, 1, 2]);
+    }
+}
+
+fn top_p_of_heavy_tokens_in_one_tile_keeps_them(check: &Check<'_>) {
+    // Each of them is a quarter of the mass, or less by next to nothing.
+    let mut row = vec![-30.0; 2000];
+    for id in [300, 301, 302, 1500] {
+        row[id] = 2.0;
+    }
+    for (p, count) in [(0.1, 1), (0.4, 2), (0.7, 3), (0.9, 4)] {
+        check.keeps(&Case::of(&row, top_p(p)), &[300, 301, 302, 1500][..count]);
+    }
+}
+
+fn top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target(check: &Check<'_>) {
+    // Three in each of 200 tiles; all others weigh nothing.
+    let mut row = vec![-90.0; 200 * 256];
+    let ids: Vec<u32> = (0..200).flat_map(|tile| [7, 90, 200].map(|place| tile * 256 + place)).collect();
+    for id in &ids {
+        row[*id as usize] = 2.0;
+    }
+    for (p, count) in [(0.5, 300), (0.625, 375), (0.75, 450)] {
+        check.keeps(&Case::of(&row, top_p(below(p))), &ids[..count]);
+        check.keeps(&Case::of(&row, top_p(p)), &ids[..count]);
+        check.keeps(&Case::of(&row, top_p(above(p))), &ids[..=count]);
     }
 }
 

@@ -1,0 +1,142 @@
+// A decode loop: one sequence with a sampler, then two in a batch with a pool. `model` is yours; here it makes logits of the
+// history, so that there is something to run.
+//
+// cc decode.c -I bindings/c/include -L target/release -lgumball -lm -o decode
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gumball.h"
+
+enum { VOCAB = 32000, STEPS = 12 };
+
+static const uint32_t prompt[] = {1, 15, 92};
+
+static void fail(void) {
+    fprintf(stderr, "%s\n", gumball_error_message());
+    exit(EXIT_FAILURE);
+}
+
+// Ids in, the logits of the next one out.
+static void model(const uint32_t *ids, size_t count, float *logits) {
+    uint32_t word = 2166136261u;
+    for (size_t i = 0; i < count; i++) {
+        word = (word ^ ids[i]) * 16777619u;
+    }
+    for (size_t id = 0; id < VOCAB; id++) {
+        word = word * 1664525u + 1013904223u;
+        logits[id] = (float)(word >> 20) / 256.0f;
+    }
+}
+
+static gumball_params *request(uint64_t seed) {
+    gumball_params *params = gumball_params_new();
+    if (!params || gumball_params_set(params, "temperature", 0.8) || gumball_params_set(params, "top_k", 50) ||
+        gumball_params_set(params, "top_p", 0.9) || gumball_params_set_seed(params, seed)) {
+        fail();
+    }
+    return params;
+}
+
+static void print(const char *name, const gumball_state *state) {
+    printf("%s:", name);
+    for (size_t i = 0; i < state->output_len; i++) {
+        printf(" %u", (unsigned)state->output[i]);
+    }
+    printf("\n");
+}
+
+static void one_sequence(void) {
+    static float logits[VOCAB];
+    gumball_sampler_config config;
+    memset(&config, 0, sizeof config);
+    config.struct_size = sizeof config;
+    config.vocab = VOCAB;
+    gumball_params *params = request(7);
+    gumball_sampler *sampler = gumball_sampler_new(params, &config);
+    gumball_params_free(params);
+    if (!sampler || gumball_sampler_reset(sampler, prompt, 3)) {
+        fail();
+    }
+    gumball_state state;
+    memset(&state, 0, sizeof state);
+    state.struct_size = sizeof state;
+    uint32_t ids[3 + STEPS];
+    memcpy(ids, prompt, sizeof prompt);
+    for (size_t count = 3; count < 3 + STEPS; count++) {
+        gumball_token token;
+        model(ids, count, logits);
+        if (gumball_sampler_sample(sampler, logits, GUMBALL_F32, VOCAB, NULL, &token)) {
+            fail();
+        }
+        ids[count] = (uint32_t)token.id;
+    }
+    if (gumball_sampler_state(sampler, &state)) {
+        fail();
+    }
+    print("one sequence", &state);
+    gumball_sampler_free(sampler);
+}
+
+static void a_batch(void) {
+    enum { ROWS = 2 };
+    static float rows[ROWS][VOCAB];
+    gumball_pool_config config;
+    memset(&config, 0, sizeof config);
+    config.struct_size = sizeof config;
+    config.vocab = VOCAB;
+    config.slots = ROWS;
+    gumball_pool *pool = gumball_pool_new(&config);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    int32_t slots[ROWS];
+    uint32_t ids[ROWS][3 + STEPS];
+    for (int row = 0; row < ROWS; row++) {
+        gumball_params *params = request(7 + (uint64_t)row);
+        if (gumball_pool_admit(pool, params, prompt, 3, &slots[row])) {
+            fail();
+        }
+        gumball_params_free(params);
+        memcpy(ids[row], prompt, sizeof prompt);
+    }
+    gumball_logits logits;
+    memset(&logits, 0, sizeof logits);
+    logits.struct_size = sizeof logits;
+    logits.data = rows;
+    logits.dtype = GUMBALL_F32;
+    logits.rows = ROWS;
+    logits.vocab = VOCAB;
+    for (size_t count = 3; count < 3 + STEPS; count++) {
+        for (int row = 0; row < ROWS; row++) {
+            model(ids[row], count, rows[row]);
+        }
+        if (gumball_pool_step(pool, &logits, slots, ROWS, NULL, outputs)) {
+            fail();
+        }
+        const int32_t *tokens = gumball_outputs_tokens(outputs);
+        for (int row = 0; row < ROWS; row++) {
+            ids[row][count] = (uint32_t)tokens[row];
+        }
+    }
+    for (int row = 0; row < ROWS; row++) {
+        gumball_state state;
+        memset(&state, 0, sizeof state);
+        state.struct_size = sizeof state;
+        if (gumball_pool_state(pool, slots[row], &state)) {
+            fail();
+        }
+        print(row == 0 ? "the same in a batch" : "beside it", &state);
+    }
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+int main(void) {
+    if (gumball_abi_version() != GUMBALL_ABI_VERSION) {
+        fprintf(stderr, "libgumball has another interface than gumball.h\n");
+        return EXIT_FAILURE;
+    }
+    one_sequence();
+    a_batch();
+    return EXIT_SUCCESS;
+}

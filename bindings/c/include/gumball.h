@@ -1,0 +1,768 @@
+// Gumball: the last step of a language model. Logits in, the next token out.
+//
+// What a parameter does stands in docs/semantics.md, how to begin in docs/c.md.
+//
+// Errors. Functions that return a gumball_code return GUMBALL_OK or what went wrong. Functions that make a handle return NULL
+// after an error, others the value that they name. What went wrong is told in words, for each thread, by
+// gumball_error_message. After an error nothing was drawn or changed, and what a pointer named `out`, `token`, `slot` or `len`
+// points to was not written.
+//
+// Ownership. Who makes a handle frees it, once, with the function of its name. A handle keeps alive what it needs: parameters
+// can be freed when a request is admitted, a device when a pool is made. Pointers that a handle gives out are the handle's.
+// Arrays that are handed in are read during the call; only memory of a device is read later, where it is said.
+//
+// Structs. Each that is handed in begins with its size: zero it, set struct_size, and set what is not to be the default, as
+// in gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000}. Programs with an older header go on working.
+//
+// Threads. Any thread may use any handle, but one at a time. Devices, parameters that nobody changes, and outputs that are
+// read may be used by several at the same time. Different handles need no lock, not even where they share a device.
+//
+// The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL.
+// A NULL where something is needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and
+// no longjmp may leave a hook.
+
+#ifndef GUMBALL_H
+#define GUMBALL_H
+
+// Made of the sources in bindings/c/src. Do not edit it: GUMBALL_BLESS=1 cargo test -p gumball-c --test header
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GUMBALL_VERSION "0.1.0"
+#define GUMBALL_VERSION_MAJOR 0
+#define GUMBALL_VERSION_MINOR 1
+#define GUMBALL_VERSION_PATCH 0
+
+
+// The version of this interface. A program that was built with the same number works with the library.
+//
+// It changes when a function or a constant is removed or changed, not when one is added or a struct grows.
+#define GUMBALL_ABI_VERSION 1
+
+// What a call came to.
+enum gumball_code
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // It did what it says.
+    GUMBALL_OK = 0,
+    // A value lies outside the range of its parameter; a pointer that must be given is NULL.
+    GUMBALL_OUT_OF_RANGE = 1,
+    // Two parameters exclude each other.
+    GUMBALL_CONFLICT = 2,
+    // A buffer or list has the wrong length.
+    GUMBALL_LENGTH = 3,
+    // A name is not known.
+    GUMBALL_UNKNOWN = 4,
+    // The machine lacks something, or the device failed: no mistake of the caller's.
+    GUMBALL_UNAVAILABLE = 5,
+    // A text is not the JSON that is read here.
+    GUMBALL_JSON = 6,
+    // A mistake of the library's own. Free the handle that the call was given, and report the message.
+    GUMBALL_PANIC = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_code gumball_code;
+#else
+typedef int32_t gumball_code;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// The type of a row's elements.
+enum gumball_dtype
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Single precision.
+    GUMBALL_F32 = 0,
+    // Truncated single precision.
+    GUMBALL_BF16 = 1,
+    // Half precision.
+    GUMBALL_F16 = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_dtype gumball_dtype;
+#else
+typedef int32_t gumball_dtype;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a row's data had to say: bits of its status.
+enum gumball_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // A logit that bans and bitmask allow was NaN; it counted as -inf.
+    GUMBALL_STATUS_NAN = 1,
+    // A logit that bans and bitmask allow was +inf; it counted as FLT_MAX.
+    GUMBALL_STATUS_INF = 2,
+    // No token was above -inf; the token is -1.
+    GUMBALL_STATUS_EMPTY = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_status gumball_status;
+#else
+typedef int32_t gumball_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Memory of a device.
+typedef struct gumball_buffer gumball_buffer;
+
+// A device that is open: its kernels are compiled, its stream is there.
+typedef struct gumball_device gumball_device;
+
+// Steps that were captured, to be replayed with one call.
+typedef struct gumball_graph gumball_graph;
+
+// All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
+//
+// What is read of it stays until the outputs are handed to another call. A section is NULL if it is empty, or after an error.
+typedef struct gumball_outputs gumball_outputs;
+
+// What a request asks of the way its tokens are chosen; see gumball_params_new.
+typedef struct gumball_params gumball_params;
+
+// The requests in flight.
+//
+// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands
+// beside it in a batch, changes none of its tokens.
+typedef struct gumball_pool gumball_pool;
+
+// Chooses the tokens of one sequence, and keeps its history.
+typedef struct gumball_sampler gumball_sampler;
+
+// Where the sections of outputs lie, as their first words. R rows, T = top_n and I = ids.
+typedef struct {
+    // sizeof(gumball_layout), also where it is to be written.
+    size_t struct_size;
+    // R.
+    size_t rows;
+    // T, the room for the most likely tokens.
+    size_t top_n;
+    // I, the room for the ids that a request names.
+    size_t ids;
+    // The number of words of all sections.
+    size_t words;
+    // R of int32_t: the token, -1 where there is none.
+    size_t tokens;
+    // R of uint32_t: bits of gumball_status.
+    size_t statuses;
+    // R of float: the token's logprob; -inf if it was not asked for.
+    size_t logprobs;
+    // R of uint32_t: the token's rank, from 1; 0 if it was not asked for, or is no member.
+    size_t ranks;
+    // R of float: the temperature in use; 0 if greedy.
+    size_t temperatures;
+    // R of float: mirostat's limit after the row, in bits; 0 without mirostat.
+    size_t mus;
+    // R x T of int32_t: the most likely ids, -1 where there are no more.
+    size_t top_ids;
+    // R x T of float: their logprobs.
+    size_t top_logprobs;
+    // R x I of float: the logprobs of the ids that the request names.
+    size_t id_logprobs;
+    // R x I of uint32_t: their ranks.
+    size_t id_ranks;
+} gumball_layout;
+
+// What a sampler is made for.
+typedef struct {
+    // sizeof(gumball_sampler_config).
+    size_t struct_size;
+    // The number of ids in the vocabulary, in 1..=2^20.
+    size_t vocab;
+    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    const char *route;
+    // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
+    const char *level;
+    // The draw index, which tells sequences of the same seed and history apart.
+    uint32_t draw;
+    // Above 0: every row's kept set is collected, at the cost of a sort.
+    uint32_t keep_ids;
+} gumball_sampler_config;
+
+// What the next token of a sequence depends on besides its row and its parameters.
+//
+// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
+// read by gumball_sampler_resume and gumball_pool_resume, in this process or on another machine.
+typedef struct {
+    // sizeof(gumball_state), also where it is to be written.
+    size_t struct_size;
+    // The ids of the prompt.
+    const uint32_t *prompt;
+    // Their number.
+    size_t prompt_len;
+    // The ids generated so far.
+    const uint32_t *output;
+    // Their number.
+    size_t output_len;
+    // The seed in use.
+    uint64_t seed;
+    // The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history
+    // is handed in.
+    uint32_t position;
+    // The draw index.
+    uint32_t draw;
+    // Mirostat's limit for the next token, in bits; any number without mirostat.
+    float mu;
+} gumball_state;
+
+// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
+// it. `row` is the row's place in the step, `user` what the options say.
+//
+// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
+// exception, and leaves the handle alone that calls it.
+typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab);
+
+// What comes with the rows of a step. Lists have one element a row; NULL stands for a list that says nothing.
+typedef struct {
+    // sizeof(gumball_step_options).
+    size_t struct_size;
+    // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden.
+    const uint32_t *masks;
+    // The number of words in a line.
+    size_t mask_width;
+    // How many words after a line the next one begins; 0: mask_width.
+    size_t mask_stride;
+    // For each row whether its mask counts; NULL: all do.
+    const uint8_t *mask_present;
+    // For each row the token to emit whatever is drawn, or -1.
+    const int32_t *forced;
+    // For each row the line of the logits that it reads; NULL: row i reads line i.
+    const uint32_t *lines;
+    // The program's own edits; not on a device.
+    gumball_hook hook;
+    // Handed to the hook.
+    void *hook_user;
+    // For each row whether the hook is called; NULL: for all.
+    const uint8_t *hook_rows;
+} gumball_step_options;
+
+// What came out of a row. This struct stays as it is.
+typedef struct {
+    // The id; -1 if no token was above -inf and none was forced.
+    int32_t id;
+    // Bits of gumball_status.
+    uint32_t status;
+    // The temperature in use; 0 if greedy.
+    float temperature;
+    // The id's logprob; -inf if the parameters ask for none.
+    float logprob;
+    // Its rank, from 1; 0 if the parameters ask for none, or it is no member.
+    uint32_t rank;
+} gumball_token;
+
+// A token with its logprob. This struct stays as it is.
+typedef struct {
+    // The token; -1 where there is no further member.
+    int32_t id;
+    // Its natural log probability; -inf for a token that is no member.
+    float logprob;
+    // Its place in the order of the mode, from 1; 0 for a token that is no member.
+    uint32_t rank;
+} gumball_token_logprob;
+
+// What a pool on the host is made for.
+typedef struct {
+    // sizeof(gumball_pool_config).
+    size_t struct_size;
+    // The number of ids in the vocabulary of all requests, in 1..=2^20.
+    size_t vocab;
+    // How many sequences can be in flight; 0: 256.
+    size_t slots;
+    // How many threads take the rows of a step: 1 is the caller's; 0: those of the machine, which all such pools share.
+    size_t threads;
+    // The room for the most likely tokens in the outputs; no request may ask for more.
+    size_t top_n;
+    // The room for the logprobs of ids that a request names.
+    size_t ids;
+    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    const char *route;
+    // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
+    const char *level;
+} gumball_pool_config;
+
+// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
+typedef struct {
+    // sizeof(gumball_device_pool_config).
+    size_t struct_size;
+    // The number of ids in the vocabulary of all requests, in 1..=2^20.
+    size_t vocab;
+    // How many sequences can be in flight; 0: 256.
+    size_t slots;
+    // How many rows a step can have; 0: 256.
+    size_t rows;
+    // The room for the most likely tokens in the outputs; no request may ask for more.
+    size_t top_n;
+    // The room for the logprobs of ids that a request names.
+    size_t ids;
+    // How many tokens a history on the device can grow by before it is moved, which waits for the device; 0: 4096.
+    size_t room;
+    // Above 0: steps report the kept sets.
+    uint32_t keep_ids;
+    // Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
+    // steps without fetching the outputs of each, and still want to know their sequences.
+    uint32_t histories;
+} gumball_device_pool_config;
+
+// What a step reads of the device's memory. It stays there, and as it is, until the step is done; for a captured one, until
+// the graph is replayed no more.
+typedef struct {
+    // sizeof(gumball_device_input).
+    size_t struct_size;
+    // The first logit of the first row; a CUdeviceptr is cast.
+    const void *logits;
+    // The number of rows.
+    size_t rows;
+    // The number of logits in a row.
+    size_t vocab;
+    // How many elements after a row the next one begins; 0: vocab.
+    size_t stride;
+    // Grammar bitmasks of all rows, in place of those that were assigned; NULL: none.
+    const void *masks;
+    // The number of lines.
+    size_t mask_rows;
+    // The number of words in a line.
+    size_t mask_width;
+    // How many words after a line the next one begins; 0: mask_width.
+    size_t mask_stride;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
+    int32_t dtype;
+} gumball_device_input;
+
+// A batch of rows of logits in host memory.
+typedef struct {
+    // sizeof(gumball_logits).
+    size_t struct_size;
+    // The first logit of the first row.
+    const void *data;
+    // The number of rows.
+    size_t rows;
+    // The number of logits in a row.
+    size_t vocab;
+    // How many elements after a row the next one begins; 0: vocab.
+    size_t stride;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
+    int32_t dtype;
+} gumball_logits;
+
+// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
+//
+// To score a prompt: `prompt_len` its length, `start` 1, and the logits of the prompt's ids but the last. To score an answer:
+// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+typedef struct {
+    // sizeof(gumball_scored).
+    size_t struct_size;
+    // The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
+    const gumball_params *params;
+    // Prompt and output.
+    const uint32_t *ids;
+    // Their number.
+    size_t ids_len;
+    // How many of them are prompt, for the penalties that tell it from output.
+    size_t prompt_len;
+    // The place in `ids` of the token that row 0 predicts.
+    size_t start;
+} gumball_scored;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the code of this thread's last error; GUMBALL_OK if there was none.
+gumball_code gumball_error_code(void);
+
+// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL.
+//
+// This text, and those of the functions beside it, stay until the thread's next error.
+const char *gumball_error_message(void);
+
+// Returns the parameter that the last error is about, or what is unavailable; empty if there is none.
+const char *gumball_error_parameter(void);
+
+// Returns its value, its length, the unknown name, or the parameter it excludes; empty if there is none.
+const char *gumball_error_value(void);
+
+// Returns what is allowed, the names that are known, or the reason; empty if there is none.
+const char *gumball_error_allowed(void);
+
+// Returns GUMBALL_ABI_VERSION as the library was built with it: to be compared with the header's.
+uint32_t gumball_abi_version(void);
+
+// Returns the library's version, GUMBALL_VERSION as it was built with it.
+const char *gumball_version(void);
+
+// Makes neutral parameters: rows are drawn from as they are, at temperature 1. NULL after an error.
+gumball_params *gumball_params_new(void);
+
+// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
+//
+// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as
+// `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
+gumball_params *gumball_params_from_json(const char *json);
+
+// Makes a copy. NULL after an error.
+gumball_params *gumball_params_clone(const gumball_params *params);
+
+// Ends parameters. Who was given them keeps a copy. NULL is fine.
+void gumball_params_free(gumball_params *params);
+
+// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL
+// after an error.
+const char *gumball_params_to_json(gumball_params *params);
+
+// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
+gumball_code gumball_params_validate(const gumball_params *params, size_t vocab);
+
+// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
+//
+// Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, epsilon_cutoff, eta_cutoff, xtc_probability,
+// xtc_threshold, repetition_penalty, frequency_penalty, presence_penalty, dry.multiplier, dry.base, dry.allowed_length,
+// no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. Ranges are checked when the parameters are taken.
+gumball_code gumball_params_set(gumball_params *params, const char *name, double value);
+
+// Sets a parameter that is a list of ids, by its name: allowed_ids, banned_ids, stop_ids, dry.breakers, logprobs.ids.
+//
+// Empty allowed_ids ban every id; gumball_params_reset takes them back.
+gumball_code gumball_params_set_ids(gumball_params *params, const char *name, const uint32_t *ids, size_t ids_len);
+
+// Sets a parameter that is a name, by its own: repetition_scope and penalty_scope (prompt, output, both), order (default,
+// joint, none, or filters separated by commas), logprobs.mode (raw, edited, tempered, processed).
+gumball_code gumball_params_set_text(gumball_params *params,
+                                     const char *name,
+                                     const char *value);
+
+// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `dry`, `{"multiplier": 0.8}`.
+gumball_code gumball_params_set_json(gumball_params *params, const char *name, const char *json);
+
+// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is
+// NULL.
+gumball_code gumball_params_reset(gumball_params *params, const char *name);
+
+// Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
+gumball_code gumball_params_set_seed(gumball_params *params, uint64_t seed);
+
+// Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
+gumball_code gumball_params_set_logit_bias(gumball_params *params,
+                                           const uint32_t *ids,
+                                           const float *biases,
+                                           size_t len);
+
+// Adds a sequence of ids that is never completed.
+gumball_code gumball_params_add_bad_word(gumball_params *params, const uint32_t *ids, size_t ids_len);
+
+// Lets the temperature follow the row's entropy, between two limits; an exponent of 1 is usual.
+gumball_code gumball_params_set_dynamic_temperature(gumball_params *params, float min, float max, float exponent);
+
+// Switches mirostat v2 on. `mu` is the limit to start from, in bits; NULL for twice `tau`.
+gumball_code gumball_params_set_mirostat(gumball_params *params, float tau, float eta, const float *mu);
+
+// Tells how outputs lie of so many rows, with room for so many of the most likely tokens and of named ids.
+gumball_code gumball_layout_of(size_t rows, size_t top_n, size_t ids, gumball_layout *out);
+
+// Makes empty outputs; with `keep_ids` above 0 such as collect the kept set of every row, which costs a sort of it. NULL
+// after an error.
+gumball_outputs *gumball_outputs_new(uint32_t keep_ids);
+
+// Ends outputs. NULL is fine.
+void gumball_outputs_free(gumball_outputs *outputs);
+
+// Tells where the sections lie.
+gumball_code gumball_outputs_layout(const gumball_outputs *outputs, gumball_layout *out);
+
+// Returns the number of rows; 0 after an error.
+size_t gumball_outputs_rows(const gumball_outputs *outputs);
+
+// Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
+const uint32_t *gumball_outputs_words(const gumball_outputs *outputs);
+
+// Returns the token of each row, -1 where there is none.
+const int32_t *gumball_outputs_tokens(const gumball_outputs *outputs);
+
+// Returns the status of each row, bits of gumball_status.
+const uint32_t *gumball_outputs_statuses(const gumball_outputs *outputs);
+
+// Returns the logprob of each row's token; -inf if it was not asked for.
+const float *gumball_outputs_logprobs(const gumball_outputs *outputs);
+
+// Returns the rank of each row's token, from 1; 0 if it was not asked for, or is no member.
+const uint32_t *gumball_outputs_ranks(const gumball_outputs *outputs);
+
+// Returns the temperature in use in each row; 0 if greedy.
+const float *gumball_outputs_temperatures(const gumball_outputs *outputs);
+
+// Returns mirostat's limit after each row, in bits; 0 without mirostat.
+const float *gumball_outputs_mus(const gumball_outputs *outputs);
+
+// Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more.
+const int32_t *gumball_outputs_top_ids(const gumball_outputs *outputs);
+
+// Returns the logprobs of the most likely ids, row by row.
+const float *gumball_outputs_top_logprobs(const gumball_outputs *outputs);
+
+// Returns the logprobs of the ids that requests name, `ids` of them a row, row by row.
+const float *gumball_outputs_id_logprobs(const gumball_outputs *outputs);
+
+// Returns the ranks of the ids that requests name, row by row.
+const uint32_t *gumball_outputs_id_ranks(const gumball_outputs *outputs);
+
+// Returns the ids that a row's filters kept, and their number: in the order of tokens, or from a device ascending.
+//
+// NULL if there are none: the row is empty or padding, or the outputs collect no kept sets; and after an error.
+const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
+
+// Makes a sampler with an empty history; gumball_sampler_reset gives it a prompt. It keeps a copy of the parameters. NULL
+// after an error.
+gumball_sampler *gumball_sampler_new(const gumball_params *params,
+                                     const gumball_sampler_config *config);
+
+// Makes a sampler that takes up a sequence where another sampler or pool left it; seed and draw index are the state's. NULL
+// after an error.
+//
+// With mirostat, the sequence cannot be truncated behind the state.
+gumball_sampler *gumball_sampler_resume(const gumball_params *params,
+                                        const gumball_sampler_config *config,
+                                        const gumball_state *state);
+
+// Makes a sampler with the same state and another draw index. NULL after an error.
+gumball_sampler *gumball_sampler_fork(const gumball_sampler *sampler, uint32_t draw);
+
+// Ends a sampler. NULL is fine.
+void gumball_sampler_free(gumball_sampler *sampler);
+
+// Draws the next token from a row and appends it to the history; an empty row changes nothing.
+//
+// `logits`: `vocab` elements of `dtype` in host memory. `options`: masks, forced token and hook of this one row, or NULL. A
+// forced token is emitted even if it is banned; its logprob is the one that it would have had.
+gumball_code gumball_sampler_sample(gumball_sampler *sampler,
+                                    const void *logits,
+                                    int32_t dtype,
+                                    size_t vocab,
+                                    const gumball_step_options *options,
+                                    gumball_token *token);
+
+// Draws `n` tokens from one row, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+//
+// They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
+gumball_code gumball_sampler_sample_n(gumball_sampler *sampler,
+                                      const void *logits,
+                                      int32_t dtype,
+                                      size_t vocab,
+                                      uint32_t n,
+                                      gumball_token *tokens);
+
+// Appends a token that was chosen elsewhere; mirostat's limit stays.
+gumball_code gumball_sampler_push(gumball_sampler *sampler, uint32_t id);
+
+// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+gumball_code gumball_sampler_truncate(gumball_sampler *sampler, size_t output_len);
+
+// Starts over after a prompt, with the same parameters, seed and draw index.
+gumball_code gumball_sampler_reset(gumball_sampler *sampler, const uint32_t *prompt, size_t prompt_len);
+
+// Tells the state: history, seed in use, position, draw index, mirostat's limit.
+gumball_code gumball_sampler_state(const gumball_sampler *sampler, gumball_state *out);
+
+// Returns a copy of the parameters, to be freed. NULL after an error.
+gumball_params *gumball_sampler_params(const gumball_sampler *sampler);
+
+// Returns the most likely tokens of the last row, `logprobs.top_n` of them, and their number. They stay until the next
+// call with this sampler. NULL if the parameters ask for none, or after an error.
+const gumball_token_logprob *gumball_sampler_top_logprobs(gumball_sampler *sampler, size_t *len);
+
+// Returns the logprobs of the ids that the parameters name, of the last row, and their number. They stay until the next
+// call with this sampler. NULL if the parameters name none, or after an error.
+const gumball_token_logprob *gumball_sampler_id_logprobs(gumball_sampler *sampler, size_t *len);
+
+// Returns the ids that the filters kept of the last row, in the order of tokens, and their number, if the config asked for
+// them. They stay until the next call that samples. NULL if there are none, or after an error.
+const uint32_t *gumball_sampler_kept(const gumball_sampler *sampler,
+                                     size_t *len);
+
+// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
+// missing, where there is no CUDA.
+//
+// It works in the device's primary context, which the CUDA runtime and libraries built on it share. Kernels are compiled
+// once, and lie in the user's cache (GUMBALL_CACHE).
+gumball_device *gumball_device_open(const char *name);
+
+// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default
+// one. NULL after an error.
+//
+// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
+// the returned device and all that is made with it.
+gumball_device *gumball_device_on_stream(const gumball_device *device,
+                                         void *stream);
+
+// Ends a handle of a device; what was made with it goes on. NULL is fine.
+void gumball_device_free(gumball_device *device);
+
+// Returns its name, which stays as long as the handle. NULL after an error.
+const char *gumball_device_name(const gumball_device *device);
+
+// Registers a route through a device under a name, so that a sampler draws there: one row of the host at a time. A pool on
+// the device is the faster way by far. A registered route stays.
+gumball_code gumball_register_device_route(const char *name,
+                                           const gumball_device *device);
+
+// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
+gumball_buffer *gumball_buffer_new(const gumball_device *device, size_t bytes);
+
+// Gives memory back. No step may read it any more. NULL is fine.
+void gumball_buffer_free(gumball_buffer *buffer);
+
+// Returns where it lies on the device; NULL after an error.
+void *gumball_buffer_address(const gumball_buffer *buffer);
+
+// Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
+gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const void *data, size_t bytes);
+
+// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has room for them.
+gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
+
+// Makes an empty pool on the host. NULL after an error.
+gumball_pool *gumball_pool_new(const gumball_pool_config *config);
+
+// Makes an empty pool on a device; its tokens are those of a pool on the host. NULL after an error.
+gumball_pool *gumball_pool_new_on_device(const gumball_device *device, const gumball_device_pool_config *config);
+
+// Ends a pool with its sequences. On a device it waits for what was enqueued. NULL is fine.
+void gumball_pool_free(gumball_pool *pool);
+
+// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing.
+gumball_code gumball_pool_admit(gumball_pool *pool,
+                                const gumball_params *params,
+                                const uint32_t *prompt,
+                                size_t prompt_len,
+                                int32_t *slot);
+
+// Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
+// the state's. With mirostat, the sequence cannot be truncated behind the state.
+gumball_code gumball_pool_resume(gumball_pool *pool,
+                                 const gumball_params *params,
+                                 const gumball_state *state,
+                                 int32_t *slot);
+
+// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
+//
+// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same line of logits
+// in the first step. On a device the copy goes through the host, which may have to wait.
+gumball_code gumball_pool_fork(gumball_pool *pool,
+                               int32_t of,
+                               uint32_t draw,
+                               int32_t *slot);
+
+// Ends a sequence; its slot is vacant then. On a device, rows that are assigned to it are padding.
+gumball_code gumball_pool_release(gumball_pool *pool, int32_t slot);
+
+// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+gumball_code gumball_pool_truncate(gumball_pool *pool, int32_t slot, size_t output_len);
+
+// Appends a token that was chosen elsewhere; mirostat's limit stays.
+gumball_code gumball_pool_push(gumball_pool *pool, int32_t slot, uint32_t id);
+
+// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
+// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `histories` says.
+gumball_code gumball_pool_state(gumball_pool *pool,
+                                int32_t slot,
+                                gumball_state *out);
+
+// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
+gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
+
+// Returns how many sequences are in flight; 0 after an error.
+size_t gumball_pool_len(const gumball_pool *pool);
+
+// Returns how many can be; 0 after an error.
+size_t gumball_pool_capacity(const gumball_pool *pool);
+
+// Returns the number of ids in the vocabulary; 0 after an error.
+size_t gumball_pool_vocab(const gumball_pool *pool);
+
+// Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
+// forced tokens and lines from the options. A hook is an error: it runs on the host.
+//
+// Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
+// capture on the stream, unless nothing changed.
+gumball_code gumball_pool_assign(gumball_pool *pool,
+                                 const int32_t *slots,
+                                 size_t rows,
+                                 const gumball_step_options *options);
+
+// Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
+//
+// It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
+// gumball_pool_announce is to be called before replays.
+gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_device_input *input);
+
+// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
+// now. It waits where histories need more room, once in as many tokens as the pool has room for.
+gumball_code gumball_pool_announce(gumball_pool *pool,
+                                   size_t steps);
+
+// Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
+// after an error.
+//
+// Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as long
+// as their number stays, and whether there are lines and masks.
+gumball_graph *gumball_pool_capture(gumball_pool *pool,
+                                    const gumball_device_input *const *inputs,
+                                    size_t steps);
+
+// Enqueues the steps of a graph that this pool captured: one call, whatever their number. What is assigned has the shape it
+// had then.
+gumball_code gumball_pool_replay(gumball_pool *pool,
+                                 const gumball_graph *graph);
+
+// Returns how many steps a replay takes; 0 after an error.
+size_t gumball_graph_steps(const gumball_graph *graph);
+
+// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
+void gumball_graph_free(gumball_graph *graph);
+
+// Waits for the steps enqueued so far and copies what the last one came to into the outputs.
+gumball_code gumball_pool_fetch(gumball_pool *pool, gumball_outputs *outputs);
+
+// Returns where the outputs of the last step lie in the device's memory: the same address all the pool's life. The tokens
+// come first, so a model can read them there without the host. NULL after an error.
+const void *gumball_pool_outputs_address(gumball_pool *pool);
+
+// Tells how the outputs of the last step lie there.
+gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out);
+
+// Chooses the next token of each row, and appends it to the sequence in the row's slot.
+//
+// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
+// many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
+// outputs. In a pool on a device, the logits are copied up and the outputs down.
+gumball_code gumball_pool_step(gumball_pool *pool,
+                               const gumball_logits *logits,
+                               const int32_t *slots,
+                               size_t rows,
+                               const gumball_step_options *options,
+                               gumball_outputs *outputs);
+
+// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
+// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
+//
+// `rows`: how many tokens are scored. The options may bring masks, hooks and lines; nothing can be forced.
+gumball_code gumball_pool_score(gumball_pool *pool,
+                                const gumball_logits *logits,
+                                const gumball_scored *scored,
+                                size_t rows,
+                                const gumball_step_options *options,
+                                gumball_outputs *outputs);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* GUMBALL_H */

@@ -1,0 +1,163 @@
+//! The border: what comes over from C is looked at here, and no panic goes back.
+//!
+//! What C vouches for stands in the header's preamble: handles and pointers are alive, and of the size that is said.
+
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+
+use gumball_engine::Error;
+
+use crate::error::{Code, Failure, Result};
+
+/// Does what a call is for, and returns its code.
+pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> Code {
+    match guarded(body) {
+        Ok(()) => Code::GUMBALL_OK,
+        Err(failure) => failure.remember(),
+    }
+}
+
+/// Returns what a call asks for, or after an error `otherwise`.
+pub(crate) fn answer<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
+    guarded(body).unwrap_or_else(|failure| {
+        failure.remember();
+        otherwise
+    })
+}
+
+/// Makes a handle; none after an error.
+pub(crate) fn make<T>(body: impl FnOnce() -> Result<T>) -> Option<Box<T>> {
+    answer(None, || Ok(Some(Box::new(body()?))))
+}
+
+/// Ends a handle.
+pub(crate) fn end<T>(handle: Option<Box<T>>) {
+    answer((), || {
+        drop(handle);
+        Ok(())
+    });
+}
+
+/// A panic leaves behind what the engine says it does; C is told to free the handle it was in.
+fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(payload) => Err(Failure::panic(&*payload)),
+    }
+}
+
+/// Returns a handle or a place that must be given.
+pub(crate) fn given<T>(parameter: &str, pointer: Option<T>) -> Result<T> {
+    pointer.ok_or_else(|| Failure::null(parameter))
+}
+
+/// Returns the values of an array; NULL is as good as any pointer to none.
+///
+/// # Safety
+/// `first` is NULL or points to `len` values, which nobody writes for `'a`.
+pub(crate) unsafe fn slice<'a, T>(parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
+    check_array(parameter, first, len)?;
+    if len == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller vouches for the values; that the pointer is aligned and the size no more than there can be was
+    // just seen.
+    Ok(unsafe { slice::from_raw_parts(first, len) })
+}
+
+/// Returns an array to be written, whose values may be anything.
+///
+/// # Safety
+/// `first` is NULL or points to room for `len` values, which nobody else uses for `'a`.
+pub(crate) unsafe fn room<'a, T>(
+    parameter: &'static str,
+    first: *mut T,
+    len: usize,
+) -> Result<&'a mut [MaybeUninit<T>]> {
+    check_array(parameter, first, len)?;
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: the caller vouches for the room; that the pointer is aligned and the size no more than there can be was just
+    // seen.
+    Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
+}
+
+fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    if first.is_null() {
+        return Err(Failure::null(parameter));
+    }
+    if !first.is_aligned() {
+        let allowed = format!("an address that is a multiple of {}", align_of::<T>());
+        return Err(Failure::out_of_range(parameter, format!("{first:p}"), &allowed));
+    }
+    let most = isize::MAX as usize / size_of::<T>();
+    if len > most {
+        return Err(Error::length(parameter, len, format!("at most {most} elements")).into());
+    }
+    Ok(())
+}
+
+/// Returns a text that must be given.
+///
+/// # Safety
+/// `text` is NULL or points to a text that ends with a NUL and that nobody writes for `'a`.
+pub(crate) unsafe fn text<'a>(parameter: &str, text: *const c_char) -> Result<&'a str> {
+    if text.is_null() {
+        return Err(Failure::null(parameter));
+    }
+    // SAFETY: the caller vouches for the text.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Failure::out_of_range(parameter, text.to_string_lossy(), "a text in UTF-8"))
+}
+
+/// Returns a text, if it is given.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn optional_text<'a>(parameter: &str, given: *const c_char) -> Result<Option<&'a str>> {
+    if given.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the text.
+    unsafe { text(parameter, given) }.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{gumball_error_code, gumball_error_message};
+
+    #[test]
+    fn a_panic_becomes_a_code_and_the_thread_lives_on() {
+        assert_eq!(call(|| panic!("{} is wrong", 7)), Code::GUMBALL_PANIC);
+        assert_eq!(gumball_error_code(), Code::GUMBALL_PANIC);
+        // SAFETY: the message is a text that stays until the next error of this thread.
+        let message = unsafe { CStr::from_ptr(gumball_error_message()) };
+        assert_eq!(message.to_str(), Ok("a mistake of the library's own: 7 is wrong"));
+        assert!(make::<u8>(|| panic!("no handle")).is_none());
+        assert_eq!(call(|| Ok(())), Code::GUMBALL_OK);
+    }
+
+    #[test]
+    fn the_last_error_is_the_threads_own() {
+        call(|| Err(Failure::null("here")));
+        std::thread::spawn(|| assert_eq!(gumball_error_code(), Code::GUMBALL_OK)).join().expect("no panic");
+        assert_eq!(gumball_error_code(), Code::GUMBALL_OUT_OF_RANGE);
+    }
+
+    #[test]
+    fn arrays_are_checked_before_they_are_read() {
+        // SAFETY: none is read, as each is refused.
+        let refused = |first: *const u32, len| unsafe { slice("ids", first, len) }.is_err();
+        assert!(refused(std::ptr::null(), 1));
+        assert!(refused(std::ptr::without_provenance(6), 1));
+        assert!(refused(std::ptr::without_provenance(8), usize::MAX / 2));
+        assert!(!refused(std::ptr::null(), 0));
+    }
+}

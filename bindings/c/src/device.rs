@@ -1,0 +1,160 @@
+//! Devices, and memory of theirs.
+
+use std::ffi::{CString, c_char, c_void};
+use std::ptr;
+
+use gumball_engine::cuda::Buffer as Memory;
+use gumball_engine::{DeviceRoute, Error, routes};
+use std::sync::Arc;
+
+use crate::border::{answer, call, end, given, make, room, slice, text};
+use crate::error::{Code, Result, words};
+
+/// A device that is open: its kernels are compiled, its stream is there.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) inner: gumball_engine::Device,
+    name: CString,
+}
+
+impl Device {
+    fn of(inner: gumball_engine::Device) -> Self {
+        Self { name: words(inner.name()), inner }
+    }
+}
+
+/// Memory of a device.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Memory,
+}
+
+/// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
+/// missing, where there is no CUDA.
+///
+/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. Kernels are compiled
+/// once, and lie in the user's cache (GUMBALL_CACHE).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
+    make(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("device", name) }?;
+        Ok(Device::of(gumball_engine::Device::open(name)?))
+    })
+}
+
+/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default
+/// one. NULL after an error.
+///
+/// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
+/// the returned device and all that is made with it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_device_on_stream(
+    device: Option<&Device>,
+    stream: *mut c_void,
+) -> Option<Box<Device>> {
+    make(|| {
+        let Some(gpu) = given("device", device)?.inner.machine().gpu() else {
+            let reason = "the device is emulated, and has none".to_owned();
+            return Err(Error::Unavailable { resource: "streams", reason }.into());
+        };
+        // SAFETY: the header asks for a stream of the primary context that lives long enough.
+        let gpu = unsafe { gpu.on_raw_stream(stream as usize) }.map_err(Error::from)?;
+        Ok(Device::of(gpu.into()))
+    })
+}
+
+/// Ends a handle of a device; what was made with it goes on. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
+    end(device);
+}
+
+/// Returns its name, which stays as long as the handle. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_device_name(device: Option<&Device>) -> *const c_char {
+    answer(ptr::null(), || Ok(given("device", device)?.name.as_ptr()))
+}
+
+/// Registers a route through a device under a name, so that a sampler draws there: one row of the host at a time. A pool on
+/// the device is the faster way by far. A registered route stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, device: Option<&Device>) -> Code {
+    call(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("route", name) }?;
+        let route = DeviceRoute::new(name, given("device", device)?.inner.clone());
+        Ok(routes().register(Arc::new(route))?)
+    })
+}
+
+/// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
+    make(|| {
+        let memory = Memory::zeroed(given("device", device)?.inner.machine(), bytes);
+        Ok(Buffer { memory: memory.map_err(Error::from)? })
+    })
+}
+
+/// Gives memory back. No step may read it any more. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
+    end(buffer);
+}
+
+/// Returns where it lies on the device; NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
+    answer(ptr::null_mut(), || {
+        // An address of the device, which means nothing here.
+        Ok(ptr::without_provenance_mut(given("buffer", buffer)?.memory.address() as usize))
+    })
+}
+
+/// Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_buffer_write(
+    buffer: Option<&mut Buffer>,
+    start: usize,
+    data: *const c_void,
+    bytes: usize,
+) -> Code {
+    call(|| {
+        let buffer = given("buffer", buffer)?;
+        buffer.check(start, bytes)?;
+        // SAFETY: the header asks for that many bytes.
+        let data = unsafe { slice("data", data.cast::<u8>(), bytes) }?;
+        Ok(buffer.memory.write(start, data).map_err(Error::from)?)
+    })
+}
+
+/// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has room for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_buffer_read(
+    buffer: Option<&Buffer>,
+    start: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> Code {
+    call(|| {
+        let buffer = given("buffer", buffer)?;
+        buffer.check(start, bytes)?;
+        // SAFETY: the header asks for room for that many bytes.
+        let room = unsafe { room("data", data.cast::<u8>(), bytes) }?;
+        room.fill(std::mem::MaybeUninit::new(0));
+        // SAFETY: all bytes were just filled.
+        let data = unsafe { room.assume_init_mut() };
+        Ok(buffer.memory.read(start, data).map_err(Error::from)?)
+    })
+}
+
+impl Buffer {
+    fn check(&self, start: usize, bytes: usize) -> Result<()> {
+        let all = self.memory.bytes();
+        if start.checked_add(bytes).is_some_and(|end| end <= all) {
+            return Ok(());
+        }
+        Err(Error::length("buffer", all, format!("at least {bytes} bytes from {start}")).into())
+    }
+}

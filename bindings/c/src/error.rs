@@ -1,0 +1,173 @@
+//! Errors: a code for the call, and for the thread what went wrong in words.
+//!
+//! As with `errno`, a call that succeeds leaves the last error as it is.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+
+use gumball_engine::Error;
+
+/// What a call came to.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum Code {
+    /// It did what it says.
+    GUMBALL_OK = 0,
+    /// A value lies outside the range of its parameter; a pointer that must be given is NULL.
+    GUMBALL_OUT_OF_RANGE = 1,
+    /// Two parameters exclude each other.
+    GUMBALL_CONFLICT = 2,
+    /// A buffer or list has the wrong length.
+    GUMBALL_LENGTH = 3,
+    /// A name is not known.
+    GUMBALL_UNKNOWN = 4,
+    /// The machine lacks something, or the device failed: no mistake of the caller's.
+    GUMBALL_UNAVAILABLE = 5,
+    /// A text is not the JSON that is read here.
+    GUMBALL_JSON = 6,
+    /// A mistake of the library's own. Free the handle that the call was given, and report the message.
+    GUMBALL_PANIC = 7,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub code: Code,
+    parameter: String,
+    value: String,
+    allowed: String,
+    message: String,
+}
+
+/// A result whose error goes to the caller.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// A value outside the range of a parameter whose name is put together.
+    pub fn out_of_range(parameter: impl Into<String>, value: impl ToString, allowed: &str) -> Self {
+        let (parameter, value) = (parameter.into(), value.to_string());
+        let message = format!("{parameter} is {value}, but must be {allowed}");
+        Self { code: Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed: allowed.to_owned(), message }
+    }
+
+    /// A pointer that is missing.
+    pub fn null(parameter: &str) -> Self {
+        Self::out_of_range(parameter, "NULL", "a pointer to something")
+    }
+
+    /// A text that is not what is read.
+    pub fn json(parameter: &str, error: &serde_json::Error) -> Self {
+        let message = format!("{parameter} is not read: {error}");
+        Self::plain(Code::GUMBALL_JSON, parameter, message)
+    }
+
+    /// A mistake of ours.
+    pub fn panic(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words");
+        Self::plain(Code::GUMBALL_PANIC, "", format!("a mistake of the library's own: {text}"))
+    }
+
+    fn plain(code: Code, parameter: &str, message: String) -> Self {
+        Self { code, parameter: parameter.to_owned(), value: String::new(), allowed: String::new(), message }
+    }
+
+    /// Makes this the last error of the thread.
+    pub fn remember(self) -> Code {
+        let code = self.code;
+        let last = Last {
+            code,
+            message: words(self.message),
+            parameter: words(self.parameter),
+            value: words(self.value),
+            allowed: words(self.allowed),
+        };
+        // A thread that is ending has nobody left who would ask.
+        let _ = LAST.try_with(|place| *place.borrow_mut() = Some(last));
+        code
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        let (code, parameter, value, allowed) = match error {
+            Error::OutOfRange { parameter, value, allowed } => {
+                (Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed)
+            }
+            Error::Conflict { parameter, other, reason } => {
+                (Code::GUMBALL_CONFLICT, parameter, other.to_owned(), reason.to_owned())
+            }
+            Error::Length { parameter, length, allowed } => {
+                (Code::GUMBALL_LENGTH, parameter, length.to_string(), allowed)
+            }
+            Error::Unknown { parameter, name, known } => (Code::GUMBALL_UNKNOWN, parameter, name, known),
+            Error::Unavailable { resource, reason } => {
+                (Code::GUMBALL_UNAVAILABLE, resource, String::new(), reason)
+            }
+            _ => (Code::GUMBALL_PANIC, "", String::new(), String::new()),
+        };
+        Self { code, parameter: parameter.to_owned(), value, allowed, message }
+    }
+}
+
+/// The last error of a thread, as C reads it.
+struct Last {
+    code: Code,
+    message: CString,
+    parameter: CString,
+    value: CString,
+    allowed: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Words for C, without the NUL that would end them early.
+pub(crate) fn words(text: impl Into<Vec<u8>>) -> CString {
+    let mut bytes = text.into();
+    bytes.retain(|byte| *byte != 0);
+    CString::new(bytes).expect("it has no NUL")
+}
+
+/// Returns a part of the thread's last error, where it lies.
+fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
+    let found = LAST.try_with(|last| last.borrow().as_ref().map(|last| part(last).as_ptr()));
+    found.ok().flatten().unwrap_or(c"".as_ptr())
+}
+
+/// Returns the code of this thread's last error; GUMBALL_OK if there was none.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_code() -> Code {
+    let code = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.code));
+    code.ok().flatten().unwrap_or(Code::GUMBALL_OK)
+}
+
+/// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL.
+///
+/// This text, and those of the functions beside it, stay until the thread's next error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_message() -> *const c_char {
+    last(|last| &last.message)
+}
+
+/// Returns the parameter that the last error is about, or what is unavailable; empty if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_parameter() -> *const c_char {
+    last(|last| &last.parameter)
+}
+
+/// Returns its value, its length, the unknown name, or the parameter it excludes; empty if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_value() -> *const c_char {
+    last(|last| &last.value)
+}
+
+/// Returns what is allowed, the names that are known, or the reason; empty if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_allowed() -> *const c_char {
+    last(|last| &last.allowed)
+}

@@ -1,0 +1,207 @@
+//! Steps of a pool on a device, over logits that are there: enqueued, captured, replayed, and what they came to.
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error};
+
+use crate::border::{answer, call, end, given, make, slice};
+use crate::error::{Code, Failure, Result};
+use crate::logits::{dtype, stride};
+use crate::options::{StepOptions, read_options};
+use crate::outputs::{Layout, Outputs};
+use crate::pool::Pool;
+use crate::sized::{Grows, read, write};
+
+/// Steps that were captured, to be replayed with one call.
+#[derive(Debug)]
+pub struct Graph {
+    inner: DeviceGraph<'static>,
+    pool: u64,
+}
+
+/// What a step reads of the device's memory. It stays there, and as it is, until the step is done; for a captured one, until
+/// the graph is replayed no more.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRows {
+    /// sizeof(gumball_device_input).
+    pub struct_size: usize,
+    /// The first logit of the first row; a CUdeviceptr is cast.
+    pub logits: *const c_void,
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of logits in a row.
+    pub vocab: usize,
+    /// How many elements after a row the next one begins; 0: vocab.
+    pub stride: usize,
+    /// Grammar bitmasks of all rows, in place of those that were assigned; NULL: none.
+    pub masks: *const c_void,
+    /// The number of lines.
+    pub mask_rows: usize,
+    /// The number of words in a line.
+    pub mask_width: usize,
+    /// How many words after a line the next one begins; 0: mask_width.
+    pub mask_stride: usize,
+    /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
+    pub dtype: i32,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for DeviceRows {
+    const NAME: &'static str = "gumball_device_input";
+    const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
+}
+
+/// Returns an input as the engine takes it.
+///
+/// # Safety
+/// `input` is NULL or points to a struct, whose rows are in the device's memory as long as steps read them.
+unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>> {
+    // SAFETY: the caller vouches for the struct.
+    let input = unsafe { read("input", input) }?;
+    if input.logits.is_null() {
+        return Err(Failure::null("logits"));
+    }
+    let (address, rows, vocab) = (input.logits.addr() as u64, input.rows, input.vocab);
+    let row_stride = stride(input.stride, vocab);
+    // SAFETY: the caller vouches for the rows.
+    let logits = unsafe { DeviceLogits::new(address, dtype(input.dtype)?, rows, vocab, row_stride) }?;
+    let (address, rows, width) = (input.masks.addr() as u64, input.mask_rows, input.mask_width);
+    let row_stride = stride(input.mask_stride, width);
+    let masks = match address {
+        0 => None,
+        // SAFETY: the caller vouches for the lines.
+        _ => Some(unsafe { DeviceMasks::new(address, rows, width, row_stride) }?),
+    };
+    Ok(DeviceInput { logits, masks })
+}
+
+/// Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
+/// forced tokens and lines from the options. A hook is an error: it runs on the host.
+///
+/// Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
+/// capture on the stream, unless nothing changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_assign(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    rows: usize,
+    options: *const StepOptions,
+) -> Code {
+    call(|| {
+        let pool = given("pool", pool)?.on_device()?;
+        // SAFETY: the header asks for that many slots.
+        let slots = unsafe { slice("slots", slots, rows) }?;
+        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        let options = unsafe { read_options(options, rows) }?;
+        if options.has_hooks() {
+            let reason = "a hook runs on the host; step it in a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
+        }
+        let (masks, lines) = (options.masks()?, options.lines.unwrap_or_default());
+        Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, lines })?)
+    })
+}
+
+/// Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
+///
+/// It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
+/// gumball_pool_announce is to be called before replays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *const DeviceRows) -> Code {
+    call(|| {
+        let pool = given("pool", pool)?.on_device()?;
+        // SAFETY: the header asks for a struct of its size, and for its rows.
+        let input = unsafe { device_input(input) }?;
+        Ok(pool.enqueue_assigned(input)?)
+    })
+}
+
+/// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
+/// now. It waits where histories need more room, once in as many tokens as the pool has room for.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_announce(pool: Option<&mut Pool>, steps: usize) -> Code {
+    call(|| Ok(given("pool", pool)?.on_device()?.announce(steps)?))
+}
+
+/// Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
+/// after an error.
+///
+/// Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as long
+/// as their number stays, and whether there are lines and masks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_capture(
+    pool: Option<&mut Pool>,
+    inputs: *const *const DeviceRows,
+    steps: usize,
+) -> Option<Box<Graph>> {
+    make(|| {
+        let pool = given("pool", pool)?;
+        // SAFETY: the header asks for that many pointers.
+        let inputs = unsafe { slice("inputs", inputs, steps) }?;
+        // SAFETY: the header asks for structs of their size, and for their rows.
+        let inputs = inputs.iter().map(|input| unsafe { device_input(*input) });
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture(&inputs)? })
+    })
+}
+
+/// Enqueues the steps of a graph that this pool captured: one call, whatever their number. What is assigned has the shape it
+/// had then.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
+    call(|| {
+        let (pool, graph) = (given("pool", pool)?, given("graph", graph)?);
+        if graph.pool != pool.id {
+            return Err(Failure::out_of_range(
+                "graph",
+                "that of another pool",
+                "one that this pool captured",
+            ));
+        }
+        Ok(pool.on_device()?.replay(&graph.inner)?)
+    })
+}
+
+/// Returns how many steps a replay takes; 0 after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
+    answer(0, || Ok(given("graph", graph)?.inner.steps()))
+}
+
+/// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_graph_free(graph: Option<Box<Graph>>) {
+    end(graph);
+}
+
+/// Waits for the steps enqueued so far and copies what the last one came to into the outputs.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
+    call(|| {
+        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        Ok(pool.on_device()?.fetch(&mut outputs.inner)?)
+    })
+}
+
+/// Returns where the outputs of the last step lie in the device's memory: the same address all the pool's life. The tokens
+/// come first, so a model can read them there without the host. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *const c_void {
+    answer(std::ptr::null(), || {
+        let address = given("pool", pool)?.on_device()?.outputs_address();
+        // An address of the device, which means nothing here.
+        Ok(std::ptr::without_provenance(address as usize))
+    })
+}
+
+/// Tells how the outputs of the last step lie there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_outputs_layout(pool: Option<&mut Pool>, out: *mut Layout) -> Code {
+    call(|| {
+        let layout = given("pool", pool)?.on_device()?.outputs_layout();
+        // SAFETY: the header asks for a struct of its size.
+        unsafe { write("out", out, Layout::of(layout)) }
+    })
+}

@@ -1,0 +1,178 @@
+//! What comes with a step rather than with a request: bitmasks, forced tokens, hooks, and the lines that rows read.
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+
+use gumball_engine::{BatchOptions, Masks, NONE, RowHook};
+
+use crate::border::slice;
+use crate::error::{Failure, Result};
+use crate::logits::stride;
+use crate::sized::{Grows, read_or_default};
+
+/// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
+/// it. `row` is the row's place in the step, `user` what the options say.
+///
+/// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
+/// exception, and leaves the handle alone that calls it.
+pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logits: *mut f32, vocab: usize)>;
+
+/// What comes with the rows of a step. Lists have one element a row; NULL stands for a list that says nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StepOptions {
+    /// sizeof(gumball_step_options).
+    pub struct_size: usize,
+    /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden.
+    pub masks: *const u32,
+    /// The number of words in a line.
+    pub mask_width: usize,
+    /// How many words after a line the next one begins; 0: mask_width.
+    pub mask_stride: usize,
+    /// For each row whether its mask counts; NULL: all do.
+    pub mask_present: *const u8,
+    /// For each row the token to emit whatever is drawn, or -1.
+    pub forced: *const i32,
+    /// For each row the line of the logits that it reads; NULL: row i reads line i.
+    pub lines: *const u32,
+    /// The program's own edits; not on a device.
+    pub hook: Hook,
+    /// Handed to the hook.
+    pub hook_user: *mut c_void,
+    /// For each row whether the hook is called; NULL: for all.
+    pub hook_rows: *const u8,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers, raw pointers and an optional function.
+unsafe impl Grows for StepOptions {
+    const NAME: &'static str = "gumball_step_options";
+    const LEAST: usize = offset_of!(Self, hook_rows) + size_of::<*const u8>();
+}
+
+/// The options of a step, looked at.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
+    rows: usize,
+    words: &'a [u32],
+    width: usize,
+    stride: usize,
+    present: Option<Vec<bool>>,
+    pub forced: Vec<Option<u32>>,
+    /// The lines that rows read, if they are named.
+    pub lines: Option<&'a [u32]>,
+    hooks: Vec<Option<Call>>,
+}
+
+/// A hook with what it is called with.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    hook: unsafe extern "C" fn(*mut c_void, usize, *mut f32, usize),
+    user: *mut c_void,
+    row: usize,
+}
+
+// SAFETY: the header says that hooks are called from several threads at the same time, with what `user` points to.
+unsafe impl Send for Call {}
+// SAFETY: the same.
+unsafe impl Sync for Call {}
+
+impl Call {
+    fn call(&self, row: &mut [f32]) {
+        // SAFETY: the header asks for a function of this type; the row is as long as is said, and nobody else's.
+        unsafe { (self.hook)(self.user, self.row, row.as_mut_ptr(), row.len()) }
+    }
+}
+
+/// Looks at the options of a step of so many rows.
+///
+/// # Safety
+/// `given` is NULL or points to options whose lists have an element a row, which nobody writes for `'a`.
+pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) -> Result<Options<'a>> {
+    // SAFETY: the caller vouches for the struct.
+    let given = unsafe { read_or_default("options", given) }?;
+    let (words, width, stride) = (given.masks, given.mask_width, stride(given.mask_stride, given.mask_width));
+    let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(width));
+    let (true, Some(end)) = (rows <= 1 || stride >= width, end) else {
+        let allowed = format!("at least {width}, the words of a line, inside memory");
+        return Err(Failure::out_of_range("mask_stride", stride, &allowed));
+    };
+    if width == 0 && !words.is_null() {
+        return Err(Failure::out_of_range("mask_width", width, "at least 1 word, where there are masks"));
+    }
+    // SAFETY: the caller vouches for the list.
+    let present = unsafe { list("mask_present", given.mask_present, rows) }?;
+    // SAFETY: the caller vouches for the list.
+    let forced = unsafe { list("forced", given.forced, rows) }?.unwrap_or_default();
+    // SAFETY: the caller vouches for the list.
+    let on = unsafe { list("hook_rows", given.hook_rows, rows) }?;
+    let calls = |hook| {
+        let call = move |row| Call { hook, user: given.hook_user, row };
+        (0..rows).map(|row| on.is_none_or(|on| on[row] != 0).then(|| call(row))).collect()
+    };
+    Ok(Options {
+        rows,
+        // SAFETY: the caller vouches for the lines.
+        words: unsafe { slice("masks", words, if rows == 0 { 0 } else { end }) }?,
+        width,
+        stride,
+        present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
+        forced: forced.iter().map(|forced| code(*forced)).collect::<Result<_>>()?,
+        // SAFETY: the caller vouches for the list.
+        lines: unsafe { list("lines", given.lines, rows) }?,
+        hooks: given.hook.map_or_else(Vec::new, calls),
+    })
+}
+
+/// Returns a list that may be missing.
+///
+/// # Safety
+/// As for [`slice`].
+unsafe fn list<'a, T>(parameter: &'static str, first: *const T, rows: usize) -> Result<Option<&'a [T]>> {
+    if first.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the elements.
+    unsafe { slice(parameter, first, rows) }.map(Some)
+}
+
+fn code(forced: i32) -> Result<Option<u32>> {
+    match u32::try_from(forced) {
+        Ok(id) => Ok(Some(id)),
+        Err(_) if forced == NONE => Ok(None),
+        Err(_) => Err(Failure::out_of_range("forced", forced, "an id in the vocabulary, or -1 for none")),
+    }
+}
+
+impl Options<'_> {
+    /// Returns the bitmasks.
+    pub fn masks(&self) -> Result<Masks<'_>> {
+        if self.width == 0 {
+            return Ok(Masks::NONE);
+        }
+        let masks = Masks::new(self.words, self.rows, self.width, self.stride)?;
+        Ok(match &self.present {
+            Some(present) => masks.with_present(present)?,
+            None => masks,
+        })
+    }
+
+    /// Returns whether any row has a hook.
+    pub fn has_hooks(&self) -> bool {
+        self.hooks.iter().any(Option::is_some)
+    }
+
+    /// Returns the bitmask of the first row.
+    pub fn first_mask(&self) -> Option<&[u32]> {
+        let there = self.width > 0 && self.present.as_ref().is_none_or(|present| present[0]);
+        there.then(|| &self.words[..self.width])
+    }
+
+    /// Hands them to a step of the engine's.
+    pub fn with<T>(&self, step: impl FnOnce(&BatchOptions<'_>) -> Result<T>) -> Result<T> {
+        let edits: Vec<_> =
+            self.hooks.iter().map(|call| call.map(|call| move |row: &mut [f32]| call.call(row))).collect();
+        let hooks: Vec<Option<RowHook<'_>>> =
+            edits.iter().map(|edit| edit.as_ref().map(|edit| edit as RowHook<'_>)).collect();
+        step(&BatchOptions { masks: self.masks()?, forced: &self.forced, hooks: &hooks })
+    }
+}

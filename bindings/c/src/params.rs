@@ -1,0 +1,250 @@
+//! Parameters of a request: made, set by name, read from JSON and written as such.
+
+use std::ffi::{CString, c_char};
+use std::ptr;
+
+use gumball_engine::{DynamicTemperature, Error, Mirostat, SamplingParams};
+use serde_json::Value;
+
+use crate::border::{answer, call, end, given, make, optional_text, slice, text};
+use crate::error::{Code, Failure, Result, words};
+use crate::names::{set_ids, set_number, set_text};
+
+/// What a request asks of the way its tokens are chosen; see gumball_params_new.
+#[derive(Debug)]
+pub struct Params {
+    pub(crate) inner: SamplingParams,
+    /// What was written last.
+    json: CString,
+}
+
+impl Params {
+    pub(crate) fn of(inner: SamplingParams) -> Self {
+        Self { inner, json: CString::default() }
+    }
+}
+
+/// Makes neutral parameters: rows are drawn from as they are, at temperature 1. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
+    make(|| Ok(Params::of(SamplingParams::default())))
+}
+
+/// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
+///
+/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as
+/// `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
+    make(|| {
+        // SAFETY: the header asks for a text.
+        let json = unsafe { text("json", json) }?;
+        let read = serde_json::from_str(json);
+        Ok(Params::of(read.map_err(|error| Failure::json("json", &error))?))
+    })
+}
+
+/// Makes a copy. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
+    make(|| Ok(Params::of(given("params", params)?.inner.clone())))
+}
+
+/// Ends parameters. Who was given them keeps a copy. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
+    end(params);
+}
+
+/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL
+/// after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
+    answer(ptr::null(), || {
+        let params = given("params", params)?;
+        let written = serde_json::to_string(&params.inner);
+        params.json = words(written.map_err(|error| Failure::json("params", &error))?);
+        Ok(params.json.as_ptr())
+    })
+}
+
+/// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize) -> Code {
+    call(|| Ok(given("params", params)?.inner.validate(vocab)?))
+}
+
+/// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
+///
+/// Names: temperature, top_k, top_p, typical_p, min_p, top_n_sigma, epsilon_cutoff, eta_cutoff, xtc_probability,
+/// xtc_threshold, repetition_penalty, frequency_penalty, presence_penalty, dry.multiplier, dry.base, dry.allowed_length,
+/// no_repeat_ngram, min_tokens, logprobs.top_n, temperature_last. Ranges are checked when the parameters are taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_set(
+    params: Option<&mut Params>,
+    name: *const c_char,
+    value: f64,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("name", name) }?;
+        set_number(&mut given("params", params)?.inner, name, value)
+    })
+}
+
+/// Sets a parameter that is a list of ids, by its name: allowed_ids, banned_ids, stop_ids, dry.breakers, logprobs.ids.
+///
+/// Empty allowed_ids ban every id; gumball_params_reset takes them back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_set_ids(
+    params: Option<&mut Params>,
+    name: *const c_char,
+    ids: *const u32,
+    ids_len: usize,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("name", name) }?;
+        // SAFETY: the header asks for that many ids.
+        let ids = unsafe { slice("ids", ids, ids_len) }?;
+        set_ids(&mut given("params", params)?.inner, name, ids)
+    })
+}
+
+/// Sets a parameter that is a name, by its own: repetition_scope and penalty_scope (prompt, output, both), order (default,
+/// joint, none, or filters separated by commas), logprobs.mode (raw, edited, tempered, processed).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_set_text(
+    params: Option<&mut Params>,
+    name: *const c_char,
+    value: *const c_char,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("name", name) }?;
+        // SAFETY: the header asks for a text.
+        let value = unsafe { text("value", value) }?;
+        set_text(&mut given("params", params)?.inner, name, value)
+    })
+}
+
+/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `dry`, `{"multiplier": 0.8}`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_set_json(
+    params: Option<&mut Params>,
+    name: *const c_char,
+    json: *const c_char,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for a text.
+        let name = unsafe { text("name", name) }?;
+        // SAFETY: the header asks for a text.
+        let json = unsafe { text("json", json) }?;
+        let value = serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?;
+        replace(given("params", params)?, name, value)
+    })
+}
+
+/// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is
+/// NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
+    call(|| {
+        let params = given("params", params)?;
+        // SAFETY: the header asks for a text or NULL.
+        let Some(name) = (unsafe { optional_text("name", name) })? else {
+            params.inner = SamplingParams::default();
+            return Ok(());
+        };
+        let neutral = fields(&SamplingParams::default())?;
+        replace(params, name, neutral[name].clone())
+    })
+}
+
+fn fields(params: &SamplingParams) -> Result<Value> {
+    serde_json::to_value(params).map_err(|error| Failure::json("params", &error))
+}
+
+/// Puts a value in the place of one field.
+fn replace(params: &mut Params, name: &str, value: Value) -> Result<()> {
+    let mut all = fields(&params.inner)?;
+    let known = all.as_object_mut().expect("a struct");
+    let Some(field) = known.get_mut(name) else {
+        let known = known.keys().cloned().collect::<Vec<_>>().join(", ");
+        return Err(Error::Unknown { parameter: "name", name: name.to_owned(), known }.into());
+    };
+    *field = value;
+    params.inner = serde_json::from_value(all).map_err(|error| Failure::json(name, &error))?;
+    Ok(())
+}
+
+/// Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64) -> Code {
+    call(|| {
+        given("params", params)?.inner.seed = Some(seed);
+        Ok(())
+    })
+}
+
+/// Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_set_logit_bias(
+    params: Option<&mut Params>,
+    ids: *const u32,
+    biases: *const f32,
+    len: usize,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for that many ids.
+        let ids = unsafe { slice("ids", ids, len) }?;
+        // SAFETY: the header asks for that many numbers.
+        let biases = unsafe { slice("biases", biases, len) }?;
+        let pairs = ids.iter().copied().zip(biases.iter().copied());
+        given("params", params)?.inner.logit_bias = pairs.collect();
+        Ok(())
+    })
+}
+
+/// Adds a sequence of ids that is never completed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_params_add_bad_word(
+    params: Option<&mut Params>,
+    ids: *const u32,
+    ids_len: usize,
+) -> Code {
+    call(|| {
+        // SAFETY: the header asks for that many ids.
+        let ids = unsafe { slice("ids", ids, ids_len) }?;
+        given("params", params)?.inner.bad_words.push(ids.to_vec());
+        Ok(())
+    })
+}
+
+/// Lets the temperature follow the row's entropy, between two limits; an exponent of 1 is usual.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_set_dynamic_temperature(
+    params: Option<&mut Params>,
+    min: f32,
+    max: f32,
+    exponent: f32,
+) -> Code {
+    call(|| {
+        given("params", params)?.inner.dynamic_temperature = Some(DynamicTemperature { min, max, exponent });
+        Ok(())
+    })
+}
+
+/// Switches mirostat v2 on. `mu` is the limit to start from, in bits; NULL for twice `tau`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_params_set_mirostat(
+    params: Option<&mut Params>,
+    tau: f32,
+    eta: f32,
+    mu: Option<&f32>,
+) -> Code {
+    call(|| {
+        given("params", params)?.inner.mirostat = Some(Mirostat { tau, eta, mu: mu.copied() });
+        Ok(())
+    })
+}

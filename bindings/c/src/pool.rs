@@ -1,0 +1,301 @@
+//! The pool: the requests in flight, on the host or on a device, each in a slot.
+
+use std::ffi::c_char;
+use std::mem::{MaybeUninit, offset_of};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gumball_engine::{DevicePool, Error, Sequence, Slot, Widths};
+
+use crate::border::{answer, call, end, given, make, optional_text, slice};
+use crate::device::Device;
+use crate::error::{Code, Result};
+use crate::params::Params;
+use crate::sized::{Grows, read, write};
+use crate::state::{State, read_state};
+
+/// The requests in flight.
+///
+/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands
+/// beside it in a batch, changes none of its tokens.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) home: Home,
+    /// Tells pools apart, so that a graph is replayed where it was captured.
+    pub(crate) id: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Home {
+    Host(Box<gumball_engine::Pool>),
+    Device(Box<DevicePool>),
+}
+
+/// What a pool on the host is made for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolConfig {
+    /// sizeof(gumball_pool_config).
+    pub struct_size: usize,
+    /// The number of ids in the vocabulary of all requests, in 1..=2^20.
+    pub vocab: usize,
+    /// How many sequences can be in flight; 0: 256.
+    pub slots: usize,
+    /// How many threads take the rows of a step: 1 is the caller's; 0: those of the machine, which all such pools share.
+    pub threads: usize,
+    /// The room for the most likely tokens in the outputs; no request may ask for more.
+    pub top_n: usize,
+    /// The room for the logprobs of ids that a request names.
+    pub ids: usize,
+    /// The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    pub route: *const c_char,
+    /// The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
+    pub level: *const c_char,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for PoolConfig {
+    const NAME: &'static str = "gumball_pool_config";
+    const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
+}
+
+/// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DevicePoolConfig {
+    /// sizeof(gumball_device_pool_config).
+    pub struct_size: usize,
+    /// The number of ids in the vocabulary of all requests, in 1..=2^20.
+    pub vocab: usize,
+    /// How many sequences can be in flight; 0: 256.
+    pub slots: usize,
+    /// How many rows a step can have; 0: 256.
+    pub rows: usize,
+    /// The room for the most likely tokens in the outputs; no request may ask for more.
+    pub top_n: usize,
+    /// The room for the logprobs of ids that a request names.
+    pub ids: usize,
+    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; 0: 4096.
+    pub room: usize,
+    /// Above 0: steps report the kept sets.
+    pub keep_ids: u32,
+    /// Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
+    /// steps without fetching the outputs of each, and still want to know their sequences.
+    pub histories: u32,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers.
+unsafe impl Grows for DevicePoolConfig {
+    const NAME: &'static str = "gumball_device_pool_config";
+    const LEAST: usize = offset_of!(Self, histories) + size_of::<u32>();
+}
+
+impl Pool {
+    fn of(home: Home) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Returns the pool on a device, if it is on one.
+    pub(crate) fn on_device(&mut self) -> Result<&mut DevicePool> {
+        match &mut self.home {
+            Home::Device(pool) => Ok(pool),
+            Home::Host(_) => {
+                let reason = "the pool is on the host; gumball_pool_new_on_device makes one there".to_owned();
+                Err(Error::Unavailable { resource: "device of this pool", reason }.into())
+            }
+        }
+    }
+}
+
+/// Does the same with either pool.
+macro_rules! either {
+    ($pool:expr, $inner:ident => $body:expr) => {
+        match &mut $pool.home {
+            crate::pool::Home::Host($inner) => $body,
+            crate::pool::Home::Device($inner) => $body,
+        }
+    };
+}
+pub(crate) use either;
+
+/// Makes an empty pool on the host. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
+    make(|| {
+        // SAFETY: the header asks for a struct of its size.
+        let given = unsafe { read("config", config) }?;
+        let mut config = gumball_engine::PoolConfig::new(given.vocab);
+        config.widths = Widths { top_n: given.top_n, ids: given.ids };
+        config.threads = (given.threads > 0).then_some(given.threads);
+        if given.slots > 0 {
+            config.slots = given.slots;
+        }
+        // SAFETY: the header asks for a text or NULL.
+        if let Some(route) = unsafe { optional_text("route", given.route) }? {
+            config.route = route.to_owned();
+        }
+        // SAFETY: the header asks for a text or NULL.
+        if let Some(level) = unsafe { optional_text("level", given.level) }? {
+            config.level = Some(level.parse()?);
+        }
+        Ok(Pool::of(Home::Host(Box::new(gumball_engine::Pool::new(config)?))))
+    })
+}
+
+/// Makes an empty pool on a device; its tokens are those of a pool on the host. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_new_on_device(
+    device: Option<&Device>,
+    config: *const DevicePoolConfig,
+) -> Option<Box<Pool>> {
+    make(|| {
+        let device = given("device", device)?.inner.clone();
+        // SAFETY: the header asks for a struct of its size.
+        let given = unsafe { read("config", config) }?;
+        let mut config = gumball_engine::DevicePoolConfig::new(given.vocab);
+        config.widths = Widths { top_n: given.top_n, ids: given.ids };
+        config.kept = given.keep_ids != 0;
+        config.histories = given.histories != 0;
+        let counts = [
+            (&mut config.slots, given.slots),
+            (&mut config.rows, given.rows),
+            (&mut config.room, given.room),
+        ];
+        for (field, given) in counts.into_iter().filter(|(_, given)| *given > 0) {
+            *field = given;
+        }
+        Ok(Pool::of(Home::Device(Box::new(DevicePool::new(device, config)?))))
+    })
+}
+
+/// Ends a pool with its sequences. On a device it waits for what was enqueued. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
+    end(pool);
+}
+
+/// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_admit(
+    pool: Option<&mut Pool>,
+    params: Option<&Params>,
+    prompt: *const u32,
+    prompt_len: usize,
+    slot: Option<&mut MaybeUninit<i32>>,
+) -> Code {
+    call(|| {
+        let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
+        // SAFETY: the header asks for that many ids.
+        let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
+        place(slot, either!(pool, inner => inner.admit(params.inner.clone(), prompt)))
+    })
+}
+
+/// Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
+/// the state's. With mirostat, the sequence cannot be truncated behind the state.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_resume(
+    pool: Option<&mut Pool>,
+    params: Option<&Params>,
+    state: *const State,
+    slot: Option<&mut MaybeUninit<i32>>,
+) -> Code {
+    call(|| {
+        let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
+        // SAFETY: the header asks for a struct of its size, and for its lists.
+        let state = unsafe { read_state(state) }?;
+        place(slot, either!(pool, inner => inner.resume(params.inner.clone(), state)))
+    })
+}
+
+/// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
+///
+/// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same line of logits
+/// in the first step. On a device the copy goes through the host, which may have to wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_fork(
+    pool: Option<&mut Pool>,
+    of: i32,
+    draw: u32,
+    slot: Option<&mut MaybeUninit<i32>>,
+) -> Code {
+    call(|| {
+        let (pool, slot) = (given("pool", pool)?, given("slot", slot)?);
+        place(slot, either!(pool, inner => inner.fork(of, draw)))
+    })
+}
+
+fn place(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>) -> Result<()> {
+    slot.write(placed?);
+    Ok(())
+}
+
+/// Ends a sequence; its slot is vacant then. On a device, rows that are assigned to it are padding.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
+    call(|| Ok(either!(given("pool", pool)?, inner => inner.release(slot))?))
+}
+
+/// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_truncate(pool: Option<&mut Pool>, slot: i32, output_len: usize) -> Code {
+    call(|| Ok(either!(given("pool", pool)?, inner => inner.truncate(slot, output_len))?))
+}
+
+/// Appends a token that was chosen elsewhere; mirostat's limit stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
+    call(|| Ok(either!(given("pool", pool)?, inner => inner.push(slot, id))?))
+}
+
+/// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
+/// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `histories` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
+    call(|| {
+        let state = sequence(given("pool", pool)?, slot)?.state();
+        // SAFETY: the header asks for a struct of its size.
+        unsafe { write("out", out, State::of(state)) }
+    })
+}
+
+fn sequence(pool: &mut Pool, slot: i32) -> Result<&Sequence> {
+    Ok(either!(pool, inner => inner.sequence(slot))?)
+}
+
+/// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
+    make(|| Ok(Params::of(sequence(given("pool", pool)?, slot)?.params().clone())))
+}
+
+/// Returns how many sequences are in flight; 0 after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_len(pool: Option<&Pool>) -> usize {
+    count(pool, gumball_engine::Pool::len, DevicePool::len)
+}
+
+/// Returns how many can be; 0 after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_capacity(pool: Option<&Pool>) -> usize {
+    count(pool, gumball_engine::Pool::capacity, DevicePool::capacity)
+}
+
+/// Returns the number of ids in the vocabulary; 0 after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_pool_vocab(pool: Option<&Pool>) -> usize {
+    count(pool, gumball_engine::Pool::vocab, DevicePool::vocab)
+}
+
+fn count(
+    pool: Option<&Pool>,
+    host: impl FnOnce(&gumball_engine::Pool) -> usize,
+    device: impl FnOnce(&DevicePool) -> usize,
+) -> usize {
+    answer(0, || {
+        Ok(match &given("pool", pool)?.home {
+            Home::Host(pool) => host(pool),
+            Home::Device(pool) => device(pool),
+        })
+    })
+}

@@ -1,0 +1,77 @@
+//! State: a sequence in mid-life as plain data.
+
+use std::mem::offset_of;
+
+use crate::border::slice;
+use crate::error::Result;
+use crate::sized::{Grows, read};
+
+/// What the next token of a sequence depends on besides its row and its parameters.
+///
+/// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
+/// read by gumball_sampler_resume and gumball_pool_resume, in this process or on another machine.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// sizeof(gumball_state), also where it is to be written.
+    pub struct_size: usize,
+    /// The ids of the prompt.
+    pub prompt: *const u32,
+    /// Their number.
+    pub prompt_len: usize,
+    /// The ids generated so far.
+    pub output: *const u32,
+    /// Their number.
+    pub output_len: usize,
+    /// The seed in use.
+    pub seed: u64,
+    /// The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history
+    /// is handed in.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+    /// Mirostat's limit for the next token, in bits; any number without mirostat.
+    pub mu: f32,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for State {
+    const NAME: &'static str = "gumball_state";
+    const LEAST: usize = offset_of!(Self, mu) + size_of::<f32>();
+}
+
+impl State {
+    /// Returns a state where it lies.
+    pub(crate) fn of(state: gumball_engine::State<'_>) -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            prompt: state.prompt.as_ptr(),
+            prompt_len: state.prompt.len(),
+            output: state.output.as_ptr(),
+            output_len: state.output.len(),
+            seed: state.seed,
+            position: state.position,
+            draw: state.draw,
+            mu: state.mu,
+        }
+    }
+}
+
+/// Returns a state as the engine takes it.
+///
+/// # Safety
+/// `state` points to a state whose lists nobody writes for `'a`.
+pub(crate) unsafe fn read_state<'a>(state: *const State) -> Result<gumball_engine::State<'a>> {
+    // SAFETY: the caller vouches for the struct.
+    let state = unsafe { read("state", state) }?;
+    Ok(gumball_engine::State {
+        // SAFETY: the caller vouches for the list.
+        prompt: unsafe { slice("state.prompt", state.prompt, state.prompt_len) }?,
+        // SAFETY: the caller vouches for the list.
+        output: unsafe { slice("state.output", state.output, state.output_len) }?,
+        seed: state.seed,
+        position: state.position,
+        draw: state.draw,
+        mu: state.mu,
+    })
+}

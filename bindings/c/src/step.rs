@@ -1,0 +1,125 @@
+//! Steps of a pool over logits in host memory: the next token of each row, and the logprobs of tokens that are known.
+
+use std::mem::offset_of;
+
+use gumball_engine::Logits as Rows;
+
+use crate::border::{call, given, slice};
+use crate::error::{Code, Failure, Result};
+use crate::logits::{Logits, read_logits};
+use crate::options::{Options, StepOptions, read_options};
+use crate::outputs::Outputs;
+use crate::params::Params;
+use crate::pool::{Pool, either};
+use crate::sized::{Grows, read};
+
+/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
+///
+/// To score a prompt: `prompt_len` its length, `start` 1, and the logits of the prompt's ids but the last. To score an answer:
+/// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Scored {
+    /// sizeof(gumball_scored).
+    pub struct_size: usize,
+    /// The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
+    pub params: *const Params,
+    /// Prompt and output.
+    pub ids: *const u32,
+    /// Their number.
+    pub ids_len: usize,
+    /// How many of them are prompt, for the penalties that tell it from output.
+    pub prompt_len: usize,
+    /// The place in `ids` of the token that row 0 predicts.
+    pub start: usize,
+}
+
+impl Clone for Scored {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for Scored {}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for Scored {
+    const NAME: &'static str = "gumball_scored";
+    const LEAST: usize = offset_of!(Self, start) + size_of::<usize>();
+}
+
+/// Chooses the next token of each row, and appends it to the sequence in the row's slot.
+///
+/// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
+/// many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
+/// outputs. In a pool on a device, the logits are copied up and the outputs down.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_step(
+    pool: Option<&mut Pool>,
+    logits: *const Logits,
+    slots: *const i32,
+    rows: usize,
+    options: *const StepOptions,
+    outputs: Option<&mut Outputs>,
+) -> Code {
+    call(|| {
+        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        // SAFETY: the header asks for a struct of its size, and for its rows.
+        let logits = unsafe { read_logits(logits) }?;
+        // SAFETY: the header asks for that many slots.
+        let slots = unsafe { slice("slots", slots, rows) }?;
+        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        let options = unsafe { read_options(options, rows) }?;
+        let logits = select(logits, &options)?;
+        options
+            .with(|batch| Ok(either!(pool, inner => inner.step(logits, slots, batch, &mut outputs.inner))?))
+    })
+}
+
+fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
+    Ok(match options.lines {
+        Some(lines) => logits.select(lines)?,
+        None => logits,
+    })
+}
+
+/// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
+/// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
+///
+/// `rows`: how many tokens are scored. The options may bring masks, hooks and lines; nothing can be forced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_score(
+    pool: Option<&mut Pool>,
+    logits: *const Logits,
+    scored: *const Scored,
+    rows: usize,
+    options: *const StepOptions,
+    outputs: Option<&mut Outputs>,
+) -> Code {
+    call(|| {
+        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        // SAFETY: the header asks for a struct of its size, and for its rows.
+        let logits = unsafe { read_logits(logits) }?;
+        // SAFETY: the header asks for a struct of its size.
+        let scored = unsafe { read("scored", scored) }?;
+        // SAFETY: the header asks for parameters or NULL.
+        let params = given("params", unsafe { scored.params.as_ref() })?;
+        // SAFETY: the header asks for that many ids.
+        let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
+        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        let options = unsafe { read_options(options, rows) }?;
+        let logits = select(logits, &options)?;
+        if logits.rows() != rows {
+            let allowed = format!("the number of rows of the logits, {}", logits.rows());
+            return Err(Failure::out_of_range("rows", rows, &allowed));
+        }
+        let known = gumball_engine::Scored {
+            params: &params.inner,
+            ids,
+            prompt_len: scored.prompt_len,
+            start: scored.start,
+        };
+        options
+            .with(|batch| Ok(either!(pool, inner => inner.score(logits, known, batch, &mut outputs.inner))?))
+    })
+}

@@ -1,0 +1,20 @@
+//! Versions: what a program was built with, and what it found.
+
+use std::ffi::c_char;
+
+/// The version of this interface. A program that was built with the same number works with the library.
+///
+/// It changes when a function or a constant is removed or changed, not when one is added or a struct grows.
+pub const GUMBALL_ABI_VERSION: u32 = 1;
+
+/// Returns GUMBALL_ABI_VERSION as the library was built with it: to be compared with the header's.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_abi_version() -> u32 {
+    GUMBALL_ABI_VERSION
+}
+
+/// Returns the library's version, GUMBALL_VERSION as it was built with it.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

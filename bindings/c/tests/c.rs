@@ -1,0 +1,232 @@
+//! The C tests and examples: compiled as C99 and as C++, against the shared and the static library, and run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where cargo left the libraries that this test was built with.
+fn libraries() -> PathBuf {
+    let program = std::env::current_exe().expect("a path");
+    program.parent().expect("a folder").to_owned()
+}
+
+/// A way to build a program.
+#[derive(Clone, Copy, Debug)]
+struct Build {
+    compiler: &'static str,
+    flags: &'static [&'static str],
+    /// Against libgumball.a, and not libgumball.so.
+    is_static: bool,
+    sanitized: bool,
+}
+
+const WARNINGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wundef", "-Wshadow", "-Werror"];
+const SANITIZER: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
+/// What the static library needs of the system.
+const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+const C: Build = Build { compiler: "cc", flags: &["-std=c99"], is_static: false, sanitized: false };
+const CPP: Build =
+    Build { compiler: "c++", flags: &["-xc++", "-std=c++11"], is_static: true, sanitized: false };
+const SANITIZED: Build = Build { is_static: true, sanitized: true, ..C };
+
+/// Returns whether a compiler builds and runs something; a message says that the tests are skipped.
+fn works(build: Build) -> bool {
+    static FOUND: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    let place = if build.sanitized { 2 } else { usize::from(build.compiler == "c++") };
+    *FOUND[place].get_or_init(|| {
+        let folder = folder();
+        let (source, program) =
+            (folder.join(format!("works{place}.c")), folder.join(format!("works{place}")));
+        fs::write(&source, "int main(void) { return 0; }\n").expect("a folder that can be written");
+        let mut command = Command::new(build.compiler);
+        command.args(build.flags).args(if build.sanitized { &SANITIZER[..] } else { &[] });
+        let built = command.arg(&source).arg("-o").arg(&program).output();
+        let works = built.is_ok_and(|built| built.status.success())
+            && Command::new(&program).status().is_ok_and(|status| status.success());
+        if !works {
+            println!("skipped: {} {:?} does not build a program here", build.compiler, build.flags);
+        }
+        works
+    })
+}
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Builds a program of sources below this crate and returns where it lies; none where there is no such compiler.
+fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
+    if cfg!(not(target_os = "linux")) {
+        println!("skipped: how the libraries are linked is told for Linux alone");
+        return None;
+    }
+    if !works(build) {
+        return None;
+    }
+    let form = if build.sanitized { "sanitized" } else { build.compiler };
+    let program = folder().join(format!("{name}-{form}"));
+    let mut command = Command::new(build.compiler);
+    command.args(build.flags).args(WARNINGS);
+    command.args(if build.sanitized { &SANITIZER[..] } else { &[] });
+    for folder in ["include", "examples", "tests/c"] {
+        command.arg("-I").arg(home().join(folder));
+    }
+    command.args(sources.iter().map(|source| home().join(source))).args(["-x", "none", "-o"]).arg(&program);
+    let libraries = libraries();
+    if build.is_static {
+        command.arg(libraries.join("libgumball.a")).args(SYSTEM);
+    } else {
+        command.arg("-L").arg(&libraries).args(["-lgumball", "-lm", "-ldl"]);
+        command.arg(format!("-Wl,-rpath,{}", libraries.display()));
+    }
+    let built = command.output().expect("it works");
+    assert!(built.status.success(), "{command:?}\n{}", words(&built));
+    Some(program)
+}
+
+fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Runs a program, which must succeed, and returns what it wrote.
+fn run(program: &Path, arguments: &[&str]) -> String {
+    // Cargo puts a folder in front in which a library without the emulator may lie.
+    let mut command = Command::new(program);
+    let output = command.args(arguments).env_remove("LD_LIBRARY_PATH").output().expect("it was just built");
+    assert!(output.status.success(), "{} {arguments:?}:\n{}", program.display(), words(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Builds a test in every form and runs it.
+fn test(name: &str, sources: &[&str], arguments: &[&str], builds: &[Build]) {
+    for build in builds {
+        if let Some(program) = program(*build, name, sources) {
+            run(&program, arguments);
+        }
+    }
+}
+
+/// Returns whether there is what the emulated device takes. The library has it as well, as features are one for a build; if
+/// it lacks it, another build overwrote the library since: `cargo clean -p gumball-c`.
+fn emulated() -> bool {
+    let device = gumball_engine::Device::emulated();
+    device.inspect_err(|error| println!("skipped: {error}")).is_ok()
+}
+
+#[test]
+fn the_functions_do_what_they_promise() {
+    test("api", &["tests/c/api.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
+fn what_is_wrong_is_refused_in_words() {
+    test("misuse", &["tests/c/misuse.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
+fn a_pool_on_a_device_does_what_one_on_the_host_does() {
+    if emulated() {
+        // The emulator's fibers are not for the sanitizer.
+        test("device", &["tests/c/device.c"], &["emulated"], &[C, CPP]);
+    }
+}
+
+#[test]
+fn a_pool_works_on_the_programs_own_stream() {
+    // Skipped by the program where there is no CUDA; `ci/gpu-c` runs it where there is.
+    test("stream", &["tests/c/stream.c"], &[], &[C, CPP]);
+}
+
+/// Writes the golden draws for the program and returns where.
+fn cases() -> PathBuf {
+    let golden = home().join("../../conformance/golden/generated.json");
+    let golden: Value =
+        serde_json::from_str(&fs::read_to_string(golden).expect("the golden draws")).expect("JSON");
+    let mut text = String::new();
+    for (name, tokens) in golden.as_object().expect("streams by name") {
+        let kinds =
+            ["bell f32 1000 ", "model f32 4099 ", "model bf16 8192 ", "grid f16 777 ", "flat f32 513 "];
+        let found = kinds.iter().enumerate().find_map(|(kind, row)| Some((kind, name.strip_prefix(row)?)));
+        let (kind, params) = found.unwrap_or_else(|| panic!("{name}: rows that the program does not make"));
+        let tokens: Vec<String> = tokens.as_array().expect("tokens").iter().map(Value::to_string).collect();
+        text += &format!("{kind} {} {} {}\n", tokens.len(), tokens.join(" "), parameters(params));
+    }
+    let path = folder().join("golden.txt");
+    fs::write(&path, text).expect("a folder that can be written");
+    path
+}
+
+/// Returns the parameters of a golden stream, by its name.
+fn parameters(name: &str) -> &'static str {
+    match name {
+        "greedy" => r#"{"temperature": 0}"#,
+        "plain" => "{}",
+        "temperature 0.8" => r#"{"temperature": 0.8}"#,
+        "temperature 3" => r#"{"temperature": 3}"#,
+        "top_k 50" => r#"{"temperature": 0.8, "top_k": 50}"#,
+        "top_p 0.9" => r#"{"temperature": 0.8, "top_p": 0.9}"#,
+        "top_k 50 top_p 0.9" => r#"{"temperature": 0.8, "top_k": 50, "top_p": 0.9}"#,
+        "min_p 0.05" => r#"{"temperature": 0.8, "min_p": 0.05}"#,
+        "typical_p 0.7" => r#"{"temperature": 0.8, "typical_p": 0.7}"#,
+        "top_n_sigma 1.5" => r#"{"temperature": 0.8, "top_n_sigma": 1.5}"#,
+        "epsilon_cutoff 0.001" => r#"{"temperature": 0.8, "epsilon_cutoff": 0.001}"#,
+        "eta_cutoff 0.002" => r#"{"temperature": 0.8, "eta_cutoff": 0.002}"#,
+        "xtc 0.5 0.05" => r#"{"temperature": 0.8, "xtc_probability": 0.5, "xtc_threshold": 0.05}"#,
+        "mirostat 4 0.2" => r#"{"temperature": 0.8, "mirostat": {"tau": 4, "eta": 0.2}}"#,
+        "dynamic 0.5 1.5" => r#"{"temperature": 0.8, "dynamic_temperature": {"min": 0.5, "max": 1.5}}"#,
+        "penalties" => {
+            r#"{"temperature": 0.8, "repetition_penalty": 1.2, "frequency_penalty": 0.4, "presence_penalty": 0.3, "logit_bias": [[7, 3.0], [8, "-inf"]]}"#
+        }
+        "dry and bans" => {
+            r#"{"temperature": 0, "dry": {"multiplier": 0.8, "allowed_length": 1}, "no_repeat_ngram": 2, "banned_ids": [2, 300]}"#
+        }
+        "joint" => r#"{"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "order": "joint"}"#,
+        "min_p then top_k" => {
+            r#"{"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "order": {"list": ["min_p", "top_p", "top_k"]}}"#
+        }
+        "temperature_last" => r#"{"temperature": 1.5, "temperature_last": true, "top_p": 0.8}"#,
+        other => panic!("{other}: parameters that this test does not know"),
+    }
+}
+
+#[test]
+fn the_golden_tokens_are_drawn() {
+    let cases = cases();
+    let cases = cases.to_str().expect("a path in UTF-8");
+    let golden = ["tests/c/golden.c"];
+    test("golden", &golden, &[cases, "sampler"], &[C, CPP]);
+    test("golden", &golden, &[cases, "pool"], &[C]);
+    if emulated() {
+        test("golden", &golden, &[cases, "emulated", "9"], &[C]);
+    }
+}
+
+#[test]
+fn a_sampler_of_llama_cpp_is_one_of_ours() {
+    let sources = ["tests/c/llama.c", "examples/llama_sampler.c"];
+    test("llama", &sources, &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
+fn the_examples_run() {
+    let Some(program) = program(C, "decode", &["examples/decode.c"]) else { return };
+    let written = run(&program, &[]);
+    let lines: Vec<&str> = written.lines().collect();
+    assert_eq!(lines.len(), 3, "{written}");
+    // One sequence, and the same one in a batch.
+    assert_eq!(lines[0].split_once(':').expect("ids").1, lines[1].split_once(':').expect("ids").1);
+    assert_ne!(lines[1].split_once(':').expect("ids").1, lines[2].split_once(':').expect("ids").1);
+    if let Some(program) = self::program(CPP, "decode", &["examples/decode.c"]) {
+        assert_eq!(run(&program, &[]), written);
+    }
+}

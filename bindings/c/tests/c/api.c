@@ -1,0 +1,316 @@
+// What the functions promise, on the host: parameters, samplers, pools, outputs.
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 1000, WORDS = (VOCAB + 31) / 32 };
+
+static const uint32_t prompt[] = {7, 8, 7};
+static float rows[4][VOCAB];
+
+static void versions(void) {
+    CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION);
+    CHECK(strcmp(gumball_version(), GUMBALL_VERSION) == 0);
+}
+
+// By name and from JSON comes to the same.
+static void parameters(void) {
+    gumball_params *read = params_of(
+        "{\"temperature\": 0.5, \"top_k\": 40, \"min_tokens\": 3, \"temperature_last\": true, \"stop_ids\": [2],"
+        " \"order\": \"joint\", \"logprobs\": {\"mode\": \"edited\", \"top_n\": 2, \"ids\": [4, 5]}, \"seed\": 9,"
+        " \"dry\": {\"multiplier\": 0.75, \"breakers\": [1]}, \"mirostat\": {\"tau\": 5.0, \"eta\": 0.125},"
+        " \"dynamic_temperature\": {\"min\": 0.5, \"max\": 1.5}, \"bad_words\": [[1, 2], [3]],"
+        " \"logit_bias\": [[3, 1.5], [4, \"-inf\"]]}");
+    gumball_params *set = gumball_params_new();
+    const uint32_t ids[] = {4, 5, 2, 1, 2, 3, 3, 4};
+    const float biases[] = {1.5f, -INFINITY};
+    OK(gumball_params_set(set, "temperature", 0.5));
+    OK(gumball_params_set(set, "top_k", 40));
+    OK(gumball_params_set(set, "min_tokens", 3));
+    OK(gumball_params_set(set, "temperature_last", 1));
+    OK(gumball_params_set_ids(set, "stop_ids", ids + 2, 1));
+    OK(gumball_params_set_text(set, "order", "joint"));
+    OK(gumball_params_set_text(set, "logprobs.mode", "edited"));
+    OK(gumball_params_set(set, "logprobs.top_n", 2));
+    OK(gumball_params_set_ids(set, "logprobs.ids", ids, 2));
+    OK(gumball_params_set_seed(set, 9));
+    OK(gumball_params_set(set, "dry.multiplier", 0.75));
+    OK(gumball_params_set_ids(set, "dry.breakers", ids + 3, 1));
+    OK(gumball_params_set_mirostat(set, 5.0f, 0.125f, NULL));
+    OK(gumball_params_set_dynamic_temperature(set, 0.5f, 1.5f, 1.0f));
+    OK(gumball_params_add_bad_word(set, ids + 3, 2));
+    OK(gumball_params_add_bad_word(set, ids + 5, 1));
+    OK(gumball_params_set_logit_bias(set, ids + 6, biases, 2));
+    CHECK(strcmp(gumball_params_to_json(set), gumball_params_to_json(read)) == 0);
+
+    gumball_params *copy = gumball_params_clone(set);
+    OK(gumball_params_reset(copy, "mirostat"));
+    CHECK(strstr(gumball_params_to_json(copy), "\"mirostat\":null") != NULL);
+    OK(gumball_params_set_json(copy, "mirostat", "{\"tau\": 5.0, \"eta\": 0.125}"));
+    CHECK(strcmp(gumball_params_to_json(copy), gumball_params_to_json(set)) == 0);
+    OK(gumball_params_reset(copy, NULL));
+    gumball_params *neutral = gumball_params_new();
+    CHECK(strcmp(gumball_params_to_json(copy), gumball_params_to_json(neutral)) == 0);
+    OK(gumball_params_validate(copy, VOCAB));
+    gumball_params_free(read);
+    gumball_params_free(set);
+    gumball_params_free(copy);
+    gumball_params_free(neutral);
+}
+
+// A hook that lets only one id be drawn, and counts its calls a row.
+static void only(void *user, size_t row, float *logits, size_t vocab) {
+    int *calls = (int *)user;
+    calls[row] += 1;
+    for (size_t id = 0; id < vocab; id++) {
+        logits[id] = id == 100 + row ? 0.0f : -INFINITY;
+    }
+}
+
+static void sampler(void) {
+    gumball_sampler *sampler = sampler_of("{\"temperature\": 0.8, \"top_k\": 20, \"seed\": 1,"
+                                          " \"logprobs\": {\"mode\": \"processed\", \"top_n\": 3, \"ids\": [5, 6]}}",
+                                          VOCAB, prompt, 3);
+    gumball_token token, again, many[5];
+    OK(gumball_sampler_sample(sampler, rows[0], GUMBALL_F32, VOCAB, NULL, &token));
+    CHECK(token.id >= 0 && token.id < VOCAB && token.status == 0 && token.temperature == 0.8f);
+    CHECK(token.rank >= 1 && token.rank <= 20 && token.logprob <= 0.0f);
+
+    size_t len = 9;
+    const gumball_token_logprob *top = gumball_sampler_top_logprobs(sampler, &len);
+    CHECK(len == 3 && top[0].rank == 1 && top[2].rank == 3 && top[0].logprob >= top[1].logprob);
+    const gumball_token_logprob *named = gumball_sampler_id_logprobs(sampler, &len);
+    CHECK(len == 2 && named[0].id == 5 && named[1].id == 6);
+    const uint32_t *kept = gumball_sampler_kept(sampler, &len);
+    CHECK(len == 20 && kept[token.rank - 1] == (uint32_t)token.id);
+
+    // Taken back and drawn anew, it is the same; so it is where the state is taken up elsewhere.
+    OK(gumball_sampler_truncate(sampler, 0));
+    SIZED(gumball_state, state);
+    OK(gumball_sampler_state(sampler, &state));
+    CHECK(state.prompt_len == 3 && state.prompt[1] == 8 && state.output_len == 0 && state.position == 3);
+    CHECK(state.seed == 1 && state.draw == 0);
+    gumball_params *params = gumball_sampler_params(sampler);
+    SIZED(gumball_sampler_config, config);
+    config.vocab = VOCAB;
+    config.route = "oracle";
+    config.level = "scalar";
+    gumball_sampler *resumed = gumball_sampler_resume(params, &config, &state);
+    OK(gumball_sampler_sample(resumed, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
+    CHECK(again.id == token.id && again.logprob == token.logprob && again.rank == token.rank);
+    OK(gumball_sampler_sample_n(sampler, rows[0], GUMBALL_F32, VOCAB, 5, many));
+    CHECK(many[0].id == token.id);
+    gumball_sampler *fork = gumball_sampler_fork(sampler, 4);
+    OK(gumball_sampler_sample(fork, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
+    CHECK(again.id == many[4].id);
+    OK(gumball_sampler_push(sampler, (uint32_t)again.id));
+    OK(gumball_sampler_state(sampler, &state));
+    CHECK(state.output_len == 1 && state.output[0] == (uint32_t)again.id && state.position == 4);
+
+    // Masks, forced tokens and hooks of one row.
+    uint32_t mask[WORDS] = {0};
+    mask[77 / 32] = 1u << (77 % 32);
+    SIZED(gumball_step_options, options);
+    options.masks = mask;
+    options.mask_width = WORDS;
+    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id == 77 && token.logprob == 0.0f);
+    const int32_t forced = 500, none = -1;
+    options.forced = &forced;
+    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id == 500 && token.logprob == -INFINITY && token.rank == 0);
+    const uint8_t absent = 0;
+    int calls = 0;
+    options.mask_present = &absent;
+    options.forced = &none;
+    options.hook = only;
+    options.hook_user = &calls;
+    OK(gumball_sampler_sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id == 100 && calls == 1);
+
+    gumball_params_free(params);
+    gumball_sampler_free(resumed);
+    gumball_sampler_free(fork);
+    gumball_sampler_free(sampler);
+}
+
+static const char *const requests[] = {
+    "{\"seed\": 11}",
+    "{\"seed\": 12, \"temperature\": 0}",
+    "{\"seed\": 13, \"temperature\": 0.7, \"top_p\": 0.9, \"repetition_penalty\": 1.2,"
+    " \"logprobs\": {\"top_n\": 3, \"ids\": [1, 2]}}",
+    "{\"seed\": 14, \"mirostat\": {\"tau\": 4.0, \"eta\": 0.2}}",
+};
+
+// A batch comes to what each of its sequences does alone, and all of it can be read where it lies.
+static void pool(size_t threads) {
+    gumball_pool *pool = pool_of(VOCAB, threads);
+    gumball_outputs *outputs = gumball_outputs_new(1);
+    gumball_sampler *alone[4];
+    int32_t slots[5] = {0, 0, 0, 0, -1};
+    for (int i = 0; i < 4; i++) {
+        alone[i] = sampler_of(requests[i], VOCAB, prompt, 3);
+        slots[i] = admit(pool, requests[i], prompt, 3);
+    }
+    CHECK(gumball_pool_len(pool) == 4 && gumball_pool_capacity(pool) == 8 && gumball_pool_vocab(pool) == VOCAB);
+    for (uint32_t step = 0; step < 4; step++) {
+        const uint32_t lines[] = {step % 4, (step + 1) % 4, (step + 2) % 4, step % 4, 0};
+        SIZED(gumball_step_options, options);
+        options.lines = lines;
+        gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
+        OK(gumball_pool_step(pool, &logits, slots, 5, &options, outputs));
+        SIZED(gumball_layout, layout);
+        OK(gumball_outputs_layout(outputs, &layout));
+        CHECK(layout.rows == 5 && layout.top_n == 3 && layout.ids == 2 && layout.words == 5 * (6 + 2 * 3 + 2 * 2));
+        const uint32_t *words = gumball_outputs_words(outputs);
+        CHECK((const void *)(words + layout.tokens) == gumball_outputs_tokens(outputs));
+        CHECK((const void *)(words + layout.ranks) == gumball_outputs_ranks(outputs));
+        CHECK((const void *)(words + layout.id_ranks) == gumball_outputs_id_ranks(outputs));
+        for (int i = 0; i < 4; i++) {
+            gumball_token token;
+            size_t len, wanted_len;
+            OK(gumball_sampler_sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, &token));
+            CHECK(gumball_outputs_tokens(outputs)[i] == token.id);
+            CHECK(gumball_outputs_statuses(outputs)[i] == token.status);
+            CHECK(gumball_outputs_temperatures(outputs)[i] == token.temperature);
+            CHECK(gumball_outputs_logprobs(outputs)[i] == token.logprob);
+            CHECK(gumball_outputs_ranks(outputs)[i] == token.rank);
+            const uint32_t *kept = gumball_outputs_kept(outputs, (size_t)i, &len);
+            const uint32_t *wanted = gumball_sampler_kept(alone[i], &wanted_len);
+            CHECK(len == wanted_len && memcmp(kept, wanted, len * sizeof *kept) == 0);
+        }
+        size_t len;
+        const gumball_token_logprob *top = gumball_sampler_top_logprobs(alone[2], &len);
+        CHECK(len == 3 && gumball_outputs_top_ids(outputs)[2 * 3 + 1] == top[1].id);
+        CHECK(gumball_outputs_top_logprobs(outputs)[2 * 3 + 1] == top[1].logprob);
+        const gumball_token_logprob *named = gumball_sampler_id_logprobs(alone[2], &len);
+        CHECK(len == 2 && gumball_outputs_id_logprobs(outputs)[2 * 2 + 1] == named[1].logprob);
+        CHECK(gumball_outputs_id_ranks(outputs)[2 * 2 + 1] == named[1].rank);
+        CHECK(gumball_outputs_mus(outputs)[3] > 0.0f && gumball_outputs_mus(outputs)[0] == 0.0f);
+        CHECK(gumball_outputs_tokens(outputs)[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);
+    }
+
+    // A sequence moves to another pool, and goes on there as it would have here.
+    gumball_pool *other = pool_of(VOCAB, 1);
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slots[3], &state));
+    CHECK(state.output_len == 4 && state.position == 7 && state.seed == 14);
+    gumball_params *params = gumball_pool_params(pool, slots[3]);
+    int32_t moved = -1, here;
+    OK(gumball_pool_resume(other, params, &state, &moved));
+    gumball_logits one = logits_of(rows[1], GUMBALL_F32, 1, VOCAB);
+    OK(gumball_pool_step(pool, &one, &slots[3], 1, NULL, outputs));
+    here = gumball_outputs_tokens(outputs)[0];
+    OK(gumball_pool_step(other, &one, &moved, 1, NULL, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == here);
+
+    // Taken back, pushed, forked.
+    OK(gumball_pool_truncate(pool, slots[0], 2));
+    OK(gumball_pool_push(pool, slots[0], 999));
+    int32_t fork = -1;
+    OK(gumball_pool_fork(pool, slots[0], 5, &fork));
+    OK(gumball_pool_state(pool, fork, &state));
+    CHECK(state.output_len == 3 && state.output[2] == 999 && state.draw == 5);
+    OK(gumball_pool_release(pool, fork));
+    CHECK(gumball_pool_len(pool) == 4);
+
+    gumball_params_free(params);
+    for (int i = 0; i < 4; i++) {
+        gumball_sampler_free(alone[i]);
+    }
+    gumball_outputs_free(outputs);
+    gumball_pool_free(other);
+    gumball_pool_free(pool);
+}
+
+static void masks_forced_tokens_and_hooks(void) {
+    gumball_pool *pool = pool_of(VOCAB, 2);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    int32_t slots[4];
+    for (int i = 0; i < 4; i++) {
+        slots[i] = admit(pool, "{}", NULL, 0);
+    }
+    // Lines of two words more than are needed, the third one absent.
+    uint32_t masks[4][WORDS + 2];
+    memset(masks, 0, sizeof masks);
+    for (uint32_t i = 0; i < 4; i++) {
+        masks[i][i] = 2;
+    }
+    const uint8_t present[] = {1, 1, 0, 1};
+    const int32_t forced[] = {-1, 999, 5, -1};
+    const uint8_t hooked[] = {0, 0, 0, 1};
+    int calls[4] = {0, 0, 0, 0};
+    SIZED(gumball_step_options, options);
+    options.masks = masks[0];
+    options.mask_width = WORDS;
+    options.mask_stride = WORDS + 2;
+    options.mask_present = present;
+    options.forced = forced;
+    options.hook = only;
+    options.hook_user = calls;
+    options.hook_rows = hooked;
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
+    OK(gumball_pool_step(pool, &logits, slots, 4, &options, outputs));
+    const int32_t *tokens = gumball_outputs_tokens(outputs);
+    // The mask of the last row forbids what its hook leaves.
+    CHECK(tokens[0] == 1 && tokens[1] == 999 && tokens[2] == 5 && tokens[3] == -1);
+    CHECK(gumball_outputs_statuses(outputs)[3] == GUMBALL_STATUS_EMPTY);
+    CHECK(calls[0] == 0 && calls[3] == 1);
+    options.masks = NULL;
+    options.mask_width = 0;
+    options.mask_stride = 0;
+    options.mask_present = NULL;
+    options.forced = NULL;
+    options.hook_rows = NULL;
+    OK(gumball_pool_step(pool, &logits, slots, 4, &options, outputs));
+    tokens = gumball_outputs_tokens(outputs);
+    CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+// A score is what a step would tell in which the token is forced.
+static void scores(void) {
+    gumball_pool *pool = pool_of(VOCAB, 2);
+    gumball_outputs *stepped = gumball_outputs_new(0), *outputs = gumball_outputs_new(0);
+    const uint32_t ids[] = {7, 8, 7, 9, 8};
+    const char *json = "{\"repetition_penalty\": 1.5, \"logprobs\": {\"mode\": \"edited\", \"top_n\": 1}}";
+    gumball_params *params = params_of(json);
+    int32_t slot = admit(pool, json, ids, 2);
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, 3, VOCAB);
+    SIZED(gumball_scored, scored);
+    scored.params = params;
+    scored.ids = ids;
+    scored.ids_len = 5;
+    scored.prompt_len = 2;
+    scored.start = 2;
+    OK(gumball_pool_score(pool, &logits, &scored, 3, NULL, outputs));
+    CHECK(gumball_outputs_rows(outputs) == 3);
+    for (int i = 0; i < 3; i++) {
+        gumball_logits one = logits_of(rows[i], GUMBALL_F32, 1, VOCAB);
+        const int32_t forced = (int32_t)ids[2 + i];
+        SIZED(gumball_step_options, options);
+        options.forced = &forced;
+        OK(gumball_pool_step(pool, &one, &slot, 1, &options, stepped));
+        CHECK(gumball_outputs_logprobs(outputs)[i] == gumball_outputs_logprobs(stepped)[0]);
+        CHECK(gumball_outputs_top_ids(outputs)[i] == gumball_outputs_top_ids(stepped)[0]);
+    }
+    gumball_params_free(params);
+    gumball_outputs_free(outputs);
+    gumball_outputs_free(stepped);
+    gumball_pool_free(pool);
+}
+
+int main(void) {
+    for (int i = 0; i < 4; i++) {
+        bell(rows[i], VOCAB, (uint64_t)i);
+    }
+    versions();
+    parameters();
+    sampler();
+    pool(1);
+    pool(2);
+    masks_forced_tokens_and_hooks();
+    scores();
+    return verdict("api");
+}

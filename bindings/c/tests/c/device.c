@@ -1,0 +1,181 @@
+// Pools on a device beside one on the host: device NAME, as cuda.
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 1000, WORDS = (VOCAB + 31) / 32, ROWS = 4 };
+
+static const uint32_t prompt[] = {7, 8, 7};
+static float rows[ROWS][VOCAB];
+
+static const char *const requests[ROWS] = {
+    "{\"seed\": 11}",
+    "{\"seed\": 12, \"temperature\": 0}",
+    "{\"seed\": 13, \"temperature\": 0.7, \"top_p\": 0.9, \"repetition_penalty\": 1.2,"
+    " \"logprobs\": {\"top_n\": 3, \"ids\": [1, 2]}}",
+    "{\"seed\": 14, \"mirostat\": {\"tau\": 4.0, \"eta\": 0.2}}",
+};
+
+static void same(const gumball_outputs *wanted, const gumball_outputs *seen) {
+    SIZED(gumball_layout, layout);
+    OK(gumball_outputs_layout(wanted, &layout));
+    CHECK(gumball_outputs_rows(seen) == layout.rows);
+    const uint32_t *a = gumball_outputs_words(wanted), *b = gumball_outputs_words(seen);
+    CHECK(a && b && memcmp(a, b, layout.words * sizeof *a) == 0);
+}
+
+int main(int count, char **arguments) {
+    gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
+    if (!device) {
+        fprintf(stderr, "%s\n", gumball_error_message());
+        return EXIT_FAILURE;
+    }
+    printf("device: %s\n", gumball_device_name(device));
+    for (int i = 0; i < ROWS; i++) {
+        bell(rows[i], VOCAB, (uint64_t)i);
+    }
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0), *kept = gumball_outputs_new(1);
+    int32_t slots[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        slots[i] = admit(host, requests[i], prompt, 3);
+        CHECK(admit(pool, requests[i], prompt, 3) == slots[i]);
+    }
+
+    // Logits of the host.
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+    OK(gumball_pool_step(pool, &logits, slots, ROWS, NULL, seen));
+    same(wanted, seen);
+
+    // Logits and bitmasks of the device, in a step and in a graph of three.
+    uint32_t masks[ROWS][WORDS];
+    memset(masks, 0x5A, sizeof masks);
+    gumball_buffer *buffer = gumball_buffer_new(device, sizeof rows);
+    gumball_buffer *mask_buffer = gumball_buffer_new(device, sizeof masks);
+    OK(gumball_buffer_write(buffer, 0, rows, sizeof rows));
+    OK(gumball_buffer_write(mask_buffer, 0, masks, sizeof masks));
+    SIZED(gumball_device_input, plain);
+    plain.logits = gumball_buffer_address(buffer);
+    plain.rows = ROWS;
+    plain.vocab = VOCAB;
+    plain.dtype = GUMBALL_F32;
+    gumball_device_input masked = plain;
+    masked.masks = gumball_buffer_address(mask_buffer);
+    masked.mask_rows = ROWS;
+    masked.mask_width = WORDS;
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    OK(gumball_pool_enqueue(pool, &masked));
+    OK(gumball_pool_fetch(pool, kept));
+    SIZED(gumball_step_options, options);
+    options.masks = masks[0];
+    options.mask_width = WORDS;
+    OK(gumball_pool_step(host, &logits, slots, ROWS, &options, wanted));
+    same(wanted, kept);
+    size_t len = 0;
+    CHECK(gumball_outputs_kept(kept, 1, &len) != NULL && len == 1);
+
+    const gumball_device_input *inputs[] = {&plain, &masked, &plain};
+    gumball_graph *graph = gumball_pool_capture(pool, inputs, 3);
+    CHECK(gumball_graph_steps(graph) == 3);
+    for (int replay = 0; replay < 2; replay++) {
+        OK(gumball_pool_replay(pool, graph));
+        OK(gumball_pool_fetch(pool, seen));
+        for (int step = 0; step < 3; step++) {
+            OK(gumball_pool_step(host, &logits, slots, ROWS, step == 1 ? &options : NULL, wanted));
+        }
+        same(wanted, seen);
+    }
+    gumball_pool *other = device_pool_of(device, VOCAB);
+    REFUSED(gumball_pool_replay(other, graph), GUMBALL_OUT_OF_RANGE,
+            "graph is that of another pool, but must be one that this pool captured");
+    gumball_pool_free(other);
+
+    // What a step came to lies on the device, the tokens first.
+    SIZED(gumball_layout, layout);
+    OK(gumball_pool_outputs_layout(pool, &layout));
+    CHECK(layout.rows == ROWS && layout.tokens == 0 && gumball_pool_outputs_address(pool) != NULL);
+    OK(gumball_layout_of(ROWS, 3, 2, &layout));
+    CHECK(layout.words == ROWS * 16);
+
+    // The state came along: only the request with penalties kept its history, so it alone is known after unfetched steps.
+    SIZED(gumball_state, state);
+    SIZED(gumball_state, host_state);
+    OK(gumball_pool_state(pool, slots[2], &state));
+    OK(gumball_pool_state(host, slots[2], &host_state));
+    CHECK(state.output_len == 8 && host_state.output_len == 8 && state.position == host_state.position);
+    CHECK(memcmp(state.output, host_state.output, 8 * sizeof *state.output) == 0);
+    CHECK(gumball_pool_state(pool, slots[0], &state) == GUMBALL_UNAVAILABLE);
+    OK(gumball_pool_truncate(pool, slots[2], 5));
+    OK(gumball_pool_truncate(host, slots[2], 5));
+    OK(gumball_pool_push(pool, slots[2], 3));
+    OK(gumball_pool_push(host, slots[2], 3));
+    OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+    OK(gumball_pool_step(pool, &logits, slots, ROWS, NULL, seen));
+    same(wanted, seen);
+
+    // Scores, half precision, and a sampler that draws there.
+    const uint32_t ids[] = {7, 8, 7, 9};
+    gumball_params *params = params_of("{\"logprobs\": {\"mode\": \"tempered\", \"top_n\": 2}, \"seed\": 5}");
+    SIZED(gumball_scored, scored);
+    scored.params = params;
+    scored.ids = ids;
+    scored.ids_len = 4;
+    scored.prompt_len = 4;
+    scored.start = 1;
+    static uint16_t halves[3][VOCAB];
+    to_bf16(rows[0], halves[0], 3 * VOCAB);
+    gumball_logits brain = logits_of(halves, GUMBALL_BF16, 3, VOCAB);
+    OK(gumball_pool_score(host, &brain, &scored, 3, NULL, wanted));
+    OK(gumball_pool_score(pool, &brain, &scored, 3, NULL, seen));
+    same(wanted, seen);
+    OK(gumball_register_device_route("there", device));
+    CHECK(gumball_register_device_route("there", device) == GUMBALL_OUT_OF_RANGE);
+    SIZED(gumball_sampler_config, config);
+    config.vocab = VOCAB;
+    gumball_sampler *here = gumball_sampler_new(params, &config);
+    config.route = "there";
+    gumball_sampler *there = gumball_sampler_new(params, &config);
+    gumball_token a, b;
+    OK(gumball_sampler_sample(here, rows[0], GUMBALL_F32, VOCAB, NULL, &a));
+    OK(gumball_sampler_sample(there, rows[0], GUMBALL_F32, VOCAB, NULL, &b));
+    CHECK(a.id == b.id && a.logprob == b.logprob && a.rank == b.rank);
+
+    // What is wrong is refused before anything is enqueued.
+    gumball_device_input wrong = plain;
+    wrong.logits = (const char *)plain.logits + 1;
+    CHECK(gumball_pool_enqueue(pool, &wrong) == GUMBALL_OUT_OF_RANGE);
+    wrong.logits = NULL;
+    CHECK(gumball_pool_enqueue(pool, &wrong) == GUMBALL_OUT_OF_RANGE);
+    wrong = plain;
+    wrong.rows = 3;
+    CHECK(gumball_pool_enqueue(pool, &wrong) == GUMBALL_LENGTH);
+    wrong = plain;
+    wrong.dtype = 7;
+    CHECK(gumball_pool_enqueue(pool, &wrong) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_buffer_write(buffer, sizeof rows, rows, 4) == GUMBALL_LENGTH);
+    float back[VOCAB];
+    OK(gumball_buffer_read(buffer, sizeof rows[0], back, sizeof back));
+    CHECK(memcmp(back, rows[1], sizeof back) == 0);
+
+    // A released request is padding in what is captured.
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    OK(gumball_pool_release(pool, slots[0]));
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch(pool, seen));
+    CHECK(gumball_outputs_tokens(seen)[0] == -1 && gumball_outputs_tokens(seen)[1] >= 0);
+
+    gumball_sampler_free(here);
+    gumball_sampler_free(there);
+    gumball_params_free(params);
+    gumball_device_free(device);
+    gumball_pool_free(pool);
+    gumball_graph_free(graph);
+    gumball_pool_free(host);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_outputs_free(kept);
+    gumball_buffer_free(buffer);
+    gumball_buffer_free(mask_buffer);
+    return verdict("device");
+}

@@ -1,0 +1,243 @@
+// Wrong inputs: each is refused with a code and a message that names the parameter, its value and what is allowed, and
+// nothing is changed.
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 300 };
+
+static float row[2 * VOCAB];
+
+static void handles(void) {
+    gumball_token token;
+    int32_t slot;
+    size_t len;
+    SIZED(gumball_state, state);
+    NONE(gumball_params_clone(NULL), GUMBALL_OUT_OF_RANGE, "params is NULL, but must be a pointer to something");
+    CHECK(strcmp(gumball_error_parameter(), "params") == 0 && strcmp(gumball_error_value(), "NULL") == 0);
+    CHECK(strcmp(gumball_error_allowed(), "a pointer to something") == 0);
+    NONE(gumball_params_to_json(NULL), GUMBALL_OUT_OF_RANGE, "params is NULL, but must be a pointer to something");
+    NONE(gumball_params_from_json(NULL), GUMBALL_OUT_OF_RANGE, "json is NULL, but must be a pointer to something");
+    CHECK(gumball_params_set(NULL, "top_k", 1) != GUMBALL_OK);
+    CHECK(gumball_params_set_seed(NULL, 1) != GUMBALL_OK);
+    CHECK(gumball_params_validate(NULL, 1) != GUMBALL_OK);
+    NONE(gumball_sampler_new(NULL, NULL), GUMBALL_OUT_OF_RANGE, "params is NULL, but must be a pointer to something");
+    CHECK(gumball_sampler_sample(NULL, row, GUMBALL_F32, VOCAB, NULL, &token) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_sampler_state(NULL, &state) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_sampler_fork(NULL, 1) == NULL);
+    CHECK(gumball_sampler_kept(NULL, &len) == NULL);
+    CHECK(gumball_sampler_push(NULL, 1) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_new(NULL) == NULL);
+    CHECK(gumball_pool_admit(NULL, NULL, NULL, 0, &slot) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_step(NULL, NULL, NULL, 0, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_len(NULL) == 0);
+    CHECK(gumball_outputs_tokens(NULL) == NULL && gumball_outputs_rows(NULL) == 0);
+    CHECK(gumball_device_open(NULL) == NULL);
+    CHECK(gumball_buffer_new(NULL, 1) == NULL && gumball_buffer_address(NULL) == NULL);
+    CHECK(gumball_pool_replay(NULL, NULL) == GUMBALL_OUT_OF_RANGE && gumball_graph_steps(NULL) == 0);
+    gumball_params_free(NULL);
+    gumball_sampler_free(NULL);
+    gumball_pool_free(NULL);
+    gumball_outputs_free(NULL);
+    gumball_device_free(NULL);
+    gumball_buffer_free(NULL);
+    gumball_graph_free(NULL);
+}
+
+static void parameters(void) {
+    gumball_params *params = gumball_params_new();
+    gumball_params *neutral = gumball_params_new();
+    const uint32_t ids[] = {5, 300};
+    REFUSED(gumball_params_set(params, "top_k", 0.5), GUMBALL_OUT_OF_RANGE, "top_k is 0.5, but must be an integer");
+    REFUSED(gumball_params_set(params, "min_tokens", -1), GUMBALL_OUT_OF_RANGE,
+            "min_tokens is -1, but must be an integer in 0..2^32");
+    REFUSED(gumball_params_set_text(params, "order", "top_q"), GUMBALL_UNKNOWN,
+            "filter \"top_q\" is not known; known are: top_n_sigma, top_k, typical_p, top_p, min_p, epsilon_cutoff, "
+            "eta_cutoff, xtc");
+    CHECK(strcmp(gumball_error_parameter(), "filter") == 0 && strcmp(gumball_error_value(), "top_q") == 0);
+    CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);
+    CHECK(strstr(gumball_error_message(), "name \"topk\" is not known; known are: temperature, top_k") != NULL);
+    CHECK(gumball_params_set_ids(params, "ids", ids, 2) == GUMBALL_UNKNOWN);
+    CHECK(gumball_params_set_ids(params, "banned_ids", NULL, 2) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_params_reset(params, "topk") == GUMBALL_UNKNOWN);
+    CHECK(gumball_params_set_json(params, "dry", "{\"multiplyer\": 1}") == GUMBALL_JSON);
+    CHECK(gumball_params_set_json(params, "dry", "{") == GUMBALL_JSON);
+    CHECK(gumball_params_set(params, "\xff", 1) == GUMBALL_OUT_OF_RANGE);
+    CHECK(strcmp(gumball_params_to_json(params), gumball_params_to_json(neutral)) == 0);
+
+    CHECK(gumball_params_from_json("{\"topk\": 50}") == NULL && gumball_error_code() == GUMBALL_JSON);
+    CHECK(strstr(gumball_error_message(), "unknown field `topk`") != NULL);
+    CHECK(gumball_params_from_json("") == NULL && gumball_error_code() == GUMBALL_JSON);
+
+    // Ranges are those of the engine, where the parameters are taken.
+    OK(gumball_params_set(params, "min_p", 1.5));
+    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
+            "min_p is 1.5, but must be in 0..=1 (0: off)");
+    OK(gumball_params_reset(params, "min_p"));
+    OK(gumball_params_set(params, "temperature", (double)NAN));
+    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
+            "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]");
+    OK(gumball_params_reset(params, NULL));
+    OK(gumball_params_set_ids(params, "banned_ids", ids, 2));
+    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_OUT_OF_RANGE,
+            "banned_ids is 300, but must be an id in 0..300");
+    OK(gumball_params_reset(params, NULL));
+    OK(gumball_params_set(params, "top_p", 0.5));
+    OK(gumball_params_set_text(params, "order", "top_k"));
+    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_CONFLICT,
+            "top_p cannot be combined with order: the filter is set but absent from the list; name it or switch it off");
+    CHECK(strcmp(gumball_error_value(), "order") == 0);
+    gumball_params_free(params);
+    gumball_params_free(neutral);
+}
+
+static void configs(void) {
+    gumball_params *params = gumball_params_new();
+    SIZED(gumball_sampler_config, config);
+    NONE(gumball_sampler_new(params, &config), GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
+    config.vocab = VOCAB;
+    config.route = "rase";
+    NONE(gumball_sampler_new(params, &config), GUMBALL_UNKNOWN,
+         "route \"rase\" is not known; known are: race, oracle");
+    config.route = NULL;
+    config.level = "sse";
+    CHECK(gumball_sampler_new(params, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+    config.level = NULL;
+    config.struct_size = 0;
+    NONE(gumball_sampler_new(params, &config), GUMBALL_OUT_OF_RANGE,
+         "gumball_sampler_config.struct_size is 0, but must be sizeof(gumball_sampler_config)");
+
+    // A program with a newer header works as long as it uses nothing that this library does not know.
+    struct {
+        gumball_sampler_config known;
+        size_t added;
+    } newer;
+    memset(&newer, 0, sizeof newer);
+    newer.known.struct_size = sizeof newer;
+    newer.known.vocab = VOCAB;
+    gumball_sampler *sampler = gumball_sampler_new(params, &newer.known);
+    CHECK(sampler != NULL);
+    gumball_sampler_free(sampler);
+    newer.added = 1;
+    CHECK(gumball_sampler_new(params, &newer.known) == NULL);
+    CHECK(strstr(gumball_error_message(), "the header is newer than the library") != NULL);
+
+    SIZED(gumball_pool_config, pool);
+    pool.vocab = VOCAB;
+    pool.slots = (size_t)1 << 40;
+    CHECK(gumball_pool_new(&pool) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_device_open("tpu") == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+    gumball_params_free(params);
+}
+
+static void samples(void) {
+    gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
+    gumball_token token;
+    token.id = 12345;
+    REFUSED(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB - 1, NULL, &token), GUMBALL_LENGTH,
+            "logits has length 299, but must have 300 elements, the vocabulary");
+    CHECK(strcmp(gumball_error_value(), "299") == 0);
+    REFUSED(gumball_sampler_sample(sampler, row, 9, VOCAB, NULL, &token), GUMBALL_OUT_OF_RANGE,
+            "dtype is 9, but must be GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16");
+    REFUSED(gumball_sampler_sample(sampler, NULL, GUMBALL_F32, VOCAB, NULL, &token), GUMBALL_OUT_OF_RANGE,
+            "logits is NULL, but must be a pointer to something");
+    CHECK(gumball_sampler_sample(sampler, (const char *)row + 1, GUMBALL_F32, VOCAB, NULL, &token) ==
+          GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "but must be an address that is a multiple of 4") != NULL);
+    REFUSED(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, NULL, NULL), GUMBALL_OUT_OF_RANGE,
+            "token is NULL, but must be a pointer to something");
+    const int32_t outside = VOCAB, negative = -2;
+    const uint32_t line = 0;
+    SIZED(gumball_step_options, options);
+    options.forced = &outside;
+    REFUSED(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token), GUMBALL_OUT_OF_RANGE,
+            "forced is 300, but must be an id in 0..300");
+    options.forced = &negative;
+    CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
+    options.forced = NULL;
+    options.lines = &line;
+    CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
+    options.lines = NULL;
+    options.masks = &line;
+    CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
+    REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
+    SIZED(gumball_state, state);
+    OK(gumball_sampler_state(sampler, &state));
+    CHECK(state.output_len == 0 && state.position == 0 && token.id == 12345);
+    state.mu = NAN;
+    gumball_params *params = gumball_params_new();
+    SIZED(gumball_sampler_config, config);
+    config.vocab = VOCAB;
+    CHECK(gumball_sampler_resume(params, &config, &state) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    gumball_params_free(params);
+    gumball_sampler_free(sampler);
+}
+
+static void steps(void) {
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), 3};
+    gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
+    REFUSED(gumball_pool_step(pool, &logits, slots, 2, NULL, outputs), GUMBALL_OUT_OF_RANGE,
+            "slots is 3 in row 1, but must be an admitted slot, or -1 for padding");
+    slots[1] = slots[0];
+    REFUSED(gumball_pool_step(pool, &logits, slots, 2, NULL, outputs), GUMBALL_OUT_OF_RANGE,
+            "slots is 0 in row 1 again, but must be a slot that stands in a step once");
+    REFUSED(gumball_pool_step(pool, &logits, slots, 1, NULL, outputs), GUMBALL_LENGTH,
+            "slots has length 1, but must have one per row, 2");
+    REFUSED(gumball_pool_step(pool, &logits, NULL, 2, NULL, outputs), GUMBALL_OUT_OF_RANGE,
+            "slots is NULL, but must be a pointer to something");
+    logits.stride = VOCAB - 1;
+    CHECK(gumball_pool_step(pool, &logits, slots, 2, NULL, outputs) == GUMBALL_OUT_OF_RANGE);
+    CHECK(strcmp(gumball_error_parameter(), "stride") == 0);
+    logits.stride = (size_t)-1 / 2;
+    CHECK(gumball_pool_step(pool, &logits, slots, 2, NULL, outputs) != GUMBALL_OK);
+    logits = logits_of(row, GUMBALL_F32, 1, VOCAB - 1);
+    CHECK(gumball_pool_step(pool, &logits, slots, 1, NULL, outputs) == GUMBALL_LENGTH);
+    logits = logits_of(row, GUMBALL_F32, 1, VOCAB);
+    const uint32_t line = 1;
+    SIZED(gumball_step_options, options);
+    options.lines = &line;
+    REFUSED(gumball_pool_step(pool, &logits, slots, 1, &options, outputs), GUMBALL_OUT_OF_RANGE,
+            "select is 1, but must be a row in 0..1");
+    CHECK(gumball_pool_step(pool, &logits, slots, 1, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_outputs_rows(outputs) == 0 && gumball_outputs_words(outputs) == NULL);
+    REFUSED(gumball_pool_release(pool, 7), GUMBALL_OUT_OF_RANGE, "slot is 7, but must be an admitted slot");
+    CHECK(gumball_pool_push(pool, -1, 0) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_truncate(pool, slots[0], 1) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_params(pool, 7) == NULL);
+    gumball_params *many = params_of("{\"logprobs\": {\"top_n\": 4}}");
+    int32_t slot = -7;
+    CHECK(gumball_pool_admit(pool, many, NULL, 0, &slot) == GUMBALL_OUT_OF_RANGE && slot == -7);
+    CHECK(strcmp(gumball_error_parameter(), "logprobs.top_n") == 0);
+    gumball_params_free(many);
+    for (int i = 1; i < 8; i++) {
+        CHECK(admit(pool, "{}", NULL, 0) >= 0);
+    }
+    gumball_params *one = gumball_params_new();
+    CHECK(gumball_pool_admit(pool, one, NULL, 0, &slot) == GUMBALL_OUT_OF_RANGE);
+    gumball_params_free(one);
+
+    // What is a device's is refused on the host.
+    CHECK(gumball_pool_assign(pool, slots, 1, NULL) == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_pool_fetch(pool, outputs) == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_pool_outputs_address(pool) == NULL);
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slots[0], &state));
+    CHECK(state.output_len == 0);
+    size_t len;
+    CHECK(gumball_outputs_kept(outputs, 0, &len) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+int main(void) {
+    CHECK(gumball_error_code() == GUMBALL_OK && gumball_error_message()[0] == '\0');
+    bell(row, 2 * VOCAB, 1);
+    handles();
+    parameters();
+    configs();
+    samples();
+    steps();
+    return verdict("misuse");
+}

@@ -1,0 +1,143 @@
+// A pool on the program's own stream, over its own memory, in a graph that it captures itself: stream [NAME].
+//
+// The driver is loaded at run time and its functions are declared here, so that this needs no toolkit. Without a driver the
+// test is skipped.
+
+#include <dlfcn.h>
+
+#include "check.h"
+#include "rows.h"
+
+enum { VOCAB = 32000, ROWS = 3, STEPS = 4 };
+
+static float rows[ROWS][VOCAB];
+
+static const char *const requests[ROWS] = {
+    "{\"seed\": 11}",
+    "{\"seed\": 12, \"temperature\": 0.7, \"top_p\": 0.9}",
+    "{\"seed\": 13, \"temperature\": 0.7, \"top_k\": 50, \"repetition_penalty\": 1.2, \"logprobs\": {}}",
+};
+
+// The driver's functions, by what they do here. Handles are pointers, addresses of the device 64-bit numbers.
+static struct {
+    int (*init)(unsigned flags);
+    int (*retain)(void **context, int device);
+    int (*set_current)(void *context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*alloc)(unsigned long long *address, size_t bytes);
+    int (*release)(unsigned long long address);
+    int (*copy_up)(unsigned long long to, const void *from, size_t bytes, void *stream);
+    int (*copy_down)(void *to, unsigned long long from, size_t bytes);
+    int (*begin_capture)(void *stream, int mode);
+    int (*end_capture)(void *stream, void **graph);
+    int (*instantiate)(void **runnable, void *graph, unsigned long long flags);
+    int (*launch)(void *runnable, void *stream);
+} cu;
+
+static int load(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    const struct {
+        const char *name;
+        void *place;
+    } functions[] = {
+        {"cuInit", &cu.init},
+        {"cuDevicePrimaryCtxRetain", &cu.retain},
+        {"cuCtxSetCurrent", &cu.set_current},
+        {"cuStreamCreate", &cu.stream_create},
+        {"cuStreamDestroy_v2", &cu.stream_destroy},
+        {"cuMemAlloc_v2", &cu.alloc},
+        {"cuMemFree_v2", &cu.release},
+        {"cuMemcpyHtoDAsync_v2", &cu.copy_up},
+        {"cuMemcpyDtoH_v2", &cu.copy_down},
+        {"cuStreamBeginCapture_v2", &cu.begin_capture},
+        {"cuStreamEndCapture", &cu.end_capture},
+        {"cuGraphInstantiateWithFlags", &cu.instantiate},
+        {"cuGraphLaunch", &cu.launch},
+    };
+    for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
+        void *function = dlsym(library, functions[i].name);
+        CHECK(function != NULL);
+        memcpy(functions[i].place, &function, sizeof function);
+    }
+    return library != NULL && cu.init(0) == 0;
+}
+
+static void same(const gumball_outputs *wanted, const gumball_outputs *seen) {
+    SIZED(gumball_layout, layout);
+    OK(gumball_outputs_layout(wanted, &layout));
+    CHECK(gumball_outputs_rows(seen) == layout.rows);
+    const uint32_t *a = gumball_outputs_words(wanted), *b = gumball_outputs_words(seen);
+    CHECK(a && b && memcmp(a, b, layout.words * sizeof *a) == 0);
+}
+
+int main(int count, char **arguments) {
+    if (!load()) {
+        printf("stream: skipped, there is no CUDA\n");
+        return EXIT_SUCCESS;
+    }
+    void *context = NULL, *stream = NULL, *graph = NULL, *runnable = NULL;
+    unsigned long long memory = 0;
+    CHECK(cu.retain(&context, 0) == 0 && cu.set_current(context) == 0);
+    CHECK(cu.stream_create(&stream, 1) == 0);
+    CHECK(cu.alloc(&memory, sizeof rows) == 0);
+    for (int i = 0; i < ROWS; i++) {
+        model_like(rows[i], VOCAB, (uint64_t)i);
+    }
+    CHECK(cu.copy_up(memory, rows, sizeof rows, stream) == 0);
+
+    gumball_device *opened = gumball_device_open(count > 1 ? arguments[1] : "cuda");
+    gumball_device *device = gumball_device_on_stream(opened, stream);
+    gumball_device_free(opened);
+    if (!device) {
+        fprintf(stderr, "%s\n", gumball_error_message());
+        return EXIT_FAILURE;
+    }
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    int32_t slots[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        slots[i] = admit(host, requests[i], NULL, 0);
+        CHECK(admit(pool, requests[i], NULL, 0) == slots[i]);
+    }
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    SIZED(gumball_device_input, input);
+    input.logits = (const void *)(uintptr_t)memory;
+    input.rows = ROWS;
+    input.vocab = VOCAB;
+    input.dtype = GUMBALL_F32;
+
+    // In turn with the copy that is on the stream, so nothing waits.
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_fetch(pool, seen));
+    OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+    same(wanted, seen);
+
+    // Captured by the program, per thread, and launched by it.
+    CHECK(cu.begin_capture(stream, 1) == 0);
+    OK(gumball_pool_enqueue(pool, &input));
+    CHECK(cu.end_capture(stream, &graph) == 0);
+    CHECK(cu.instantiate(&runnable, graph, 0) == 0);
+    for (int step = 0; step < STEPS; step++) {
+        OK(gumball_pool_announce(pool, 1));
+        CHECK(cu.launch(runnable, stream) == 0);
+        OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+    }
+    OK(gumball_pool_fetch(pool, seen));
+    same(wanted, seen);
+
+    // The tokens lie on the device where they are said to.
+    int32_t tokens[ROWS];
+    unsigned long long address = (unsigned long long)(uintptr_t)gumball_pool_outputs_address(pool);
+    CHECK(cu.copy_down(tokens, address, sizeof tokens) == 0);
+    CHECK(memcmp(tokens, gumball_outputs_tokens(wanted), sizeof tokens) == 0);
+
+    gumball_pool_free(pool);
+    gumball_pool_free(host);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_device_free(device);
+    CHECK(cu.release(memory) == 0 && cu.stream_destroy(stream) == 0);
+    return verdict("stream");
+}

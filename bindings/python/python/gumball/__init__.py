@@ -1,0 +1,50 @@
+"""The last step of a language model: logits in, the next token out, the same bits on every machine.
+
+=================================  ==================================================================
+to do                              use
+=================================  ==================================================================
+decode one sequence                :class:`Sampler`
+decode a batch, on CPU or GPU      :class:`Pool`
+say how tokens are chosen          :class:`SamplingParams` and its parts
+move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
+let ``model.generate`` draw        :mod:`gumball.transformers`
+stand in a torch.compile graph     :mod:`gumball.torch`
+=================================  ==================================================================
+
+Arrays go in as they are: numpy, torch on CPU and CUDA, CuPy, anything with ``__dlpack__``, ``__cuda_array_interface__`` or
+``__array_interface__``; float32, bfloat16 and float16; rows may be strided. Importing this package imports neither numpy nor
+torch. A value outside its range is a ``ValueError`` that names it, an object of another kind a ``TypeError``, and nothing
+was changed then.
+"""
+
+from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, __version__
+from .params import (
+    Dry,
+    DynamicTemperature,
+    Logprobs,
+    LogprobsParams,
+    Mirostat,
+    SamplingParams,
+    State,
+    Status,
+    TokenLogprob,
+)
+
+__all__ = [
+    "DeviceArray",
+    "Dry",
+    "DynamicTemperature",
+    "Graph",
+    "Logprobs",
+    "LogprobsParams",
+    "Mirostat",
+    "Outputs",
+    "Pool",
+    "Sampler",
+    "SamplingParams",
+    "State",
+    "Status",
+    "TokenLogprob",
+    "UnavailableError",
+    "__version__",
+]

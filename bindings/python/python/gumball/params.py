@@ -1,0 +1,203 @@
+"""What is plain data: parameters of a request, its state, logprobs, status bits.
+
+All of it compares by value, prints as it is made, and can be pickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import _gumball
+
+__all__ = [
+    "Dry",
+    "DynamicTemperature",
+    "Logprobs",
+    "LogprobsParams",
+    "Mirostat",
+    "SamplingParams",
+    "State",
+    "Status",
+    "TokenLogprob",
+]
+
+
+class Status(enum.IntFlag):
+    """What a row's data had to say."""
+
+    NAN = 1
+    """A logit that bans and bitmask allow was NaN; it counted as -inf."""
+    INF = 2
+    """A logit that bans and bitmask allow was +inf; it counted as the largest float32."""
+    EMPTY = 4
+    """No token was above -inf; the token is -1, or None."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicTemperature:
+    """Temperature by the row's entropy: certain rows get `min`, flat ones `max`.
+
+    min: in 0..=2^100. max: in min..=2^100. exponent: the power the normalised entropy is raised to, in (0, 2^16].
+    """
+
+    min: float
+    max: float
+    exponent: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Mirostat:
+    """Mirostat v2: keeps the surprise of the drawn tokens near `tau`.
+
+    tau: bits, in (0, 2^16]. eta: how fast the limit follows, in 0..=2^16. mu: the limit to start from, in bits; twice tau if
+    None.
+    """
+
+    tau: float
+    eta: float
+    mu: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Dry:
+    """The DRY repetition penalty: the longer the repeat a token would continue, the larger.
+
+    multiplier: the penalty of a repeat of allowed_length, in 0..=2^16, 0 is off. base: by how much each further token
+    multiplies it, in 1..=2^16. allowed_length: the shortest repeat that is penalised, at least 1. breakers: ids that no repeat
+    reaches across.
+    """
+
+    multiplier: float = 0.0
+    base: float = 1.75
+    allowed_length: int = 2
+    breakers: Sequence[int] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LogprobsParams:
+    """Which logprobs to report with a token.
+
+    mode: "raw" (the row as it came, temperature 1), "edited" (after penalties and bans), "tempered" (at the temperature) or
+    "processed" (after the filters). top_n: how many of the most likely tokens to list. ids: ids to report besides.
+    """
+
+    mode: str = "raw"
+    top_n: int = 0
+    ids: Sequence[int] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """Everything a request can ask of the way its tokens are chosen. The default draws from the row as it is.
+
+    temperature: divides the logits; 0 is greedy.
+    dynamic_temperature: in place of temperature, unless that is 0.
+    top_k: how many tokens to keep; off if below 1 or at least the vocabulary.
+    top_p, typical_p: the mass to keep, at least 0; off from 1 up.
+    min_p: the least probability relative to the best token's, in 0..=1; 0 is off.
+    top_n_sigma: how many standard deviations below the best logit are kept; off from 0 down.
+    epsilon_cutoff, eta_cutoff: the least probability that is kept, in 0..=1; 0 is off.
+    xtc_probability, xtc_threshold: how often top choices are excluded, and from which probability on a token is one.
+    mirostat: stands alone, no filter beside it.
+    repetition_penalty: divides positive and multiplies negative logits of seen tokens, in (0, 2^16]; 1 is off.
+    repetition_scope: what counts as seen: "prompt", "output" or "both".
+    frequency_penalty, presence_penalty: subtracted per occurrence, or once; in -2^16..=2^16; 0 is off.
+    penalty_scope: what those two count.
+    dry: the DRY repetition penalty.
+    no_repeat_ngram: the size of n-grams that are not repeated; 0 is off.
+    logit_bias: id to what is added to its logit, finite or -inf, which is a ban; a dict, or pairs.
+    allowed_ids: if given, all other ids are banned. banned_ids: ids that are never drawn.
+    bad_words: sequences of ids that are never completed.
+    min_tokens: how many output tokens must exist before one of stop_ids may be drawn.
+    stop_ids: the ids that end the output; ending it is the caller's part.
+    seed: of all draws, in 0..2^64; None: fresh entropy for each request.
+    logprobs: which to report; None for none.
+    order: "default", "joint", "none", or a list of filters: top_n_sigma, top_k, typical_p, top_p, min_p, epsilon_cutoff,
+    eta_cutoff, xtc.
+    temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
+
+    Raises ValueError for a value outside its range, TypeError for one of another type. What depends on the vocabulary is
+    checked where the request is admitted, or by `validate`.
+    """
+
+    temperature: float = 1.0
+    dynamic_temperature: DynamicTemperature | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    typical_p: float = 1.0
+    min_p: float = 0.0
+    top_n_sigma: float = 0.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    mirostat: Mirostat | None = None
+    repetition_penalty: float = 1.0
+    repetition_scope: str = "both"
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_scope: str = "output"
+    dry: Dry = Dry()
+    no_repeat_ngram: int = 0
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()
+    allowed_ids: Sequence[int] | None = None
+    banned_ids: Sequence[int] = ()
+    bad_words: Sequence[Sequence[int]] = ()
+    min_tokens: int = 0
+    stop_ids: Sequence[int] = ()
+    seed: int | None = None
+    logprobs: LogprobsParams | None = None
+    order: str | Sequence[str] = "default"
+    temperature_last: bool = False
+
+    def __post_init__(self) -> None:
+        _gumball.check_params(self)
+
+    def validate(self, vocab: int) -> None:
+        """Checks every parameter for a vocabulary of so many ids. Raises ValueError for the first outside its range."""
+        _gumball.check_params(self, vocab)
+
+    def replace(self, **changes: Any) -> SamplingParams:
+        """A copy with some parameters changed."""
+        return dataclasses.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)
+        set_here = ((field.name, getattr(self, field.name), field.default) for field in fields)
+        return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value, default in set_here if value != default)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A sequence in mid-life: what its next token depends on besides the row and the parameters.
+
+    Taken from a sequence and given to `resume`, in this process or on another machine, it goes on with the tokens that would
+    have come anyway. position: the number of tokens before the next one, modulo 2^32; more than the ids where the caller keeps
+    the end of a long history only. draw: the draw index. mu: mirostat's limit, in bits.
+    """
+
+    prompt: Sequence[int] = ()
+    output: Sequence[int] = ()
+    seed: int = 0
+    position: int = 0
+    draw: int = 0
+    mu: float = 0.0
+
+
+class TokenLogprob(NamedTuple):
+    """A token with its natural logprob and its rank from 1; -inf and 0 for one that is no member of the mode."""
+
+    id: int
+    logprob: float
+    rank: int
+
+
+class Logprobs(NamedTuple):
+    """The logprobs of a row: of its token, of the most likely ones, and of the ids that the parameters name."""
+
+    token: TokenLogprob
+    top: list[TokenLogprob]
+    ids: list[TokenLogprob]

@@ -1,0 +1,109 @@
+//! Tensors whose type offers DLPack's table of functions, as torch's does from 2.10 on: described in one call, without a
+//! capsule and without synchronisation.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyType};
+use pyo3::{ffi, intern};
+
+use super::{Array, Dtype, Location};
+use crate::dlpack::{self, Exchange, Tensor};
+use crate::errors::unreadable;
+use crate::modules;
+
+/// The type seen last that offers a table, and the table: nearly every call is about the same type.
+static TYPE: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(std::ptr::null_mut());
+static TABLE: AtomicPtr<Exchange> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Reads a tensor through its type's table; `None` if the type has none that this knows.
+pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
+    let Some(table) = table(&object.get_type())? else { return Ok(None) };
+    let Some(describe) = table.describe else { return Ok(None) };
+    let mut tensor = Tensor::empty();
+    // SAFETY: the table is of the object's type, so the function takes the object; it fills in a live tensor.
+    let status = unsafe { describe(object.as_ptr().cast::<c_void>(), &raw mut tensor) };
+    if status != 0 {
+        return Err(unreadable(object.py(), name, PyErr::fetch(object.py())));
+    }
+    // SAFETY: the function has described the object, whose shape and strides live as long as it does.
+    Ok(Some(unsafe { described(&tensor, None) }))
+}
+
+/// Returns the stream on which torch enqueues at present on a device, if torch is loaded and has CUDA.
+pub fn torch_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
+    let Some(tensor) = modules::torch_tensor(py)? else { return Ok(None) };
+    let Some(current) = table(tensor)?.and_then(|table| table.current_stream) else {
+        return modules::torch_raw_stream(py, ordinal);
+    };
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: the function is torch's, and the pointer to a live place.
+    let status = unsafe { current(dlpack::CUDA, ordinal, &raw mut stream) };
+    if status == 0 { Ok(Some(stream as usize)) } else { Err(PyErr::fetch(py)) }
+}
+
+/// Returns a type's table, of a version whose layout is known.
+fn table(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
+    let known = TYPE.load(Ordering::Acquire);
+    let mut found = TABLE.load(Ordering::Acquire).cast_const();
+    if known != kind.as_type_ptr() || found.is_null() {
+        let Some(capsule) = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__"))? else {
+            return Ok(None);
+        };
+        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(None) };
+        found = capsule.pointer_checked(Some(dlpack::EXCHANGE))?.as_ptr().cast::<Exchange>().cast_const();
+        // Who holds the GIL alone writes these; a type that is freed takes no table with it, which lives for ever.
+        TABLE.store(found.cast_mut(), Ordering::Release);
+        TYPE.store(kind.as_type_ptr(), Ordering::Release);
+    }
+    // SAFETY: the capsule is of DLPack's name for such tables, which live until the process ends.
+    let table = unsafe { found.as_ref() };
+    Ok(table.filter(|table| table.major == dlpack::VERSION.0))
+}
+
+/// Takes what DLPack says of a tensor.
+///
+/// # Safety
+/// Shape and strides, if there are any, point to as many numbers as there are dimensions.
+pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> Array<'py> {
+    let dtype = match (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) {
+        (dlpack::FLOAT, 64, 1) => Dtype::F64,
+        (dlpack::FLOAT, 32, 1) => Dtype::F32,
+        (dlpack::FLOAT, 16, 1) => Dtype::F16,
+        (dlpack::BFLOAT, 16, 1) => Dtype::Bf16,
+        (dlpack::INT, 32, 1) => Dtype::I32,
+        (dlpack::UINT, 32, 1) => Dtype::U32,
+        (dlpack::INT, 64, 1) => Dtype::I64,
+        (dlpack::UINT, 64, 1) => Dtype::U64,
+        (dlpack::BOOL, 8, 1) => Dtype::Bool,
+        _ => Dtype::Other,
+    };
+    let location = match tensor.device.kind {
+        dlpack::CPU | dlpack::CUDA_HOST => Location::Host,
+        dlpack::CUDA => Location::Cuda(tensor.device.id),
+        _ => Location::Elsewhere,
+    };
+    let ndim = usize::try_from(tensor.ndim).unwrap_or_default();
+    let (mut shape, mut strides) = ([0; 2], [0; 2]);
+    if (1..=2).contains(&ndim) {
+        // SAFETY: the caller vouches for the list.
+        let lengths = unsafe { std::slice::from_raw_parts(tensor.shape, ndim) };
+        for (length, given) in shape.iter_mut().zip(lengths) {
+            *length = *given as usize;
+        }
+        strides[ndim - 1] = 1;
+        if ndim == 2 {
+            strides[0] = shape[1] as isize;
+        }
+        if !tensor.strides.is_null() {
+            // SAFETY: the same.
+            let given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
+            for (stride, given) in strides.iter_mut().zip(given) {
+                *stride = *given as isize;
+            }
+        }
+    }
+    let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
+    Array { address, location, dtype, ndim, shape, strides, stream: None, _loan: loan }
+}

@@ -1,0 +1,144 @@
+//! Arrays of anybody else, through the protocols that array libraries share.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict};
+
+use super::exchange::described;
+use super::{Array, Dtype, Location};
+use crate::dlpack::{self, Managed, ManagedVersioned};
+
+/// Reads an array through the first protocol that it has; `None` if it has none.
+pub fn read<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    stream: Option<usize>,
+) -> PyResult<Option<Array<'py>>> {
+    let py = object.py();
+    if let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
+        // Which device it is of the interface does not say; DLPack does, where the object has that too.
+        let ordinal = match object.getattr_opt(intern!(py, "__dlpack_device__"))? {
+            Some(device) => device.call0()?.extract::<(i32, i32)>()?.1,
+            None => 0,
+        };
+        return interfaced(&interface, name, Location::Cuda(ordinal)).map(Some);
+    }
+    if let Some(export) = object.getattr_opt(intern!(py, "__dlpack__"))? {
+        return capsule(object, &export, stream).map(Some);
+    }
+    match object.getattr_opt(intern!(py, "__array_interface__"))? {
+        Some(interface) => interfaced(&interface, name, Location::Host).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Takes a tensor on loan, for as long as the array lives.
+fn capsule<'py>(
+    object: &Bound<'py, PyAny>,
+    export: &Bound<'py, PyAny>,
+    stream: Option<usize>,
+) -> PyResult<Array<'py>> {
+    let py = object.py();
+    let (kind, _): (i32, i32) = object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
+    let wanted = PyDict::new(py);
+    if kind == dlpack::CUDA {
+        // The default stream is called 1 there.
+        wanted.set_item("stream", stream.map_or(1, |stream| stream.max(1)))?;
+    }
+    let versioned = wanted.copy()?;
+    versioned.set_item("max_version", dlpack::VERSION)?;
+    let capsule = match export.call((), Some(&versioned)) {
+        // Older libraries do not know the keyword.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => export.call((), Some(&wanted))?,
+        other => other?,
+    };
+    let loan = capsule.cast_into::<PyCapsule>().map_err(PyErr::from)?;
+    if let Ok(pointer) = loan.pointer_checked(Some(dlpack::CAPSULE_VERSIONED)) {
+        // SAFETY: a capsule of this name holds such a structure, which its destructor ends with the loan.
+        let managed = unsafe { pointer.cast::<ManagedVersioned>().as_ref() };
+        if managed.major != dlpack::VERSION.0 {
+            let text =
+                format!("the array comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
+            return Err(PyTypeError::new_err(text));
+        }
+        // SAFETY: shape and strides are part of the loan.
+        return Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) });
+    }
+    let pointer = loan.pointer_checked(Some(dlpack::CAPSULE))?;
+    // SAFETY: a capsule of this name holds such a structure, which its destructor ends with the loan.
+    let managed = unsafe { pointer.cast::<Managed>().as_ref() };
+    // SAFETY: shape and strides are part of the loan.
+    Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) })
+}
+
+/// Takes what an array interface says: a dictionary with shape, typestr, data and strides.
+fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location) -> PyResult<Array<'py>> {
+    let item = |key: &str| interface.get_item(key);
+    let optional = |key: &str| {
+        let found = interface.cast::<PyDict>().map_err(PyErr::from)?.get_item(key)?;
+        Ok::<_, PyErr>(found.filter(|value| !value.is_none()))
+    };
+    let typestr: String = item("typestr")?.extract()?;
+    let dtype = match typestr.trim_start_matches(['<', '=', '|']) {
+        "f8" => Dtype::F64,
+        "f4" => Dtype::F32,
+        "f2" => Dtype::F16,
+        "i4" => Dtype::I32,
+        "u4" => Dtype::U32,
+        "i8" => Dtype::I64,
+        "u8" => Dtype::U64,
+        "b1" => Dtype::Bool,
+        // What has no letter of its own is a nameless pair of bytes, as in ml_dtypes.
+        "V2" => Dtype::Bf16,
+        _ => Dtype::Other,
+    };
+    let lengths: Vec<usize> = item("shape")?.extract()?;
+    let (address, _): (usize, bool) = item("data")?.extract()?;
+    let ndim = lengths.len();
+    let (mut shape, mut strides) = ([0; 2], [0; 2]);
+    if (1..=2).contains(&ndim) {
+        shape[..ndim].copy_from_slice(&lengths);
+        strides[ndim - 1] = 1;
+        if ndim == 2 {
+            strides[0] = shape[1] as isize;
+        }
+        if let Some(given) = optional("strides")? {
+            let given: Vec<isize> = given.extract()?;
+            let bytes = dtype.bytes() as isize;
+            for (axis, stride) in given.iter().take(ndim).enumerate() {
+                if stride % bytes != 0 {
+                    let text =
+                        format!("{name} has a stride of {stride} bytes, no multiple of an element's {bytes}");
+                    return Err(PyValueError::new_err(text));
+                }
+                strides[axis] = stride / bytes;
+            }
+        }
+    }
+    let stream = match location {
+        Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
+        _ => None,
+    };
+    Ok(Array { address, location, dtype, ndim, shape, strides, stream, _loan: None })
+}
+
+/// Returns an array interface that describes memory of ours.
+pub fn interface<'py>(
+    py: Python<'py>,
+    address: usize,
+    typestr: &str,
+    shape: &[usize],
+    stream: Option<usize>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let shape = pyo3::types::PyTuple::new(py, shape)?;
+    let out = [("version", 3)].into_py_dict(py)?;
+    out.set_item("shape", shape)?;
+    out.set_item("typestr", typestr)?;
+    out.set_item("data", (address, false))?;
+    out.set_item("strides", py.None())?;
+    if let Some(stream) = stream {
+        out.set_item("stream", stream.max(1))?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,49 @@
+//! Tensors of a torch that is older than DLPack's table of functions (2.10): read by their attributes.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::{Array, Dtype, Location};
+use crate::modules;
+
+/// Reads a tensor; `None` if the object is none, or nobody has loaded torch.
+pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
+    let py = object.py();
+    let Some(tensor) = modules::torch_tensor(py)? else { return Ok(None) };
+    if !object.is_instance(tensor)? {
+        return Ok(None);
+    }
+    if object.getattr(intern!(py, "layout"))?.to_string() != "torch.strided" {
+        return Err(PyTypeError::new_err("a tensor must be dense, of layout torch.strided"));
+    }
+    let ndim: usize = object.call_method0(intern!(py, "dim"))?.extract()?;
+    let (mut shape, mut strides) = ([0; 2], [0; 2]);
+    if ndim <= 2 {
+        for axis in 0..ndim {
+            shape[axis] = object.call_method1(intern!(py, "size"), (axis,))?.extract()?;
+            strides[axis] = object.call_method1(intern!(py, "stride"), (axis,))?.extract()?;
+        }
+    }
+    let dtype = match &*object.getattr(intern!(py, "dtype"))?.to_string() {
+        "torch.float64" => Dtype::F64,
+        "torch.float32" => Dtype::F32,
+        "torch.float16" => Dtype::F16,
+        "torch.bfloat16" => Dtype::Bf16,
+        "torch.int32" => Dtype::I32,
+        "torch.uint32" => Dtype::U32,
+        "torch.int64" => Dtype::I64,
+        "torch.bool" => Dtype::Bool,
+        _ => Dtype::Other,
+    };
+    let device = object.getattr(intern!(py, "device"))?;
+    let location = match device.getattr(intern!(py, "type"))?.extract::<&str>()? {
+        "cpu" => Location::Host,
+        "cuda" => {
+            Location::Cuda(device.getattr(intern!(py, "index"))?.extract::<Option<i32>>()?.unwrap_or(0))
+        }
+        _ => Location::Elsewhere,
+    };
+    let address: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    Ok(Some(Array { address, location, dtype, ndim, shape, strides, stream: None, _loan: None }))
+}

@@ -1,0 +1,214 @@
+//! Device arrays: where a pool leaves its outputs, for others to read there.
+
+use std::ffi::c_void;
+
+use pyo3::exceptions::{PyAttributeError, PyBufferError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+use crate::arrays::{Dtype, Location, interface};
+use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
+use crate::pool::Pool;
+
+/// Outputs of a pool where they lie: no copy, no synchronisation.
+///
+/// Read it through DLPack (``torch.from_dlpack(pool.tokens)``, ``cupy.from_dlpack``) or ``__cuda_array_interface__``. The
+/// address stays for the life of the pool, and each step writes there anew: take a copy of what is to be kept. Work that
+/// the reader enqueues on the stream it names is put behind the step.
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct DeviceArray {
+    pool: Py<Pool>,
+    address: usize,
+    location: Location,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl DeviceArray {
+    pub fn new(pool: Py<Pool>, address: usize, location: Location, dtype: Dtype, shape: Vec<usize>) -> Self {
+        Self { pool, address, location, dtype, shape }
+    }
+
+    fn dlpack_device(&self) -> Device {
+        match self.location {
+            Location::Cuda(id) => Device { kind: dlpack::CUDA, id },
+            _ => Device { kind: dlpack::CPU, id: 0 },
+        }
+    }
+
+    fn typestr(&self) -> &'static str {
+        match self.dtype {
+            Dtype::F32 => "<f4",
+            Dtype::U32 => "<u4",
+            _ => "<i4",
+        }
+    }
+}
+
+/// What a capsule keeps alive.
+struct Loan {
+    /// Holds the pool, whose memory it is.
+    _pool: Py<Pool>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// Ends a loan.
+///
+/// # Safety
+/// The context is a loan that was boxed, and nobody uses it any more.
+unsafe fn end(context: *mut c_void) {
+    // SAFETY: as the caller vouches.
+    let loan = unsafe { Box::from_raw(context.cast::<Loan>()) };
+    // The reader may be on any thread. Where Python is ending, the pool stays.
+    let mut loan = Some(loan);
+    Python::try_attach(|_| drop(loan.take()));
+    std::mem::forget(loan);
+}
+
+unsafe extern "C" fn end_managed(managed: *mut Managed) {
+    // SAFETY: the consumer hands back, once, what it was given: a box of ours.
+    let managed = unsafe { Box::from_raw(managed) };
+    // SAFETY: the context was boxed with it.
+    unsafe { end(managed.context) };
+}
+
+unsafe extern "C" fn end_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: the consumer hands back, once, what it was given: a box of ours.
+    let managed = unsafe { Box::from_raw(managed) };
+    // SAFETY: the context was boxed with it.
+    unsafe { end(managed.context) };
+}
+
+/// Ends the loan of a capsule that nobody took up.
+unsafe extern "C" fn drop_capsule(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule, whose name is a live string.
+    let name = unsafe { pyo3::ffi::PyCapsule_GetName(capsule) };
+    // SAFETY: the same.
+    let pointer = unsafe { pyo3::ffi::PyCapsule_GetPointer(capsule, name) };
+    // SAFETY: the names that this file gives are C strings.
+    let name = unsafe { std::ffi::CStr::from_ptr(name) };
+    if name == dlpack::CAPSULE {
+        // SAFETY: not renamed, so not taken up: still ours.
+        unsafe { end_managed(pointer.cast()) };
+    } else if name == dlpack::CAPSULE_VERSIONED {
+        // SAFETY: the same.
+        unsafe { end_versioned(pointer.cast()) };
+    }
+}
+
+#[pymethods]
+impl DeviceArray {
+    /// The lengths of the dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// The type of the elements: "int32", "uint32" or "float32".
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype.name()
+    }
+
+    /// Where it lies: "cuda:N", or "cpu" on an emulated device.
+    #[getter]
+    fn device(&self) -> String {
+        self.location.to_string()
+    }
+
+    /// The address of the first element.
+    #[getter]
+    fn data_ptr(&self) -> usize {
+        self.address
+    }
+
+    fn __len__(&self) -> usize {
+        self.shape[0]
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        let Device { kind, id } = self.dlpack_device();
+        (kind, id)
+    }
+
+    /// Lends the memory. stream: the reader's, as the array API standard counts them; -1 for no ordering.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<isize>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
+            return Err(PyBufferError::new_err("the memory is lent where it lies, and not copied"));
+        }
+        // The default stream is called 1 there.
+        match stream {
+            Some(-1) => {}
+            None | Some(0 | 1) => self.pool.get().lead(py, 0)?,
+            Some(stream) => self.pool.get().lead(py, stream.cast_unsigned())?,
+        }
+        let code = match self.dtype {
+            Dtype::F32 => dlpack::FLOAT,
+            Dtype::U32 => dlpack::UINT,
+            _ => dlpack::INT,
+        };
+        let mut strides = vec![1; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.shape[axis] as i64;
+        }
+        let shape = self.shape.iter().map(|length| *length as i64).collect();
+        let mut loan = Box::new(Loan { _pool: self.pool.clone_ref(py), shape, strides });
+        let tensor = Tensor {
+            data: self.address as *mut c_void,
+            device: self.dlpack_device(),
+            ndim: self.shape.len() as i32,
+            dtype: DataType { code, bits: 32, lanes: 1 },
+            shape: loan.shape.as_mut_ptr(),
+            strides: loan.strides.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        let context = Box::into_raw(loan).cast::<c_void>();
+        let (pointer, name) = if max_version.is_some_and(|(major, _)| major >= 1) {
+            let (major, minor) = dlpack::VERSION;
+            let deleter = Some(end_versioned as unsafe extern "C" fn(_));
+            let managed = ManagedVersioned { major, minor, context, deleter, flags: 0, tensor };
+            (Box::into_raw(Box::new(managed)).cast::<c_void>(), dlpack::CAPSULE_VERSIONED)
+        } else {
+            let managed = Managed { tensor, context, deleter: Some(end_managed) };
+            (Box::into_raw(Box::new(managed)).cast::<c_void>(), dlpack::CAPSULE)
+        };
+        let pointer = std::ptr::NonNull::new(pointer).expect("a box is somewhere");
+        // SAFETY: the pointer is to what a capsule of this name holds, and the destructor ends it unless a reader took it up.
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(drop_capsule)) }
+    }
+
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.location == Location::Host {
+            return Err(PyAttributeError::new_err(
+                "it lies in the host's memory; there is __array_interface__",
+            ));
+        }
+        let stream = self.pool.get().stream(py)?;
+        interface(py, self.address, self.typestr(), &self.shape, stream)
+    }
+
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.location != Location::Host {
+            let text = "it lies in the device's memory; there is __cuda_array_interface__";
+            return Err(PyAttributeError::new_err(text));
+        }
+        interface(py, self.address, self.typestr(), &self.shape, None)
+    }
+
+    fn __repr__(&self) -> String {
+        let shape: Vec<String> = self.shape.iter().map(usize::to_string).collect();
+        format!("DeviceArray({}, [{}], {})", self.dtype.name(), shape.join(", "), self.location)
+    }
+}

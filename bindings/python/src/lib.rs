@@ -1,0 +1,69 @@
+//! The Python package: the engine's samplers and pools over anybody's arrays.
+//!
+//! The classes here are those of `gumball`, which `python/gumball` re-exports beside what is plain data (parameters, states),
+//! which is plain Python. Nothing is computed here: arguments are read, the engine is called without the GIL, and what it says
+//! becomes arrays. numpy and torch are looked for only where somebody has loaded them.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | `arrays`, `dlpack` | anybody's memory as rows or lists |
+//! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
+//! | `sampler`, `pool`, `graph` | the classes |
+//! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
+//! | `outputs`, `device_array` | the engine's answers as arrays |
+//!
+//! Operators without requests (softmax, sampling from probabilities, and the like) belong beside `pool`, as functions that read
+//! their arrays by `arrays::read` and take a GPU from `devices`; packages that other samplers' callers know under their names are
+//! plain Python over these, in `python/gumball/compat`.
+
+mod modules;
+
+mod dlpack;
+
+mod arrays;
+mod errors;
+mod lists;
+
+mod options;
+mod params;
+mod state;
+
+mod devices;
+mod place;
+mod streams;
+
+mod device_array;
+mod outputs;
+
+mod graph;
+mod pool;
+mod sampler;
+
+use pyo3::prelude::*;
+
+/// The compiled half of gumball; use the package.
+#[pymodule]
+mod _gumball {
+    #[pymodule_export]
+    use super::device_array::DeviceArray;
+    #[pymodule_export]
+    use super::errors::UnavailableError;
+    #[pymodule_export]
+    use super::graph::Graph;
+    #[pymodule_export]
+    use super::outputs::Outputs;
+    #[pymodule_export]
+    use super::params::check_params;
+    #[pymodule_export]
+    use super::pool::Pool;
+    #[pymodule_export]
+    use super::sampler::Sampler;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("EMULATOR", cfg!(feature = "emulator"))
+    }
+}

@@ -1,0 +1,64 @@
+//! Modules of others that are looked into only if somebody has loaded them: importing this package imports neither numpy
+//! nor torch.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+/// Returns a module that is loaded.
+fn loaded<'py>(py: Python<'py>, name: &Bound<'py, pyo3::types::PyString>) -> Option<Bound<'py, PyAny>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || {
+        Ok::<_, PyErr>(
+            py.import("sys")?.getattr("modules")?.cast_into::<PyDict>().map_err(PyErr::from)?.unbind(),
+        )
+    });
+    modules.ok()?.bind(py).get_item(name).ok().flatten()
+}
+
+/// Returns whether numpy is loaded.
+pub fn numpy_is_loaded(py: Python<'_>) -> bool {
+    static LOADED: PyOnceLock<()> = PyOnceLock::new();
+    if LOADED.get(py).is_some() {
+        return true;
+    }
+    // While numpy is being imported, the module is there before the type is.
+    let found = loaded(py, intern!(py, "numpy"))
+        .is_some_and(|numpy| numpy.getattr_opt(intern!(py, "ndarray")).is_ok_and(|kind| kind.is_some()));
+    found && LOADED.set(py, ()).is_ok()
+}
+
+/// Loads numpy, for arrays that are handed out.
+///
+/// # Errors
+/// - `ImportError` if it is not installed.
+pub fn load_numpy(py: Python<'_>) -> PyResult<()> {
+    if !numpy_is_loaded(py) {
+        py.import("numpy")?;
+    }
+    Ok(())
+}
+
+/// Returns torch's type of tensors, if torch is loaded.
+pub fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
+    static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if let Some(tensor) = TENSOR.get(py) {
+        return Ok(Some(tensor.bind(py)));
+    }
+    // While torch is being imported, the module is there before the type is.
+    let Some(torch) = loaded(py, intern!(py, "torch")) else { return Ok(None) };
+    let Some(tensor) = torch.getattr_opt(intern!(py, "Tensor"))? else { return Ok(None) };
+    let tensor = tensor.cast_into::<PyType>().map_err(PyErr::from)?.unbind();
+    Ok(Some(TENSOR.get_or_init(py, || tensor).bind(py)))
+}
+
+/// Asks torch for the stream on which it enqueues at present; `None` if it was built without CUDA.
+pub fn torch_raw_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
+    static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let ask = ASK.get_or_try_init(py, || {
+        let found = py.import("torch._C")?.getattr_opt("_cuda_getCurrentRawStream")?;
+        Ok::<_, PyErr>(found.map(Bound::unbind))
+    })?;
+    ask.as_ref().map(|ask| ask.bind(py).call1((ordinal,))?.extract()).transpose()
+}

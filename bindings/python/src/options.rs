@@ -1,0 +1,129 @@
+//! Options: what comes with the rows of a step, read from Python's arguments.
+
+use gumball_engine::{BatchOptions, DeviceOptions, Error, Masks, Result};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::arrays::{self, Array, Location, Matrix};
+use crate::errors::out_of_range;
+use crate::lists;
+
+/// Keyword arguments as they came.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keywords<'a, 'py> {
+    pub masks: Option<&'a Bound<'py, PyAny>>,
+    pub mask_present: Option<&'a Bound<'py, PyAny>>,
+    pub forced: Option<&'a Bound<'py, PyAny>>,
+    pub lines: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// What they say; of masks, where they lie.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub masks: Option<Matrix>,
+    pub present: Vec<bool>,
+    pub forced: Vec<Option<u32>>,
+    pub lines: Vec<u32>,
+}
+
+impl<'py> Keywords<'_, 'py> {
+    /// Reads them. The array of masks is to be held while they are in use.
+    ///
+    /// # Errors
+    /// - `TypeError` or `ValueError` for what is of another type or shape.
+    pub fn read(&self, stream: Option<usize>) -> PyResult<(Options, Option<Array<'py>>)> {
+        let array = self.masks.map(|masks| arrays::read(masks, "masks", stream)).transpose()?;
+        let options = Options {
+            masks: array.as_ref().map(|array| array.matrix("masks")).transpose()?,
+            present: self
+                .mask_present
+                .map(|it| lists::truths(it, "mask_present"))
+                .transpose()?
+                .unwrap_or_default(),
+            forced: self.forced.map(|it| lists::forced(it, "forced")).transpose()?.unwrap_or_default(),
+            lines: self.lines.map(|it| lists::integers(it, "lines")).transpose()?.unwrap_or_default(),
+        };
+        if let Some(masks) = &options.masks {
+            masks.check_words()?;
+        }
+        if options.masks.is_none() && self.mask_present.is_some() {
+            return Err(PyValueError::new_err(
+                "mask_present says which of the masks count, but there are no masks",
+            ));
+        }
+        Ok((options, array))
+    }
+
+    /// Refuses what says how rows go without saying which rows: that is for whoever names slots.
+    pub fn refuse_without_slots(&self) -> PyResult<()> {
+        for (name, given) in
+            [("forced", self.forced), ("lines", self.lines), ("mask_present", self.mask_present)]
+        {
+            if given.is_some() {
+                let text = format!("{name} comes with slots: name them, or hand it to assign");
+                return Err(PyTypeError::new_err(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Options {
+    /// Returns whether masks lie in a device's memory.
+    pub fn has_device_masks(&self) -> bool {
+        self.masks.is_some_and(|masks| masks.location != Location::Host)
+    }
+
+    /// Refuses masks of a device where only those of the host can be taken.
+    pub fn masks_on_host(&self) -> PyResult<()> {
+        match self.masks {
+            Some(masks) if masks.location != Location::Host => {
+                Err(out_of_range("masks", format!("on {}", masks.location), "on the host, as the logits are"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the masks of the host; none if they lie on a device.
+    ///
+    /// # Safety
+    /// Nobody frees or writes them for `'a`.
+    unsafe fn masks<'a>(&'a self) -> Result<Masks<'a>> {
+        match &self.masks {
+            Some(masks) if masks.location == Location::Host => {
+                // SAFETY: as the caller vouches.
+                unsafe { masks.masks(&self.present) }
+            }
+            _ => Ok(Masks::NONE),
+        }
+    }
+
+    /// Returns what comes with rows of the host.
+    ///
+    /// # Safety
+    /// As for masks: nobody frees or writes them for `'a`.
+    pub unsafe fn on_host<'a>(&'a self) -> Result<BatchOptions<'a>> {
+        // SAFETY: as the caller vouches.
+        let masks = unsafe { self.masks() }?;
+        Ok(BatchOptions { masks, forced: &self.forced, hooks: &[] })
+    }
+
+    /// Returns what the host says about rows of a device.
+    ///
+    /// # Safety
+    /// As for [`Options::on_host`].
+    pub unsafe fn for_device<'a>(&'a self) -> Result<DeviceOptions<'a>> {
+        // SAFETY: as the caller vouches.
+        let masks = unsafe { self.masks() }?;
+        Ok(DeviceOptions { masks, forced: &self.forced, lines: &self.lines })
+    }
+
+    /// Checks that nothing is said of masks that lie on a device, whose rows all count.
+    pub fn check_present(&self) -> Result<()> {
+        if self.has_device_masks() && !self.present.is_empty() {
+            let reason = "masks on a device count for every row; set all bits in those that shall not";
+            return Err(Error::Conflict { parameter: "mask_present", other: "masks", reason });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Outputs: all that a step says about its rows, as arrays of numpy over one buffer.
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+
+use gumball_engine::{Layout, NONE, Outputs as EngineOutputs};
+use numpy::ndarray::{ArrayView1, ArrayView2};
+use numpy::{Element, PyArray1, PyArray2};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::errors::out_of_range;
+use crate::modules;
+
+/// What a step says about its rows: R of them, in the order they stood in the step.
+///
+/// Arrays are views of one buffer, which is this object's own: no later step changes it.
+///
+/// ============== ===================== ============================================== =================
+/// attribute      shape, dtype          what                                           without a value
+/// ============== ===================== ============================================== =================
+/// tokens         [R] int32             the tokens                                     -1
+/// statuses       [R] uint32            bits of gumball.Status                         0
+/// logprobs       [R] float32           of the tokens, natural                         -inf
+/// ranks          [R] uint32            of the tokens, from 1                          0
+/// temperatures   [R] float32           in use; 0 if greedy                            0
+/// mus            [R] float32           mirostat's limits after the rows, in bits      0
+/// top_ids        [R, top_n] int32      the most likely ids                            -1
+/// top_logprobs   [R, top_n] float32    their logprobs                                 -inf
+/// id_logprobs    [R, ids] float32      of the ids that the request names              -inf
+/// id_ranks       [R, ids] uint32       their ranks                                    0
+/// ============== ===================== ============================================== =================
+#[pyclass(frozen, module = "gumball", name = "Outputs")]
+#[derive(Debug)]
+pub struct Outputs {
+    layout: Layout,
+    /// Read and written by whoever holds an array; after the making never here, but for single words under the GIL.
+    words: Box<[UnsafeCell<u32>]>,
+    kept: Option<Vec<Vec<u32>>>,
+}
+
+// SAFETY: what is shared between threads is the layout and the kept sets, which nobody changes; the words go out as addresses
+// for numpy, which leaves it to its users, as everywhere, that no thread writes what another reads.
+unsafe impl Sync for Outputs {}
+
+impl Outputs {
+    /// Copies the engine's outputs: a few words a row.
+    pub fn new(out: &EngineOutputs, kept: bool) -> Self {
+        let layout = out.layout();
+        Self {
+            layout,
+            words: out.words().iter().map(|word| UnsafeCell::new(*word)).collect(),
+            kept: kept.then(|| (0..layout.rows).map(|row| out.kept(row).to_vec()).collect()),
+        }
+    }
+
+    fn address<T>(&self, section: &Range<usize>) -> *mut T {
+        self.words[section.clone()].as_ptr().cast::<T>().cast_mut()
+    }
+
+    fn row<'py, T: Element>(
+        slf: &Bound<'py, Self>,
+        section: Range<usize>,
+    ) -> PyResult<Bound<'py, PyArray1<T>>> {
+        modules::load_numpy(slf.py())?;
+        let address = slf.get().address::<T>(&section);
+        // SAFETY: the section lies in the words, and i32, u32 and f32 take any of them.
+        let view = unsafe { ArrayView1::from_shape_ptr(section.len(), address) };
+        // SAFETY: the words stay where they are for as long as this object lives, which the array holds.
+        Ok(unsafe { PyArray1::borrow_from_array(&view, slf.clone().into_any()) })
+    }
+
+    fn matrix<'py, T: Element>(
+        slf: &Bound<'py, Self>,
+        section: Range<usize>,
+        width: usize,
+    ) -> PyResult<Bound<'py, PyArray2<T>>> {
+        modules::load_numpy(slf.py())?;
+        let address = slf.get().address::<T>(&section);
+        // SAFETY: as in `row`; the section has `width` words a row.
+        let view = unsafe { ArrayView2::from_shape_ptr((slf.get().layout.rows, width), address) };
+        // SAFETY: as in `row`.
+        Ok(unsafe { PyArray2::borrow_from_array(&view, slf.clone().into_any()) })
+    }
+}
+
+#[pymethods]
+impl Outputs {
+    #[getter]
+    fn tokens<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        Self::row(slf, slf.get().layout.tokens())
+    }
+
+    #[getter]
+    fn statuses<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        Self::row(slf, slf.get().layout.statuses())
+    }
+
+    #[getter]
+    fn logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        Self::row(slf, slf.get().layout.logprobs())
+    }
+
+    #[getter]
+    fn ranks<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        Self::row(slf, slf.get().layout.ranks())
+    }
+
+    #[getter]
+    fn temperatures<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        Self::row(slf, slf.get().layout.temperatures())
+    }
+
+    #[getter]
+    fn mus<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        Self::row(slf, slf.get().layout.mus())
+    }
+
+    #[getter]
+    fn top_ids<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<i32>>> {
+        Self::matrix(slf, slf.get().layout.top_ids(), slf.get().layout.widths.top_n)
+    }
+
+    #[getter]
+    fn top_logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        Self::matrix(slf, slf.get().layout.top_logprobs(), slf.get().layout.widths.top_n)
+    }
+
+    #[getter]
+    fn id_logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        Self::matrix(slf, slf.get().layout.id_logprobs(), slf.get().layout.widths.ids)
+    }
+
+    #[getter]
+    fn id_ranks<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        Self::matrix(slf, slf.get().layout.id_ranks(), slf.get().layout.widths.ids)
+    }
+
+    /// The tokens as a list of int, -1 where there is none. Needs no numpy.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        // SAFETY: the words are there, and it is under the GIL that holders of arrays write them.
+        let token = |word: &UnsafeCell<u32>| unsafe { *word.get() }.cast_signed();
+        PyList::new(py, self.words[self.layout.tokens()].iter().map(token))
+    }
+
+    /// The token of a row, or None. Needs no numpy.
+    ///
+    /// Raises IndexError if there is no such row.
+    fn token(&self, row: usize) -> PyResult<Option<i32>> {
+        if row >= self.layout.rows {
+            let text = format!("row {row} of {}", self.layout.rows);
+            return Err(pyo3::exceptions::PyIndexError::new_err(text));
+        }
+        // SAFETY: as in `tolist`.
+        let token = unsafe { *self.words[self.layout.tokens()][row].get() }.cast_signed();
+        Ok(Some(token).filter(|token| *token != NONE))
+    }
+
+    /// The ids that a row's filters kept, [K] uint32: in the order of tokens, or from a device ascending.
+    ///
+    /// Raises ValueError unless the pool was made with kept=True, IndexError if there is no such row.
+    fn kept<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let kept = self.kept.as_ref();
+        let kept = kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))?;
+        let row =
+            kept.get(row).ok_or_else(|| pyo3::exceptions::PyIndexError::new_err(format!("row {row}")))?;
+        modules::load_numpy(py)?;
+        Ok(PyArray1::from_slice(py, row))
+    }
+
+    fn __len__(&self) -> usize {
+        self.layout.rows
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Outputs(tokens={})", self.tolist(py)?.repr()?))
+    }
+}

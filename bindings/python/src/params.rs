@@ -1,0 +1,182 @@
+//! Parameters: Python's `SamplingParams` as the engine's.
+//!
+//! The class itself is a dataclass in `python/gumball/params.py`; here its attributes are read, once a request.
+
+use gumball_engine::{
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
+    SamplingParams, Scope,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::errors::{out_of_range, raised, wrong_type};
+use crate::lists::{integers, whole};
+
+/// Reads an attribute whose name is also the parameter's.
+macro_rules! attribute {
+    ($object:ident . $name:ident) => {
+        $object.getattr(intern!($object.py(), stringify!($name)))?
+    };
+    (whole $object:ident . $name:ident) => {
+        whole(&attribute!($object.$name), stringify!($name))?
+    };
+    (number $object:ident . $name:ident) => {
+        number(&attribute!($object.$name), stringify!($name))?
+    };
+    (ids $object:ident . $name:ident) => {
+        integers(&attribute!($object.$name), stringify!($name))?
+    };
+}
+
+/// Returns the engine's parameters.
+///
+/// # Errors
+/// - `TypeError` if the object is no `SamplingParams`, or a value of another type.
+/// - `ValueError` if an integer lies outside its type's range. The engine checks ranges where it admits the request.
+pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
+    if !params.hasattr(intern!(params.py(), "repetition_penalty"))? {
+        return Err(wrong_type("params", "a gumball.SamplingParams", params));
+    }
+    Ok(SamplingParams {
+        temperature: attribute!(number params.temperature),
+        dynamic_temperature: optional(attribute!(params.dynamic_temperature))
+            .map(|it| dynamic_temperature(&it))
+            .transpose()?,
+        top_k: attribute!(whole params.top_k),
+        top_p: attribute!(number params.top_p),
+        typical_p: attribute!(number params.typical_p),
+        min_p: attribute!(number params.min_p),
+        top_n_sigma: attribute!(number params.top_n_sigma),
+        epsilon_cutoff: attribute!(number params.epsilon_cutoff),
+        eta_cutoff: attribute!(number params.eta_cutoff),
+        xtc_probability: attribute!(number params.xtc_probability),
+        xtc_threshold: attribute!(number params.xtc_threshold),
+        mirostat: optional(attribute!(params.mirostat)).map(|it| mirostat(&it)).transpose()?,
+        repetition_penalty: attribute!(number params.repetition_penalty),
+        repetition_scope: named::<Scope>(&attribute!(params.repetition_scope), "repetition_scope")?,
+        frequency_penalty: attribute!(number params.frequency_penalty),
+        presence_penalty: attribute!(number params.presence_penalty),
+        penalty_scope: named::<Scope>(&attribute!(params.penalty_scope), "penalty_scope")?,
+        dry: dry(&attribute!(params.dry))?,
+        no_repeat_ngram: attribute!(whole params.no_repeat_ngram),
+        logit_bias: biases(&attribute!(params.logit_bias))?,
+        allowed_ids: optional(attribute!(params.allowed_ids))
+            .map(|ids| integers(&ids, "allowed_ids"))
+            .transpose()?,
+        banned_ids: attribute!(ids params.banned_ids),
+        bad_words: words(&attribute!(params.bad_words))?,
+        min_tokens: attribute!(whole params.min_tokens),
+        stop_ids: attribute!(ids params.stop_ids),
+        seed: optional(attribute!(params.seed)).map(|it| seed(&it)).transpose()?,
+        logprobs: optional(attribute!(params.logprobs)).map(|it| logprobs(&it)).transpose()?,
+        order: order(&attribute!(params.order))?,
+        temperature_last: attribute!(params.temperature_last).is_truthy()?,
+    })
+}
+
+/// Checks parameters against their ranges: for a vocabulary, or without one as far as that goes.
+///
+/// # Errors
+/// - `ValueError` for the first that is outside its range.
+#[pyfunction]
+#[pyo3(signature = (params, vocab=None))]
+pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    let params = read(params)?;
+    match vocab {
+        Some(vocab) => params.validate(whole(vocab, "vocab")?).map_err(raised),
+        None => match params.validate(MAX_VOCAB) {
+            // Whether a filter is on can depend on the vocabulary.
+            Err(Error::Conflict { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(raised(error)),
+        },
+    }
+}
+
+/// Returns a value that is not None.
+fn optional(object: Bound<'_, PyAny>) -> Option<Bound<'_, PyAny>> {
+    Some(object).filter(|object| !object.is_none())
+}
+
+fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
+    object.extract::<f64>().map(|value| value as f32).map_err(|_| wrong_type(name, "a number", object))
+}
+
+/// Reads a seed.
+pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    object.extract::<u64>().map_err(|_| match whole::<i64>(object, "seed") {
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(object.py()) => error,
+        _ => out_of_range("seed", object, "in 0..2^64"),
+    })
+}
+
+fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    let text = object.cast::<PyString>().map_err(|_| wrong_type(name, "a str", object))?;
+    text.to_cow()?.parse().map_err(raised)
+}
+
+fn dynamic_temperature(it: &Bound<'_, PyAny>) -> PyResult<DynamicTemperature> {
+    Ok(DynamicTemperature {
+        min: number(&attribute!(it.min), "dynamic_temperature.min")?,
+        max: number(&attribute!(it.max), "dynamic_temperature.max")?,
+        exponent: number(&attribute!(it.exponent), "dynamic_temperature.exponent")?,
+    })
+}
+
+fn mirostat(it: &Bound<'_, PyAny>) -> PyResult<Mirostat> {
+    let mu = attribute!(it.mu);
+    Ok(Mirostat {
+        tau: number(&attribute!(it.tau), "mirostat.tau")?,
+        eta: number(&attribute!(it.eta), "mirostat.eta")?,
+        mu: if mu.is_none() { None } else { Some(number(&mu, "mirostat.mu")?) },
+    })
+}
+
+fn dry(it: &Bound<'_, PyAny>) -> PyResult<Dry> {
+    Ok(Dry {
+        multiplier: number(&attribute!(it.multiplier), "dry.multiplier")?,
+        base: number(&attribute!(it.base), "dry.base")?,
+        allowed_length: whole(&attribute!(it.allowed_length), "dry.allowed_length")?,
+        breakers: integers(&attribute!(it.breakers), "dry.breakers")?,
+    })
+}
+
+fn logprobs(it: &Bound<'_, PyAny>) -> PyResult<LogprobsParams> {
+    Ok(LogprobsParams {
+        mode: named::<LogprobMode>(&attribute!(it.mode), "logprobs.mode")?,
+        top_n: whole(&attribute!(it.top_n), "logprobs.top_n")?,
+        ids: integers(&attribute!(it.ids), "logprobs.ids")?,
+    })
+}
+
+fn biases(it: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
+    let pair = |id: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>| {
+        Ok((whole(id, "logit_bias")?, number(bias, "logit_bias")?))
+    };
+    if let Ok(dict) = it.cast::<PyDict>() {
+        return dict.iter().map(|(id, bias)| pair(&id, &bias)).collect();
+    }
+    let items = it.try_iter().map_err(|_| wrong_type("logit_bias", "a dict or pairs of id and bias", it))?;
+    items
+        .map(|item| {
+            let item = item?;
+            let of = |place| {
+                item.get_item(place).map_err(|_| wrong_type("logit_bias", "pairs of id and bias", &item))
+            };
+            pair(&of(0)?, &of(1)?)
+        })
+        .collect()
+}
+
+fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
+    let items = it.try_iter().map_err(|_| wrong_type("bad_words", "lists of ids", it))?;
+    items.map(|word| integers(&word?, "bad_words")).collect()
+}
+
+fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
+    if let Ok(text) = it.cast::<PyString>() {
+        return text.to_cow()?.parse().map_err(raised);
+    }
+    let items = it.try_iter().map_err(|_| wrong_type("order", "a str or a list of filters", it))?;
+    items.map(|name| named::<Filter>(&name?, "order")).collect::<PyResult<_>>().map(FilterOrder::List)
+}

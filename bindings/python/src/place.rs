@@ -1,0 +1,193 @@
+//! Places: a pool of the host or of a device, behind the same verbs.
+
+use std::sync::Arc;
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Logits, Masks,
+    Outputs, PADDING, Pool, Result, SamplingParams, Scored, Sequence, Slot, State,
+};
+
+use crate::devices;
+use crate::streams::{Current, Streams};
+
+/// A pool, wherever it is.
+#[derive(Debug)]
+pub enum Place {
+    /// In the host's memory, with what rows go by.
+    Host(Box<HostPool>),
+    /// In a device's.
+    Device(Box<DevicePool>),
+}
+
+/// A pool of the host that also knows `assign`, so that a program need not care where its pool is.
+#[derive(Debug)]
+pub struct HostPool {
+    pub pool: Pool,
+    slots: Vec<Slot>,
+    forced: Vec<Option<u32>>,
+    lines: Vec<u32>,
+    masks: Vec<u32>,
+    /// Rows and words a row.
+    masks_shape: (usize, usize),
+    present: Vec<bool>,
+}
+
+impl HostPool {
+    pub fn new(pool: Pool) -> Self {
+        let (slots, forced, lines, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { pool, slots, forced, lines, masks, masks_shape: (0, 0), present: Vec::new() }
+    }
+
+    /// Checks what rows would go by.
+    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) -> Result<()> {
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            self.pool.sequence(*slot)?;
+        }
+        for (parameter, length) in [("forced", forced.len()), ("lines", lines.len())] {
+            if length != 0 && length != slots.len() {
+                return Err(Error::length(parameter, length, format!("one per row, {}, or 0", slots.len())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what the rows of the next steps go by. Checked when they are taken.
+    pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) {
+        self.slots.clear();
+        self.slots.extend_from_slice(slots);
+        self.forced.clear();
+        self.forced.extend_from_slice(forced);
+        self.lines.clear();
+        self.lines.extend_from_slice(lines);
+        self.masks.clear();
+        self.masks_shape = (0, 0);
+    }
+
+    /// The same for masks, which are copied.
+    pub fn assign_masks(
+        &mut self,
+        words: impl Iterator<Item = u32>,
+        shape: (usize, usize),
+        present: &[bool],
+    ) {
+        self.masks.extend(words);
+        self.masks_shape = shape;
+        self.present.clear();
+        self.present.extend_from_slice(present);
+    }
+
+    /// Takes a step of what was assigned, over lines of logits.
+    pub fn step(&mut self, logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
+        let (rows, width) = self.masks_shape;
+        let mut masks = Masks::NONE;
+        if width > 0 {
+            masks = Masks::new(&self.masks, rows, width, width)?;
+            if !self.present.is_empty() {
+                masks = masks.with_present(&self.present)?;
+            }
+        }
+        let options = BatchOptions { masks, forced: &self.forced, hooks: &[] };
+        let logits = if self.lines.is_empty() { logits } else { logits.select(&self.lines)? };
+        self.pool.step(logits, &self.slots, &options, out)
+    }
+}
+
+impl Place {
+    pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
+        match self {
+            Place::Host(host) => host.pool.admit(params, prompt),
+            Place::Device(pool) => pool.admit(params, prompt),
+        }
+    }
+
+    pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
+        match self {
+            Place::Host(host) => host.pool.resume(params, state),
+            Place::Device(pool) => pool.resume(params, state),
+        }
+    }
+
+    pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+        match self {
+            Place::Host(host) => host.pool.fork(slot, draw),
+            Place::Device(pool) => pool.fork(slot, draw),
+        }
+    }
+
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        match self {
+            Place::Host(host) => {
+                host.pool.release(slot)?;
+                host.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
+                Ok(())
+            }
+            Place::Device(pool) => pool.release(slot),
+        }
+    }
+
+    pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
+        match self {
+            Place::Host(host) => host.pool.truncate(slot, output_len),
+            Place::Device(pool) => pool.truncate(slot, output_len),
+        }
+    }
+
+    pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
+        match self {
+            Place::Host(host) => host.pool.push(slot, id),
+            Place::Device(pool) => pool.push(slot, id),
+        }
+    }
+
+    pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
+        match self {
+            Place::Host(host) => host.pool.sequence(slot),
+            Place::Device(pool) => pool.sequence(slot),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Place::Host(host) => host.pool.len(),
+            Place::Device(pool) => pool.len(),
+        }
+    }
+
+    pub fn score(
+        &mut self,
+        logits: Logits<'_>,
+        scored: Scored<'_>,
+        options: &BatchOptions<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        match self {
+            Place::Host(host) => host.pool.score(logits, scored, options, out),
+            Place::Device(pool) => pool.score(logits, scored, options, out),
+        }
+    }
+}
+
+/// Opens a pool on a device, with the streams that its machine follows if it is a GPU.
+pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<Arc<Streams>>)> {
+    let Some(ordinal) = devices::ordinal(name) else {
+        // An emulated device, or a name that is not known.
+        return Ok((DevicePool::new(Device::open(name)?, config)?, None));
+    };
+    let _current = Current::if_there();
+    let gpu = devices::gpu(ordinal)?;
+    let streams = Arc::new(Streams::new(gpu)?);
+    Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))
+}
+
+/// Enqueues a step of a device's pool.
+pub fn enqueue(
+    pool: &mut DevicePool,
+    input: DeviceInput<'_>,
+    slots: Option<&[Slot]>,
+    options: &DeviceOptions<'_>,
+) -> Result<()> {
+    match slots {
+        Some(slots) => pool.enqueue(input, slots, options),
+        None => pool.enqueue_assigned(input),
+    }
+}

@@ -1,0 +1,277 @@
+//! The pool: many requests, on the host or on a device, behind one class.
+//!
+//! | file | what is in it |
+//! | --- | --- |
+//! | `mod.rs` | the class: how it is made, its lock, its streams |
+//! | `requests.rs` | requests come, go, and tell their state |
+//! | `steps.rs` | steps, assigned rows, graphs, outputs, scores |
+
+mod requests;
+mod steps;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gumball_engine::{
+    DevicePoolConfig, Error, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig, Result, Widths,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::arrays::{Location, torch_stream};
+use crate::devices;
+use crate::errors::{out_of_range, raised, wrong_type};
+use crate::lists::whole;
+use crate::place::{self, HostPool, Place};
+use crate::streams::{Current, Streams};
+
+/// The requests in flight, each in a slot that keeps its history, seed and position.
+///
+/// ::
+///
+///     pool = Pool(32000, device="cpu", slots=8)
+///     slot = pool.admit(SamplingParams(temperature=0.8, seed=7), prompt=[1, 2])
+///     tokens = pool.step(logits, [slot]).tokens
+///
+/// On a device, `enqueue` returns before the device is done, `tokens` is where the tokens lie there, and `fetch` waits.
+/// On the host the same verbs work, and are done on return. The tokens are the same everywhere.
+///
+/// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: how many requests
+/// can be in flight. rows: how many rows a step on a device can have. top_n, ids: the room for logprobs of the most likely
+/// tokens, and of ids that requests name. kept: whether steps report the kept sets. room: how many tokens a history on a
+/// device grows by before it is moved. histories: whether a device keeps the histories of all requests, for who replays
+/// without fetching. threads, level, route: of the host alone: how many threads take the rows (None: one a core), the SIMD
+/// level, "race" or "oracle". stream: a CUDA stream's handle that all work goes to, alive as long as the pool; if None,
+/// torch's current stream at each call where torch is loaded, else one of the pool's own.
+///
+/// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its driver or NVRTC
+/// is missing or too old, or has not enough memory.
+#[pyclass(frozen, weakref, module = "gumball")]
+#[derive(Debug)]
+pub struct Pool {
+    inner: Mutex<Inner>,
+    vocab: usize,
+    device: String,
+    /// Where arrays must lie that are read without a copy.
+    location: Location,
+    kept: bool,
+    /// The stream that was named when the pool was made.
+    stream: Option<usize>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+struct Inner {
+    place: Place,
+    streams: Option<Arc<Streams>>,
+    /// How many rows were assigned last.
+    rows: usize,
+    out: EngineOutputs,
+}
+
+// SAFETY: a pool of a device holds counters in cells and handles of the driver. All of that may move between threads, one at a
+// time having it, which the lock around this sees to.
+unsafe impl Send for Inner {}
+
+impl Inner {
+    /// Returns the place for what copies to the device or waits for it. While the host program captures a graph that is
+    /// refused: the graph would copy stale bytes, and to wait would end the capture.
+    fn outside_a_capture(&mut self) -> Result<&mut Place> {
+        if let Place::Device(pool) = &self.place
+            && pool.device().machine().is_capturing()?
+        {
+            let reason = "a graph holds enqueue(logits) alone; admit and assign before, fetch after a replay";
+            return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
+        }
+        Ok(&mut self.place)
+    }
+}
+
+impl Pool {
+    /// Does something with the pool, on a stream if one is named, without the GIL; calls from several threads take turns.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        stream: Option<usize>,
+        work: impl FnOnce(&mut Inner) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        let done = py.detach(|| {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let _current = inner.streams.as_deref().map(Current::for_device);
+            if let (Some(streams), Some(stream)) = (&inner.streams, stream) {
+                // SAFETY: torch's streams live until the process ends, and for others the caller vouches, as `Pool` and the
+                // verbs that take a stream say.
+                unsafe { streams.follow(stream) }?;
+            }
+            work(&mut inner)
+        });
+        done.map_err(raised)
+    }
+
+    /// Returns the stream to work on: the one given, the pool's, torch's current one, or none in particular.
+    fn on(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+        let Location::Cuda(ordinal) = self.location else { return Ok(None) };
+        match (given, self.stream) {
+            (Some(given), _) => stream_handle(given).map(Some),
+            (None, Some(stream)) => Ok(Some(stream)),
+            (None, None) => torch_stream(py, ordinal),
+        }
+    }
+
+    /// Returns the handle of the stream in use; none on the host.
+    pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.with(py, None, |inner| Ok(inner.streams.as_ref().map(|streams| streams.current())))
+    }
+
+    /// Puts what others enqueue on a stream from now on behind what was enqueued here.
+    pub fn lead(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        self.with(py, None, |inner| match &inner.streams {
+            // SAFETY: the reader of a device array names a stream of the device that it works on.
+            Some(streams) => unsafe { streams.lead(stream) }.map_err(Error::from),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Reads a stream: its handle, or an object of torch, CuPy or cuda.core that holds one.
+fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let handle = match stream.extract::<usize>() {
+        Ok(handle) => handle,
+        Err(_) => ["cuda_stream", "ptr", "handle"]
+            .iter()
+            .find_map(|name| stream.getattr(*name).ok()?.extract().ok())
+            .ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?,
+    };
+    // The default stream goes by two names.
+    Ok(if handle == 1 { 0 } else { handle })
+}
+
+/// Returns a device's name: a str, or what a torch.device is called.
+fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    let Some(device) = device else { return Ok("cpu".to_owned()) };
+    let name = device.str()?.to_string();
+    let ordinal = name.strip_prefix("cuda:").and_then(|rest| rest.parse::<usize>().ok());
+    // CUDA's current device is no concern here: without a number it is the first.
+    Ok(if name == "cuda" { "cuda:0".to_owned() } else { ordinal.map_or(name, |n| format!("cuda:{n}")) })
+}
+
+#[pymethods]
+impl Pool {
+    #[new]
+    #[pyo3(signature = (
+        vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, room=None, histories=false,
+        threads=None, level=None, route=None, stream=None,
+    ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, room=4096, \
+        histories=False, threads=None, level=None, route='race', stream=None)")]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn new(
+        py: Python<'_>,
+        vocab: &Bound<'_, PyAny>,
+        device: Option<&Bound<'_, PyAny>>,
+        slots: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+        top_n: Option<&Bound<'_, PyAny>>,
+        ids: Option<&Bound<'_, PyAny>>,
+        kept: bool,
+        room: Option<&Bound<'_, PyAny>>,
+        histories: bool,
+        threads: Option<&Bound<'_, PyAny>>,
+        level: Option<&str>,
+        route: Option<&str>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let number = |given: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
+            given.map_or(Ok(default), |given| whole::<usize>(given, name))
+        };
+        let vocab = whole(vocab, "vocab")?;
+        let device = device_name(device)?;
+        let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
+        let slots = number(slots, "slots", 256)?;
+        let stream = stream.map(stream_handle).transpose()?;
+        let (place, streams, location) = if device == "cpu" {
+            let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
+            config.threads = threads.map(|threads| whole(threads, "threads")).transpose()?;
+            config.level = level.map(|level| level.parse().map_err(raised)).transpose()?;
+            config.route = route.map_or(config.route, str::to_owned);
+            let pool = py.detach(|| EnginePool::new(config)).map_err(raised)?;
+            (Place::Host(Box::new(HostPool::new(pool))), None, Location::Host)
+        } else {
+            if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
+                return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
+            }
+            if let Some(name) =
+                [("threads", threads.is_some()), ("level", level.is_some()), ("route", route.is_some())]
+                    .iter()
+                    .find_map(|(name, given)| given.then_some(name))
+            {
+                let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
+                return Err(PyValueError::new_err(text));
+            }
+            let default = DevicePoolConfig::new(vocab);
+            let rows = number(rows, "rows", default.rows)?;
+            let room = number(room, "room", default.room)?;
+            let config = DevicePoolConfig { vocab, slots, rows, widths, kept, room, histories };
+            let ordinal = devices::ordinal(&device);
+            if ordinal.is_some() {
+                py.import("gumball.nvrtc")?.call_method0("locate")?;
+            }
+            let (pool, streams) = py.detach(|| place::open(&device, config)).map_err(raised)?;
+            let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
+            (Place::Device(Box::new(pool)), streams, location)
+        };
+        let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
+        Ok(Self {
+            inner: Mutex::new(Inner { place, streams, rows: 0, out }),
+            vocab,
+            device,
+            location,
+            kept,
+            stream,
+        })
+    }
+
+    /// The number of logits in a row.
+    #[getter]
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The device's name: "cpu", "cuda:N".
+    #[getter]
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// How many requests can be in flight.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, None, |inner| {
+            Ok(match &inner.place {
+                Place::Host(host) => host.pool.capacity(),
+                Place::Device(pool) => pool.capacity(),
+            })
+        })
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, None, |inner| Ok(inner.place.len()))
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (len, capacity) = (self.__len__(py)?, self.capacity(py)?);
+        Ok(format!("Pool({}, device={:?}, {len} of {capacity} slots taken)", self.vocab, self.device))
+    }
+}
+
+impl Pool {
+    /// Refuses an array that lies where this pool cannot read it.
+    fn check_location(&self, name: &str, location: Location, remedy: &str) -> PyResult<()> {
+        if location == self.location {
+            return Ok(());
+        }
+        Err(out_of_range(name, format!("on {location}"), format!("on {}{remedy}", self.location)))
+    }
+}

@@ -1,0 +1,125 @@
+//! Requests: they come, go, branch, step back, and tell their state.
+
+use pyo3::prelude::*;
+
+use super::Pool;
+use crate::lists::{integers, whole};
+use crate::params;
+use crate::state::OwnedState;
+
+#[pymethods]
+impl Pool {
+    /// Admits a request and returns its slot, an int. Waits for nothing, and disturbs no captured graph.
+    ///
+    /// params: SamplingParams. prompt: ids, a list or an integer array.
+    ///
+    /// Raises ValueError for a parameter outside its range, if all slots are taken, or if more logprobs are asked for than
+    /// the pool has room for.
+    #[pyo3(signature = (params, prompt=None), text_signature = "($self, params, prompt=())")]
+    fn admit(
+        &self,
+        py: Python<'_>,
+        params: &Bound<'_, PyAny>,
+        prompt: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        let params = params::read(params)?;
+        let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
+    }
+
+    /// Takes up a sequence where it was left, here or in any other pool, and returns its slot.
+    ///
+    /// The seed is that of the state. Raises ValueError as admit does, and if the state's mu is NaN or +inf.
+    fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
+        let (params, state) = (params::read(params)?, OwnedState::read(state)?);
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
+    }
+
+    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    ///
+    /// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row in the
+    /// first step (lines). Raises ValueError if the slot is vacant, or all are taken.
+    fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
+        let (slot, draw) = (whole(slot, "slot")?, whole(draw, "draw")?);
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
+    }
+
+    /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
+    ///
+    /// Raises ValueError if it is vacant already.
+    fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
+    }
+
+    /// Takes a sequence back to its state after so many output tokens, mirostat's limit included.
+    ///
+    /// Raises ValueError if the slot is vacant or there are fewer tokens.
+    fn truncate(
+        &self,
+        py: Python<'_>,
+        slot: &Bound<'_, PyAny>,
+        output_len: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (slot, output_len) = (whole(slot, "slot")?, whole(output_len, "output_len")?);
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.truncate(slot, output_len))
+    }
+
+    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    ///
+    /// Raises ValueError if the slot is vacant.
+    fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (slot, id) = (whole(slot, "slot")?, whole(id, "id")?);
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
+    }
+
+    /// What the next token of a slot depends on besides its row and the parameters: a gumball.State.
+    ///
+    /// On a device it waits where the host does not know the last tokens yet. Raises ValueError if the slot is vacant,
+    /// UnavailableError if tokens were neither fetched nor kept on the device.
+    fn state<'py>(&self, py: Python<'py>, slot: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| {
+            Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
+        })?
+        .python(py)
+    }
+
+    /// The ids of a slot's prompt and output, a list of int. Waits and raises as state does.
+    fn history(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.history().ids().to_vec()))
+    }
+
+    /// The ids that a slot generated, a list of int. Waits and raises as state does.
+    fn output(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| {
+            Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
+        })
+    }
+
+    /// The number of tokens before a slot's next one, modulo 2**32. Waits and raises as state does.
+    fn position(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.position()))
+    }
+
+    /// The seed of a slot: that of its parameters, or the fresh one that was drawn in its place. Raises ValueError if the
+    /// slot is vacant.
+    fn seed(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let slot = whole(slot, "slot")?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.seed()))
+    }
+}

@@ -1,0 +1,461 @@
+//! Steps: rows of logits in, tokens out; assigned rows, graphs, outputs, scores.
+
+use gumball_engine::{DeviceInput, Error, Layout, Result, Scored, Slot};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::{Inner, Pool};
+use crate::arrays::{self, Array, Dtype, Location, Matrix};
+use crate::device_array::DeviceArray;
+use crate::errors::raised;
+use crate::graph::{Graph, Recorded};
+use crate::lists::{integers, whole};
+use crate::options::{Keywords, Options};
+use crate::outputs::Outputs;
+use crate::params;
+use crate::place::{self, Place};
+
+/// A step as it was read from Python's arguments.
+struct Step<'py> {
+    logits: Matrix,
+    slots: Option<Vec<Slot>>,
+    options: Options,
+    stream: Option<usize>,
+    /// The streams on which owners of arrays work that say so.
+    others: [Option<usize>; 2],
+    /// What is held while the step is under way.
+    _held: (Array<'py>, Option<Array<'py>>),
+}
+
+/// The parts of a step that the work itself needs.
+struct Work<'a> {
+    logits: Matrix,
+    slots: Option<&'a [Slot]>,
+    options: &'a Options,
+    others: [Option<usize>; 2],
+}
+
+impl Step<'_> {
+    fn work(&self) -> Work<'_> {
+        let Self { logits, options, others, .. } = self;
+        Work { logits: *logits, slots: self.slots.as_deref(), options, others: *others }
+    }
+}
+
+impl Inner {
+    /// Takes a step on the host, or enqueues one on the device.
+    fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
+        let Work { logits, slots, options, others } = work;
+        for stream in others.iter().flatten() {
+            if let Some(streams) = &self.streams {
+                // SAFETY: the owner of the array names the stream on which it writes it.
+                unsafe { streams.wait_for(*stream) }?;
+            }
+        }
+        let rows = slots.map_or(self.rows, <[Slot]>::len);
+        if slots.is_some() {
+            self.outside_a_capture()?;
+        }
+        match &mut self.place {
+            Place::Host(host) => {
+                if let Some(slots) = slots {
+                    host.assign(slots, &options.forced, &options.lines);
+                    if let Some(masks) = &options.masks {
+                        // SAFETY: the call holds the array, and nobody writes it meanwhile.
+                        let words = unsafe { masks.rows_of_words() };
+                        host.assign_masks(words, (masks.rows, masks.width), &options.present);
+                    }
+                }
+                // SAFETY: the same.
+                let logits = unsafe { logits.logits(&[]) }?;
+                host.step(logits, &mut self.out)?;
+            }
+            Place::Device(pool) if host_logits => {
+                let slots = slots.expect("seen to where the step was read");
+                // SAFETY: the same.
+                let logits = unsafe { logits.logits(&options.lines) }?;
+                // SAFETY: the same.
+                let options = unsafe { options.on_host() }?;
+                pool.step(logits, slots, &options, &mut self.out)?;
+            }
+            Place::Device(pool) => {
+                // SAFETY: the arrays lie on the device and are not freed before the step is done: their owner reuses memory in
+                // the order of the stream, as this step is enqueued. That nobody writes them until then is the caller's part.
+                let logits = unsafe { logits.device_logits() }?;
+                let masks = match &options.masks {
+                    // SAFETY: the same.
+                    Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
+                    _ => None,
+                };
+                // SAFETY: masks of the host are copied up before the call returns, which holds their array.
+                let options = unsafe { options.for_device() }?;
+                place::enqueue(pool, DeviceInput { logits, masks }, *slots, &options)?;
+            }
+        }
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// Copies what the last step came to.
+    fn outputs(&mut self, kept: bool) -> Result<Outputs> {
+        self.outside_a_capture()?;
+        if let Place::Device(pool) = &mut self.place {
+            pool.fetch(&mut self.out)?;
+        }
+        Ok(Outputs::new(&self.out, kept))
+    }
+}
+
+impl Pool {
+    /// Reads the arguments of a step and checks all that can be said before the pool is asked.
+    fn read_step<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        slots: Option<&Bound<'py, PyAny>>,
+        keywords: &Keywords<'_, 'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Step<'py>> {
+        let stream = self.on(py, stream)?;
+        let array = arrays::read(logits, "logits", stream)?;
+        let matrix = array.matrix("logits")?;
+        matrix.check_float()?;
+        let slots = slots.map(|slots| integers(slots, "slots")).transpose()?;
+        if slots.is_none() {
+            keywords.refuse_without_slots()?;
+        }
+        let (options, masks) = keywords.read(stream)?;
+        if let Some(masks) = &options.masks {
+            if masks.location != Location::Host {
+                self.check_location("masks", masks.location, " or the host")?;
+            } else if slots.is_none() && self.location != Location::Host {
+                return Err(PyTypeError::new_err(
+                    "masks of the host come with slots: name them, or hand them to assign",
+                ));
+            } else if slots.is_none() {
+                return Err(PyTypeError::new_err("masks come with slots: name them, or hand them to assign"));
+            }
+        }
+        options.check_present().map_err(raised)?;
+        let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
+            .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
+        Ok(Step { logits: matrix, slots, options, stream, others, _held: (array, masks) })
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Chooses the next token of each row, appends it to the sequence in the row's slot, and returns the Outputs.
+    ///
+    /// logits: [rows, vocab], or [vocab] for one row; float32, bfloat16 or float16; rows may be strided. On a device pool they
+    /// may lie on the device, or on the host, from where they are copied up. slots: one for each row, -1 for padding; those of
+    /// assign if left out. masks: [rows, words] int32 or uint32, bit id % 32 of word id // 32 allows an id, missing words
+    /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
+    /// or -1 for none. lines: for each slot the row of logits that it reads. stream: a CUDA stream's handle.
+    ///
+    /// Raises ValueError or TypeError for what is of another shape, type or place, for a slot that is vacant or stands there
+    /// twice, and for a forced id outside the vocabulary; no sequence was changed then.
+    #[pyo3(signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        slots: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        lines: Option<&Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Outputs> {
+        let keywords = Keywords { masks, mask_present, forced, lines };
+        let step = self.read_step(py, logits, slots, &keywords, stream)?;
+        let copied = self.location != step.logits.location;
+        if copied {
+            if step.logits.location != Location::Host {
+                self.check_location("logits", step.logits.location, "")?;
+            }
+            step.options.masks_on_host()?;
+            if step.slots.is_none() {
+                return Err(PyTypeError::new_err("logits of the host come with slots: name them"));
+            }
+        }
+        let (work, kept) = (step.work(), self.kept);
+        self.with(py, step.stream, |inner| {
+            inner.outside_a_capture()?;
+            inner.enqueue(&work, copied)?;
+            inner.outputs(kept)
+        })
+    }
+
+    /// Enqueues a step and returns before the device is done: launches and nothing else, as long as slots and options stay.
+    ///
+    /// Arguments as for step; logits lie on the pool's device, and are neither written nor freed out of the stream's order
+    /// before the step is done. In a graph that torch captures, leave out slots, call assign before, and announce before
+    /// replays. On the host the step is done on return.
+    #[pyo3(signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn enqueue<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        slots: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        lines: Option<&Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let keywords = Keywords { masks, mask_present, forced, lines };
+        let step = self.read_step(py, logits, slots, &keywords, stream)?;
+        self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
+        let work = step.work();
+        self.with(py, step.stream, |inner| inner.enqueue(&work, false))
+    }
+
+    /// Says what the rows of the next steps go by, those of captured graphs included.
+    ///
+    /// Arguments as for step; masks are of the host, and copied. Waits for nothing, and copies nothing that is there already.
+    #[pyo3(signature = (slots, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn assign<'py>(
+        &self,
+        py: Python<'py>,
+        slots: &Bound<'py, PyAny>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+        forced: Option<&Bound<'py, PyAny>>,
+        lines: Option<&Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let stream = self.on(py, stream)?;
+        let slots: Vec<Slot> = integers(slots, "slots")?;
+        let (options, _held) = Keywords { masks, mask_present, forced, lines }.read(stream)?;
+        options.masks_on_host()?;
+        self.with(py, stream, |inner| {
+            match inner.outside_a_capture()? {
+                Place::Host(host) => {
+                    host.check(&slots, &options.forced, &options.lines)?;
+                    host.assign(&slots, &options.forced, &options.lines);
+                    if let Some(masks) = &options.masks {
+                        // SAFETY: the call holds the array, and nobody writes it meanwhile.
+                        let words = unsafe { masks.rows_of_words() };
+                        host.assign_masks(words, (masks.rows, masks.width), &options.present);
+                    }
+                }
+                Place::Device(pool) => {
+                    // SAFETY: the same.
+                    pool.assign(&slots, &unsafe { options.for_device() }?)?;
+                }
+            }
+            inner.rows = slots.len();
+            Ok(())
+        })
+    }
+
+    /// Waits for the steps enqueued so far and returns the Outputs of the last.
+    #[pyo3(signature = (*, stream=None))]
+    fn fetch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Outputs> {
+        let (stream, kept) = (self.on(py, stream)?, self.kept);
+        self.with(py, stream, |inner| inner.outputs(kept))
+    }
+
+    /// Says that a graph of the host program's own is about to be replayed, with so many steps of this pool in all.
+    ///
+    /// Waits for the device where histories need more room, once in as many tokens as the pool's room.
+    #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
+    fn announce(
+        &self,
+        py: Python<'_>,
+        steps: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let steps = steps.map_or(Ok(1), |steps| whole(steps, "steps"))?;
+        let stream = self.on(py, stream)?;
+        self.with(py, stream, |inner| match &mut inner.place {
+            Place::Host(_) => Ok(()),
+            Place::Device(pool) => pool.announce(steps),
+        })
+    }
+
+    /// Captures a step over some logits, or one for each array of a list, to be replayed in this order; returns a Graph.
+    ///
+    /// Nothing runs yet. Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned
+    /// in between, as long as their number stays, and whether there are lines and masks. The graph holds the arrays, which
+    /// must stay where they are. masks: on the device, one array for each of logits.
+    #[pyo3(signature = (logits, *, masks=None, stream=None))]
+    fn capture<'py>(
+        slf: &Bound<'py, Self>,
+        logits: &Bound<'py, PyAny>,
+        masks: Option<&Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Graph> {
+        let (py, this) = (slf.py(), slf.get());
+        let listed = |object: &Bound<'py, PyAny>| {
+            let several = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+            if several { object.try_iter()?.collect() } else { Ok(vec![object.clone()]) }
+        };
+        let logits: Vec<Bound<'py, PyAny>> = listed(logits)?;
+        let masks: Vec<_> = masks.map_or(Ok(Vec::new()), listed)?;
+        if !masks.is_empty() && masks.len() != logits.len() {
+            let text = format!(
+                "masks has length {}, but must have one for each of logits, {}",
+                masks.len(),
+                logits.len()
+            );
+            return Err(PyValueError::new_err(text));
+        }
+        let stream = this.on(py, stream)?;
+        let matrix = |object: &Bound<'py, PyAny>, name: &str| {
+            let matrix = arrays::read(object, name, stream)?.matrix(name)?;
+            this.check_location(name, matrix.location, "")?;
+            if name == "logits" { matrix.check_float() } else { matrix.check_words() }?;
+            Ok::<_, PyErr>(matrix)
+        };
+        let matrices = logits.iter().map(|it| matrix(it, "logits")).collect::<PyResult<Vec<_>>>()?;
+        let mask_matrices = masks.iter().map(|it| matrix(it, "masks")).collect::<PyResult<Vec<_>>>()?;
+        let mut inputs = Vec::new();
+        for (place, matrix) in matrices.iter().enumerate() {
+            // SAFETY: the graph holds the arrays, and says that they must stay where they are.
+            let logits = unsafe { matrix.device_logits() }.map_err(raised)?;
+            // SAFETY: the same.
+            let masks = mask_matrices
+                .get(place)
+                .map(|masks| unsafe { masks.device_masks() })
+                .transpose()
+                .map_err(raised)?;
+            inputs.push(DeviceInput { logits, masks });
+        }
+        let recorded = this.with(py, stream, |inner| match &inner.place {
+            Place::Host(_) if !mask_matrices.is_empty() => {
+                let reason = "on the host masks come by assign";
+                Err(Error::Conflict { parameter: "masks", other: "capture", reason })
+            }
+            Place::Host(_) => Ok(Recorded::Host(matrices)),
+            Place::Device(pool) => pool.capture(&inputs).map(Recorded::device),
+        })?;
+        let held = logits.into_iter().chain(masks).map(Bound::unbind).collect();
+        Ok(Graph::new(slf.clone().unbind(), recorded, held))
+    }
+
+    /// Enqueues the steps of a graph: one call, whatever their number.
+    ///
+    /// Raises ValueError if it was captured by another pool, or if what is assigned has another shape than at the capture.
+    #[pyo3(signature = (graph, *, stream=None))]
+    fn replay(
+        slf: &Bound<'_, Self>,
+        graph: &Bound<'_, Graph>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let (py, this, graph) = (slf.py(), slf.get(), graph.get());
+        if !graph.is_of(slf) {
+            return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
+        }
+        let stream = this.on(py, stream)?;
+        this.with(py, stream, |inner| match (&mut inner.place, &*graph.recorded()) {
+            (Place::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
+            (Place::Host(host), Recorded::Host(matrices)) => matrices.iter().try_for_each(|matrix| {
+                // SAFETY: the graph holds the array, and nobody writes it meanwhile.
+                let logits = unsafe { matrix.logits(&[]) }?;
+                host.step(logits, &mut inner.out)
+            }),
+            _ => unreachable!("a graph is of its pool's kind"),
+        })
+    }
+
+    /// The tokens of the last step where they lie, [rows] int32, as many as are assigned: a DeviceArray on a device, whose address stays, and an
+    /// array of numpy on the host. Neither copied nor waited for.
+    #[getter]
+    fn tokens<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::outputs_on_device(slf, "tokens")
+    }
+
+    /// One of the outputs of the last step where it lies, by the name that it has in Outputs.
+    ///
+    /// Raises ValueError for another name.
+    fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let found = this.with(py, None, |inner| {
+            Ok(match &inner.place {
+                Place::Host(_) => None,
+                Place::Device(pool) => {
+                    Some((pool.outputs_address(), Layout { rows: inner.rows, ..pool.outputs_layout() }))
+                }
+            })
+        })?;
+        let (address, layout) = found.unwrap_or_default();
+        let (rows, widths) = (layout.rows, layout.widths);
+        let (section, dtype, width) = match name {
+            "tokens" => (layout.tokens(), Dtype::I32, None),
+            "statuses" => (layout.statuses(), Dtype::U32, None),
+            "logprobs" => (layout.logprobs(), Dtype::F32, None),
+            "ranks" => (layout.ranks(), Dtype::U32, None),
+            "temperatures" => (layout.temperatures(), Dtype::F32, None),
+            "mus" => (layout.mus(), Dtype::F32, None),
+            "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
+            "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
+            "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
+            "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
+            _ => return Err(crate::errors::out_of_range("name", name, "an attribute of Outputs")),
+        };
+        if found.is_none() {
+            return this.fetch(py, None)?.into_pyobject(py)?.into_any().getattr(name);
+        }
+        let address = address as usize + section.start * size_of::<u32>();
+        let shape = std::iter::once(rows).chain(width).collect();
+        let array = DeviceArray::new(slf.clone().unbind(), address, this.location, dtype, shape);
+        Ok(Bound::new(py, array)?.into_any())
+    }
+
+    /// The logprobs of tokens that are known already, in the Outputs that steps with these tokens forced would give.
+    ///
+    /// logits: [rows, vocab] on the host. params: SamplingParams, whose logprobs say what to report. ids: prompt and output;
+    /// row i scores ids[start + i]. prompt_len: how many of them are prompt; all if None. No slot is touched.
+    ///
+    /// Raises ValueError if a shape is not so, or for mirostat, or XTC without a seed, in mode "processed".
+    #[pyo3(
+        signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None),
+        text_signature = "($self, logits, params, ids, *, prompt_len=None, start=1, masks=None, mask_present=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        logits: &Bound<'py, PyAny>,
+        params: &Bound<'py, PyAny>,
+        ids: &Bound<'py, PyAny>,
+        prompt_len: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        masks: Option<&Bound<'py, PyAny>>,
+        mask_present: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Outputs> {
+        let keywords = Keywords { masks, mask_present, ..Keywords::default() };
+        let (options, _masks) = keywords.read(None)?;
+        options.masks_on_host()?;
+        let array = arrays::read(logits, "logits", None)?;
+        let matrix = array.matrix("logits")?;
+        if matrix.location != Location::Host {
+            return Err(crate::errors::out_of_range(
+                "logits",
+                format!("on {}", matrix.location),
+                "on the host",
+            ));
+        }
+        matrix.check_float()?;
+        // SAFETY: the call holds the arrays, and nobody writes them meanwhile.
+        let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
+        // SAFETY: the same.
+        let options = unsafe { options.on_host() }.map_err(raised)?;
+        let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
+        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| whole(it, "prompt_len"))?;
+        let start = start.map_or(Ok(1), |it| whole(it, "start"))?;
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| {
+            let mut out = gumball_engine::Outputs::new();
+            let scored = Scored { params: &params, ids: &ids, prompt_len, start };
+            inner.place.score(logits, scored, &options, &mut out)?;
+            Ok(Outputs::new(&out, false))
+        })
+    }
+}

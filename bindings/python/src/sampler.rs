@@ -1,0 +1,285 @@
+//! The sampler: one sequence, its state, and its stages.
+
+use std::sync::{Mutex, PoisonError};
+
+use gumball_engine::{Sampler as EngineSampler, StepOptions, Token};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::arrays::{self, Location, Matrix};
+use crate::errors::{out_of_range, raised};
+use crate::lists::{integers, whole};
+use crate::params;
+use crate::state::OwnedState;
+
+/// Chooses the tokens of one sequence, on the host, and keeps its history.
+///
+/// ::
+///
+///     sampler = Sampler(SamplingParams(temperature=0.8, top_p=0.9, seed=7), vocab=32000, prompt=[1, 2])
+///     token = sampler.sample(logits)
+///
+/// params: SamplingParams. vocab: the number of logits in a row. prompt: ids. draw: the draw index, which tells sequences
+/// of the same seed and history apart. route: "race", or "oracle" to check it against. level: the SIMD level, "scalar",
+/// "avx2" or "avx512"; the machine's best if None. The tokens depend on neither route nor level.
+///
+/// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct Sampler {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    sampler: EngineSampler,
+    last: Option<Token>,
+}
+
+impl Sampler {
+    /// Does something with the sampler, without the GIL; calls from several threads take turns.
+    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> R {
+        py.detach(|| work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// Reads the only row of an array of the host.
+fn host_row(logits: &Bound<'_, PyAny>) -> PyResult<Matrix> {
+    let array = arrays::read(logits, "logits", None)?;
+    if array.location != Location::Host {
+        let text = "on the host; use Pool(device=..) for rows of a device";
+        return Err(out_of_range("logits", format!("on {}", array.location), text));
+    }
+    let matrix = array.matrix("logits")?;
+    matrix.check_float()?;
+    Ok(matrix)
+}
+
+#[pymethods]
+impl Sampler {
+    #[new]
+    #[pyo3(
+        signature = (params, vocab, *, prompt=None, draw=None, route=None, level=None),
+        text_signature = "(params, vocab, *, prompt=(), draw=0, route='race', level=None)"
+    )]
+    fn new(
+        params: &Bound<'_, PyAny>,
+        vocab: &Bound<'_, PyAny>,
+        prompt: Option<&Bound<'_, PyAny>>,
+        draw: Option<&Bound<'_, PyAny>>,
+        route: Option<&str>,
+        level: Option<&str>,
+    ) -> PyResult<Self> {
+        let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
+        let draw = draw.map(|draw| whole(draw, "draw")).transpose()?.unwrap_or(0);
+        let sampler = EngineSampler::new(params::read(params)?, whole(vocab, "vocab")?).map_err(raised)?;
+        let mut sampler = sampler.with_prompt(&prompt).with_draw(draw);
+        if let Some(route) = route {
+            sampler = sampler.with_route(route).map_err(raised)?;
+        }
+        if let Some(level) = level {
+            sampler = level.parse().and_then(|level| sampler.with_level(level)).map_err(raised)?;
+        }
+        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+    }
+
+    /// Takes up a sequence where another sampler or pool left it. The seed is that of the state.
+    ///
+    /// Raises ValueError as the constructor does, and if the state's mu is NaN or +inf.
+    #[staticmethod]
+    #[pyo3(
+        signature = (params, vocab, state, *, route=None, level=None),
+        text_signature = "(params, vocab, state, *, route='race', level=None)"
+    )]
+    fn resume(
+        params: &Bound<'_, PyAny>,
+        vocab: &Bound<'_, PyAny>,
+        state: &Bound<'_, PyAny>,
+        route: Option<&str>,
+        level: Option<&str>,
+    ) -> PyResult<Self> {
+        let state = OwnedState::read(state)?;
+        let made = Self::new(params, vocab, None, None, route, level)?;
+        let Inner { sampler, .. } = made.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let sampler = sampler.with_state(state.state()).map_err(raised)?;
+        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+    }
+
+    /// Draws the next token and appends it; None if no token of the row is above -inf.
+    ///
+    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or uint32, bit id % 32 of
+    /// word id // 32 allows an id, missing words forbid. forced: the id to emit whatever is drawn.
+    ///
+    /// Raises ValueError or TypeError for another shape, type or place, and for a forced id outside the vocabulary; nothing
+    /// was changed then.
+    #[pyo3(signature = (logits, *, mask=None, forced=None))]
+    fn sample(
+        &self,
+        py: Python<'_>,
+        logits: &Bound<'_, PyAny>,
+        mask: Option<&Bound<'_, PyAny>>,
+        forced: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<u32>> {
+        let array = host_row(logits)?;
+        // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
+        let row = unsafe { array.row() }.map_err(raised)?;
+        let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
+        // SAFETY: the same.
+        let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
+        let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
+        self.with(py, |inner| {
+            let options = StepOptions { mask, forced, hook: None };
+            let token = inner.sampler.sample_with(row, options)?;
+            inner.last = Some(token);
+            Ok(token.id)
+        })
+        .map_err(raised)
+    }
+
+    /// Draws n tokens from one row, under the draw indices 0..n, and appends none of them; a list of ids, None where there
+    /// is none.
+    ///
+    /// logits as for sample.
+    #[pyo3(signature = (logits, n))]
+    fn sample_n(
+        &self,
+        py: Python<'_>,
+        logits: &Bound<'_, PyAny>,
+        n: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<Option<u32>>> {
+        let array = host_row(logits)?;
+        // SAFETY: as in `sample`.
+        let row = unsafe { array.row() }.map_err(raised)?;
+        let n = whole(n, "n")?;
+        self.with(py, |inner| {
+            let tokens = inner.sampler.sample_n(row, n)?;
+            inner.last = tokens.last().copied().or(inner.last);
+            Ok(tokens.iter().map(|token| token.id).collect())
+        })
+        .map_err(raised)
+    }
+
+    /// Appends a token that was chosen elsewhere.
+    fn push(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
+        let id = whole(id, "id")?;
+        self.with(py, |inner| inner.sampler.push(id));
+        Ok(())
+    }
+
+    /// Goes back to the state after so many output tokens.
+    ///
+    /// Raises ValueError if there are fewer.
+    fn truncate(&self, py: Python<'_>, output_len: &Bound<'_, PyAny>) -> PyResult<()> {
+        let output_len = whole(output_len, "output_len")?;
+        self.with(py, |inner| inner.sampler.truncate(output_len)).map_err(raised)
+    }
+
+    /// Starts over after a prompt, with the same parameters, seed and draw index.
+    #[pyo3(signature = (prompt=None), text_signature = "($self, prompt=())")]
+    fn reset(&self, py: Python<'_>, prompt: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
+        self.with(py, |inner| inner.sampler.reset(&prompt));
+        Ok(())
+    }
+
+    /// A sampler with the same state and another draw index.
+    fn fork(&self, py: Python<'_>, draw: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let draw = whole(draw, "draw")?;
+        let sampler = self.with(py, |inner| inner.sampler.fork(draw)).map_err(raised)?;
+        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+    }
+
+    /// What the next token depends on besides its row and the parameters: a gumball.State.
+    #[getter]
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state())).python(py)
+    }
+
+    /// The ids of prompt and output, a list of int.
+    #[getter]
+    fn history(&self, py: Python<'_>) -> Vec<u32> {
+        self.with(py, |inner| inner.sampler.history().ids().to_vec())
+    }
+
+    /// The ids generated so far, a list of int.
+    #[getter]
+    fn output(&self, py: Python<'_>) -> Vec<u32> {
+        self.with(py, |inner| inner.sampler.history().output().to_vec())
+    }
+
+    /// The number of tokens before the next one, prompt and output, modulo 2**32.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> u32 {
+        self.with(py, |inner| inner.sampler.position())
+    }
+
+    /// The seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    #[getter]
+    fn seed(&self, py: Python<'_>) -> u64 {
+        self.with(py, |inner| inner.sampler.seed())
+    }
+
+    /// The number of logits in a row.
+    #[getter]
+    fn vocab(&self, py: Python<'_>) -> usize {
+        self.with(py, |inner| inner.sampler.sequence().vocab())
+    }
+
+    /// The SIMD level in use.
+    #[getter]
+    fn level(&self, py: Python<'_>) -> &'static str {
+        self.with(py, |inner| inner.sampler.level().name())
+    }
+
+    /// What the last row's data had to say: bits of gumball.Status, 0 before the first.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> u32 {
+        self.with(py, |inner| inner.last.map_or(0, |token| token.status.0))
+    }
+
+    /// The temperature that the last row was drawn at; 0 if greedy, or before the first.
+    #[getter]
+    fn temperature(&self, py: Python<'_>) -> f32 {
+        self.with(py, |inner| inner.last.map_or(0.0, |token| token.temperature))
+    }
+
+    /// Mirostat's limit for the next token, in bits; 0 without mirostat.
+    #[getter]
+    fn mu(&self, py: Python<'_>) -> f32 {
+        self.with(py, |inner| inner.sampler.sequence().mu())
+    }
+
+    /// The logprobs of the last row, a gumball.Logprobs; None if the parameters ask for none.
+    #[getter]
+    fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        static LOGPROBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        static ONE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let Some(found) = self.with(py, |inner| inner.sampler.logprobs().cloned()) else { return Ok(None) };
+        let one = ONE.import(py, "gumball.params", "TokenLogprob")?;
+        let python = |it: &gumball_engine::TokenLogprob| one.call1((it.id, it.logprob, it.rank));
+        let all =
+            |list: &[gumball_engine::TokenLogprob]| list.iter().map(python).collect::<PyResult<Vec<_>>>();
+        let class = LOGPROBS.import(py, "gumball.params", "Logprobs")?;
+        class.call1((python(&found.token)?, all(&found.top)?, all(&found.ids)?)).map(Some)
+    }
+
+    /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
+    fn keep_ids(&self, py: Python<'_>, on: bool) {
+        self.with(py, |inner| inner.sampler.keep_ids(on));
+    }
+
+    /// The ids that the filters kept of the last row, in the order of tokens, if keep_ids asked for them: a list of int.
+    #[getter]
+    fn kept(&self, py: Python<'_>) -> Vec<u32> {
+        self.with(py, |inner| inner.sampler.kept().to_vec())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        self.with(py, |inner| {
+            let sampler = &inner.sampler;
+            let vocab = sampler.sequence().vocab();
+            format!("Sampler(vocab={vocab}, seed={}, position={})", sampler.seed(), sampler.position())
+        })
+    }
+}

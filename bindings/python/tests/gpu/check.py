@@ -1,0 +1,308 @@
+"""The package on a GPU beside torch: `python check.py [NAME..]`. A line for each check; the verdict is the last.
+
+Tokens are compared with those of a pool on the host, from the same logits. Needs torch with CUDA, and no pytest.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import gumball
+from gumball import LogprobsParams, Mirostat, Outputs, Pool, SamplingParams
+from gumball.torch import Step, tokens_of
+
+VOCAB, ROWS, STEPS = 32_000, 6, 16
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+PARAMS = [
+    SamplingParams(temperature=0, seed=1),
+    SamplingParams(seed=2),
+    SamplingParams(temperature=0.8, top_k=50, top_p=0.9, seed=3, logprobs=LogprobsParams(top_n=2)),
+    SamplingParams(top_p=0.9, repetition_penalty=1.2, seed=4),
+    SamplingParams(temperature=1.2, min_p=0.05, seed=5),
+    SamplingParams(mirostat=Mirostat(4, 0.1), seed=6),
+]
+CHECKS: list[Callable[[], str]] = []
+
+
+def check(work: Callable[[], str]) -> Callable[[], str]:
+    CHECKS.append(work)
+    return work
+
+
+def pools(**config: Any) -> tuple[Pool, Pool, list[int]]:
+    """A pool on the GPU and its twin on the host, with the same requests in the same slots."""
+    config = {"slots": 8, "top_n": 2} | config
+    made = Pool(VOCAB, device="cuda:0", rows=8, **config), Pool(VOCAB, **config)
+    slots = [[pool.admit(params, [3, 1]) for params in PARAMS] for pool in made]
+    assert slots[0] == slots[1]
+    return *made, slots[0]
+
+
+def head(dtype: torch.dtype = torch.float32, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator("cuda").manual_seed(1)
+    hidden = torch.randn(ROWS, 64, device="cuda", dtype=dtype, generator=generator)
+    return hidden, torch.randn(64, VOCAB + extra, device="cuda", dtype=dtype, generator=generator) / 3
+
+
+def model(hidden: torch.Tensor, weights: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Stands in for a model: logits that depend on the last tokens, which only the device knows yet."""
+    return (hidden + torch.sin(tokens.float())[:, None].to(hidden.dtype) / 3) @ weights
+
+
+def same(seen: Outputs, wanted: Outputs) -> None:
+    for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "mus", "top_ids", "top_logprobs"):
+        np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
+
+
+def follow(host: Pool, slots: list[int], logits: torch.Tensor, tokens: torch.Tensor, **options: Any) -> None:
+    """Takes a step on the host, and holds the GPU's tokens to its."""
+    wanted = host.step(logits.cpu(), slots, **options).tolist()
+    assert tokens.tolist() == wanted, (tokens.tolist(), wanted)
+
+
+@check
+def eager() -> str:
+    """On the default stream and on others, every type, rows further apart than they are long."""
+    for dtype in DTYPES:
+        for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+            with torch.cuda.stream(stream):
+                device, host, slots = pools()
+                device.assign(slots)
+                tokens, (hidden, weights), seen = tokens_of(device), head(dtype, 8), []
+                for _ in range(STEPS):
+                    logits = model(hidden, weights, tokens)[:, 5 : VOCAB + 5]
+                    device.enqueue(logits)
+                    seen.append((logits, tokens.clone()))
+                for logits, drawn in seen:
+                    follow(host, slots, logits, drawn)
+                assert tokens.data_ptr() == device.tokens.data_ptr
+                for slot in slots:
+                    assert host.history(slot)[-1] == tokens[slots.index(slot)].item()
+    return f"{len(DTYPES) * 2 * STEPS * ROWS} tokens"
+
+
+@check
+def across_streams() -> str:
+    """A pool follows torch through its streams; what one enqueues the next one sees."""
+    device, host, slots = pools()
+    device.assign(slots)
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    tokens, (hidden, weights) = tokens_of(device), head()
+    last = torch.cuda.current_stream()
+    for step in range(3 * STEPS):
+        stream = streams[step % 3]
+        stream.wait_stream(last)
+        with torch.cuda.stream(stream):
+            logits = model(hidden, weights, tokens)
+            device.enqueue(logits)
+            follow(host, slots, logits, torch.from_dlpack(device.tokens))
+        last = stream
+    fixed = Pool(VOCAB, device="cuda:0", slots=1, rows=1, stream=streams[1])
+    with torch.cuda.stream(streams[1]):
+        one = fixed.step(logits[:1].contiguous(), [fixed.admit(PARAMS[0])])
+    assert one.token(0) == int(logits[0].argmax())
+    return f"{3 * STEPS * ROWS} tokens"
+
+
+@check
+def in_a_graph_of_torch() -> str:
+    """Captured on torch's own capture stream, replayed on the default one; requests come and go in between."""
+    device, host, slots = pools(room=4)
+    device.assign(slots)
+    tokens, (hidden, weights) = tokens_of(device), head()
+    model(hidden, weights, tokens)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = model(hidden, weights, tokens)
+        device.enqueue(logits)
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            for pool in (device, host):
+                pool.release(slots[1])
+                assert pool.admit(SamplingParams(seed=77, top_k=9)) == slots[1]
+            device.assign(slots)
+        device.announce()
+        graph.replay()
+        follow(host, slots, logits, tokens)
+    same(device.fetch(), host.fetch())
+    return f"{STEPS * ROWS} tokens"
+
+
+@check
+def what_a_graph_cannot_hold() -> str:
+    """In a capture, what would wait or copy is refused, and the capture goes on."""
+    device, host, slots = pools()
+    device.assign(slots)
+    hidden, weights = head()
+    hidden @ weights
+    torch.cuda.synchronize()
+    graph, refused = torch.cuda.CUDAGraph(), 0
+    with torch.cuda.graph(graph):
+        logits = hidden @ weights
+        calls: list[Callable[[], object]] = [
+            lambda: device.step(logits),
+            device.fetch,
+            lambda: device.admit(PARAMS[0]),
+            lambda: device.assign(slots[::-1]),
+            lambda: device.enqueue(logits, slots),
+        ]
+        for call in calls:
+            try:
+                call()
+            except ValueError as error:
+                refused += "the capture of a graph" in str(error)
+        device.enqueue(logits)
+    assert refused == 5, refused
+    for _ in range(STEPS):
+        device.announce()
+        graph.replay()
+        follow(host, slots, logits, tokens_of(device))
+    return f"{refused} calls, {STEPS * ROWS} tokens"
+
+
+@check
+def in_a_graph_of_ours() -> str:
+    """Captured and replayed by the pool, on the default stream and on another."""
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            device, host, slots = pools(histories=True)
+            device.assign(slots)
+            hidden, weights = head()
+            logits = (hidden @ weights).contiguous()
+            graph = device.capture([logits, logits])
+            for step in range(STEPS):
+                logits.mul_(0.97)
+                device.replay(graph)
+                host.step(logits.cpu(), slots)
+                wanted = host.step(logits.cpu(), slots)
+                if step % 3 == 0:
+                    same(device.fetch(), wanted)
+            assert [device.history(slot) for slot in slots] == [host.history(slot) for slot in slots]
+    return f"{4 * STEPS * ROWS} tokens"
+
+
+@check
+def options() -> str:
+    """Masks of the device and of the host, forced tokens, lines, padding, and rows of the host that are copied up."""
+    device, host, slots = pools()
+    hidden, weights = head()
+    logits = hidden @ weights
+    words = torch.randint(-(2**31), 2**31 - 1, (ROWS, VOCAB // 32 + 3), dtype=torch.int32, device="cuda")
+    for masks in (words, words[:, : VOCAB // 32], words.cpu()):
+        device.enqueue(logits, slots, masks=masks)
+        same(device.fetch(), host.step(logits.cpu(), slots, masks=masks.cpu()))
+    same(device.step(logits, slots, forced=[7, None] + [-1] * 4), host.step(logits.cpu(), slots, forced=[7] + [None] * 5))
+    same(device.step(logits, slots, lines=[2] * 6), host.step(logits.cpu(), slots, lines=[2] * 6))
+    padded = [slots[0], -1, *slots[2:]]
+    same(device.step(logits.cpu(), padded), host.step(logits.cpu(), padded))
+    same(device.step(logits.cpu().numpy(), slots), host.step(logits.cpu(), slots))
+    for slot in slots:
+        assert device.state(slot) == host.state(slot)
+    return "7 steps"
+
+
+@check
+def mistakes() -> str:
+    """What does not fit is told, and nothing was changed."""
+    device, host, slots = pools()
+    good = torch.zeros(ROWS, VOCAB, device="cuda")
+    before = [device.state(slot) for slot in slots]
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: device.enqueue(good.cpu(), slots), ValueError, "logits is on cpu, but must be on cuda:0"),
+        (lambda: host.step(good, slots), ValueError, "logits is on cuda:0, but must be on cpu"),
+        (lambda: device.enqueue(good.double(), slots), TypeError, "logits is of float64"),
+        (lambda: device.enqueue(good[:, :-1], slots), ValueError, "31999"),
+        (lambda: device.enqueue(good[:4], slots), ValueError, "4"),
+        (lambda: device.enqueue(torch.zeros(VOCAB, ROWS, device="cuda").t(), slots), ValueError, "apart in a row"),
+        (lambda: device.enqueue(good, slots, masks=good), TypeError, "masks is of float32"),
+        (lambda: device.enqueue(good, [99] * ROWS), ValueError, "99"),
+        (lambda: device.step(good.cpu(), slots, masks=good.int()), ValueError, "masks is on cuda:0"),
+        (lambda: device.enqueue(good, slots, masks=good.int(), mask_present=[True] * ROWS), ValueError, "mask_present"),
+        (lambda: gumball.Sampler(PARAMS[0], VOCAB).sample(good[0]), ValueError, "use Pool"),
+        (lambda: Pool(VOCAB, device="cuda:99"), gumball.UnavailableError, "99"),
+    ]
+    for call, kind, text in cases:
+        try:
+            call()
+        except kind as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"not refused: {text}")
+    assert [device.state(slot) for slot in slots] == before
+    return f"{len(cases)} mistakes"
+
+
+@check
+def on_another_device() -> str:
+    """A pool on the last device leaves torch's current device as it is."""
+    last = torch.cuda.device_count() - 1
+    with torch.cuda.device(0):
+        pool = Pool(VOCAB, device=f"cuda:{last}", slots=1, rows=1)
+        logits = torch.zeros(1, VOCAB, device=f"cuda:{last}")
+        logits[0, 7] = 1
+        out = pool.step(logits, [pool.admit(PARAMS[0])])
+        assert out.token(0) == 7 and torch.cuda.current_device() == 0
+        assert torch.from_dlpack(pool.tokens).device == logits.device
+    return f"cuda:{last} of {last + 1}"
+
+
+@check
+def compiled() -> str:
+    """A step stands in what torch compiles."""
+    device, host, slots = pools()
+    device.assign(slots)
+    draw, (hidden, weights) = Step(device), head()
+
+    @torch.compile(fullgraph=True)
+    def decode(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = hidden @ weights
+        return logits, draw(logits)
+
+    for _ in range(STEPS):
+        logits, drawn = decode(hidden)
+        follow(host, slots, logits, drawn)
+    return f"{STEPS * ROWS} tokens"
+
+
+@check
+def transformers_generate() -> str:
+    """generate draws on the GPU what it draws on the CPU from the same scores."""
+    try:
+        import transformers
+    except ImportError:
+        return "skipped: no transformers"
+    from gumball.transformers import GumballLogitsProcessor
+
+    del transformers
+    scores = torch.randn(4, VOCAB, device="cuda")
+    ids, drawn = torch.ones(4, 3, dtype=torch.int64, device="cuda"), []
+    for place in (scores, scores.cpu()):
+        processor = GumballLogitsProcessor(SamplingParams(seed=5, top_p=0.9))
+        drawn.append(processor(ids.to(place.device), place).argmax(1).tolist())
+    assert drawn[0] == drawn[1]
+    return "4 rows"
+
+
+def main() -> None:
+    named, failed = sys.argv[1:], 0
+    for work in CHECKS:
+        if named and work.__name__ not in named:
+            continue
+        try:
+            print(f"{work.__name__}: {work()}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"{work.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
+    print(f"VERDICT: {failed} of the checks of the package FAILED" if failed else "VERDICT: the package's tokens are the host's")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What a call costs on a GPU from Python, in microseconds: `python cost.py [FILE.json]`. Medians and p95 of single calls.
+
+host: until the call returns, the device idle before it. synchronised: until torch.cuda.synchronize after it returns, the
+device idle before it. Rivals, where they are installed: torch's own operators, FlashInfer.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gumball import Pool, SamplingParams
+
+VOCAB, WARM, RUNS = 151_936, 50, 400
+
+
+def times(call: Callable[[], Any]) -> dict[str, float]:
+    """Medians and p95 of both times."""
+    host, whole = [], []
+    for run in range(WARM + RUNS):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        call()
+        returned = time.perf_counter()
+        torch.cuda.synchronize()
+        ended = time.perf_counter()
+        if run >= WARM:
+            host.append(1e6 * (returned - begun))
+            whole.append(1e6 * (ended - begun))
+    p95 = [statistics.quantiles(values, n=20)[-1] for values in (host, whole)]
+    found = [statistics.median(host), p95[0], statistics.median(whole), p95[1]]
+    return dict(zip(("host", "host_p95", "synchronised", "synchronised_p95"), (round(value, 2) for value in found)))
+
+
+def calls(rows: int) -> dict[str, Callable[[], Any]]:
+    """What is timed, by name."""
+    logits = 2 * torch.randn(rows, VOCAB, device="cuda")
+    kinds = {
+        "greedy": SamplingParams(temperature=0, seed=1),
+        "plain": SamplingParams(temperature=0.8, seed=1),
+        "top-k 50 + top-p 0.9": SamplingParams(temperature=0.8, top_k=50, top_p=0.9, seed=1),
+    }
+    found: dict[str, Callable[[], Any]] = {}
+    for name, params in kinds.items():
+        pool = Pool(VOCAB, device="cuda:0", slots=rows, rows=rows, room=8192)
+        slots = [pool.admit(params) for _ in range(rows)]
+        pool.assign(slots)
+        found[f"gumball enqueue, {name}"] = lambda pool=pool: pool.enqueue(logits)
+        found[f"gumball enqueue with slots, {name}"] = lambda pool=pool, slots=slots: pool.enqueue(logits, slots)
+        found[f"gumball step, {name}"] = lambda pool=pool, slots=slots: pool.step(logits, slots).tokens
+        graph = pool.capture(logits)
+        found[f"gumball replay, {name}"] = lambda pool=pool, graph=graph: pool.replay(graph)
+    one = torch.zeros(1, device="cuda")
+    found["torch add_ of one element: a launch"] = lambda: one.add_(1)
+    found["torch argmax"] = lambda: torch.argmax(logits, -1)
+    found["torch softmax + multinomial"] = lambda: torch.multinomial(torch.softmax(logits / 0.8, -1), 1)
+    try:
+        from flashinfer import sampling
+    except ImportError:
+        return found
+    probs = torch.softmax(logits, -1)
+    found["flashinfer sampling_from_logits"] = lambda: sampling.sampling_from_logits(logits)
+    found["flashinfer sampling_from_probs"] = lambda: sampling.sampling_from_probs(probs)
+    found["flashinfer top_k_top_p_sampling_from_probs"] = lambda: sampling.top_k_top_p_sampling_from_probs(probs, 50, 0.9)
+    return found
+
+
+def main() -> None:
+    record: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "vocab": VOCAB}
+    for rows in (1, 8, 32, 128):
+        print(f"{rows} rows of {VOCAB} f32:  host (p95)  synchronised (p95), microseconds")
+        for name, call in calls(rows).items():
+            try:
+                found = times(call)
+            except Exception as error:
+                print(f"  {name}: {type(error).__name__}: {error}")
+                continue
+            record[f"{rows}: {name}"] = found
+            print(
+                f"  {name:48} {found['host']:7.2f} ({found['host_p95']:.2f})"
+                f"  {found['synchronised']:7.2f} ({found['synchronised_p95']:.2f})",
+                flush=True,
+            )
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w") as file:
+            json.dump(record, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there.
+//!
+//! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
+//! skipped. `GUMBALL_TEST_PYTHON` names another interpreter; `GUMBALL_TEST_PACKAGES` names packages to install besides (`torch
+//! transformers`), whose tests are skipped without them.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What building and testing takes.
+const TOOLS: [&str; 5] = ["maturin>=1.9.4,<2", "numpy", "ml_dtypes", "pytest", "mypy"];
+
+/// The oldest Python that the package runs on.
+const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 10))";
+
+/// Returns whether a command ends well; says what was wrong if not.
+fn succeeds(command: &mut Command) -> bool {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            println!("{command:?}\n{}{}", text(&output.stdout), text(&output.stderr));
+            false
+        }
+        Err(error) => {
+            println!("{command:?}: {error}");
+            false
+        }
+    }
+}
+
+/// Makes a clean environment with the tools in it; none where that is not possible.
+fn environment(folder: &Path) -> Option<PathBuf> {
+    let python = env::var_os("GUMBALL_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    if !succeeds(Command::new(&python).args(["-c", OLDEST])) {
+        println!("skipped: there is no Python 3.10 or newer");
+        return None;
+    }
+    if !succeeds(Command::new(&python).args(["-m", "venv", "--clear"]).arg(folder)) {
+        println!("skipped: Python has no venv");
+        return None;
+    }
+    let python = folder.join("bin").join("python");
+    let besides = env::var("GUMBALL_TEST_PACKAGES").unwrap_or_default();
+    let packages = TOOLS.into_iter().chain(besides.split_whitespace());
+    if !succeeds(pip(&python).arg("install").args(packages)) {
+        println!("skipped: pip cannot install {TOOLS:?}");
+        return None;
+    }
+    Some(python)
+}
+
+fn pip(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
+    command
+}
+
+#[test]
+fn the_wheel_passes_its_tests() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    let Some(python) = environment(&folder.join("environment")) else { return };
+
+    // The profile is that of `cargo test`, whose builds are taken over; the emulator stands in for a GPU.
+    let mut path = vec![folder.join("environment").join("bin")];
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let mut install = pip(&python);
+    install.args(["install", "--no-build-isolation", "--no-deps", "--force-reinstall"]).arg(here);
+    install
+        .env("MATURIN_PEP517_ARGS", "--profile dev --features emulator")
+        .env("PATH", env::join_paths(path).expect("paths"));
+    assert!(succeeds(&mut install), "pip install . fails");
+
+    // Elsewhere than beside the sources, so that the package is the installed one.
+    let mut tests = Command::new(&python);
+    let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
+    tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    let status = tests.stdin(Stdio::null()).status().expect("it was just there");
+    assert!(status.success(), "the package's own tests fail");
+}

@@ -1,0 +1,220 @@
+"""The pool: on every device the tokens, outputs and states of the pool of the host, under the same verbs."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams, State, Status, UnavailableError
+
+VOCAB = 900
+SECTIONS = (
+    "tokens statuses logprobs ranks temperatures mus top_ids top_logprobs id_logprobs id_ranks".split()
+)
+
+
+def make(device: str, **config: object) -> Pool:
+    return Pool(VOCAB, device=device, **{"slots": 16, "rows": 16, "top_n": 3, "ids": 2, "kept": True, **config})
+
+
+def same(seen: Outputs, wanted: Outputs) -> None:
+    for name in SECTIONS:
+        np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
+    for row in range(len(wanted)):
+        assert sorted(seen.kept(row)) == sorted(wanted.kept(row))
+
+
+def test_steps_come_to_the_same_everywhere(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    pools = [make("cpu", level="scalar", threads=1), make(device)]
+    slots = [[pool.admit(params, [1, 2, 1]) for params in requests] for pool in pools]
+    assert slots[0] == slots[1] and len(pools[1]) == len(requests)
+    for step in range(4):
+        order = np.roll(slots[0], step)
+        wanted, seen = [pool.step(np.roll(batch, step, 1), order, forced=[None, 7] + [-1] * 5) for pool in pools]
+        same(seen, wanted)
+        assert seen.tokens[1] == 7
+    for slot in slots[0]:
+        states = [pool.state(slot) for pool in pools]
+        assert states[0] == states[1] and states[0].position == 7
+        assert pools[1].history(slot) == [1, 2, 1, *pools[1].output(slot)]
+        assert (pools[1].seed(slot), pools[1].position(slot)) == (states[1].seed, 7)
+
+
+def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> None:
+    pool = make(device)
+    slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
+    first = pool.step(batch, slots)
+    tokens, kept = first.tokens, first.tokens.copy()
+    pool.step(np.roll(batch, 9, 1), slots)
+    np.testing.assert_array_equal(tokens, kept)
+    assert (tokens.dtype, first.statuses.dtype, first.logprobs.dtype) == (np.int32, np.uint32, np.float32)
+    assert (first.top_ids.shape, first.id_ranks.shape, len(first)) == ((7, 3), (7, 2), 7)
+    tokens[0] = 5
+    assert first.token(0) == 5 and first.tolist()[0] == 5
+    with pytest.raises(IndexError):
+        first.token(7)
+    del first, pool
+    assert tokens[1] == kept[1]
+
+
+def test_masks_of_both_layouts(device: str, batch: np.ndarray) -> None:
+    allowed = np.zeros((7, VOCAB), bool)
+    allowed[:, [3, 77, 500]] = True
+    bits = np.packbits(np.pad(allowed, ((0, 0), (0, 28))), axis=1, bitorder="little")
+    words = bits.view(np.uint32)
+    wide = np.zeros((7, 40), np.int32)
+    wide[:, :29] = words.view(np.int32)
+    seen = []
+    for masks in (words, words.view(np.int32), wide[:, :29]):
+        pool = make(device)
+        slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
+        seen.append(pool.step(batch, slots, masks=masks).tolist())
+        assert set(seen[-1]) <= {3, 77, 500}
+        # Missing words forbid.
+        assert set(pool.step(batch, slots, masks=masks[:, :3]).tolist()) <= {3, 77}
+        present = pool.step(batch, slots, masks=masks * 0, mask_present=[False] + [True] * 6)
+        assert present.token(0) is not None and present.tolist()[1:] == [-1] * 6
+        assert Status(int(present.statuses[1])) == Status.EMPTY and present.statuses[0] == 0
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_hostile_rows_say_so_and_touch_no_neighbour(device: str, batch: np.ndarray) -> None:
+    pool, alone = make(device), make("cpu")
+    slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
+    wanted = alone.step(batch, [alone.admit(SamplingParams(seed=seed)) for seed in range(7)]).tolist()
+    rows = batch.copy()
+    rows[1], rows[3, 5], rows[5, 9] = -np.inf, np.nan, np.inf
+    out = pool.step(rows, slots)
+    assert [Status(int(status)) for status in out.statuses] == [0, Status.EMPTY, 0, Status.NAN, 0, Status.INF, 0]
+    assert out.token(1) is None and out.token(5) == 9
+    assert [out.tolist()[row] for row in (0, 2, 4, 6)] == [wanted[row] for row in (0, 2, 4, 6)]
+    # The row without a token left its sequence as it was.
+    assert (pool.output(slots[1]), pool.position(slots[0])) == ([], 1)
+
+
+def test_requests_come_and_go(device: str, batch: np.ndarray) -> None:
+    pool = make(device, slots=2)
+    first, second = pool.admit(SamplingParams(seed=1)), pool.admit(SamplingParams(seed=2))
+    with pytest.raises(ValueError, match="slots is 3, but must be at most 2, all taken"):
+        pool.admit(SamplingParams())
+    pool.release(first)
+    assert len(pool) == 1 and pool.capacity == 2 and pool
+    with pytest.raises(ValueError, match=f"slot is {first}, but must be an admitted slot"):
+        pool.release(first)
+    with pytest.raises(ValueError, match="admitted slot"):
+        pool.step(batch[:1], [first])
+    third = pool.fork(second, 1)
+    out = pool.step(batch[:1], [second, third], lines=[0, 0])
+    draws = Sampler(SamplingParams(seed=2), VOCAB).sample_n(batch[0], 2)
+    assert out.tolist() == draws
+    with pytest.raises(ValueError, match="draw is -1"):
+        pool.fork(second, -1)
+
+
+def test_steps_can_be_taken_back_and_tokens_pushed(device: str, batch: np.ndarray) -> None:
+    params = SamplingParams(seed=3, mirostat=Mirostat(3, 0.2), repetition_penalty=1.2)
+    pool = make(device)
+    slot = pool.admit(params, [5])
+    tokens = [pool.step(row, [slot]).token(0) for row in batch[:4]]
+    before = pool.state(slot)
+    pool.truncate(slot, 1)
+    assert pool.output(slot) == tokens[:1]
+    assert [pool.step(row, [slot]).token(0) for row in batch[1:4]] == tokens[1:]
+    assert pool.state(slot) == before
+    pool.push(slot, 42)
+    assert pool.output(slot) == [*tokens, 42]
+    with pytest.raises(ValueError, match="output_len is 6, but must be in 0..=5"):
+        pool.truncate(slot, 6)
+
+
+def test_a_sequence_moves_between_devices(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    stays, here, there = make("cpu"), make(device), make("cpu")
+    slots = [[pool.admit(params, [1, 2]) for params in requests] for pool in (stays, here)]
+    for pool, own in zip((stays, here), slots):
+        pool.step(batch, own)
+    states = [pickle.loads(pickle.dumps(here.state(slot))) for slot in slots[1]]
+    moved = [there.resume(params, state) for params, state in zip(requests, states)]
+    same(there.step(batch[::1], moved), stays.step(batch, slots[0]))
+    with pytest.raises(ValueError, match="mu is NaN"):
+        there.resume(requests[4], State(mu=float("nan")))
+    with pytest.raises(TypeError, match="state must be a gumball.State, not dict"):
+        there.resume(requests[0], {})  # type: ignore[arg-type]
+
+
+def test_enqueue_fetch_and_replay(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+    if device.startswith("cuda"):
+        pytest.skip("arrays of the host")
+    plain, pool = make("cpu"), make(device)
+    slots = [[pool.admit(params, [1, 2]) for params in requests] for pool in (plain, pool)]
+    pool.assign(slots[1])
+    assert len(pool.tokens) == (7 if device != "cpu" else 0)
+    logits = batch.copy()
+    pool.enqueue(logits)
+    wanted = plain.step(batch, slots[0])
+    same(pool.fetch(), wanted)
+    np.testing.assert_array_equal(np.asarray(pool.tokens), wanted.tokens)
+    np.testing.assert_array_equal(np.from_dlpack(pool.outputs_on_device("top_ids")), wanted.top_ids)
+    np.testing.assert_array_equal(np.asarray(pool.outputs_on_device("top_logprobs")), wanted.top_logprobs)
+    graph = pool.capture([logits, logits])
+    assert graph.steps == 2
+    for step in range(3):
+        # The graph reads what lies there at the time.
+        logits[:] = np.roll(batch, step, 1)
+        pool.replay(graph)
+        plain.step(logits, slots[0])
+        same(pool.fetch(), plain.step(logits, slots[0]))
+    other = make(device)
+    with pytest.raises(ValueError, match="graph is another pool's"):
+        other.replay(graph)
+    with pytest.raises(TypeError, match="forced comes with slots"):
+        pool.enqueue(logits, forced=[1] * 7)
+    with pytest.raises(ValueError, match="name is words, but must be an attribute of Outputs"):
+        pool.outputs_on_device("words")
+
+
+def test_scores_are_the_logprobs_of_forced_steps(device: str, batch: np.ndarray) -> None:
+    params = SamplingParams(seed=1, repetition_penalty=1.3, logprobs=LogprobsParams("edited", 3, [5, 9]))
+    pool, ids = make(device), [1, 2, 7, 9, 9, 30, 31, 32]
+    slot = pool.admit(params, ids[:3])
+    scores = pool.score(batch[:5], params, ids, prompt_len=3, start=3)
+    for row in range(5):
+        step = pool.step(batch[row], [slot], forced=[ids[3 + row]])
+        assert (scores.logprobs[row], scores.ranks[row]) == (step.logprobs[0], step.ranks[0])
+        np.testing.assert_array_equal(scores.top_ids[row], step.top_ids[0])
+    with pytest.raises(ValueError, match="ids has length 8"):
+        pool.score(batch, params, ids, prompt_len=3, start=3)
+
+
+def test_what_a_pool_cannot_be_is_told() -> None:
+    for config, text in [
+        (dict(vocab=0), "vocab is 0, but must be in 1..=2^20"),
+        (dict(slots=0), "slots is 0, but must be in 1..2^31"),
+        (dict(slots=-1), "slots is -1, but must be in 0..2^63"),
+        (dict(threads=0), "threads"),
+        (dict(level="sse"), 'level "sse" is not known'),
+        (dict(route="rase"), 'route "rase" is not known; known are: race, oracle'),
+        (dict(device="cuda:0", threads=2), 'threads is for device="cpu"'),
+        (dict(device="quantum"), "quantum"),
+        (dict(top_n=-1), "top_n is -1"),
+    ]:
+        with pytest.raises(ValueError) as raised:
+            Pool(**{"vocab": VOCAB, **config})
+        assert text in str(raised.value)
+    with pytest.raises(TypeError):
+        Pool("many")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="params must be a gumball.SamplingParams, not dict"):
+        Pool(VOCAB).admit({})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="logprobs.top_n is 4"):
+        make("cpu").admit(SamplingParams(logprobs=LogprobsParams(top_n=4)))
+    with pytest.raises(ValueError, match="kept"):
+        Pool(4).step(np.zeros((0, 4), np.float32), []).kept(0)
+    with pytest.raises(UnavailableError):
+        Pool(VOCAB, device="cuda:99")
+
+
+def test_the_oracle_is_a_route(batch: np.ndarray, requests: list[SamplingParams]) -> None:
+    pools = [make("cpu"), make("cpu", route="oracle")]
+    outs = [pool.step(batch, [pool.admit(params, [1]) for params in requests]) for pool in pools]
+    same(*outs)

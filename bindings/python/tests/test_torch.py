@@ -1,0 +1,164 @@
+"""torch on the CPU: tensors in and out, what is no dense tensor, older torch, and what torch compiles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gumball import Pool, Sampler, SamplingParams
+
+torch = pytest.importorskip("torch")
+
+VOCAB = 900
+
+
+def pool(device: str = "cpu") -> tuple[Pool, list[int]]:
+    made = Pool(VOCAB, device=device, slots=8, rows=8)
+    return made, [made.admit(SamplingParams(seed=seed, top_p=0.9)) for seed in range(7)]
+
+
+@pytest.fixture
+def wanted(batch: np.ndarray) -> list[int]:
+    made, slots = pool()
+    return made.step(batch, slots).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tensors_of_every_type(dtype: Any, batch: np.ndarray, wanted: list[int]) -> None:
+    rows = torch.from_numpy(batch).to(dtype)
+    wide = torch.full((7, VOCAB + 8), torch.inf, dtype=dtype)
+    wide[:, 3 : VOCAB + 3] = rows
+    for logits in (rows, torch.nn.Parameter(rows), wide[:, 3 : VOCAB + 3]):
+        made, slots = pool()
+        assert made.step(logits, torch.tensor(slots)).tolist() == wanted
+    assert Sampler(SamplingParams(seed=0, top_p=0.9), VOCAB).sample(rows[0]) == wanted[0]
+
+
+def test_masks_and_lists_are_tensors_too(batch: np.ndarray) -> None:
+    made, slots = pool()
+    masks = torch.zeros((7, 29), dtype=torch.int32)
+    masks[:, 2] = 1 << 3
+    out = made.step(
+        torch.from_numpy(batch),
+        torch.tensor(slots, dtype=torch.int32),
+        masks=masks,
+        mask_present=torch.tensor([True] * 6 + [False]),
+        forced=torch.tensor([-1] * 5 + [9, -1]),
+        lines=torch.zeros(7, dtype=torch.int64),
+    )
+    assert out.tolist()[:6] == [67] * 5 + [9] and out.tolist()[6] >= 0
+
+
+def test_outputs_are_tensors_without_a_copy(batch: np.ndarray) -> None:
+    made, slots = pool()
+    out = made.step(batch, slots)
+    tokens = torch.from_numpy(out.tokens)
+    tokens[0] = 11
+    assert out.token(0) == 11
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "text"),
+    [
+        (lambda: torch.zeros(7, VOCAB, dtype=torch.float64), TypeError, "logits is of float64"),
+        (lambda: torch.zeros(7, VOCAB).to_sparse(), TypeError, "logits cannot be read"),
+        (lambda: torch.zeros(7, VOCAB, device="meta"), TypeError, "logits cannot be read"),
+        (lambda: torch.zeros(VOCAB, 7).t(), ValueError, "7 apart in a row"),
+        (lambda: torch.zeros(VOCAB).expand(7, VOCAB), ValueError, "stride is 0"),
+        (lambda: torch.zeros(1, 7, VOCAB), ValueError, "3 dimensions"),
+        (lambda: torch.zeros(6, VOCAB), ValueError, "6"),
+    ],
+)
+def test_what_is_no_dense_matrix_is_told(bad: Any, kind: type[Exception], text: str, batch: np.ndarray, wanted: list[int]) -> None:
+    made, slots = pool()
+    with pytest.raises(kind) as raised:
+        made.step(bad(), slots)
+    assert text in str(raised.value)
+    assert made.step(batch, slots).tolist() == wanted
+
+
+def test_a_fake_tensor_is_told(batch: np.ndarray) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    made, slots = pool()
+    with FakeTensorMode(), pytest.raises(TypeError, match="logits has no memory"):
+        made.step(torch.empty(7, VOCAB), slots)
+
+
+def test_older_torch_is_read_by_its_attributes(batch: np.ndarray, wanted: list[int], tmp_path: Path) -> None:
+    np.save(tmp_path / "batch.npy", batch)
+    program = f"""
+import numpy as np, torch
+if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    del torch.Tensor.__dlpack_c_exchange_api__
+from gumball import Pool, SamplingParams
+pool = Pool({VOCAB}, slots=8)
+slots = [pool.admit(SamplingParams(seed=seed, top_p=0.9)) for seed in range(7)]
+rows = torch.from_numpy(np.load("batch.npy"))
+wide = torch.zeros(7, 1000, dtype=torch.bfloat16)
+wide[:, :{VOCAB}] = rows
+assert pool.step(wide[:, :{VOCAB}], torch.tensor(slots)).tolist() == {wanted}
+for bad in (rows.double(), rows.to_sparse(), rows.to("meta")):
+    try:
+        pool.step(bad, slots)
+    except (TypeError, ValueError) as error:
+        print(error)
+    else:
+        raise AssertionError(bad)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_emulated_device_lends_its_tokens(batch: np.ndarray, wanted: list[int]) -> None:
+    from conftest import DEVICES
+
+    if "emulated" not in DEVICES:
+        pytest.skip("no emulator")
+    made, slots = pool("emulated")
+    made.assign(slots)
+    tokens = torch.from_dlpack(made.tokens)
+    made.enqueue(torch.from_numpy(batch))
+    assert tokens.tolist() == wanted and tokens.data_ptr() == made.tokens.data_ptr
+
+
+def test_tensors_leak_nothing() -> None:
+    from test_running import holds
+
+    made = Pool(16, slots=1, threads=1)
+    slots, logits = [made.admit(SamplingParams(seed=1))], torch.zeros(1, 16)
+    masks, lines = torch.full((1, 1), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+
+    def work() -> None:
+        torch.from_numpy(made.step(logits, slots, masks=masks, lines=lines).tokens)
+        made.truncate(slots[0], 0)
+
+    holds(work, made, logits, masks, lines)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_step_stands_in_what_torch_compiles(backend: str, batch: np.ndarray, wanted: list[int]) -> None:
+    from gumball.torch import Step
+
+    made, slots = pool()
+    made.assign(slots)
+    draw = Step(made)
+
+    @torch.compile(backend=backend, fullgraph=True)  # type: ignore[untyped-decorator]
+    def decode(logits: Any) -> Any:
+        return draw(logits * 1.0).long() + 1
+
+    assert (decode(torch.from_numpy(batch)) - 1).tolist() == wanted
+    again, others = pool()
+    both = [again.step(batch, others).tolist() for _ in range(2)]
+    assert (decode(torch.from_numpy(batch)) - 1).tolist() == both[1]
+    torch.library.opcheck(
+        torch.ops.gumball.enqueue.default,
+        (torch.from_numpy(batch), torch.zeros(7, dtype=torch.int32), draw.number),
+        test_utils=("test_schema", "test_faketensor"),
+    )
