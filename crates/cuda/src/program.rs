@@ -29,6 +29,7 @@ pub const HEADERS: &[Source] = &[
     ("tile.cuh", include_str!("../device/tile.cuh")),
     ("chip.cuh", include_str!("../device/chip.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),
+    ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("levels.cuh", include_str!("../device/levels.cuh")),
