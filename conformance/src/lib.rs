@@ -26,6 +26,7 @@ pub mod draws;
 #[macro_use]
 pub mod rules;
 pub mod scores;
+pub mod softmax;
 
 pub mod bytes;
 pub mod generate;

@@ -83,3 +83,13 @@ fn scores_are_the_logprobs_of_forced_tokens() {
         assert!(held > 150, "{held} sequences had only what kernels can do");
     }
 }
+
+#[test]
+fn softmax_is_the_probabilities_of_the_oracle() {
+    for (name, backend) in here() {
+        for seed in 0..if name == "cuda" { 2_000 } else { 300 } {
+            gumball_conformance::softmax::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"));
+        }
+    }
+}

@@ -144,6 +144,20 @@ DEVICE float half_to_float(unsigned short bits) {
     return x;
 }
 
+// Two floats, rounded once to bf16; the first in the low bits.
+DEVICE unsigned int two_bf16(float low, float high) {
+    unsigned int x;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+    return x;
+}
+
+// The same to f16.
+DEVICE unsigned int two_halves(float low, float high) {
+    unsigned int x;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+    return x;
+}
+
 #else
 
 #include <cmath>
@@ -225,5 +239,20 @@ DEVICE float half_to_float(unsigned short bits) {
     }
     return bits_float(sign | float_bits(bits_float(rest) * 5.192296858534828e+33f));
 }
+
+// Of floats in 0..=1, which is all they are asked of.
+DEVICE unsigned int one_bf16(float x) {
+    unsigned int bits = float_bits(x);
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+DEVICE unsigned int two_bf16(float low, float high) { return one_bf16(low) | one_bf16(high) << 16; }
+
+DEVICE unsigned int one_half(float x) {
+    unsigned int bits = float_bits(x);
+    // Below 2^-14 they are whole in units of 2^-24.
+    return x < 6.103515625e-5f ? (unsigned int)__builtin_rintf(x * 16777216.0f)
+                               : ((bits + 0xFFF + (bits >> 13 & 1)) >> 13) - (112u << 10);
+}
+DEVICE unsigned int two_halves(float low, float high) { return one_half(low) | one_half(high) << 16; }
 
 #endif

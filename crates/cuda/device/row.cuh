@@ -14,14 +14,17 @@ struct F32 {
     static DEVICE_MEMBER float convert(float z) { return z; }
 };
 
+// `round_two` is of two floats in 0..=1, each rounded once, the first in the low bits.
 struct Bf16 {
     typedef unsigned short Element;
     static DEVICE_MEMBER float convert(unsigned short z) { return bits_float((u32)z << 16); }
+    static DEVICE_MEMBER u32 round_two(float low, float high) { return two_bf16(low, high); }
 };
 
 struct F16 {
     typedef unsigned short Element;
     static DEVICE_MEMBER float convert(unsigned short z) { return half_to_float(z); }
+    static DEVICE_MEMBER u32 round_two(float low, float high) { return two_halves(low, high); }
 };
 
 // Where in a tile a lane's j-th logit lies; `wide` says whether lanes loaded 16 bytes at once.

@@ -45,6 +45,22 @@ DEVICE void load_wide_once(const typename T::Element* tile, u32 lane, float (&z)
     }
 }
 
+// The same of a tile that may be read again, or is on chip.
+template <class T>
+DEVICE void load_wide(const typename T::Element* tile, u32 lane, float (&z)[PER_LANE]) {
+    const Quad* quads = (const Quad*)tile;
+    if constexpr (sizeof(typename T::Element) == 4) {
+        Quad low = quads[lane], high = quads[32 + lane];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[j] = bits_float(low.word[j]);
+            z[4 + j] = bits_float(high.word[j]);
+        }
+    } else {
+        unpack<T>(quads[lane], z);
+    }
+}
+
 // All of a lane's logits.
 struct All {
     DEVICE_MEMBER bool has(u32) const { return true; }

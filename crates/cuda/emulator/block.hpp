@@ -6,10 +6,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -134,25 +136,78 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// Runs all blocks of a grid in turn; or two at a time, in which case blocks may wait for each other.
-inline void run_grid(void (*kernel)(const void*), const void* step, unsigned int blocks, unsigned int threads, bool two) {
-    std::atomic<unsigned int> next{0};
-    auto run = [&]() {
-        entry = kernel;
-        argument = step;
-        blockDim.x = threads;
-        gridDim.x = blocks;
-        for (unsigned int block; (block = next++) < blocks;) {
-            blockIdx.x = block;
-            run_block(threads);
+// Blocks that run side by side, a host thread each, and meet.
+struct Cluster {
+    explicit Cluster(unsigned int size) : anchors(size), size(size) {}
+
+    // Waits until a thread of each block has come here.
+    void meet() {
+        std::unique_lock<std::mutex> lock(mutex);
+        unsigned int now = generation;
+        if (++arrived == size) {
+            arrived = 0;
+            generation++;
+            all_here.notify_all();
+        } else {
+            all_here.wait(lock, [&]() { return generation != now; });
         }
+    }
+
+    // Where each block has `anchor`: what a block has to itself lies equally far from it in all of them.
+    std::vector<char*> anchors;
+
+  private:
+    const unsigned int size;
+    std::mutex mutex;
+    std::condition_variable all_here;
+    unsigned int arrived = 0, generation = 0;
+};
+
+static thread_local char anchor;
+static thread_local Cluster* cluster;
+static thread_local unsigned int rank;
+// Shared memory whose size the launch says.
+static thread_local std::vector<char> room;
+// Of those who change what several blocks wait for.
+static std::mutex flights;
+
+// How a grid is spread, as `Spread` has it.
+struct Grid {
+    unsigned int blocks, threads, room, cluster;
+    // How many blocks run at a time, which may wait for each other; those of a cluster, if there are any.
+    unsigned int side_by_side;
+};
+
+// Runs all blocks of a grid.
+inline void run_grid(void (*kernel)(const void*), const void* of, const Grid& grid) {
+    Cluster shared(grid.side_by_side);
+    std::atomic<unsigned int> next{0};
+    auto run = [&](unsigned int own) {
+        cluster = &shared;
+        rank = own;
+        shared.anchors[own] = &anchor;
+        entry = kernel;
+        argument = of;
+        blockDim.x = grid.threads;
+        gridDim.x = grid.blocks;
+        unsigned int block = own;
+        while ((block = grid.cluster > 1 ? block : next++) < grid.blocks) {
+            blockIdx.x = block;
+            // NaN, for who reads what never came.
+            room.assign(grid.room, '\xFF');
+            run_block(grid.threads);
+            block += grid.cluster;
+        }
+        // What a block has to itself lasts as long as others may write there.
+        shared.meet();
     };
-    if (two && blocks > 1) {
-        std::thread other(run);
-        run();
+    std::vector<std::thread> others;
+    for (unsigned int other = 1; other < grid.side_by_side; other++) {
+        others.emplace_back(run, other);
+    }
+    run(0);
+    for (std::thread& other : others) {
         other.join();
-    } else {
-        run();
     }
 }
 

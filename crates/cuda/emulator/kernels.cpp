@@ -15,13 +15,15 @@
 
 #include "step.cu"
 
+#include "softmax.cu"
+
 #include "numbers.cu"
 
 #include <cstddef>
 
 // Runs a kernel of this library over a grid.
-extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, u32 blocks, u32 threads, bool two) {
-    emulator::run_grid(kernel, argument, blocks, threads, two);
+extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, const emulator::Grid* grid) {
+    emulator::run_grid(kernel, argument, *grid);
 }
 
 // Sizes and offsets of what crosses between host and kernels, as src/abi.rs has them.
@@ -62,6 +64,11 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
         top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
         offsetof(Step, blocks_inverse), offsetof(Step, parts), offsetof(Step, help),
+                sizeof(Softmax), offsetof(Softmax, logits), offsetof(Softmax, out), offsetof(Softmax, stride),
+        offsetof(Softmax, out_stride), offsetof(Softmax, temperatures), offsetof(Softmax, statuses), offsetof(Softmax,
+        told), offsetof(Softmax, rows), offsetof(Softmax, vocab), offsetof(Softmax, tiles), offsetof(Softmax,
+        blocks_per_row), offsetof(Softmax, share), offsetof(Softmax, slots), offsetof(Softmax, lead),
+        offsetof(Softmax, temperature),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);
     for (u64 i = 0; i < count && i < room; i++) {

@@ -1,4 +1,4 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, where each field is explained.
+//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh` and `softmax.cuh`, where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -187,6 +187,26 @@ crossing! {
         blocks_inverse: u32,
         parts: u32,
         help: u64,
+    }
+
+    /// Rows of logits to be turned into rows of probabilities; addresses are the machine's.
+    #[repr(C)]
+    struct Softmax {
+        logits: u64,
+        out: u64,
+        stride: u64,
+        out_stride: u64,
+        temperatures: u64,
+        statuses: u64,
+        told: u64,
+        rows: u32,
+        vocab: u32,
+        tiles: u32,
+        blocks_per_row: u32,
+        share: u32,
+        slots: u32,
+        lead: u32,
+        temperature: f32,
     }
 }
 

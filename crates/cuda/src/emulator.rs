@@ -68,7 +68,17 @@ struct Recorded {
     launches: Vec<Launch>,
 }
 
-type Run = unsafe extern "C" fn(*const c_void, *const u8, u32, u32, bool);
+type Run = unsafe extern "C" fn(*const c_void, *const u8, *const Spread);
+/// How a grid is spread, as `block.hpp` has it.
+#[repr(C)]
+struct Spread {
+    blocks: u32,
+    threads: u32,
+    room: u32,
+    cluster: u32,
+    side_by_side: u32,
+}
+
 type LayoutOf = unsafe extern "C" fn(*mut u64, u64) -> u64;
 
 impl Emulator {
@@ -172,6 +182,15 @@ impl Machine for Emulator {
         64
     }
 
+    /// Little, so that rows are cut into several blocks here too.
+    fn room_on_chip(&self) -> usize {
+        16 << 10
+    }
+
+    fn clusters(&self, _blocks: u32) -> u32 {
+        2
+    }
+
     fn take(&self, bytes: usize) -> Result<u64> {
         // SAFETY: the layout has a size above 0.
         let place = unsafe { alloc_zeroed(layout(bytes)) };
@@ -238,10 +257,12 @@ impl Kernels {
         let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
         let function: Symbol<'_, *const c_void> = self.symbol(name);
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
-        let Grid { blocks, threads, together, .. } = launch.grid;
+        let Grid { blocks, threads, room, together, cluster, .. } = launch.grid;
+        let side_by_side = cluster.max(1 + u32::from(together));
+        let spread = Spread { blocks, threads, room, cluster, side_by_side };
         // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
         // type, and all it points to, the caller vouches for; what blocks have to themselves is of the host's thread.
-        unsafe { run(*function, launch.argument.as_ptr().cast(), blocks, threads, together) };
+        unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };
     }
 }
 

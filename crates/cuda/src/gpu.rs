@@ -21,8 +21,25 @@ use crate::staging::{Landing, Staging};
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
 
-/// The oldest devices whose kernels can begin before those that they wait for are done.
+/// The oldest devices whose kernels can begin before those that they wait for are done, and where copies fly into shared memory.
 const EARLY: Arch = Arch { major: 9, minor: 0 };
+
+/// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
+const CLUSTERED: Kernel = Kernel::named("softmax_f32");
+const MOST_BLOCKS: usize = 16;
+const CLUSTERED_THREADS: u32 = 640;
+
+/// The value of an attribute that makes clusters.
+fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
+    sys::CUlaunchAttributeValue {
+        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
+    }
+}
+
+/// An attribute of a launch.
+fn attribute(id: sys::CUlaunchAttributeID, value: sys::CUlaunchAttributeValue) -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute { id, pad: [0; 4], value }
+}
 
 /// A device with a stream on which kernels run in turn.
 pub struct Gpu {
@@ -31,6 +48,10 @@ pub struct Gpu {
     functions: Arc<[Loaded]>,
     arch: Arch,
     multiprocessors: u32,
+    /// How many bytes of shared memory a block can have.
+    block_bytes: usize,
+    /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
+    clusters: [u32; MOST_BLOCKS],
     name: String,
     /// Where bytes wait for their copy to the device.
     staging: Mutex<Staging>,
@@ -47,13 +68,17 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor.
-    fn new(function: CudaFunction, shared: i32) -> Result<Self> {
+    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor, and at most so many a block.
+    fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
         let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
         // Each block also takes a little for the system, so two halves do not fit.
         let rest = (shared / 2 - own).max(0);
         let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        function.set_attribute(most, rest).map_err(failed("cuFuncSetAttribute"))?;
+        function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
+        if arch >= EARLY {
+            let large = Function::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            function.set_attribute(large, 1).map_err(failed("cuFuncSetAttribute"))?;
+        }
         Ok(Self { function, apart_bytes: rest as u32 })
     }
 }
@@ -84,6 +109,8 @@ impl Gpu {
         let count = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(device)?;
         let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
         let shared = context.attribute(shared).map_err(device)?;
+        let block = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let block = context.attribute(block).map_err(device)?;
 
         let nvrtc = Nvrtc::load()?;
         let mut functions = Vec::new();
@@ -92,9 +119,11 @@ impl Gpu {
             let module = context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
             for kernel in program.kernels {
                 let function = module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?;
-                functions.push(Loaded::new(function, shared)?);
+                functions.push(Loaded::new(function, arch, shared, block)?);
             }
         }
+        let clusters =
+            if arch < EARLY { [0; MOST_BLOCKS] } else { count_clusters(&functions[CLUSTERED.0], block)? };
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
@@ -102,6 +131,8 @@ impl Gpu {
             stream,
             functions: functions.into(),
             multiprocessors: u32::try_from(count).unwrap_or(1),
+            block_bytes: usize::try_from(block).unwrap_or(0),
+            clusters,
             arch,
             name,
             context,
@@ -139,6 +170,8 @@ impl Gpu {
             functions: Arc::clone(&self.functions),
             arch: self.arch,
             multiprocessors: self.multiprocessors,
+            block_bytes: self.block_bytes,
+            clusters: self.clusters,
             name: self.name.clone(),
         })
     }
@@ -172,16 +205,22 @@ impl Gpu {
     /// Launches a kernel.
     ///
     /// # Safety
-    /// As for [`Machine::launch`], or with an attribute to begin early for [`Machine::launch_early`].
-    unsafe fn enqueue(
-        &self,
-        kernel: Kernel,
-        grid: Grid,
-        argument: &[u8],
-        attributes: &mut [sys::CUlaunchAttribute],
-    ) -> Result<()> {
+    /// As for [`Machine::launch`], or if `early` for [`Machine::launch_early`].
+    unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
         self.bind()?;
         let Loaded { function, apart_bytes } = &self.functions[kernel.0];
+        let mut attributes = [
+            attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            ),
+            attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                cluster_of(grid.cluster),
+            ),
+        ];
+        let from = usize::from(!early || self.arch < EARLY);
+        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 1)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
             gridDimX: grid.blocks,
@@ -190,7 +229,7 @@ impl Gpu {
             blockDimX: grid.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: if grid.apart { *apart_bytes } else { 0 },
+            sharedMemBytes: if grid.apart { *apart_bytes } else { grid.room },
             hStream: self.stream.cu_stream(),
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
@@ -212,6 +251,41 @@ impl Gpu {
     fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
     }
+}
+
+/// Counts the clusters of blocks that take so many bytes of shared memory each, and with it a multiprocessor.
+fn count_clusters(loaded: &Loaded, block: i32) -> Result<[u32; MOST_BLOCKS]> {
+    let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+    let mut counts = [0; MOST_BLOCKS];
+    for (less_one, found) in counts.iter_mut().enumerate() {
+        let blocks = less_one as u32 + 1;
+        let mut attributes =
+            [attribute(sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster_of(blocks))];
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: CLUSTERED_THREADS,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: (block - own) as u32,
+            hStream: std::ptr::null_mut(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: 1,
+        };
+        let mut count = 0;
+        // SAFETY: the function is of a module that lives; the call reads the configuration and writes the number.
+        let status = unsafe {
+            sys::cuOccupancyMaxActiveClusters(
+                &raw mut count,
+                loaded.function.cu_function(),
+                &raw const config,
+            )
+        };
+        // A size that the device cannot have is one that there are none of.
+        *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
+    }
+    Ok(counts)
 }
 
 /// Returns the version of the driver's interface, major and minor, if there is one that is new enough to be called.
@@ -246,6 +320,15 @@ impl Machine for Gpu {
 
     fn multiprocessors(&self) -> u32 {
         self.multiprocessors
+    }
+
+    fn room_on_chip(&self) -> usize {
+        if self.arch < EARLY { 0 } else { self.block_bytes }
+    }
+
+    fn clusters(&self, blocks: u32) -> u32 {
+        let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
+        place.and_then(|place| self.clusters.get(place)).copied().unwrap_or(0)
     }
 
     fn take(&self, bytes: usize) -> Result<u64> {
@@ -288,18 +371,12 @@ impl Machine for Gpu {
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller vouches for the launch.
-        unsafe { self.enqueue(kernel, grid, argument, &mut []) }
+        unsafe { self.enqueue(kernel, grid, argument, false) }
     }
 
     unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        let mut early = [sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        }];
-        let attributes = if self.arch < EARLY { &mut [] } else { &mut early[..] };
         // SAFETY: the caller vouches for the launch, and says that the kernel waits where it must.
-        unsafe { self.enqueue(kernel, grid, argument, attributes) }
+        unsafe { self.enqueue(kernel, grid, argument, true) }
     }
 
     fn is_capturing(&self) -> Result<bool> {

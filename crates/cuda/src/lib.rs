@@ -49,6 +49,8 @@ mod logprobs;
 
 mod score;
 
+mod softmax;
+
 pub mod numbers;
 
 pub use abi::Slot;
@@ -67,8 +69,9 @@ pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{PROGRAMS, Program};
 pub use residents::{Standing, Start};
-pub use rows::{Dtype, MaskRows, Rows};
+pub use rows::{Column, Dtype, MaskRows, Rows, RowsMut};
 pub use score::Known;
+pub use softmax::{Softmax, Temperature};
 pub use step::Step;
 pub use variant::Variant;
 pub use workspace::{Assignment, Room, Workspace};

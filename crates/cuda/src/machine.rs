@@ -23,13 +23,17 @@ pub struct Grid {
     pub apart: bool,
     /// Whether blocks may wait for others, which never wait for those.
     pub together: bool,
+    /// How many neighbouring blocks make a cluster, which run side by side; 1 for none.
+    pub cluster: u32,
+    /// How many bytes of shared memory a block has besides what its kernel names.
+    pub room: u32,
 }
 
 impl Grid {
     /// Returns blocks that lie wherever there is room.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, apart: false, together: false }
+        Self { blocks, threads, apart: false, together: false, cluster: 1, room: 0 }
     }
 
     /// Returns the same with one block a multiprocessor at a time, if `apart`.
@@ -42,6 +46,12 @@ impl Grid {
     #[must_use]
     pub fn together(self, together: bool) -> Self {
         Self { together, ..self }
+    }
+
+    /// Returns the same in clusters of so many blocks, each with so many bytes of shared memory.
+    #[must_use]
+    pub fn clustered(self, cluster: u32, room: u32) -> Self {
+        Self { cluster, room, ..self }
     }
 }
 
@@ -56,6 +66,18 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
         512
+    }
+
+    /// Returns how many bytes of shared memory a block can have, the kernel's own included, into which copies fly while its
+    /// threads work; 0 where there is no such thing.
+    fn room_on_chip(&self) -> usize {
+        0
+    }
+
+    /// Returns how many clusters of so many blocks, each with a multiprocessor to itself, run side by side; 0 where blocks have
+    /// no clusters, or none so large.
+    fn clusters(&self, _blocks: u32) -> u32 {
+        0
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.

@@ -27,6 +27,9 @@ pub const HEADERS: &[Source] = &[
     ("chosen.cuh", include_str!("../device/chosen.cuh")),
     ("over.cuh", include_str!("../device/over.cuh")),
     ("tile.cuh", include_str!("../device/tile.cuh")),
+    ("chip.cuh", include_str!("../device/chip.cuh")),
+    ("softmax.cuh", include_str!("../device/softmax.cuh")),
+    ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
     ("levels.cuh", include_str!("../device/levels.cuh")),
@@ -130,12 +133,33 @@ const TOLD: Program = Program {
     kernels: &["finish_told_f32", "finish_told_bf16", "finish_told_f16"],
 };
 
+/// The kernels that make probabilities of logits.
+const SOFTMAX: Program = Program {
+    name: "softmax",
+    source: include_str!("softmax.cu"),
+    kernels: &[
+        "weigh_f32",
+        "weigh_bf16",
+        "weigh_f16",
+        "write_f32",
+        "write_bf16",
+        "write_f16",
+        "write_bf16_f32",
+        "write_f16_f32",
+        "softmax_f32",
+        "softmax_bf16",
+        "softmax_f16",
+        "softmax_bf16_f32",
+        "softmax_f16_f32",
+    ],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -121,6 +121,77 @@ impl<'b> Rows<'b> {
     }
 }
 
+/// Rows in the machine's memory that are written, or read and written; they are nobody else's as long as `'b`.
+#[derive(Debug)]
+pub struct RowsMut<'b>(Rows<'b>);
+
+impl<'b> RowsMut<'b> {
+    /// Returns where the rows are and what they are like.
+    #[must_use]
+    pub fn rows(&self) -> &Rows<'b> {
+        &self.0
+    }
+
+    /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
+    ///
+    /// # Errors
+    /// Those of [`Rows::new`].
+    ///
+    /// # Safety
+    /// For `'b`, all rows lie in memory that the machine can read and write, and while what is enqueued on them runs nobody
+    /// else does either.
+    pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        // SAFETY: the caller vouches for more than it takes.
+        unsafe { Rows::new(address, dtype, rows, vocab, stride) }.map(Self)
+    }
+
+    /// Takes rows that begin `start` elements into a buffer.
+    ///
+    /// # Errors
+    /// Those of [`Rows::of`].
+    pub fn of(
+        buffer: &'b mut Buffer,
+        dtype: Dtype,
+        start: usize,
+        rows: usize,
+        vocab: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        Rows::of(buffer, dtype, start, rows, vocab, stride).map(Self)
+    }
+}
+
+/// A number of 32 bits for each row, side by side in the machine's memory, which lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) rows: usize,
+}
+
+impl<'b> Column<'b> {
+    /// Takes the numbers of `rows` rows at an address of the machine.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the address is no multiple of 4 bytes.
+    ///
+    /// # Safety
+    /// For `'b`, they lie in memory that the machine can read, and write where that is what they are for; while what is
+    /// enqueued with them runs, nobody else writes them.
+    pub unsafe fn new(address: u64, rows: usize) -> Result<Self> {
+        if !address.is_multiple_of(4) {
+            return Err(Error::out_of_range("column", format!("{address:#x}"), "a multiple of 4 bytes"));
+        }
+        Ok(Self { memory: PhantomData, address, rows })
+    }
+
+    /// Takes all that a buffer holds.
+    #[must_use]
+    pub fn of(buffer: &'b Buffer) -> Self {
+        Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
+    }
+}
+
 /// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
 ///
 /// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden.
@@ -178,7 +249,10 @@ fn holds(
     start: usize,
     (lines, width, stride): (usize, usize, usize),
 ) -> bool {
-    let last = lines.saturating_sub(1).checked_mul(stride);
+    if lines == 0 {
+        return true;
+    }
+    let last = (lines - 1).checked_mul(stride);
     let end = last.and_then(|last| last.checked_add(start)?.checked_add(width)?.checked_mul(element));
     end.is_some_and(|end| end <= buffer.bytes())
 }

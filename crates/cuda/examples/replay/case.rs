@@ -19,7 +19,7 @@ const LONG_US: f32 = 30_000.0;
 const WARM_REPLAYS: usize = 3;
 const WARM_STEPS: usize = 10;
 const EAGER_STEPS: usize = 60;
-const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
+pub const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
 
 /// A request of all rows of some batches.
 pub struct Case<'b> {
@@ -146,26 +146,26 @@ impl<'b> Case<'b> {
     }
 }
 
-fn version() -> &'static str {
+pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
 /// Microseconds a call.
-struct Times {
-    median_us: f32,
-    p95_us: f32,
-    samples: usize,
-    calls: usize,
+pub struct Times {
+    pub median_us: f32,
+    pub p95_us: f32,
+    pub samples: usize,
+    pub calls: usize,
 }
 
 impl Times {
-    fn new(mut times: Vec<f32>, calls: usize) -> Self {
+    pub fn new(mut times: Vec<f32>, calls: usize) -> Self {
         times.sort_by(f32::total_cmp);
         let samples = times.len();
         Self { median_us: times[samples / 2], p95_us: times[samples * 19 / 20], samples, calls }
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{:.2} ({:.2})", self.median_us, self.p95_us)
     }
 }

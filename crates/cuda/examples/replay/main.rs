@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only REQUEST,..` | these of the requests in `requests.rs` |
+//! | `--only REQUEST,..` | these of the requests in `requests.rs`, or `softmax`, `softmax-narrow` |
 //! | `--type f32,bf16` | these types |
 //! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
 //! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |
@@ -18,6 +18,7 @@
 mod case;
 mod requests;
 mod rows;
+mod softmax;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Machine};
 use case::Case;
 use requests::{by_default, requests};
 use rows::{Like, Pool};
+use softmax::SoftmaxCase;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Report {
@@ -128,6 +130,15 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
                         Report::Profile => case.profile(like)?,
                         Report::Json => case.print_results(like, asked.eager)?,
                         Report::Table => case.print_row(like)?,
+                    }
+                }
+            }
+            for name in softmax::NAMES {
+                if chosen(&asked.only, name).unwrap_or(false) {
+                    let mut case = SoftmaxCase::new(gpu, name, &batches)?;
+                    match asked.report {
+                        Report::Json => case.print_results(like, asked.eager)?,
+                        Report::Table | Report::Profile => case.print_row(like)?,
                     }
                 }
             }

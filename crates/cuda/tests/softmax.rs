@@ -1,0 +1,80 @@
+//! What the softmax refuses, and that nothing is changed then; what it makes is held in `conformance`.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{Buffer, Cache, Column, Dtype, Emulator, Machine, Rows, RowsMut, Softmax, Temperature};
+use gumball_spec::Error;
+
+const ROWS: usize = 3;
+const VOCAB: usize = 300;
+
+fn machine() -> Option<Arc<dyn Machine>> {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Some(Arc::new(emulator)),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Returns what is wrong with a softmax of `ROWS` rows, and sees that nothing was written.
+fn refused(
+    machine: &Arc<dyn Machine>,
+    out: (Dtype, usize, usize),
+    temperature: Result<f32, usize>,
+    statuses: usize,
+) -> String {
+    let softmax = Softmax::new(Arc::clone(machine)).expect("room");
+    let logits = Buffer::zeroed(machine, ROWS * VOCAB * 2).expect("memory");
+    let mut probabilities = Buffer::of(machine, &vec![7u32; 2 * ROWS * VOCAB]).expect("memory");
+    let temperatures = Buffer::zeroed(machine, temperature.err().unwrap_or(1) * 4).expect("memory");
+    let seen = Buffer::of(machine, &vec![7u32; statuses]).expect("memory");
+    let rows = Rows::of(&logits, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).expect("rows");
+    let (dtype, count, vocab) = out;
+    let to = RowsMut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
+    let temperature = temperature.map_or(Temperature::Each(Column::of(&temperatures)), Temperature::All);
+    let result = softmax.enqueue(&rows, &to, temperature, Some(&Column::of(&seen)));
+    let mut after = vec![0u32; 2 * ROWS * VOCAB];
+    probabilities.read(0, &mut after).expect("memory");
+    let changed = after.iter().any(|word| *word != 7);
+    match result {
+        Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) if !changed => error.to_string(),
+        other => panic!("{other:?}, {changed}"),
+    }
+}
+
+#[test]
+fn mistakes_are_named_and_nothing_is_changed() {
+    let Some(machine) = machine() else { return };
+    let right = (Dtype::F32, ROWS, VOCAB);
+    for (out, temperature, statuses, says) in [
+        (right, Ok(f32::NAN), ROWS, "temperature is NaN, but must be in 0..=2^100"),
+        (right, Ok(-1.0), ROWS, "temperature is -1, but must be in 0..=2^100"),
+        (right, Ok(2e30), ROWS, "temperature is"),
+        (right, Err(ROWS + 1), ROWS, "temperatures has length 4, but must have one for each of 3 rows"),
+        (right, Ok(1.0), ROWS - 1, "statuses has length 2, but must have one for each of 3 rows"),
+        (
+            (Dtype::F16, ROWS, VOCAB),
+            Ok(1.0),
+            ROWS,
+            "out.dtype is f16, but must be f32 or bf16, as the logits are",
+        ),
+        (
+            (Dtype::F32, ROWS + 1, VOCAB),
+            Ok(1.0),
+            ROWS,
+            "out has length 4, but must have one for each of 3 rows",
+        ),
+        (
+            (Dtype::F32, ROWS, VOCAB + 1),
+            Ok(1.0),
+            ROWS,
+            "out.vocab is 301, but must be 300, as the logits have",
+        ),
+    ] {
+        let text = refused(&machine, out, temperature, statuses);
+        assert!(text.starts_with(says), "{text}");
+    }
+}
