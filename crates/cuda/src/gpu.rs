@@ -27,7 +27,7 @@ const EARLY: Arch = Arch { major: 9, minor: 0 };
 /// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
 const CLUSTERED: Kernel = Kernel::named("softmax_f32");
 const MOST_BLOCKS: usize = 16;
-const CLUSTERED_THREADS: u32 = 640;
+const CLUSTERED_THREADS: u32 = 832;
 
 /// The value of an attribute that makes clusters.
 fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
