@@ -92,6 +92,26 @@ typedef int32_t gumball_dtype;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What the numbers of a row are.
+enum gumball_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Logits.
+    GUMBALL_LOGITS = 0,
+    // Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    // GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    GUMBALL_PROBABILITIES = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_kind gumball_kind;
+#else
+typedef int32_t gumball_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What a row's data had to say: bits of its status.
 enum gumball_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -179,7 +199,7 @@ typedef struct {
     size_t struct_size;
     // The number of ids in the vocabulary, in 1..=2^20.
     size_t vocab;
-    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
     // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
@@ -244,6 +264,9 @@ typedef struct {
     void *hook_user;
     // For each row whether the hook is called; NULL: for all.
     const uint8_t *hook_rows;
+    // What the row of gumball_sampler_sample holds: GUMBALL_LOGITS or GUMBALL_PROBABILITIES. A sequence may change from one to
+    // the other. The logits of a pool's step say so themselves; here it is 0 then, or the same.
+    int64_t kind;
 } gumball_step_options;
 
 // What came out of a row. This struct stays as it is.
@@ -284,7 +307,7 @@ typedef struct {
     size_t top_n;
     // The room for the logprobs of ids that a request names.
     size_t ids;
-    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
     // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
@@ -338,7 +361,7 @@ typedef struct {
     int32_t dtype;
 } gumball_device_input;
 
-// A batch of rows of logits in host memory.
+// A batch of rows of logits, or of probabilities, in host memory.
 typedef struct {
     // sizeof(gumball_logits).
     size_t struct_size;
@@ -352,6 +375,8 @@ typedef struct {
     size_t stride;
     // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     int32_t dtype;
+    // GUMBALL_LOGITS or GUMBALL_PROBABILITIES. So wide that no padding of the struct as it was becomes it.
+    int64_t kind;
 } gumball_logits;
 
 // A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
@@ -540,8 +565,8 @@ void gumball_sampler_free(gumball_sampler *sampler);
 
 // Draws the next token from a row and appends it to the history; an empty row changes nothing.
 //
-// `logits`: `vocab` elements of `dtype` in host memory. `options`: masks, forced token and hook of this one row, or NULL. A
-// forced token is emitted even if it is banned; its logprob is the one that it would have had.
+// `logits`: `vocab` elements of `dtype` in host memory; probabilities if the `kind` of the options says so. `options`: masks,
+// forced token and hook of this one row, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
 gumball_code gumball_sampler_sample(gumball_sampler *sampler,
                                     const void *logits,
                                     int32_t dtype,
@@ -549,7 +574,7 @@ gumball_code gumball_sampler_sample(gumball_sampler *sampler,
                                     const gumball_step_options *options,
                                     gumball_token *token);
 
-// Draws `n` tokens from one row, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
 //
 // They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
 gumball_code gumball_sampler_sample_n(gumball_sampler *sampler,
@@ -742,7 +767,8 @@ gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out
 //
 // `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
 // many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
-// outputs. In a pool on a device, the logits are copied up and the outputs down.
+// outputs. In a pool on a device, the logits are copied up and the outputs down; rows of probabilities are
+// GUMBALL_UNAVAILABLE there.
 gumball_code gumball_pool_step(gumball_pool *pool,
                                const gumball_logits *logits,
                                const int32_t *slots,

@@ -85,7 +85,7 @@ pub(crate) unsafe fn room<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
 }
 
-fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
+pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }

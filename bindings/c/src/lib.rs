@@ -45,7 +45,7 @@ pub use version::*;
 pub use params::*;
 pub use state::State;
 
-pub use logits::{Dtype, Logits};
+pub use logits::{Dtype, Kind, Logits};
 pub use options::{Hook, StepOptions};
 
 pub use outputs::*;

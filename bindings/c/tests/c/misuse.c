@@ -98,7 +98,7 @@ static void configs(void) {
     config.vocab = VOCAB;
     config.route = "rase";
     NONE(gumball_sampler_new(params, &config), GUMBALL_UNKNOWN,
-         "route \"rase\" is not known; known are: race, oracle");
+         "route \"rase\" is not known; known are: race, probabilities, oracle");
     config.route = NULL;
     config.level = "sse";
     CHECK(gumball_sampler_new(params, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
