@@ -133,7 +133,11 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
 ///
 /// # Safety
 /// As for [`slice`].
-pub(crate) unsafe fn list<'a, T>(parameter: &'static str, first: *const T, rows: usize) -> Result<Option<&'a [T]>> {
+pub(crate) unsafe fn list<'a, T>(
+    parameter: &'static str,
+    first: *const T,
+    rows: usize,
+) -> Result<Option<&'a [T]>> {
     if first.is_null() {
         return Ok(None);
     }
