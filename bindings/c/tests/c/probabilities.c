@@ -101,8 +101,8 @@ static void refusals(void) {
 }
 
 // A pool on a device has logits alone, and says so.
-static void device(void) {
-    gumball_device *device = gumball_device_open("emulated");
+static void device(const char *name) {
+    gumball_device *device = gumball_device_open(name);
     if (device == NULL) {
         return;
     }
@@ -120,7 +120,7 @@ static void device(void) {
     gumball_device_free(device);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     model_like(logits, VOCAB, 3);
     for (size_t id = 0; id < VOCAB; id++) {
         weights[id] = (float)exp((double)logits[id]);
@@ -129,6 +129,6 @@ int main(void) {
     sampler_and_pool();
     weights_need_not_sum_to_one();
     refusals();
-    device();
+    device(argc > 1 ? argv[1] : "emulated");
     return verdict("probabilities");
 }
