@@ -14,8 +14,8 @@
 // Structs. Each that is handed in begins with its size: zero it, set struct_size, and set what is not to be the default, as
 // in gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000}. Programs with an older header go on working.
 //
-// Threads. Any thread may use any handle, but one at a time. Devices, parameters that nobody changes, and outputs that are
-// read may be used by several at the same time. Different handles need no lock, not even where they share a device.
+// Threads. Any thread may use any handle, but one at a time. Devices, operators, parameters that nobody changes, and
+// outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device.
 //
 // The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL.
 // A NULL where something is needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and
@@ -92,6 +92,26 @@ typedef int32_t gumball_dtype;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What the numbers of a row are.
+enum gumball_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Logits.
+    GUMBALL_LOGITS = 0,
+    // Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    // GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    GUMBALL_PROBABILITIES = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_kind gumball_kind;
+#else
+typedef int32_t gumball_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What a row's data had to say: bits of its status.
 enum gumball_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -121,6 +141,12 @@ typedef struct gumball_device gumball_device;
 
 // Steps that were captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
+
+// Operators over rows of logits or probabilities: for engines that hold probabilities or must return them, and bring seeds
+// and positions themselves. What a row comes to is what it would in a pool.
+//
+// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
+typedef struct gumball_operators gumball_operators;
 
 // All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
 //
@@ -179,7 +205,7 @@ typedef struct {
     size_t struct_size;
     // The number of ids in the vocabulary, in 1..=2^20.
     size_t vocab;
-    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
     // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
@@ -244,6 +270,9 @@ typedef struct {
     void *hook_user;
     // For each row whether the hook is called; NULL: for all.
     const uint8_t *hook_rows;
+    // What the row of gumball_sampler_sample holds: GUMBALL_LOGITS or GUMBALL_PROBABILITIES. A sequence may change from one to
+    // the other. The logits of a pool's step say so themselves; here it is 0 then, or the same.
+    int64_t kind;
 } gumball_step_options;
 
 // What came out of a row. This struct stays as it is.
@@ -284,7 +313,7 @@ typedef struct {
     size_t top_n;
     // The room for the logprobs of ids that a request names.
     size_t ids;
-    // The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
     // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
@@ -338,7 +367,7 @@ typedef struct {
     int32_t dtype;
 } gumball_device_input;
 
-// A batch of rows of logits in host memory.
+// A batch of rows of logits, or of probabilities, in host memory.
 typedef struct {
     // sizeof(gumball_logits).
     size_t struct_size;
@@ -352,6 +381,8 @@ typedef struct {
     size_t stride;
     // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     int32_t dtype;
+    // GUMBALL_LOGITS or GUMBALL_PROBABILITIES. So wide that no padding of the struct as it was becomes it.
+    int64_t kind;
 } gumball_logits;
 
 // A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
@@ -372,6 +403,101 @@ typedef struct {
     // The place in `ids` of the token that row 0 predicts.
     size_t start;
 } gumball_scored;
+
+// A batch of C chains of n drafts each, with the probabilities they are judged by: float in host memory, without gaps.
+typedef struct {
+    // sizeof(gumball_chains).
+    size_t struct_size;
+    // C.
+    size_t chains;
+    // n, which may be 0.
+    size_t drafts;
+    // V, the number of ids in a row.
+    size_t vocab;
+    // C x n x V: the probabilities that the drafts were drawn from.
+    const float *draft_probs;
+    // C x n: the drafts. One outside the vocabulary, -1 included, was not drawn: its row is drawn plainly and ends the
+    // chain.
+    const int32_t *draft_token_ids;
+    // C x (n + 1) x V: the target's probabilities.
+    const float *target_probs;
+    // The seed of all chains.
+    uint64_t seed;
+    // The seed of each chain; NULL: seed.
+    const uint64_t *seeds;
+    // The position of each chain's first draft; NULL: position.
+    const uint32_t *positions;
+    // The draw index of each chain; NULL: the chain's own number.
+    const uint32_t *draws;
+    // The position of the first draft of all chains: the number of tokens before it.
+    uint32_t position;
+} gumball_chains;
+
+// What the rows of a batch go by. Lists have one element a row of the matrix; NULL: the parameters' value, for all.
+typedef struct {
+    // sizeof(gumball_row_params).
+    size_t struct_size;
+    // What all rows have in common; NULL: neutral parameters. What speaks of a history finds it empty; seed and logprobs are
+    // not read.
+    const gumball_params *params;
+    // The temperature of each row.
+    const float *temperature;
+    // The top_k of each row.
+    const int64_t *top_k;
+    // The top_p of each row.
+    const float *top_p;
+    // The min_p of each row.
+    const float *min_p;
+} gumball_row_params;
+
+// Which draw each output is. Lists have one element an output; NULL: the value beside it, for all.
+//
+// An output is the token of a pool whose sequence has its seed, position and draw index.
+typedef struct {
+    // sizeof(gumball_draws).
+    size_t struct_size;
+    // The number of outputs.
+    size_t outputs;
+    // For each output the row of the matrix that it is drawn from, any number of times; NULL: output i from row i.
+    const uint32_t *lines;
+    // The seed of all outputs.
+    uint64_t seed;
+    // The seed of each.
+    const uint64_t *seeds;
+    // The position of each.
+    const uint32_t *positions;
+    // The draw index of each; NULL: the output's own number, so that outputs of one seed and position are independent.
+    const uint32_t *draws;
+    // The position of all outputs: the number of tokens before them.
+    uint32_t position;
+} gumball_draws;
+
+// What operators are made for.
+typedef struct {
+    // sizeof(gumball_operators_config).
+    size_t struct_size;
+    // How many threads take the rows: 1 is the caller's; 0: those of the machine, which are shared.
+    size_t threads;
+    // The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
+    const char *level;
+} gumball_operators_config;
+
+// Rows to be written, in host memory. Nobody else uses what lies between the first and the last element during the call;
+// elements between rows stay as they are.
+typedef struct {
+    // sizeof(gumball_rows_out).
+    size_t struct_size;
+    // The first element of the first row.
+    void *data;
+    // The number of rows.
+    size_t rows;
+    // The number of elements in a row.
+    size_t vocab;
+    // How many elements after a row the next one begins; 0: vocab.
+    size_t stride;
+    // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16. Each number is rounded to it once.
+    int32_t dtype;
+} gumball_rows_out;
 
 #ifdef __cplusplus
 extern "C" {
@@ -540,8 +666,8 @@ void gumball_sampler_free(gumball_sampler *sampler);
 
 // Draws the next token from a row and appends it to the history; an empty row changes nothing.
 //
-// `logits`: `vocab` elements of `dtype` in host memory. `options`: masks, forced token and hook of this one row, or NULL. A
-// forced token is emitted even if it is banned; its logprob is the one that it would have had.
+// `logits`: `vocab` elements of `dtype` in host memory; probabilities if the `kind` of the options says so. `options`: masks,
+// forced token and hook of this one row, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
 gumball_code gumball_sampler_sample(gumball_sampler *sampler,
                                     const void *logits,
                                     int32_t dtype,
@@ -549,7 +675,7 @@ gumball_code gumball_sampler_sample(gumball_sampler *sampler,
                                     const gumball_step_options *options,
                                     gumball_token *token);
 
-// Draws `n` tokens from one row, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
 //
 // They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
 gumball_code gumball_sampler_sample_n(gumball_sampler *sampler,
@@ -742,7 +868,8 @@ gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out
 //
 // `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
 // many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
-// outputs. In a pool on a device, the logits are copied up and the outputs down.
+// outputs. In a pool on a device, the logits are copied up and the outputs down; rows of probabilities are
+// GUMBALL_UNAVAILABLE there.
 gumball_code gumball_pool_step(gumball_pool *pool,
                                const gumball_logits *logits,
                                const int32_t *slots,
@@ -760,6 +887,75 @@ gumball_code gumball_pool_score(gumball_pool *pool,
                                 size_t rows,
                                 const gumball_step_options *options,
                                 gumball_outputs *outputs);
+
+// Accepts each chain's drafts or replaces the first that is not accepted, so that every emitted token has the distribution of
+// the target's row, whatever the drafter proposed.
+//
+// `tokens`: room for C x (n + 1); the accepted drafts, the token drawn after them, then -1. The others are NULL or room for C:
+// `accepted`: how many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+// `emitted`: how many drafts were emitted; the token after them is not counted. `statuses`: bits of gumball_status, of the row that
+// the last token was drawn from.
+gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
+                                                          const gumball_chains *chains,
+                                                          int32_t *tokens,
+                                                          uint32_t *accepted,
+                                                          uint32_t *emitted,
+                                                          uint32_t *statuses);
+
+// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
+//
+// A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
+// where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
+gumball_code gumball_operators_sample(const gumball_operators *operators,
+                                      const gumball_logits *rows,
+                                      const gumball_row_params *params,
+                                      const gumball_draws *draws,
+                                      int32_t *tokens,
+                                      uint32_t *statuses);
+
+// Makes operators of the host. `config`: NULL is the default. NULL after an error.
+gumball_operators *gumball_operators_new(const gumball_operators_config *config);
+
+// Makes operators of a device. There are none yet: NULL, and GUMBALL_UNAVAILABLE.
+gumball_operators *gumball_operators_new_on_device(const gumball_device *device);
+
+// Ends operators. NULL is fine.
+void gumball_operators_free(gumball_operators *operators);
+
+// Writes the softmax of each row at its temperature.
+//
+// The maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
+// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
+//
+// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
+// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL.
+gumball_code gumball_operators_softmax(const gumball_operators *operators,
+                                       const gumball_logits *logits,
+                                       float temperature,
+                                       const float *temperatures,
+                                       const gumball_rows_out *out,
+                                       uint32_t *statuses);
+
+// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of
+// probabilities what is kept of them, renormalised to a sum of 1.
+//
+// The filters are those of the parameters: top_k, top_p, min_p, each alone, one after the other, joint, and all others. XTC acts
+// as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+gumball_code gumball_operators_probabilities(const gumball_operators *operators,
+                                             const gumball_logits *rows,
+                                             const gumball_row_params *params,
+                                             const gumball_rows_out *out,
+                                             uint32_t *statuses);
+
+// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0. Rows of
+// only -inf stay as they are. What is kept is what counts: -0.0 as +0.0, +inf as FLT_MAX.
+//
+// `out` and `statuses`: as for gumball_operators_softmax.
+gumball_code gumball_operators_mask_logits(const gumball_operators *operators,
+                                           const gumball_logits *rows,
+                                           const gumball_row_params *params,
+                                           const gumball_rows_out *out,
+                                           uint32_t *statuses);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -85,7 +85,30 @@ pub(crate) unsafe fn room<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
 }
 
-fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
+/// Returns an array to be written, if it is given.
+///
+/// # Safety
+/// As for [`room`].
+pub(crate) unsafe fn optional_room<'a, T>(
+    parameter: &'static str,
+    first: *mut T,
+    len: usize,
+) -> Result<Option<&'a mut [MaybeUninit<T>]>> {
+    if first.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the room.
+    unsafe { room(parameter, first, len) }.map(Some)
+}
+
+/// Writes an array, if it was given.
+pub(crate) fn fill<T>(room: Option<&mut [MaybeUninit<T>]>, values: impl IntoIterator<Item = T>) {
+    for (place, value) in room.into_iter().flatten().zip(values) {
+        place.write(value);
+    }
+}
+
+pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error};
+use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error, Kind};
 
 use crate::border::{answer, call, end, given, make, slice};
 use crate::error::{Code, Failure, Result};
@@ -98,6 +98,10 @@ pub unsafe extern "C" fn gumball_pool_assign(
         if options.has_hooks() {
             let reason = "a hook runs on the host; step it in a pool of the host".to_owned();
             return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
+        }
+        if options.kind == Kind::Probabilities {
+            let reason = "rows of probabilities run on the host; step them in a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "probabilities on a device", reason }.into());
         }
         let (masks, lines) = (options.masks()?, options.lines.unwrap_or_default());
         Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, lines })?)

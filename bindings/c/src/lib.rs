@@ -13,8 +13,7 @@
 //! | `outputs` | what comes out |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `graph` | many, on the host or on a device |
-//!
-//! Operators on whole matrices, without requests, join as a file of their own beside `step`.
+//! | `operators`, `matrix`, `draws`, `chains` | whole matrices, without requests |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
 mod border;
@@ -39,13 +38,18 @@ mod pool;
 mod graph;
 mod step;
 
+mod chains;
+mod draws;
+mod matrix;
+mod operators;
+
 pub use error::*;
 pub use version::*;
 
 pub use params::*;
 pub use state::State;
 
-pub use logits::{Dtype, Logits};
+pub use logits::{Dtype, Kind, Logits};
 pub use options::{Hook, StepOptions};
 
 pub use outputs::*;
@@ -57,6 +61,12 @@ pub use pool::*;
 
 pub use graph::*;
 pub use step::*;
+
+pub use matrix::RowsOut;
+pub use operators::*;
+
+pub use chains::*;
+pub use draws::*;
 
 #[cfg(test)]
 mod tests {
@@ -75,8 +85,10 @@ mod tests {
         goes_to_other_threads::<Outputs>();
         goes_to_other_threads::<Device>();
         goes_to_other_threads::<Buffer>();
+        goes_to_other_threads::<Operators>();
         is_shared::<Params>();
         is_shared::<Outputs>();
         is_shared::<Device>();
+        is_shared::<Operators>();
     }
 }

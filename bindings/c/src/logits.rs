@@ -1,10 +1,10 @@
-//! Logits in host memory: one row, or a strided batch of them.
+//! Logits, or probabilities, in host memory: one row, or a strided batch of them.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
 
 use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{MAX_VOCAB, Row};
+use gumball_engine::{Kind as Holds, MAX_VOCAB, Row};
 
 use crate::border::slice;
 use crate::error::{Failure, Result};
@@ -33,7 +33,28 @@ pub(crate) fn dtype(given: i32) -> Result<Type> {
     }
 }
 
-/// A batch of rows of logits in host memory.
+/// What the numbers of a row are.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum Kind {
+    /// Logits.
+    GUMBALL_LOGITS = 0,
+    /// Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
+    /// GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    GUMBALL_PROBABILITIES = 1,
+}
+
+/// Returns the kind that a number of C stands for.
+pub(crate) fn kind(given: i64) -> Result<Holds> {
+    match given {
+        0 => Ok(Holds::Logits),
+        1 => Ok(Holds::Probabilities),
+        other => Err(Failure::out_of_range("kind", other, "GUMBALL_LOGITS or GUMBALL_PROBABILITIES")),
+    }
+}
+
+/// A batch of rows of logits, or of probabilities, in host memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Logits {
@@ -49,6 +70,8 @@ pub struct Logits {
     pub stride: usize,
     /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     pub dtype: i32,
+    /// GUMBALL_LOGITS or GUMBALL_PROBABILITIES. So wide that no padding of the struct as it was becomes it.
+    pub kind: i64,
 }
 
 // SAFETY: it is repr(C), begins with its size, and holds numbers and a raw pointer.
@@ -79,18 +102,24 @@ pub(crate) unsafe fn read_row<'a>(data: *const c_void, given: i32, len: usize) -
 pub(crate) unsafe fn read_logits<'a>(given: *const Logits) -> Result<gumball_engine::Logits<'a>> {
     // SAFETY: the caller vouches for the struct.
     let given = unsafe { read("logits", given) }?;
-    let (rows, vocab) = (given.rows, given.vocab);
+    let (rows, vocab, kind) = (given.rows, given.vocab, kind(given.kind)?);
+    let (stride, len) = extent(rows, vocab, given.stride)?;
+    // SAFETY: the caller vouches for the rows, which end there.
+    let data = unsafe { read_row(given.data, given.dtype, len) }?;
+    Ok(gumball_engine::Logits::strided(data, rows, vocab, stride)?.with_kind(kind))
+}
+
+/// Returns the stride of a matrix, and how many elements there are to the end of its last row.
+pub(crate) fn extent(rows: usize, vocab: usize, given: usize) -> Result<(usize, usize)> {
     if !(1..=MAX_VOCAB).contains(&vocab) {
         return Err(Failure::out_of_range("vocab", vocab, "in 1..=2^20"));
     }
-    let stride = stride(given.stride, vocab);
+    let stride = stride(given, vocab);
     let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(vocab));
     let Some(end) = end.filter(|_| rows <= 1 || stride >= vocab) else {
         return Err(Failure::out_of_range("stride", stride, &format!("at least {vocab}, inside memory")));
     };
-    // SAFETY: the caller vouches for the rows, which end there.
-    let data = unsafe { read_row(given.data, given.dtype, if rows == 0 { 0 } else { end }) }?;
-    Ok(gumball_engine::Logits::strided(data, rows, vocab, stride)?)
+    Ok((stride, if rows == 0 { 0 } else { end }))
 }
 
 /// Returns a stride, which is the width where none is given.

@@ -3,11 +3,11 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::{BatchOptions, Masks, NONE, RowHook};
+use gumball_engine::{BatchOptions, Error, Kind, Masks, NONE, RowHook};
 
 use crate::border::slice;
 use crate::error::{Failure, Result};
-use crate::logits::stride;
+use crate::logits::{kind, stride};
 use crate::sized::{Grows, read_or_default};
 
 /// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
@@ -41,6 +41,9 @@ pub struct StepOptions {
     pub hook_user: *mut c_void,
     /// For each row whether the hook is called; NULL: for all.
     pub hook_rows: *const u8,
+    /// What the row of gumball_sampler_sample holds: GUMBALL_LOGITS or GUMBALL_PROBABILITIES. A sequence may change from one to
+    /// the other. The logits of a pool's step say so themselves; here it is 0 then, or the same.
+    pub kind: i64,
 }
 
 // SAFETY: it is repr(C), begins with its size, and holds numbers, raw pointers and an optional function.
@@ -61,6 +64,8 @@ pub(crate) struct Options<'a> {
     /// The lines that rows read, if they are named.
     pub lines: Option<&'a [u32]>,
     hooks: Vec<Option<Call>>,
+    /// What a sampler's row holds.
+    pub kind: Kind,
 }
 
 /// A hook with what it is called with.
@@ -120,6 +125,7 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
         // SAFETY: the caller vouches for the list.
         lines: unsafe { list("lines", given.lines, rows) }?,
         hooks: given.hook.map_or_else(Vec::new, calls),
+        kind: kind(given.kind)?,
     })
 }
 
@@ -127,7 +133,11 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
 ///
 /// # Safety
 /// As for [`slice`].
-unsafe fn list<'a, T>(parameter: &'static str, first: *const T, rows: usize) -> Result<Option<&'a [T]>> {
+pub(crate) unsafe fn list<'a, T>(
+    parameter: &'static str,
+    first: *const T,
+    rows: usize,
+) -> Result<Option<&'a [T]>> {
     if first.is_null() {
         return Ok(None);
     }
@@ -154,6 +164,15 @@ impl Options<'_> {
             Some(present) => masks.with_present(present)?,
             None => masks,
         })
+    }
+
+    /// Checks that rows of a kind are not said to be of the other.
+    pub fn check_kind(&self, rows: Kind) -> Result<()> {
+        if self.kind == Kind::Probabilities && rows == Kind::Logits {
+            let reason = "the rows are said to be logits where they are described; say it there";
+            return Err(Error::Conflict { parameter: "kind", other: "logits", reason }.into());
+        }
+        Ok(())
     }
 
     /// Returns whether any row has a hook.

@@ -46,7 +46,7 @@ pub struct PoolConfig {
     pub top_n: usize,
     /// The room for the logprobs of ids that a request names.
     pub ids: usize,
-    /// The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     pub route: *const c_char,
     /// The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     pub level: *const c_char,

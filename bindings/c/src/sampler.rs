@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use gumball_engine::{Kind, NONE, StepOptions as RowOptions};
+use gumball_engine::{NONE, StepOptions as RowOptions};
 
 use crate::border::{answer, call, end, given, make, optional_text, room, slice};
 use crate::error::{Code, Failure, Result};
@@ -30,7 +30,7 @@ pub struct SamplerConfig {
     pub struct_size: usize,
     /// The number of ids in the vocabulary, in 1..=2^20.
     pub vocab: usize,
-    /// The way to the tokens: race, oracle, or one that was registered; NULL: race.
+    /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     pub route: *const c_char,
     /// The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     pub level: *const c_char,
@@ -163,8 +163,8 @@ pub extern "C" fn gumball_sampler_free(sampler: Option<Box<Sampler>>) {
 
 /// Draws the next token from a row and appends it to the history; an empty row changes nothing.
 ///
-/// `logits`: `vocab` elements of `dtype` in host memory. `options`: masks, forced token and hook of this one row, or NULL. A
-/// forced token is emitted even if it is banned; its logprob is the one that it would have had.
+/// `logits`: `vocab` elements of `dtype` in host memory; probabilities if the `kind` of the options says so. `options`: masks,
+/// forced token and hook of this one row, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample(
     sampler: Option<&mut Sampler>,
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             let with = RowOptions {
                 mask: options.first_mask(),
                 forced: batch.forced.first().copied().flatten(),
-                kind: Kind::Logits,
+                kind: options.kind,
                 hook: edit.as_mut().map(|edit| edit as _),
             };
             Ok(sampler.inner.sample_with(row, with)?)
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     })
 }
 
-/// Draws `n` tokens from one row, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+/// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
 ///
 /// They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
 #[unsafe(no_mangle)]

@@ -52,7 +52,8 @@ unsafe impl Grows for Scored {
 ///
 /// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
 /// many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
-/// outputs. In a pool on a device, the logits are copied up and the outputs down.
+/// outputs. In a pool on a device, the logits are copied up and the outputs down; rows of probabilities are
+/// GUMBALL_UNAVAILABLE there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_step(
     pool: Option<&mut Pool>,
@@ -77,6 +78,7 @@ pub unsafe extern "C" fn gumball_pool_step(
 }
 
 fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
+    options.check_kind(logits.kind())?;
     Ok(match options.lines {
         Some(lines) => logits.select(lines)?,
         None => logits,

@@ -134,6 +134,16 @@ fn what_is_wrong_is_refused_in_words() {
 }
 
 #[test]
+fn rows_of_probabilities_are_drawn_from() {
+    test("probabilities", &["tests/c/probabilities.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
+fn operators_come_to_what_doubles_do() {
+    test("operators", &["tests/c/operators.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
 fn a_pool_on_a_device_does_what_one_on_the_host_does() {
     if emulated() {
         // The emulator's fibers are not for the sanitizer.

@@ -98,7 +98,7 @@ static void configs(void) {
     config.vocab = VOCAB;
     config.route = "rase";
     NONE(gumball_sampler_new(params, &config), GUMBALL_UNKNOWN,
-         "route \"rase\" is not known; known are: race, oracle");
+         "route \"rase\" is not known; known are: race, probabilities, oracle");
     config.route = NULL;
     config.level = "sse";
     CHECK(gumball_sampler_new(params, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
@@ -231,6 +231,115 @@ static void steps(void) {
     gumball_pool_free(pool);
 }
 
+// Nothing is written where an operator refuses.
+static void operators(void) {
+    gumball_operators *operators = gumball_operators_new(NULL);
+    CHECK(operators != NULL);
+    float written[2 * VOCAB];
+    uint32_t statuses[2] = {7, 7}, line = 2;
+    int32_t tokens[2] = {7, 7};
+    memset(written, 0, sizeof written);
+    gumball_logits rows = logits_of(row, GUMBALL_F32, 2, VOCAB);
+    SIZED(gumball_rows_out, out);
+    out.data = written;
+    out.rows = 2;
+    out.vocab = VOCAB;
+    CHECK(gumball_operators_softmax(NULL, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_operators_softmax(operators, NULL, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    REFUSED(gumball_operators_softmax(operators, &rows, 1.0f, NULL, NULL, statuses), GUMBALL_OUT_OF_RANGE,
+            "out is NULL, but must be a pointer to something");
+    REFUSED(gumball_operators_softmax(operators, &rows, -1.0f, NULL, &out, statuses), GUMBALL_OUT_OF_RANGE,
+            "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
+    out.rows = 1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_LENGTH);
+    out.rows = 2;
+    out.vocab = VOCAB - 1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    out.vocab = VOCAB;
+    out.stride = 1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    out.stride = (size_t)-1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    out.stride = 0;
+    out.dtype = 3;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    out.dtype = GUMBALL_F32;
+    out.data = NULL;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    out.data = (char *)written + 1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    // The same rows, shifted, or as another type.
+    const float before = row[1];
+    out.data = row + 1;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "but must be the very rows that are read, or memory that has nothing in common"));
+    out.data = row;
+    out.dtype = GUMBALL_F16;
+    CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    CHECK(row[1] == before);
+    out.dtype = GUMBALL_F32;
+    out.data = written;
+
+    const float good_and_bad[] = {0.5f, 1.5f};
+    SIZED(gumball_row_params, params);
+    params.min_p = good_and_bad;
+    REFUSED(gumball_operators_probabilities(operators, &rows, &params, &out, statuses), GUMBALL_OUT_OF_RANGE,
+            "min_p is 1.5, but must be in 0..=1 (0: off)");
+    params.min_p = NULL;
+    params.temperature = good_and_bad;
+    rows.kind = GUMBALL_PROBABILITIES;
+    REFUSED(gumball_operators_mask_logits(operators, &rows, &params, &out, statuses), GUMBALL_OUT_OF_RANGE,
+            "temperature is 0.5, but must be 0 (greedy) or 1 for probabilities");
+    REFUSED(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses), GUMBALL_OUT_OF_RANGE,
+            "kind is GUMBALL_PROBABILITIES, but must be GUMBALL_LOGITS");
+    rows.kind = 5;
+    CHECK(gumball_operators_probabilities(operators, &rows, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
+    rows.kind = GUMBALL_LOGITS;
+    CHECK(written[0] == 0.0f && statuses[0] == 7);
+
+    SIZED(gumball_draws, draws);
+    CHECK(gumball_operators_sample(operators, &rows, NULL, NULL, tokens, statuses) == GUMBALL_OUT_OF_RANGE);
+    draws.outputs = 1;
+    REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, tokens, statuses), GUMBALL_LENGTH,
+            "outputs has length 1, but must have one per row, 2, or any number with lines");
+    draws.lines = &line;
+    REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, tokens, statuses), GUMBALL_OUT_OF_RANGE,
+            "select is 2, but must be a row in 0..2");
+    REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, NULL, statuses), GUMBALL_OUT_OF_RANGE,
+            "tokens is NULL, but must be a pointer to something");
+    CHECK(tokens[0] == 7 && statuses[0] == 7);
+
+    SIZED(gumball_chains, chains);
+    chains.chains = 1;
+    chains.drafts = 1;
+    chains.vocab = VOCAB;
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL),
+            GUMBALL_OUT_OF_RANGE, "draft_probs is NULL, but must be a pointer to something");
+    chains.draft_probs = row;
+    chains.target_probs = row;
+    chains.draft_token_ids = tokens;
+    chains.drafts = (size_t)-1;
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) == GUMBALL_LENGTH);
+    chains.drafts = 1;
+    chains.vocab = 0;
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) ==
+          GUMBALL_OUT_OF_RANGE);
+    CHECK(tokens[0] == 7 && tokens[1] == 7);
+    gumball_operators_free(operators);
+    gumball_operators_free(NULL);
+
+    SIZED(gumball_operators_config, config);
+    config.level = "sse";
+    CHECK(gumball_operators_new(&config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+    CHECK(gumball_operators_new_on_device(NULL) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    gumball_device *device = gumball_device_open("emulated");
+    if (device != NULL) {
+        NONE(gumball_operators_new_on_device(device), GUMBALL_UNAVAILABLE,
+             "no operators on a device: they run on the host; gumball_operators_new makes them there");
+    }
+    gumball_device_free(device);
+}
+
 int main(void) {
     CHECK(gumball_error_code() == GUMBALL_OK && gumball_error_message()[0] == '\0');
     bell(row, 2 * VOCAB, 1);
@@ -239,5 +348,6 @@ int main(void) {
     configs();
     samples();
     steps();
+    operators();
     return verdict("misuse");
 }

@@ -1,0 +1,111 @@
+//! Draws: any number of tokens from any rows, with seeds and positions that the program brings.
+
+use std::mem::offset_of;
+
+use gumball_engine::{Each, Kind, SamplingParams};
+
+use crate::border::{call, fill, given, optional_room, room};
+use crate::error::Code;
+use crate::logits::{Logits, read_logits};
+use crate::operators::{Operators, RowParams, read_columns};
+use crate::options::list;
+use crate::sized::{Grows, read};
+
+/// Which draw each output is. Lists have one element an output; NULL: the value beside it, for all.
+///
+/// An output is the token of a pool whose sequence has its seed, position and draw index.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Draws {
+    /// sizeof(gumball_draws).
+    pub struct_size: usize,
+    /// The number of outputs.
+    pub outputs: usize,
+    /// For each output the row of the matrix that it is drawn from, any number of times; NULL: output i from row i.
+    pub lines: *const u32,
+    /// The seed of all outputs.
+    pub seed: u64,
+    /// The seed of each.
+    pub seeds: *const u64,
+    /// The position of each.
+    pub positions: *const u32,
+    /// The draw index of each; NULL: the output's own number, so that outputs of one seed and position are independent.
+    pub draws: *const u32,
+    /// The position of all outputs: the number of tokens before them.
+    pub position: u32,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for Draws {
+    const NAME: &'static str = "gumball_draws";
+    const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
+}
+
+/// Returns a value for all, or one for each.
+///
+/// # Safety
+/// `first` is NULL or points to `len` values, which nobody writes for `'a`.
+pub(crate) unsafe fn each<'a, T>(
+    parameter: &'static str,
+    all: T,
+    first: *const T,
+    len: usize,
+) -> crate::error::Result<Each<'a, T>> {
+    // SAFETY: the caller vouches for the values.
+    Ok(unsafe { list(parameter, first, len) }?.map_or(Each::All(all), Each::Rows))
+}
+
+/// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
+///
+/// A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
+/// where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_sample(
+    operators: Option<&Operators>,
+    rows: *const Logits,
+    params: *const RowParams,
+    draws: *const Draws,
+    tokens: *mut i32,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let inner = &given("operators", operators)?.inner;
+        // SAFETY: the header asks for a struct of its size, and for its rows.
+        let rows = unsafe { read_logits(rows) }?;
+        let (neutral, lines) = (SamplingParams::default(), rows.rows());
+        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        let params = unsafe { read_columns(params, lines, &neutral) }?;
+        // SAFETY: the header asks for a struct of its size.
+        let draws = unsafe { read("draws", draws) }?;
+        let n = draws.outputs;
+        // SAFETY: the header asks for room for an element an output.
+        let tokens = unsafe { room("tokens", tokens, n) }?;
+        // SAFETY: the header asks for room for an element a row.
+        let statuses = unsafe { optional_room("statuses", statuses, lines) }?;
+        let which = gumball_engine::Draws {
+            // SAFETY: the header asks for an element an output.
+            seeds: unsafe { each("seeds", draws.seed, draws.seeds, n) }?,
+            // SAFETY: the header asks for an element an output.
+            positions: unsafe { each("positions", draws.position, draws.positions, n) }?,
+            // SAFETY: the header asks for an element an output.
+            draws: unsafe { list("draws", draws.draws, n) }?.map(Each::Rows),
+        };
+        // SAFETY: the header asks for an element an output.
+        let rows = match unsafe { list("lines", draws.lines, n) }? {
+            Some(lines) => rows.select(lines)?,
+            None => rows,
+        };
+        if n != rows.rows() {
+            let allowed = format!("one per row, {}, or any number with lines", rows.rows());
+            return Err(gumball_engine::Error::length("outputs", n, allowed).into());
+        }
+        let mut drawn = vec![0; n];
+        let told = match rows.kind() {
+            Kind::Logits => inner.sample_logits(rows, &params, &which, &mut drawn)?,
+            Kind::Probabilities => inner.sample_probabilities(rows, &params, &which, &mut drawn)?,
+        };
+        fill(Some(tokens), drawn);
+        fill(statuses, told.iter().map(|status| status.0));
+        Ok(())
+    })
+}

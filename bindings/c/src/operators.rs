@@ -1,0 +1,239 @@
+//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows.
+
+use std::ffi::c_char;
+use std::mem::offset_of;
+
+use gumball_engine::{Each, Error, Kind, RowParams as Columns, SamplingParams, Status};
+
+use crate::border::{call, end, fill, given, make, optional_room, optional_text};
+use crate::device::Device;
+use crate::error::{Code, Result};
+use crate::logits::Logits;
+use crate::matrix::{Place, RowsOut, read_place};
+use crate::options::list;
+use crate::params::Params;
+use crate::sized::{Grows, read_or_default};
+
+/// Operators over rows of logits or probabilities: for engines that hold probabilities or must return them, and bring seeds
+/// and positions themselves. What a row comes to is what it would in a pool.
+///
+/// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
+#[derive(Debug)]
+pub struct Operators {
+    pub(crate) inner: gumball_engine::Operators,
+}
+
+/// What operators are made for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OperatorsConfig {
+    /// sizeof(gumball_operators_config).
+    pub struct_size: usize,
+    /// How many threads take the rows: 1 is the caller's; 0: those of the machine, which are shared.
+    pub threads: usize,
+    /// The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
+    pub level: *const c_char,
+}
+
+// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+unsafe impl Grows for OperatorsConfig {
+    const NAME: &'static str = "gumball_operators_config";
+    const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
+}
+
+/// What the rows of a batch go by. Lists have one element a row of the matrix; NULL: the parameters' value, for all.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RowParams {
+    /// sizeof(gumball_row_params).
+    pub struct_size: usize,
+    /// What all rows have in common; NULL: neutral parameters. What speaks of a history finds it empty; seed and logprobs are
+    /// not read.
+    pub params: *const Params,
+    /// The temperature of each row.
+    pub temperature: *const f32,
+    /// The top_k of each row.
+    pub top_k: *const i64,
+    /// The top_p of each row.
+    pub top_p: *const f32,
+    /// The min_p of each row.
+    pub min_p: *const f32,
+}
+
+impl Clone for RowParams {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for RowParams {}
+
+// SAFETY: it is repr(C), begins with its size, and holds raw pointers.
+unsafe impl Grows for RowParams {
+    const NAME: &'static str = "gumball_row_params";
+    const LEAST: usize = offset_of!(Self, min_p) + size_of::<*const f32>();
+}
+
+/// Makes operators of the host. `config`: NULL is the default. NULL after an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -> Option<Box<Operators>> {
+    make(|| {
+        // SAFETY: the header asks for a struct of its size or NULL.
+        let config = unsafe { read_or_default("config", config) }?;
+        // SAFETY: the header asks for a text or NULL.
+        let level = unsafe { optional_text("level", config.level) }?;
+        let level = level.map(str::parse).transpose()?;
+        let threads = (config.threads > 0).then_some(config.threads);
+        Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? })
+    })
+}
+
+/// Makes operators of a device. There are none yet: NULL, and GUMBALL_UNAVAILABLE.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
+    make(|| {
+        given("device", device)?;
+        let reason = "they run on the host; gumball_operators_new makes them there".to_owned();
+        Err(Error::Unavailable { resource: "operators on a device", reason }.into())
+    })
+}
+
+/// Ends operators. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
+    end(operators);
+}
+
+/// Writes the softmax of each row at its temperature.
+///
+/// The maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
+/// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
+///
+/// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
+/// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_softmax(
+    operators: Option<&Operators>,
+    logits: *const Logits,
+    temperature: f32,
+    temperatures: *const f32,
+    out: *const RowsOut,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let inner = &given("operators", operators)?.inner;
+        // SAFETY: the header asks for structs of their sizes, and for their rows.
+        let place = unsafe { read_place(logits, out) }?;
+        if place.kind() == Kind::Probabilities {
+            return Err(Error::out_of_range("kind", "GUMBALL_PROBABILITIES", "GUMBALL_LOGITS").into());
+        }
+        // SAFETY: the header asks for an element a row.
+        let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
+            Some(column) => Each::Rows(column),
+            None => Each::All(temperature),
+        };
+        // SAFETY: the header asks for room for an element a row.
+        let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
+        let told = match place {
+            Place::Apart(logits, out) => inner.softmax(logits, each, out)?,
+            Place::Same(rows) => inner.softmax_in_place(rows, each)?,
+        };
+        fill(statuses, told.iter().map(|status| status.0));
+        Ok(())
+    })
+}
+
+/// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of
+/// probabilities what is kept of them, renormalised to a sum of 1.
+///
+/// The filters are those of the parameters: top_k, top_p, min_p, each alone, one after the other, joint, and all others. XTC acts
+/// as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_probabilities(
+    operators: Option<&Operators>,
+    rows: *const Logits,
+    params: *const RowParams,
+    out: *const RowsOut,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let inner = &given("operators", operators)?.inner;
+        let work = |place: Place<'_>, columns: &Columns<'_>| match place {
+            Place::Apart(rows, out) => inner.probabilities(rows, columns, out),
+            Place::Same(rows) => inner.probabilities_in_place(rows, columns),
+        };
+        // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+        unsafe { write(rows, params, out, statuses, work) }
+    })
+}
+
+/// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0. Rows of
+/// only -inf stay as they are. What is kept is what counts: -0.0 as +0.0, +inf as FLT_MAX.
+///
+/// `out` and `statuses`: as for gumball_operators_softmax.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_mask_logits(
+    operators: Option<&Operators>,
+    rows: *const Logits,
+    params: *const RowParams,
+    out: *const RowsOut,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let inner = &given("operators", operators)?.inner;
+        let work = |place: Place<'_>, columns: &Columns<'_>| match place {
+            Place::Apart(rows, out) => inner.mask_logits(rows, columns, out),
+            Place::Same(rows) => inner.mask_logits_in_place(rows, columns),
+        };
+        // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+        unsafe { write(rows, params, out, statuses, work) }
+    })
+}
+
+/// Looks at what an operator is given, does its work, and tells the statuses.
+///
+/// # Safety
+/// Each pointer is NULL or points to what its function asks for.
+unsafe fn write(
+    rows: *const Logits,
+    params: *const RowParams,
+    out: *const RowsOut,
+    statuses: *mut u32,
+    work: impl FnOnce(Place<'_>, &Columns<'_>) -> gumball_engine::Result<Vec<Status>>,
+) -> Result<()> {
+    // SAFETY: the caller vouches for the structs and their rows.
+    let place = unsafe { read_place(rows, out) }?;
+    let neutral = SamplingParams::default();
+    // SAFETY: the caller vouches for the struct and its lists.
+    let columns = unsafe { read_columns(params, place.rows(), &neutral) }?;
+    // SAFETY: the caller vouches for the room.
+    let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
+    fill(statuses, work(place, &columns)?.iter().map(|status| status.0));
+    Ok(())
+}
+
+/// Returns parameters by row as the engine takes them.
+///
+/// # Safety
+/// `given` is NULL or points to a struct whose lists have an element a row, which nobody writes for `'a`.
+pub(crate) unsafe fn read_columns<'a>(
+    given: *const RowParams,
+    rows: usize,
+    neutral: &'a SamplingParams,
+) -> Result<Columns<'a>> {
+    // SAFETY: the caller vouches for the struct.
+    let given = unsafe { read_or_default("params", given) }?;
+    // SAFETY: the caller vouches for parameters or NULL.
+    let common = unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner);
+    Ok(Columns {
+        common,
+        // SAFETY: the caller vouches for the list.
+        temperature: unsafe { list("temperature", given.temperature, rows) }?.unwrap_or_default(),
+        // SAFETY: the caller vouches for the list.
+        top_k: unsafe { list("top_k", given.top_k, rows) }?.unwrap_or_default(),
+        // SAFETY: the caller vouches for the list.
+        top_p: unsafe { list("top_p", given.top_p, rows) }?.unwrap_or_default(),
+        // SAFETY: the caller vouches for the list.
+        min_p: unsafe { list("min_p", given.min_p, rows) }?.unwrap_or_default(),
+    })
+}
