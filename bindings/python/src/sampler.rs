@@ -21,8 +21,9 @@ use crate::state::OwnedState;
 ///     token = sampler.sample(logits)
 ///
 /// params: SamplingParams. vocab: the number of logits in a row. prompt: ids. draw: the draw index, which tells sequences
-/// of the same seed and history apart. route: "race"; "probabilities", which makes a row of those on the way; or "oracle" to check against. level: the SIMD level, "scalar",
-/// "avx2" or "avx512"; the machine's best if None. The tokens depend on neither route nor level.
+/// of the same seed and history apart. route: "race"; "oracle" to check it against; or "probabilities", which makes a row of
+/// those on the way, and whose tokens may differ where two scores lie within a rounding of them. level: the SIMD level,
+/// "scalar", "avx2" or "avx512"; the machine's best if None. The tokens do not depend on it.
 ///
 /// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.
 #[pyclass(frozen, module = "gumball")]
