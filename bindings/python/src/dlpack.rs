@@ -15,6 +15,9 @@ pub const EXCHANGE: &CStr = c"dlpack_exchange_api";
 /// The version whose layout this is.
 pub const VERSION: (u32, u32) = (1, 0);
 
+/// The flag of a tensor that must not be written.
+pub const READ_ONLY: u64 = 1;
+
 /// Kinds of devices.
 pub const CPU: i32 = 1;
 /// A CUDA device's memory.

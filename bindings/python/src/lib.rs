@@ -9,11 +9,12 @@
 //! | `arrays`, `dlpack` | anybody's memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
 //! | `sampler`, `pool`, `graph` | the classes |
+//! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
 //! | `outputs`, `device_array` | the engine's answers as arrays |
 //!
-//! Operators without requests (softmax, sampling from probabilities, and the like) belong beside `pool`, as functions that read
-//! their arrays by `arrays::read` and take a GPU from `devices`; packages that other samplers' callers know under their names are
+//! Operators without requests (softmax, sampling from probabilities, and the like) are functions over arrays in `operators`;
+//! `python/gumball/operators.py` gives them their names and allocates. What other samplers' callers know under their names is
 //! plain Python over these, in `python/gumball/compat`.
 
 mod modules;
@@ -36,6 +37,7 @@ mod device_array;
 mod outputs;
 
 mod graph;
+mod operators;
 mod pool;
 mod sampler;
 
@@ -50,6 +52,8 @@ mod _gumball {
     use super::errors::UnavailableError;
     #[pymodule_export]
     use super::graph::Graph;
+    #[pymodule_export]
+    use super::operators::{describe, draw_rows, verify_chains, write_rows};
     #[pymodule_export]
     use super::outputs::Outputs;
     #[pymodule_export]

@@ -1,12 +1,24 @@
 //! Options: what comes with the rows of a step, read from Python's arguments.
 
-use gumball_engine::{BatchOptions, DeviceOptions, Error, Masks, Result};
+use gumball_engine::{BatchOptions, DeviceOptions, Error, Kind, Masks, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::out_of_range;
 use crate::lists;
+
+/// Reads what rows are.
+///
+/// # Errors
+/// - `ValueError` for another name.
+pub fn kind(name: &str) -> PyResult<Kind> {
+    match name {
+        "logits" => Ok(Kind::Logits),
+        "probabilities" => Ok(Kind::Probabilities),
+        _ => Err(out_of_range("kind", name, "\"logits\" or \"probabilities\"")),
+    }
+}
 
 /// Keyword arguments as they came.
 #[derive(Clone, Copy, Debug, Default)]

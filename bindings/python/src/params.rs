@@ -173,7 +173,8 @@ fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
     items.map(|word| integers(&word?, "bad_words")).collect()
 }
 
-fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
+/// Reads an order of filters: a name, or a list of filters' names.
+pub fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
     if let Ok(text) = it.cast::<PyString>() {
         return text.to_cow()?.parse().map_err(raised);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{Sampler as EngineSampler, StepOptions, Token};
+use gumball_engine::{Kind, Sampler as EngineSampler, StepOptions, Token};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -21,8 +21,9 @@ use crate::state::OwnedState;
 ///     token = sampler.sample(logits)
 ///
 /// params: SamplingParams. vocab: the number of logits in a row. prompt: ids. draw: the draw index, which tells sequences
-/// of the same seed and history apart. route: "race", or "oracle" to check it against. level: the SIMD level, "scalar",
-/// "avx2" or "avx512"; the machine's best if None. The tokens depend on neither route nor level.
+/// of the same seed and history apart. route: "race"; "oracle" to check it against; or "probabilities", which makes a row of
+/// those on the way, and whose tokens may differ where two scores lie within a rounding of them. level: the SIMD level,
+/// "scalar", "avx2" or "avx512"; the machine's best if None. The tokens do not depend on it.
 ///
 /// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.
 #[pyclass(frozen, module = "gumball")]
@@ -41,6 +42,30 @@ impl Sampler {
     /// Does something with the sampler, without the GIL; calls from several threads take turns.
     fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> R {
         py.detach(|| work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn draw(
+        &self,
+        py: Python<'_>,
+        logits: &Bound<'_, PyAny>,
+        mask: Option<&Bound<'_, PyAny>>,
+        forced: Option<&Bound<'_, PyAny>>,
+        kind: Kind,
+    ) -> PyResult<Option<u32>> {
+        let array = host_row(logits)?;
+        // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
+        let row = unsafe { array.row() }.map_err(raised)?;
+        let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
+        // SAFETY: the same.
+        let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
+        let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
+        self.with(py, |inner| {
+            let options = StepOptions { mask, forced, kind, ..StepOptions::default() };
+            let token = inner.sampler.sample_with(row, options)?;
+            inner.last = Some(token);
+            Ok(token.id)
+        })
+        .map_err(raised)
     }
 }
 
@@ -121,20 +146,25 @@ impl Sampler {
         mask: Option<&Bound<'_, PyAny>>,
         forced: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<u32>> {
-        let array = host_row(logits)?;
-        // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
-        let row = unsafe { array.row() }.map_err(raised)?;
-        let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
-        // SAFETY: the same.
-        let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
-        let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
-        self.with(py, |inner| {
-            let options = StepOptions { mask, forced, ..StepOptions::default() };
-            let token = inner.sampler.sample_with(row, options)?;
-            inner.last = Some(token);
-            Ok(token.id)
-        })
-        .map_err(raised)
+        self.draw(py, logits, mask, forced, Kind::Logits)
+    }
+
+    /// Draws the next token from a row of probabilities and appends it; None if none of them is above 0.
+    ///
+    /// probabilities: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; they need not sum to 1. mask and forced
+    /// as for sample. The sequence goes on as after sample, and may take either call for its next token.
+    ///
+    /// Raises what sample raises, and ValueError for parameters that speak of logits: a temperature other than 0 and 1,
+    /// penalties, biases, top_n_sigma, dynamic temperature; nothing was changed then.
+    #[pyo3(signature = (probabilities, *, mask=None, forced=None))]
+    fn sample_probabilities(
+        &self,
+        py: Python<'_>,
+        probabilities: &Bound<'_, PyAny>,
+        mask: Option<&Bound<'_, PyAny>>,
+        forced: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<u32>> {
+        self.draw(py, probabilities, mask, forced, Kind::Probabilities)
     }
 
     /// Draws n tokens from one row, under the draw indices 0..n, and appends none of them; a list of ids, None where there

@@ -194,7 +194,7 @@ def test_what_a_pool_cannot_be_is_told() -> None:
         (dict(slots=-1), "slots is -1, but must be in 0..2^63"),
         (dict(threads=0), "threads"),
         (dict(level="sse"), 'level "sse" is not known'),
-        (dict(route="rase"), 'route "rase" is not known; known are: race, oracle'),
+        (dict(route="rase"), 'route "rase" is not known; known are: race, probabilities, oracle'),
         (dict(device="cuda:0", threads=2), 'threads is for device="cpu"'),
         (dict(device="quantum"), "quantum"),
         (dict(top_n=-1), "top_n is -1"),

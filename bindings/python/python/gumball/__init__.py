@@ -7,7 +7,9 @@ decode one sequence                :class:`Sampler`
 decode a batch, on CPU or GPU      :class:`Pool`
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
+softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
 let ``model.generate`` draw        :mod:`gumball.transformers`
+what SGLang calls by other names   :mod:`gumball.compat.sglang`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 
@@ -18,6 +20,20 @@ was changed then.
 """
 
 from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, __version__
+from .operators import (
+    ChainSamples,
+    chain_speculative_sampling,
+    mask_logits,
+    min_p_renorm_probs,
+    probabilities,
+    sampling_from_logits,
+    sampling_from_probs,
+    softmax,
+    top_k_mask_logits,
+    top_k_renorm_probs,
+    top_k_top_p_renorm_probs,
+    top_p_renorm_probs,
+)
 from .params import (
     Dry,
     DynamicTemperature,
@@ -31,6 +47,7 @@ from .params import (
 )
 
 __all__ = [
+    "ChainSamples",
     "DeviceArray",
     "Dry",
     "DynamicTemperature",
@@ -47,4 +64,15 @@ __all__ = [
     "TokenLogprob",
     "UnavailableError",
     "__version__",
+    "chain_speculative_sampling",
+    "mask_logits",
+    "min_p_renorm_probs",
+    "probabilities",
+    "sampling_from_logits",
+    "sampling_from_probs",
+    "softmax",
+    "top_k_mask_logits",
+    "top_k_renorm_probs",
+    "top_k_top_p_renorm_probs",
+    "top_p_renorm_probs",
 ]

@@ -19,6 +19,10 @@ __all__ = [
     "DeviceArray",
     "UnavailableError",
     "Graph",
+    "describe",
+    "draw_rows",
+    "verify_chains",
+    "write_rows",
     "Outputs",
     "check_params",
     "Pool",
@@ -33,6 +37,33 @@ EMULATOR: Final[bool]
 class UnavailableError(RuntimeError): ...
 
 def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
+def describe(rows: _Array, name: str) -> tuple[tuple[int, ...], str]: ...
+def write_rows(what: str, rows: _Array, out: _Array | None, kind: str, name: str, **keywords: Any) -> list[int]: ...
+def draw_rows(
+    rows: _Array,
+    out: _Array,
+    kind: str,
+    name: str,
+    *,
+    indices: _Integers | None,
+    n: int | None,
+    seed: int | _Integers,
+    position: int | _Integers,
+    draw: int | _Integers | None,
+    **keywords: Any,
+) -> list[int]: ...
+def verify_chains(
+    draft_probs: _Array,
+    draft_token_ids: _Integers,
+    target_probs: _Array,
+    out: _Array,
+    *,
+    chains: int,
+    drafts: int,
+    seed: int | _Integers,
+    position: int | _Integers,
+    draw: int | _Integers | None,
+) -> tuple[list[int], list[int], list[int]]: ...
 
 @final
 class Outputs:
@@ -113,6 +144,9 @@ class Sampler:
         level: str | None = None,
     ) -> Sampler: ...
     def sample(self, logits: _Array, *, mask: _Array | None = None, forced: int | None = None) -> int | None: ...
+    def sample_probabilities(
+        self, probabilities: _Array, *, mask: _Array | None = None, forced: int | None = None
+    ) -> int | None: ...
     def sample_n(self, logits: _Array, n: int) -> list[int | None]: ...
     def push(self, id: int) -> None: ...
     def truncate(self, output_len: int) -> None: ...
@@ -193,6 +227,7 @@ class Pool:
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
         lines: _Integers | None = None,
+        kind: str = "logits",
         stream: _Stream | None = None,
     ) -> Outputs: ...
     def enqueue(

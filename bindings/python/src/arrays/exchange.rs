@@ -105,5 +105,5 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         }
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array { address, location, dtype, ndim, shape, strides, stream: None, _loan: loan }
+    Array { address, location, dtype, ndim, shape, strides, stream: None, readonly: false, _loan: loan }
 }

@@ -100,6 +100,8 @@ pub struct Array<'py> {
     pub strides: [isize; 2],
     /// The stream on which the array's owner works, if it says so.
     pub stream: Option<usize>,
+    /// Whether the owner says that nobody may write it.
+    pub readonly: bool,
     /// What keeps the memory alive besides the object itself.
     _loan: Option<Bound<'py, PyAny>>,
 }

@@ -4,7 +4,10 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use ::numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods, npyffi::NPY_TYPES};
+use ::numpy::{
+    PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods,
+    npyffi::{NPY_ARRAY_WRITEABLE, NPY_TYPES},
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -38,8 +41,10 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     }
     // SAFETY: the object is an array of numpy, as was just seen, so the pointer is to its structure.
     let address = unsafe { (*array.as_array_ptr()).fields.data } as usize;
+    // SAFETY: the same.
+    let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
     let (location, stream, _loan) = (Location::Host, None, None);
-    Ok(Some(Array { address, location, dtype, ndim, shape, strides, stream, _loan }))
+    Ok(Some(Array { address, location, dtype, ndim, shape, strides, stream, readonly, _loan }))
 }
 
 fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {

@@ -63,7 +63,8 @@ fn capsule<'py>(
             return Err(PyTypeError::new_err(text));
         }
         // SAFETY: shape and strides are part of the loan.
-        return Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) });
+        let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) };
+        return Ok(Array { readonly: managed.flags & dlpack::READ_ONLY != 0, ..array });
     }
     let pointer = loan.pointer_checked(Some(dlpack::CAPSULE))?;
     // SAFETY: a capsule of this name holds such a structure, which its destructor ends with the loan.
@@ -94,7 +95,7 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         _ => Dtype::Other,
     };
     let lengths: Vec<usize> = item("shape")?.extract()?;
-    let (address, _): (usize, bool) = item("data")?.extract()?;
+    let (address, readonly): (usize, bool) = item("data")?.extract()?;
     let ndim = lengths.len();
     let (mut shape, mut strides) = ([0; 2], [0; 2]);
     if (1..=2).contains(&ndim) {
@@ -120,7 +121,7 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
         _ => None,
     };
-    Ok(Array { address, location, dtype, ndim, shape, strides, stream, _loan: None })
+    Ok(Array { address, location, dtype, ndim, shape, strides, stream, readonly, _loan: None })
 }
 
 /// Returns an array interface that describes memory of ours.

@@ -1,7 +1,7 @@
 //! Shapes: an array as rows that lie some stride apart, or as a list.
 
 use gumball_engine::cuda::{Dtype as DeviceDtype, MaskRows, Rows};
-use gumball_engine::{Error, Logits, Masks, Result, Row, bf16, f16};
+use gumball_engine::{Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -125,12 +125,50 @@ impl Matrix {
     ///
     /// # Safety
     /// They lie in the host's memory, which nobody frees or writes for `'a`; `T` is their type.
-    unsafe fn elements<'a, T>(&self) -> &'a [T] {
+    pub unsafe fn elements<'a, T>(&self) -> &'a [T] {
         if self.span() == 0 {
             return &[];
         }
         // SAFETY: the array's owner says that its rows lie there; the address is aligned, as `Array::matrix` saw.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.span()) }
+    }
+
+    /// Returns the elements as a slice to write; the caller checked their type and that they may be written.
+    ///
+    /// # Safety
+    /// They lie in the host's memory, which nobody frees, reads or writes beside the slice for `'a`; `T` is their type.
+    pub unsafe fn elements_mut<'a, T>(&self) -> &'a mut [T] {
+        if self.span() == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `elements`, and nobody else uses them, as the caller vouches.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.span()) }
+    }
+
+    /// Returns the rows as a matrix to write.
+    ///
+    /// # Panics
+    /// If the type was not checked.
+    ///
+    /// # Safety
+    /// As for [`Matrix::elements_mut`].
+    pub unsafe fn logits_mut<'a>(&self) -> Result<LogitsMut<'a>> {
+        let (rows, width, stride) = (self.rows, self.width, self.stride);
+        match self.dtype {
+            // SAFETY: the caller vouches for the memory, the type is as was just seen.
+            Dtype::F32 => LogitsMut::strided(unsafe { self.elements_mut::<f32>() }, rows, width, stride),
+            // SAFETY: the same.
+            Dtype::Bf16 => LogitsMut::strided(unsafe { self.elements_mut::<bf16>() }, rows, width, stride),
+            // SAFETY: the same.
+            Dtype::F16 => LogitsMut::strided(unsafe { self.elements_mut::<f16>() }, rows, width, stride),
+            other => panic!("{other:?} was not refused"),
+        }
+    }
+
+    /// Returns whether any byte between the first and the last element is also one of another matrix.
+    pub fn overlaps(&self, other: &Matrix) -> bool {
+        let end = |matrix: &Matrix| matrix.address + matrix.span() * matrix.dtype.bytes();
+        self.span() > 0 && other.span() > 0 && self.address < end(other) && other.address < end(self)
     }
 
     /// Checks that the elements are of a type that logits have.
@@ -253,8 +291,38 @@ impl Vector {
         (0..self.len as isize).map(|place| self.value(name, place)).collect()
     }
 
+    /// Returns the elements as numbers in float32.
+    ///
+    /// # Errors
+    /// - `TypeError` if they are none.
+    pub fn numbers(&self, name: &str) -> PyResult<Vec<f32>> {
+        let number = |place| {
+            let address = self.place(place);
+            Ok(match self.dtype {
+                // SAFETY: as in `value`.
+                Dtype::F32 => unsafe { *(address as *const f32) },
+                // SAFETY: the same.
+                Dtype::F64 => unsafe { *(address as *const f64) as f32 },
+                // SAFETY: the same.
+                Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
+                // SAFETY: the same.
+                Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
+                Dtype::Other => {
+                    let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
+                    return Err(PyTypeError::new_err(text));
+                }
+                _ => self.value(name, place)? as f32,
+            })
+        };
+        (0..self.len as isize).map(number).collect()
+    }
+
+    fn place(&self, place: isize) -> usize {
+        self.address.wrapping_add_signed(place * self.stride * self.dtype.bytes() as isize)
+    }
+
     fn value(&self, name: &str, place: isize) -> PyResult<i64> {
-        let address = self.address.wrapping_add_signed(place * self.stride * self.dtype.bytes() as isize);
+        let address = self.place(place);
         Ok(match self.dtype {
             // SAFETY: the array's owner says that the element lies there and has this type; it is aligned, as `Array::vector`
             // saw, and the object is held by the call that reads it here.

@@ -45,5 +45,15 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         _ => Location::Elsewhere,
     };
     let address: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
-    Ok(Some(Array { address, location, dtype, ndim, shape, strides, stream: None, _loan: None }))
+    Ok(Some(Array {
+        address,
+        location,
+        dtype,
+        ndim,
+        shape,
+        strides,
+        stream: None,
+        readonly: false,
+        _loan: None,
+    }))
 }

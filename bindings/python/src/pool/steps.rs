@@ -1,6 +1,6 @@
 //! Steps: rows of logits in, tokens out; assigned rows, graphs, outputs, scores.
 
-use gumball_engine::{DeviceInput, Error, Layout, Result, Scored, Slot};
+use gumball_engine::{DeviceInput, Error, Kind, Layout, Result, Scored, Slot};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -11,7 +11,7 @@ use crate::device_array::DeviceArray;
 use crate::errors::raised;
 use crate::graph::{Graph, Recorded};
 use crate::lists::{integers, whole};
-use crate::options::{Keywords, Options};
+use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
 use crate::params;
 use crate::place::{self, Place};
@@ -24,6 +24,7 @@ struct Step<'py> {
     stream: Option<usize>,
     /// The streams on which owners of arrays work that say so.
     others: [Option<usize>; 2],
+    kind: Kind,
     /// What is held while the step is under way.
     _held: (Array<'py>, Option<Array<'py>>),
 }
@@ -34,19 +35,24 @@ struct Work<'a> {
     slots: Option<&'a [Slot]>,
     options: &'a Options,
     others: [Option<usize>; 2],
+    kind: Kind,
 }
 
 impl Step<'_> {
     fn work(&self) -> Work<'_> {
-        let Self { logits, options, others, .. } = self;
-        Work { logits: *logits, slots: self.slots.as_deref(), options, others: *others }
+        let Self { logits, options, others, kind, .. } = self;
+        Work { logits: *logits, slots: self.slots.as_deref(), options, others: *others, kind: *kind }
     }
 }
 
 impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
-        let Work { logits, slots, options, others } = work;
+        let Work { logits, slots, options, others, kind } = work;
+        if *kind == Kind::Probabilities && matches!(self.place, Place::Device(_)) {
+            let reason = "the kernels are missing; take a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "step over probabilities on a device", reason });
+        }
         for stream in others.iter().flatten() {
             if let Some(streams) = &self.streams {
                 // SAFETY: the owner of the array names the stream on which it writes it.
@@ -69,7 +75,7 @@ impl Inner {
                 }
                 // SAFETY: the same.
                 let logits = unsafe { logits.logits(&[]) }?;
-                host.step(logits, &mut self.out)?;
+                host.step(logits.with_kind(*kind), &mut self.out)?;
             }
             Place::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
@@ -77,7 +83,7 @@ impl Inner {
                 let logits = unsafe { logits.logits(&options.lines) }?;
                 // SAFETY: the same.
                 let options = unsafe { options.on_host() }?;
-                pool.step(logits, slots, &options, &mut self.out)?;
+                pool.step(logits.with_kind(*kind), slots, &options, &mut self.out)?;
             }
             Place::Device(pool) => {
                 // SAFETY: the arrays lie on the device and are not freed before the step is done: their owner reuses memory in
@@ -140,7 +146,7 @@ impl Pool {
         options.check_present().map_err(raised)?;
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
             .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
-        Ok(Step { logits: matrix, slots, options, stream, others, _held: (array, masks) })
+        Ok(Step { logits: matrix, slots, options, stream, others, kind: Kind::Logits, _held: (array, masks) })
     }
 }
 
@@ -152,11 +158,18 @@ impl Pool {
     /// may lie on the device, or on the host, from where they are copied up. slots: one for each row, -1 for padding; those of
     /// assign if left out. masks: [rows, words] int32 or uint32, bit id % 32 of word id // 32 allows an id, missing words
     /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
-    /// or -1 for none. lines: for each slot the row of logits that it reads. stream: a CUDA stream's handle.
+    /// or -1 for none. lines: for each slot the row of logits that it reads. kind: "logits", or "probabilities" for rows of
+    /// those, which need not sum to 1 and are the host's alone so far; a sequence may change from step to step. stream: a CUDA
+    /// stream's handle.
     ///
     /// Raises ValueError or TypeError for what is of another shape, type or place, for a slot that is vacant or stands there
-    /// twice, and for a forced id outside the vocabulary; no sequence was changed then.
-    #[pyo3(signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    /// twice, for a forced id outside the vocabulary, and for parameters that speak of logits where rows are probabilities;
+    /// UnavailableError for probabilities on a device. No sequence was changed then.
+    #[pyo3(
+        signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, kind=None, stream=None),
+        text_signature = "($self, logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, \
+                          kind='logits', stream=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn step<'py>(
         &self,
@@ -167,10 +180,12 @@ impl Pool {
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
         lines: Option<&Bound<'py, PyAny>>,
+        kind: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
+        let kind = kind.map_or(Ok(Kind::Logits), options::kind)?;
         let keywords = Keywords { masks, mask_present, forced, lines };
-        let step = self.read_step(py, logits, slots, &keywords, stream)?;
+        let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
         let copied = self.location != step.logits.location;
         if copied {
             if step.logits.location != Location::Host {
