@@ -32,10 +32,7 @@ impl<'a> Logits<'a> {
     /// - [`Error::Length`] if the data end before the last row does.
     pub fn strided(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         let data = data.into();
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
-        check_matrix("logits", data.vocab(), rows, vocab, stride)?;
+        check_rows("logits", data.vocab(), rows, vocab, stride)?;
         Ok(Self { data, kind: Kind::Logits, lines: rows, vocab, stride, select: None })
     }
 
@@ -123,6 +120,20 @@ impl<'a> Logits<'a> {
             Row::F16(data) => Row::F16(&data[place]),
         }
     }
+}
+
+/// Checks that `rows` rows of a vocabulary, `stride` apart, lie inside `length` elements.
+pub(crate) fn check_rows(
+    parameter: &'static str,
+    length: usize,
+    rows: usize,
+    vocab: usize,
+    stride: usize,
+) -> Result<()> {
+    if !(1..=MAX_VOCAB).contains(&vocab) {
+        return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+    }
+    check_matrix(parameter, length, rows, vocab, stride)
 }
 
 /// Checks that `rows` lines of `width` elements, `stride` apart, lie inside `length` elements.

@@ -1,9 +1,9 @@
 //! A batch of rows to be written, strided, in the caller's type.
 
 use gumball_cpu::RowMut;
-use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
+use gumball_spec::{Kind, Result};
 
-use crate::logits::check_matrix;
+use crate::logits::check_rows;
 
 /// A batch of rows to be written, or to be changed in place.
 #[derive(Debug)]
@@ -31,10 +31,7 @@ impl<'a> LogitsMut<'a> {
     /// - [`Error::Length`] if the data end before the last row does.
     pub fn strided(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         let data = data.into();
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
-        check_matrix("out", data.vocab(), rows, vocab, stride)?;
+        check_rows("out", data.vocab(), rows, vocab, stride)?;
         Ok(Self { data, kind: Kind::Logits, rows, vocab, stride: stride.max(vocab) })
     }
 

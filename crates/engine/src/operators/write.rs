@@ -29,9 +29,8 @@ impl Operators {
         temperature: Each<'_, f32>,
         out: LogitsMut<'_>,
     ) -> Result<Vec<Status>> {
-        let common = SamplingParams::default();
-        let (common, column) = tempered(common, temperature, logits.rows())?;
-        let params = RowParams { temperature: column, ..RowParams::new(&common) };
+        let (common, temperature) = tempered(temperature, logits.rows())?;
+        let params = RowParams { temperature, ..RowParams::new(&common) };
         self.probabilities(logits.with_kind(Kind::Logits), &params, out)
     }
 
@@ -40,9 +39,8 @@ impl Operators {
     /// # Errors
     /// Those of [`Operators::softmax`].
     pub fn softmax_in_place(&self, logits: LogitsMut<'_>, temperature: Each<'_, f32>) -> Result<Vec<Status>> {
-        let common = SamplingParams::default();
-        let (common, column) = tempered(common, temperature, logits.rows())?;
-        let params = RowParams { temperature: column, ..RowParams::new(&common) };
+        let (common, temperature) = tempered(temperature, logits.rows())?;
+        let params = RowParams { temperature, ..RowParams::new(&common) };
         self.probabilities_in_place(logits.with_kind(Kind::Logits), &params)
     }
 
@@ -143,13 +141,10 @@ impl Operators {
     }
 }
 
-/// Puts one temperature into parameters, or returns the column of several.
-fn tempered<'a>(
-    params: SamplingParams,
-    temperature: Each<'a, f32>,
-    rows: usize,
-) -> Result<(SamplingParams, &'a [f32])> {
+/// Returns parameters of one temperature and nothing else, or with the column of several beside them.
+fn tempered(temperature: Each<'_, f32>, rows: usize) -> Result<(SamplingParams, &[f32])> {
     temperature.check("temperature", rows)?;
+    let params = SamplingParams::default();
     Ok(match temperature {
         Each::All(temperature) => (SamplingParams { temperature, ..params }, &[]),
         Each::Rows(column) => (params, column),
