@@ -27,8 +27,8 @@ impl<'a> LogitsMut<'a> {
     /// Takes `rows` rows of `vocab` numbers, the next one `stride` elements on; what lies between is not touched.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
-    /// - [`Error::Length`] if the data end before the last row does.
+    /// - [`OutOfRange`](crate::Error::OutOfRange) if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
+    /// - [`Length`](crate::Error::Length) if the data end before the last row does.
     pub fn strided(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         let data = data.into();
         check_rows("out", data.vocab(), rows, vocab, stride)?;
