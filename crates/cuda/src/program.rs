@@ -154,12 +154,16 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernel that makes requests of what the rows of an operator ask for.
+const PREPARE: Program =
+    Program { name: "prepare", source: include_str!("prepare.cu"), kernels: &["prepare"] };
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.
