@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows};
+use gumball_cuda::{
+    Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows,
+};
 use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
     DynamicTemperature, Error, Filter, FilterOrder, Mirostat, NONE, Request, Row, SamplingParams, Status,
@@ -83,7 +85,8 @@ impl Asked {
 
 /// Returns what lines have in common: mostly the filters that have columns, sometimes others.
 fn common(words: &mut Words, vocab: usize) -> SamplingParams {
-    let mut params = SamplingParams { temperature: [1.0, 0.7, 1.3, 0.0][words.below(4)], ..Default::default() };
+    let mut params =
+        SamplingParams { temperature: [1.0, 0.7, 1.3, 0.0][words.below(4)], ..Default::default() };
     let mut rarely = |n: usize| words.below(n) == 0;
     if rarely(12) && vocab > 1 {
         let mirostat = Mirostat { tau: 3.0, eta: 0.1, mu: None };

@@ -10,6 +10,8 @@ pub enum Group {
     Step,
     /// Rows of logits made rows of probabilities.
     Softmax,
+    /// Requests made of what the rows of an operator ask for.
+    Requests,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -176,8 +178,12 @@ const SOFTMAX: Program = Program {
 };
 
 /// The kernel that makes requests of what the rows of an operator ask for.
-const PREPARE: Program =
-    Program { name: "prepare", source: include_str!("prepare.cu"), kernels: &["prepare"] };
+const PREPARE: Program = Program {
+    name: "prepare",
+    group: Group::Requests,
+    source: include_str!("prepare.cu"),
+    kernels: &["prepare"],
+};
 
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {

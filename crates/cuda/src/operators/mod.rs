@@ -13,6 +13,7 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result};
 
 use crate::machine::Machine;
+use crate::program::Group;
 
 pub use params::{Draws, Each, RowParams};
 use room::Room;
@@ -33,6 +34,7 @@ impl Operators {
     /// # Errors
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
+        machine.prepare(Group::Requests)?;
         Ok(Self { room: Room::new(Arc::clone(&machine)), machine })
     }
 }

@@ -12,6 +12,7 @@ use crate::abi::{self, Params, Prepare, Record, Request, Slot, State, columns, f
 use crate::filter;
 use crate::help::{self, Help};
 use crate::machine::{Grid, Kernel};
+use crate::program::Group;
 use crate::rows::{Column, IntType, Integers, Rows};
 use crate::step::{finish, finish_grid};
 use crate::survey::{self, Survey};
@@ -91,6 +92,7 @@ impl Operators {
             return Ok(());
         }
 
+        self.machine.prepare(Group::Step)?;
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
@@ -110,7 +112,11 @@ impl Operators {
                 logits: step.logits + from as u64,
                 rows: count as u32,
                 tokens: step.tokens + (first * width) as u64,
-                statuses: if step.statuses == 0 { 0 } else { step.statuses + (first * size_of::<u32>()) as u64 },
+                statuses: if step.statuses == 0 {
+                    0
+                } else {
+                    step.statuses + (first * size_of::<u32>()) as u64
+                },
                 ..step
             };
             self.prepare(&asked.prepare, first, count)?;
@@ -130,7 +136,13 @@ impl Operators {
             && rows.rows <= most
             && survey::by_line(multiprocessors, outputs, rows.rows, vocab);
         let lines = by_line.then(|| {
-            survey::survey(multiprocessors, rows.rows, vocab, dtype, Needs { sums: needs.sums, ..Needs::NOTHING })
+            survey::survey(
+                multiprocessors,
+                rows.rows,
+                vocab,
+                dtype,
+                Needs { sums: needs.sums, ..Needs::NOTHING },
+            )
         });
         let rows = outputs.min(most);
         let raced = lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
