@@ -35,17 +35,17 @@ const WRITE: [ByDtype; 2] = [
 const TWICE_WARPS: usize = 8;
 /// How many blocks of them a multiprocessor has, before warps take several tiles; and how many they take at most.
 const BLOCKS_OF_TWICE: usize = 4;
-const MOST_PER_WARP: usize = 4;
+const MOST_PER_WARP: usize = 6;
 /// How many tiles a multiprocessor has at most where rows are read twice though they could stay on chip: for few this is faster.
 const TILES_OF_TWICE: usize = 160;
 /// How many tiles are read twice in one go at most: what they are, and what they become, fits the second-level cache.
-const TILES_AT_A_TIME: usize = 1 << 14;
+const TILES_AT_A_TIME: usize = 20 << 10;
 
 /// How many blocks a row can be cut into that stays on chip.
 const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
 /// takes for itself, rounded up.
-const MOST_WARPS: usize = 25;
+const MOST_WARPS: usize = 19;
 /// How many tiles a warp has room for at most.
 const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
