@@ -13,6 +13,7 @@ pub mod backend;
 pub mod compare;
 
 pub mod batch;
+pub mod chains;
 pub mod cuda;
 
 pub mod reference;

@@ -93,3 +93,15 @@ fn softmax_is_the_probabilities_of_the_oracle() {
         }
     }
 }
+
+#[test]
+fn chains_are_those_of_the_oracle() {
+    use gumball_conformance::chains::{Verifier, hold};
+
+    for (name, backend) in here() {
+        let mut verifier = Verifier::new(backend.machine()).expect("room");
+        for seed in 0..if name == "cuda" { 3_000 } else { 400 } {
+            hold(&mut verifier, seed).unwrap_or_else(|text| panic!("{name}: {text}"));
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh` and `softmax.cuh`, where each field is explained.
+//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, `softmax.cuh` and `chains.cuh`,
+//! where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -25,6 +26,17 @@ pub(crate) mod asks {
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
     pub const SEARCHES: u32 = 2;
+}
+
+/// Bits of [`Chains::flags`].
+pub(crate) mod chain_flags {
+    pub const WIDE_DRAFTS: u32 = 1;
+    pub const WIDE_TOKENS: u32 = 2;
+    pub const WIDE_SEEDS: u32 = 4;
+    pub const WIDE_POSITIONS: u32 = 8;
+    pub const WIDE_DRAWS: u32 = 16;
+    pub const OWN_DRAWS: u32 = 32;
+    pub const ADDS: u32 = 64;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -207,6 +219,39 @@ crossing! {
         slots: u32,
         lead: u32,
         temperature: f32,
+    }
+
+    /// Chains of drafts; addresses are the machine's.
+    #[repr(C)]
+    struct Chains {
+        draft_probs: u64,
+        draft_stride: u64,
+        draft_row_stride: u64,
+        target_probs: u64,
+        target_stride: u64,
+        target_row_stride: u64,
+        drafts: u64,
+        drafts_stride: u64,
+        tokens: u64,
+        tokens_stride: u64,
+        accepted: u64,
+        emitted: u64,
+        statuses: u64,
+        seeds: u64,
+        positions: u64,
+        draws: u64,
+        seed: u64,
+        position: u32,
+        draw: u32,
+        records: u64,
+        length: u32,
+        vocab: u32,
+        tiles: u32,
+        blocks_per_chain: u32,
+        per_warp: u32,
+        flags: u32,
+        first: u32,
+        reserved: u32,
     }
 }
 

@@ -51,18 +51,24 @@ mod score;
 
 mod softmax;
 
+mod chains;
+mod integers;
+mod verify;
+
 pub mod numbers;
 
 pub use abi::Slot;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
 pub use cache::Cache;
+pub use chains::{ChainRows, Chains, Verified};
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
+pub use integers::{Each, Int, Integers, IntegersMut};
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use outputs::Outputs;
@@ -74,4 +80,5 @@ pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;
 pub use variant::Variant;
+pub use verify::Verify;
 pub use workspace::{Assignment, Room, Workspace};

@@ -28,6 +28,7 @@ pub const HEADERS: &[Source] = &[
     ("over.cuh", include_str!("../device/over.cuh")),
     ("tile.cuh", include_str!("../device/tile.cuh")),
     ("chip.cuh", include_str!("../device/chip.cuh")),
+    ("chains.cuh", include_str!("../device/chains.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),
     ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
@@ -154,12 +155,19 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernels that verify chains of drafts.
+const VERIFY: Program = Program {
+    name: "verify",
+    source: include_str!("verify.cu"),
+    kernels: &["survey_chains", "finish_chains"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program =
     Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, VERIFY, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

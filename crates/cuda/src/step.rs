@@ -39,7 +39,13 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 /// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where
 /// rows are so many that they wait for each other; few lists are apart, as two on a multiprocessor take longer. All are
 /// measured.
-fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant, help: Help) -> Grid {
+pub(crate) fn finish_grid(
+    machine: &dyn Machine,
+    rows: u32,
+    tiles: u32,
+    variant: Variant,
+    help: Help,
+) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
