@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::error::Result;
+use crate::program::Group;
 
 /// A kernel, by its place among all kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +76,18 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     }
 
     /// Returns how many clusters of so many blocks, each with a multiprocessor to itself, run side by side; 0 where blocks have
-    /// no clusters, or none so large.
+    /// no clusters, or none so large, and before [`Group::Softmax`] is ready.
     fn clusters(&self, _blocks: u32) -> u32 {
         0
+    }
+
+    /// Makes the kernels of a group ready, if they are not: what launches them does so first, when it is made or fixed. Takes long
+    /// where they must be compiled.
+    ///
+    /// # Errors
+    /// What the machine says.
+    fn prepare(&self, _group: Group) -> Result<()> {
+        Ok(())
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.

@@ -11,6 +11,7 @@ use gumball_spec::{Error, Result, TILE};
 use crate::abi;
 use crate::kernels::{ByDtype, by_dtype};
 use crate::machine::{Buffer, Grid, Kernel, Machine};
+use crate::program::Group;
 use crate::rows::{Column, Dtype, Rows, RowsMut};
 
 /// The kernels of rows that stay on chip, by the type of the logits: to that type, and to f32.
@@ -156,8 +157,9 @@ impl Softmax {
     /// Takes the room on a machine.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is not enough memory.
+    /// - [`Error::Unavailable`] if there is not enough memory, or the kernels cannot be compiled.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
+        machine.prepare(Group::Softmax)?;
         let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileWeights>())?;
         Ok(Self { machine, told, twice: None })
     }
