@@ -5,7 +5,8 @@
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
-//! `softmax NAME` holds its softmax of random rows to the oracle's probabilities;
+//! `softmax NAME` holds its softmax of random rows to the oracle's probabilities; `chains NAME` random chains of drafts to the
+//! oracle's;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,7 @@ use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
+use gumball_conformance::chains::{self, Verifier};
 use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
@@ -26,7 +28,8 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
-    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME | reduced NAME";
+    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME | chains NAME \
+    | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ["numbers", name] => numbers(name, false),
         ["batch", name] => batches(name, &batch::shapes()),
         ["softmax", name] => softmaxes(name, 2_000),
+        ["chains", name] => chains_of(name, 3_000),
         ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
@@ -207,8 +211,19 @@ fn softmaxes(name: &str, count: u64) -> Result<bool, String> {
     Ok(differing == 0)
 }
 
+fn chains_of(name: &str, count: u64) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let mut verifier = Verifier::new(backend.machine()).map_err(|error| error.to_string())?;
+    let differing = (0..count)
+        .filter_map(|seed| chains::hold(&mut verifier, seed).err())
+        .inspect(|text| println!("FAILED: {text}"))
+        .count();
+    println!("chains: {differing} of {count} differ");
+    Ok(differing == 0)
+}
+
 fn reduced(name: &str) -> Result<bool, String> {
-    let mut ok = batches(name, &batch::small_shapes())? & softmaxes(name, 60)?;
+    let mut ok = batches(name, &batch::small_shapes())? & softmaxes(name, 60)? & chains_of(name, 60)?;
     for body in REDUCED {
         ok &= run(Some(name), body)?;
     }

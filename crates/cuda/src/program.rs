@@ -10,6 +10,8 @@ pub enum Group {
     Step,
     /// Rows of logits made rows of probabilities.
     Softmax,
+    /// Chains of drafts verified.
+    Verify,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -179,6 +181,7 @@ const SOFTMAX: Program = Program {
 /// The kernels that verify chains of drafts.
 const VERIFY: Program = Program {
     name: "verify",
+    group: Group::Verify,
     source: include_str!("verify.cu"),
     kernels: &["survey_chains", "finish_chains"],
 };

@@ -12,6 +12,7 @@ use crate::abi::{self, chain_flags};
 use crate::chains::{Chains, Verified};
 use crate::integers::Int;
 use crate::machine::{Buffer, Grid, Kernel, Machine};
+use crate::program::Group;
 use crate::rows::Column;
 use crate::step::finish_grid;
 use crate::variant::Variant;
@@ -40,8 +41,9 @@ impl Verify {
     /// Takes the room on a machine.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if there is not enough memory.
+    /// - [`gumball_spec::Error::Unavailable`] if the kernels do not compile, or there is not enough memory.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
+        machine.prepare(Group::Verify)?;
         let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::Record>())?;
         Ok(Self { machine, records })
     }
