@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ChainRows, Chains, Column, Each, Int, Integers, IntegersMut, Machine, Verified as Place, Verify,
+    Buffer, ChainRows, Chains, Column, Draws, Each, Ids, IdsMut, IntType, Integers, Machine,
+    Verified as Place, Verify,
 };
 use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, Status};
@@ -26,10 +27,12 @@ struct Gaps {
 struct Layout {
     draft: Gaps,
     target: Gaps,
-    drafts: Int,
-    tokens: Int,
+    drafts: IntType,
+    tokens: IntType,
     /// The type of seeds, positions and draw indices, each a column; `None`: the first chain's are those of all.
-    numbers: [Option<Int>; 3],
+    numbers: [Option<IntType>; 3],
+    /// Whether what all have in common is handed in as a column of one.
+    alone: bool,
     /// Whether draw indices are the chains' numbers.
     own_draws: bool,
     adds: bool,
@@ -44,6 +47,8 @@ pub struct Verifier {
     machine: Arc<dyn Machine>,
     verify: Verify,
     input: Buffer,
+    /// Seeds, positions and draw indices.
+    numbers: [Buffer; 3],
     tokens: Buffer,
     /// The two counts and the statuses.
     columns: [Buffer; 3],
@@ -60,6 +65,7 @@ impl Verifier {
             machine: Arc::clone(machine),
             verify: Verify::new(Arc::clone(machine))?,
             input: buffer()?,
+            numbers: [buffer()?, buffer()?, buffer()?],
             tokens: buffer()?,
             columns: [buffer()?, buffer()?, buffer()?],
         })
@@ -78,9 +84,10 @@ impl Verifier {
         let layout = Layout {
             draft: gap,
             target: Gaps { chain: 1, ..gap },
-            drafts: Int::I32,
-            tokens: Int::I32,
+            drafts: IntType::I32,
+            tokens: IntType::I32,
             numbers: [None; 3],
+            alone: false,
             own_draws: false,
             adds: false,
         };
@@ -105,9 +112,19 @@ impl Verifier {
             column(|chain| i64::from(chain.position)),
             column(|chain| i64::from(chain.draw)),
         ];
-        let mut places = [0; 3];
-        for ((place, numbers), int) in places.iter_mut().zip(&numbers).zip(layout.numbers) {
-            *place = int.map_or(0, |int| bytes.integers(int, numbers));
+        for (which, (buffer, numbers)) in self.numbers.iter_mut().zip(&numbers).enumerate() {
+            let (numbers, dtype) = match layout.numbers[which] {
+                Some(dtype) => (&numbers[..], dtype),
+                None => (&numbers[..1], IntType::I64),
+            };
+            let words: Vec<u32> = numbers
+                .iter()
+                .flat_map(|number| [*number as u32, (*number as u64 >> 32) as u32])
+                .enumerate()
+                .filter(|(place, _)| dtype.bytes() == 8 || place % 2 == 0)
+                .map(|(_, word)| word)
+                .collect();
+            fill(&self.machine, buffer, &words)?;
         }
         grow(&self.machine, &mut self.input, bytes.0.len())?;
         self.input.write(0, &bytes.0)?;
@@ -117,25 +134,28 @@ impl Verifier {
         fill(machine, &mut self.tokens, &vec![!6; token_words])?;
         self.columns.iter_mut().try_for_each(|column| fill(machine, column, &vec![BEFORE; count]))?;
         let [accepted, emitted, statuses] = self.columns.each_ref().map(|column| Some(Column::of(column)));
-        let tokens = IntegersMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
+        let tokens = IdsMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
         let place = Place { tokens, accepted, emitted, statuses, adds: layout.adds };
 
         let input = &self.input;
-        let each = |which: usize| -> Result<Option<Integers<'_>>, Error> {
-            let Some(int) = layout.numbers[which] else { return Ok(None) };
-            Integers::of(input, int, places[which] / int.bytes(), count, 1, 1).map(Some)
+        let buffers = &self.numbers;
+        let each = |which: usize| match layout.numbers[which] {
+            Some(dtype) => Some(Integers::of(&buffers[which], dtype)),
+            None => layout.alone.then(|| Integers::of(&buffers[which], IntType::I64)),
         };
         let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
             ChainRows::of(input, start, [count, rows, vocab], strides)
         };
-        let draws = each(2)?.map_or(Each::All(chains[0].draw), Each::Rows);
+        let draws = each(2).map_or(Each::All(chains[0].draw), Each::Rows);
         let asked = Chains {
             draft_probs: probabilities(draft, n)?,
-            draft_token_ids: Integers::of(input, layout.drafts, drafts / layout.drafts.bytes(), count, n, n)?,
+            draft_token_ids: Ids::of(input, layout.drafts, drafts / layout.drafts.bytes(), count, n, n)?,
             target_probs: probabilities(target, n + 1)?,
-            seeds: each(0)?.map_or(Each::All(chains[0].seed), Each::Rows),
-            positions: each(1)?.map_or(Each::All(chains[0].position), Each::Rows),
-            draws: (!layout.own_draws).then_some(draws),
+            draws: Draws {
+                seeds: each(0).map_or(Each::All(chains[0].seed), Each::Rows),
+                positions: each(1).map_or(Each::All(chains[0].position), Each::Rows),
+                draws: (!layout.own_draws).then_some(draws),
+            },
         };
         self.verify.enqueue(&asked, &place)?;
 
@@ -145,11 +165,10 @@ impl Verifier {
             words.resize(count, 0u32);
             column.read(0, words)?;
         }
-        let tokens: Vec<i64> = match layout.tokens {
-            Int::I32 => tokens.iter().map(|token| i64::from(*token as i32)).collect(),
-            Int::I64 => {
-                tokens.chunks(2).map(|two| (u64::from(two[0]) | u64::from(two[1]) << 32) as i64).collect()
-            }
+        let tokens: Vec<i64> = if layout.tokens.bytes() == 8 {
+            tokens.chunks(2).map(|two| (u64::from(two[0]) | u64::from(two[1]) << 32) as i64).collect()
+        } else {
+            tokens.iter().map(|token| i64::from(*token as i32)).collect()
         };
         let less = if layout.adds { BEFORE } else { 0 };
         let outcome = |i: usize| {
@@ -215,7 +234,7 @@ impl Bytes {
     }
 
     /// Adds whole numbers; returns the byte where they start.
-    fn integers(&mut self, int: Int, values: &[i64]) -> usize {
+    fn integers(&mut self, int: IntType, values: &[i64]) -> usize {
         self.align();
         let start = self.0.len();
         for value in values {
@@ -276,7 +295,7 @@ fn pair(words: &mut Words, vocab: usize) -> [Vec<f32>; 2] {
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(verifier: &mut Verifier, seed: u64) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let vocab = VOCABS[words.below(VOCABS.len())];
     let long = vocab < 600 && words.below(8) == 0;
@@ -288,16 +307,17 @@ pub fn hold(verifier: &mut Verifier, seed: u64) -> Result<(), String> {
         chain: [0, 0, 2, 5][words.below(4)],
     };
     let (draft, target) = (gaps(), gaps());
-    let mut int = || [Int::I32, Int::I64][words.below(2)];
+    let mut int = || [IntType::I32, IntType::I64][words.below(2)];
     let (drafts, tokens) = (int(), int());
-    let mut number = |least: Option<Int>| [None, least, Some(Int::I64)][words.below(3)];
-    let numbers = [number(None), number(Some(Int::I32)), number(Some(Int::I32))];
+    let mut number = |least: Option<IntType>| [None, least, Some(IntType::I64)][words.below(3)];
+    let numbers = [number(None), number(Some(IntType::I32)), number(Some(IntType::I32))];
     let layout = Layout {
         draft,
         target,
         drafts,
         tokens,
         numbers,
+        alone: words.below(4) == 0,
         own_draws: words.below(3) == 0,
         adds: words.below(2) == 0,
     };
@@ -338,6 +358,7 @@ pub fn hold(verifier: &mut Verifier, seed: u64) -> Result<(), String> {
     });
     let chains: Vec<Chain<'_>> = chains.collect();
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
+    let mut verifier = Verifier::new(machine).map_err(text)?;
     // Twice: what a launch leaves behind meets the next.
     verifier.run(&chains, &layout).map_err(text)?;
     let seen = verifier.run(&chains, &layout).map_err(text)?;

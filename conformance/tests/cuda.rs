@@ -95,13 +95,21 @@ fn softmax_is_the_probabilities_of_the_oracle() {
 }
 
 #[test]
-fn chains_are_those_of_the_oracle() {
-    use gumball_conformance::chains::{Verifier, hold};
-
+fn operators_are_the_oracle() {
     for (name, backend) in here() {
-        let mut verifier = Verifier::new(backend.machine()).expect("room");
+        for seed in 0..if name == "cuda" { 2_000 } else { 120 } {
+            gumball_conformance::operators::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"));
+        }
+    }
+}
+
+#[test]
+fn chains_are_those_of_the_oracle() {
+    for (name, backend) in here() {
         for seed in 0..if name == "cuda" { 3_000 } else { 400 } {
-            hold(&mut verifier, seed).unwrap_or_else(|text| panic!("{name}: {text}"));
+            gumball_conformance::chains::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }
 }

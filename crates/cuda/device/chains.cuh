@@ -21,6 +21,10 @@ enum ChainFlags : u32 {
     CHAIN_OWN_DRAWS = 32,
     // Counts are added to what is there.
     CHAIN_ADDS = 64,
+    // Columns that have a number for each chain, and not one for all.
+    CHAIN_EACH_SEED = 128,
+    CHAIN_EACH_POSITION = 256,
+    CHAIN_EACH_DRAW = 512,
 };
 
 // Chains of `length` drafts each. Strides are in elements: from chain to chain, and from row to row.
@@ -43,7 +47,7 @@ struct Chains {
     u32* accepted;
     u32* emitted;
     u32* statuses;
-    // [chains] each; null: what follows is that of all.
+    // [chains] or one number each; null: what follows is that of all.
     const void* seeds;
     const void* positions;
     const void* draws;
@@ -65,16 +69,17 @@ struct Chains {
 };
 
 // One of a column's numbers, or that of all chains.
-DEVICE u64 number_of(const void* column, bool wide, u32 chain, u64 of_all) {
-    return !column ? of_all : wide ? ((const u64*)column)[chain] : ((const u32*)column)[chain];
+DEVICE u64 number_of(const void* column, bool wide, u32 place, u64 of_all) {
+    return !column ? of_all : wide ? ((const u64*)column)[place] : ((const u32*)column)[place];
 }
 
 // The draws of a chain, at the position of its first row.
 DEVICE Stream stream_of(const Chains& chains, u32 chain) {
     u32 flags = chains.flags, draw = flags & CHAIN_OWN_DRAWS ? chains.first + chain : chains.draw;
-    return Stream{number_of(chains.seeds, flags & CHAIN_WIDE_SEEDS, chain, chains.seed),
-                  (u32)number_of(chains.positions, flags & CHAIN_WIDE_POSITIONS, chain, chains.position),
-                  (u32)number_of(chains.draws, flags & CHAIN_WIDE_DRAWS, chain, draw)};
+    u32 seed = flags & CHAIN_EACH_SEED ? chain : 0, position = flags & CHAIN_EACH_POSITION ? chain : 0;
+    return Stream{number_of(chains.seeds, flags & CHAIN_WIDE_SEEDS, seed, chains.seed),
+                  (u32)number_of(chains.positions, flags & CHAIN_WIDE_POSITIONS, position, chains.position),
+                  (u32)number_of(chains.draws, flags & CHAIN_WIDE_DRAWS, flags & CHAIN_EACH_DRAW ? chain : 0, draw)};
 }
 
 DEVICE i64 draft_of(const Chains& chains, u32 chain, u32 j) {

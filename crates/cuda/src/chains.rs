@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, MAX_VOCAB, Result};
 
-use crate::integers::{Each, Integers, IntegersMut};
+use crate::ids::{Ids, IdsMut};
 use crate::machine::Buffer;
-use crate::rows::Column;
+use crate::operators::{Draws, Each};
+use crate::rows::{Column, IntType};
 
 /// The rows of probabilities of chains, f32, in the machine's memory, which lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
@@ -86,15 +87,11 @@ pub struct Chains<'b> {
     /// What the drafts were drawn from: `[chains, n, vocab]`.
     pub draft_probs: ChainRows<'b>,
     /// The drafts: `[chains, n]`. One outside the vocabulary was not drawn: its row is drawn plainly and ends the chain.
-    pub draft_token_ids: Integers<'b>,
+    pub draft_token_ids: Ids<'b>,
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: ChainRows<'b>,
-    /// The seed of each chain.
-    pub seeds: Each<'b, u64>,
-    /// The position of each chain's first draft: the number of tokens before it, modulo 2^32.
-    pub positions: Each<'b, u32>,
-    /// The draw index of each chain; `None`: the chain's own number.
-    pub draws: Option<Each<'b, u32>>,
+    /// The seed of each chain; the position of its first draft, the number of tokens before it modulo 2^32; its draw index.
+    pub draws: Draws<'b>,
 }
 
 impl Chains<'_> {
@@ -119,9 +116,52 @@ impl Chains<'_> {
             }
         }
         self.draft_token_ids.check("draft_token_ids", chains, n)?;
-        self.seeds.check("seeds", chains)?;
-        self.positions.check("positions", chains)?;
-        self.draws.map_or(Ok(()), |draws| draws.check("draws", chains))
+        let Draws { seeds, positions, draws } = &self.draws;
+        check_column("seeds", seeds, chains)?;
+        check_column("positions", positions, chains)?;
+        draws.as_ref().map_or(Ok(()), |draws| check_column("draws", draws, chains))
+    }
+}
+
+/// Checks that a column has a number for each chain, or one for all.
+fn check_column<T>(parameter: &'static str, column: &Each<'_, T>, chains: usize) -> Result<()> {
+    match column {
+        Each::Rows(column) if column.rows != chains && column.rows != 1 => {
+            let allowed = format!("one for each of {chains} chains, or for all");
+            Err(Error::length(parameter, column.rows, allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Numbers as kernels take them: a column's address or 0, with what it is like, and else the number of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbers {
+    pub of_all: u64,
+    pub address: u64,
+    /// Whether they have 64 bits.
+    pub wide: bool,
+    /// Whether there is one for each chain, and not one for all.
+    pub each: bool,
+}
+
+impl Numbers {
+    pub fn of<T: Copy + Into<u64>>(numbers: &Each<'_, T>) -> Self {
+        match numbers {
+            Each::All(number) => Self { of_all: (*number).into(), ..Self::default() },
+            Each::Rows(column) => Self {
+                of_all: 0,
+                address: column.address,
+                wide: matches!(column.dtype, IntType::I64 | IntType::U64),
+                each: column.rows != 1,
+            },
+        }
+    }
+
+    /// Returns where those of the chains from one on lie.
+    pub fn from(&self, chain: usize) -> u64 {
+        let bytes = if self.wide { size_of::<u64>() } else { size_of::<u32>() };
+        self.address + if self.each { (chain * bytes) as u64 } else { 0 }
     }
 }
 
@@ -129,7 +169,7 @@ impl Chains<'_> {
 #[derive(Debug)]
 pub struct Verified<'b> {
     /// The accepted drafts, the token that was drawn behind them, then [`gumball_spec::NONE`]: `[chains, n + 1]`.
-    pub tokens: IntegersMut<'b>,
+    pub tokens: IdsMut<'b>,
     /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
     pub accepted: Option<Column<'b>>,
     /// How many drafts were emitted: accepted, and all before them too. The token behind them is not counted.
@@ -143,12 +183,12 @@ pub struct Verified<'b> {
 impl<'b> Verified<'b> {
     /// Takes a place for the tokens alone.
     #[must_use]
-    pub fn new(tokens: IntegersMut<'b>) -> Self {
+    pub fn new(tokens: IdsMut<'b>) -> Self {
         Self { tokens, accepted: None, emitted: None, statuses: None, adds: false }
     }
 
     pub(crate) fn check(&self, chains: usize, n: usize) -> Result<()> {
-        self.tokens.integers().check("tokens", chains, n + 1)?;
+        self.tokens.ids().check("tokens", chains, n + 1)?;
         let columns =
             [("accepted", &self.accepted), ("emitted", &self.emitted), ("statuses", &self.statuses)];
         for (name, column) in columns {

@@ -53,8 +53,10 @@ mod score;
 
 mod softmax;
 
+mod operators;
+
 mod chains;
-mod integers;
+mod ids;
 mod verify;
 
 pub mod numbers;
@@ -70,14 +72,15 @@ pub use error::{Error, Result};
 pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
-pub use integers::{Each, Int, Integers, IntegersMut};
+pub use ids::{Ids, IdsMut};
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use operators::{Draws, Each, Operators, RowParams};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{Group, PROGRAMS, Program};
 pub use residents::{Standing, Start};
-pub use rows::{Column, Dtype, MaskRows, Rows, RowsMut};
+pub use rows::{Column, Dtype, IntType, Integers, MaskRows, Rows, RowsMut};
 pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;

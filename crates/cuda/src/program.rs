@@ -12,6 +12,8 @@ pub enum Group {
     Softmax,
     /// Chains of drafts verified.
     Verify,
+    /// Requests made of what the rows of an operator ask for.
+    Requests,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -186,6 +188,14 @@ const VERIFY: Program = Program {
     kernels: &["survey_chains", "finish_chains"],
 };
 
+/// The kernel that makes requests of what the rows of an operator ask for.
+const PREPARE: Program = Program {
+    name: "prepare",
+    group: Group::Requests,
+    source: include_str!("prepare.cu"),
+    kernels: &["prepare"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
@@ -195,7 +205,8 @@ const NUMBERS: Program = Program {
 };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, VERIFY, NUMBERS];
+pub const PROGRAMS: &[Program] =
+    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, VERIFY, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

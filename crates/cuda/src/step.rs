@@ -24,7 +24,8 @@ const FINISH_RACED: ByDtype = by_dtype!("finish_raced_", "");
 const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
 const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
 
-fn finish(dtype: Dtype, variant: Variant) -> Kernel {
+/// Returns the kernel that ends the rows of a step.
+pub(crate) fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
         Variant::Raced => FINISH_RACED,
         Variant::Lean => FINISH_LEAN,

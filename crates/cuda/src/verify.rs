@@ -9,8 +9,7 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE};
 
 use crate::abi::{self, chain_flags};
-use crate::chains::{Chains, Verified};
-use crate::integers::Int;
+use crate::chains::{Chains, Numbers, Verified};
 use crate::machine::{Buffer, Grid, Kernel, Machine};
 use crate::program::Group;
 use crate::rows::Column;
@@ -102,25 +101,24 @@ fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
 /// Returns what is asked of the chains from one on, the room aside.
 fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
-    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.integers());
-    let (seed, seeds, wide_seeds) = chains.seeds.parts();
-    let (position, positions, wide_positions) = chains.positions.parts();
-    let (draw, draws, wide_draws) = chains.draws.map_or((0, 0, false), |draws| draws.parts());
+    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
+    let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
+    let draws = chains.draws.draws.as_ref().map_or_else(Numbers::default, Numbers::of);
     let flags = [
-        (drafts.int == Int::I64, chain_flags::WIDE_DRAFTS),
-        (tokens.int == Int::I64, chain_flags::WIDE_TOKENS),
-        (wide_seeds, chain_flags::WIDE_SEEDS),
-        (wide_positions, chain_flags::WIDE_POSITIONS),
-        (wide_draws, chain_flags::WIDE_DRAWS),
-        (chains.draws.is_none(), chain_flags::OWN_DRAWS),
+        (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_DRAFTS),
+        (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_TOKENS),
+        (seeds.wide, chain_flags::WIDE_SEEDS),
+        (positions.wide, chain_flags::WIDE_POSITIONS),
+        (draws.wide, chain_flags::WIDE_DRAWS),
+        (seeds.each, chain_flags::EACH_SEED),
+        (positions.each, chain_flags::EACH_POSITION),
+        (draws.each, chain_flags::EACH_DRAW),
+        (chains.draws.draws.is_none(), chain_flags::OWN_DRAWS),
         (out.adds, chain_flags::ADDS),
     ];
-    let entry = |address: u64, wide: bool| {
-        let bytes = if wide { size_of::<u64>() } else { size_of::<u32>() };
-        if address == 0 { 0 } else { address + (from * bytes) as u64 }
+    let column = |column: &Option<Column<'_>>| {
+        column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
     };
-    let column =
-        |column: &Option<Column<'_>>| column.as_ref().map_or(0, |column| entry(column.address, false));
     abi::Chains {
         draft_probs: chains.draft_probs.chain(from),
         draft_stride: chains.draft_probs.strides[0] as u64,
@@ -135,12 +133,12 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         accepted: column(&out.accepted),
         emitted: column(&out.emitted),
         statuses: column(&out.statuses),
-        seeds: entry(seeds, wide_seeds),
-        positions: entry(positions, wide_positions),
-        draws: entry(draws, wide_draws),
-        seed,
-        position: position as u32,
-        draw: draw as u32,
+        seeds: seeds.from(from),
+        positions: positions.from(from),
+        draws: draws.from(from),
+        seed: seeds.of_all,
+        position: positions.of_all as u32,
+        draw: draws.of_all as u32,
         records: 0,
         length: length as u32,
         vocab: vocab as u32,
