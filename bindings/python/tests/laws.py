@@ -1,7 +1,7 @@
-"""What operators must come to, wherever their rows lie: bodies for `test_laws.py` on the host and `gpu/proofs.py` on a GPU.
+"""What operators must come to, wherever their rows lie: bodies for `test_laws.py` on the host, `gpu/proofs.py` on a GPU.
 
-A body takes a place, which makes arrays of its own kind and brings them back, raises AssertionError, and returns what it saw. References
-are in float64. Statistical bodies fix their seeds; each rejects a right sampler once in a million seeds.
+A body takes a place, which makes arrays of its own kind and brings them back, raises AssertionError, and returns what it
+saw. References are in float64. Statistical bodies fix their seeds; each rejects a right sampler once in a million seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIGMAS = 4.7535
 
 
 class Place(NamedTuple):
-    """Where arrays lie: `put` takes float32 or integers there, in another type if one is named; `back` brings them as numpy's."""
+    """Where arrays lie: `put` takes numbers there, in another type if one is named; `back` brings them as numpy's."""
 
     name: str
     put: Callable[..., Any]
@@ -76,7 +76,7 @@ def quantile(degrees: int) -> float:
 
 
 def fits(counts: Rows, law: Rows) -> str:
-    """Asserts that counts follow a law: by the angle between them, and by chi-square, bins below five expected as one."""
+    """Asserts that counts follow a law: by the angle between them, and by chi-square, small bins as one."""
     total = counts.sum()
     cosine = float(counts @ law / np.linalg.norm(counts) / np.linalg.norm(law))
     assert cosine > 0.99, cosine
@@ -91,7 +91,7 @@ def fits(counts: Rows, law: Rows) -> str:
 
 
 def softmax_meets_its_bounds(place: Place, vocabularies: tuple[int, ...] = (111, 32_000, 128_256)) -> str:
-    """Absolute and relative 1e-5 of the softmax for every type of input, from T = 0.01 to 100 and mixed; sums; in place in bfloat16."""
+    """Absolute and relative 1e-5 for every type of input, from T = 0.01 to 100 and mixed; sums; in place, in bfloat16 too."""
     worst = 0.0
     for vocab in vocabularies:
         logits = np.stack([model_like(vocab, seed) for seed in range(6)])
@@ -129,7 +129,7 @@ def softmax_of_normal_rows_is_close(place: Place) -> str:
 
 
 def softmax_keeps_ties_and_extremes(place: Place) -> str:
-    """Equal logits have equal bits, and the first of the largest stays the argmax, in bfloat16 too; +-1e6 at T = 0.01; no rows."""
+    """Equal logits have equal bits; the first of the largest stays the argmax in every type; +-1e6 at T = 0.01; no rows."""
     rng = np.random.default_rng(2)
     ties = np.round(rng.normal(0, 2, (64, 5000)) * 4).astype(np.float32) / 4
     for dtype in TYPES:
@@ -156,7 +156,11 @@ def renormalised_rows_are_right(place: Place, vocabularies: tuple[int, ...] = (1
         probs = np.stack([softmax64(model_like(vocab, seed))[0] for seed in range(5)]).astype(np.float32)
         rows = place.put(probs * np.float32(3))
         k, p, m = [1, 10, vocab // 2, 0, 100], [0.1, 0.5, 0.9, 1.0, 0.99], [0.0, 0.01, 0.1, 0.5, 1.0]
-        top_k, top_p, min_p = place.put(np.array(k)), place.put(np.array(p, np.float32)), place.put(np.array(m, np.float32))
+        top_k, top_p, min_p = (
+            place.put(np.array(k)),
+            place.put(np.array(p, np.float32)),
+            place.put(np.array(m, np.float32)),
+        )
         pairs: list[tuple[Any, list[dict[str, Any]]]] = [
             (gumball.top_k_renorm_probs(rows, top_k), [{"top_k": a} for a in k]),
             (gumball.top_p_renorm_probs(rows, top_p), [{"top_p": a} for a in p]),
@@ -175,7 +179,7 @@ def renormalised_rows_are_right(place: Place, vocabularies: tuple[int, ...] = (1
 
 
 def draws_follow(place: Place, rows: int, vocab: int, draws: int, filters: dict[str, Any], kind: str = "probs") -> str:
-    """So many draws, from rows that hold one row turned by their number, follow its law; none is of a token that was cut."""
+    """Draws from rows that hold one row, turned by their number, follow its law; none is of a token that was cut."""
     logits = model_like(vocab, 7)
     probs = softmax64(logits)[0].astype(np.float32)
     line, draw = (probs, gumball.sampling_from_probs) if kind == "probs" else (logits, gumball.sampling_from_logits)
@@ -191,14 +195,16 @@ def draws_follow(place: Place, rows: int, vocab: int, draws: int, filters: dict[
 
 
 def routes_agree(place: Place, rows: int = 40, each: int = 500, vocab: int = 32_000) -> str:
-    """Drawn from logits and from their softmax, with the same seeds, tokens are nearly always the same, and follow one law always."""
+    """Drawn from logits and from their softmax, with the same seeds, tokens are nearly always the same; both follow the law."""
     base = model_like(vocab, 8)
     logits = place.put(np.tile(base, (rows, 1)))
     seeds, differ = place.put(np.arange(100, 100 + rows)), {}
     for name, filters in FILTERS.items():
         for temperature in (0.7, 1.0):
             probs = gumball.softmax(logits, temperature)
-            one = place.back(gumball.sampling_from_logits(logits, n=each, temperature=temperature, seed=seeds, **filters))
+            one = place.back(
+                gumball.sampling_from_logits(logits, n=each, temperature=temperature, seed=seeds, **filters)
+            )
             two = place.back(gumball.sampling_from_probs(probs, n=each, seed=seeds, **filters))
             law = law64(softmax64(base, temperature)[0], **filters)
             for tokens in (one, two):
@@ -229,7 +235,7 @@ def seeds_and_positions_settle_draws(place: Place) -> str:
 
 
 def hostile_rows_harm_nobody(place: Place) -> str:
-    """Rows of NaN, infinities, nothing, and equal numbers yield ids or none; neighbours, and what lies around, keep their bits."""
+    """Rows of NaN, infinities and equal numbers yield ids or none; neighbours, and what lies around, keep their bits."""
     vocab, rows = 1003, 15
     clean = np.stack([model_like(vocab, seed) for seed in range(rows)])
     bad = {1: np.nan, 3: np.inf, 5: -np.inf, 7: 0.25, 9: 3e38, 11: -3e38}
@@ -266,7 +272,9 @@ def hostile_rows_harm_nobody(place: Place) -> str:
                 assert ((tokens >= -1) & (tokens < vocab)).all()
                 empty = statuses & Status.EMPTY != 0
                 assert ((tokens == -1) == empty).all() and empty[1] and empty[5] and not empty[[3, 7]].any()
-                assert (tokens[untouched] == place.back(draw(place.put(clean, dtype), seed=3, **filters))[untouched]).all()
+                assert (
+                    tokens[untouched] == place.back(draw(place.put(clean, dtype), seed=3, **filters))[untouched]
+                ).all()
     return f"{len(operators) + 2} operators"
 
 

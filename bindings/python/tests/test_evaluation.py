@@ -1,7 +1,7 @@
 """A small evaluation with a real model: it scores the same with our draw and with torch's.
 
-GUMBALL_TEST_MODEL names the model: a file in GGUF format, or a folder or a name that transformers loads; `ci/long python` names the one
-that `gumball generate` fetches. GUMBALL_TEST_SAMPLES: how many answers are drawn to each question (64).
+GUMBALL_TEST_MODEL names the model: a file in GGUF format, or a folder or a name that transformers loads;
+`ci/long python` names the one that `gumball generate` fetches. GUMBALL_TEST_SAMPLES: how many answers are drawn to each question (64).
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def answers(loaded: tuple[Any, Any], question: str, draw: Any, **options: Any) -
     out = draw(model, **inputs, **keep, **options)
     new = out.sequences[:, inputs["input_ids"].shape[1] :]
     first = out.logits[0].float().log_softmax(-1).gather(1, new[:, :1]).squeeze(1)
-    return [text.strip().lower() for text in tokenizer.batch_decode(new, skip_special_tokens=True)], first.double().numpy()
+    return [
+        text.strip().lower() for text in tokenizer.batch_decode(new, skip_special_tokens=True)
+    ], first.double().numpy()
 
 
 @pytest.mark.slow
@@ -102,6 +104,8 @@ def test_without_chance_the_answers_are_torchs(loaded: tuple[Any, Any]) -> None:
     from gumball.transformers import generate
 
     for question, _ in QUESTIONS[::3]:
-        ours = answers(loaded, question, lambda model, **inputs: generate(model, SamplingParams(temperature=0), **inputs))
+        ours = answers(
+            loaded, question, lambda model, **inputs: generate(model, SamplingParams(temperature=0), **inputs)
+        )
         torchs = answers(loaded, question, lambda model, **inputs: model.generate(**inputs, do_sample=False))
         assert ours[0] == torchs[0]

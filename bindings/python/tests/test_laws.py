@@ -1,4 +1,4 @@
-"""The bodies of `laws.py` on the host, over numpy's arrays and torch's tensors; all sizes and five million draws are slow."""
+"""The bodies of `laws.py` on the host, over numpy's arrays and torch's tensors; five million draws are slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No memory and no references are lost over 10^5 calls: every operator, hooks, graphs, compatible names; numpy, torch, DLPack."""
+"""No memory and no references are lost over 10^5 calls: operators, hooks, graphs; numpy, torch, DLPack."""
 
 from __future__ import annotations
 
@@ -20,16 +20,24 @@ Operator = Callable[[Any, Any], object]
 OPERATORS: dict[str, Operator] = {
     "softmax": lambda rows, column: gumball.softmax(rows, [0.7, 1.0]),
     "softmax in place": lambda rows, column: gumball.softmax(rows, 0.7, out=rows),
-    "probabilities": lambda rows, column: gumball.probabilities(rows, top_k=column, order="joint", return_statuses=True),
+    "probabilities": lambda rows, column: gumball.probabilities(
+        rows, top_k=column, order="joint", return_statuses=True
+    ),
     "top_k_renorm_probs": lambda rows, column: gumball.top_k_renorm_probs(rows, column),
     "top_p_renorm_probs": lambda rows, column: gumball.top_p_renorm_probs(rows, 0.5),
     "min_p_renorm_probs": lambda rows, column: gumball.min_p_renorm_probs(rows, 0.1),
     "top_k_top_p_renorm_probs": lambda rows, column: gumball.top_k_top_p_renorm_probs(rows, column, 0.5),
     "mask_logits": lambda rows, column: gumball.mask_logits(rows, params=SamplingParams(banned_ids=[3], min_p=0.1)),
     "top_k_mask_logits": lambda rows, column: gumball.top_k_mask_logits(rows, column),
-    "sampling_from_probs": lambda rows, column: gumball.sampling_from_probs(rows, column, seed=column, return_statuses=True),
-    "sampling_from_logits": lambda rows, column: gumball.sampling_from_logits(rows, n=3, temperature=0.5, dtype="int64"),
-    "fused_temperature_softmax": lambda rows, column: sglang.fused_temperature_softmax(rows, np.ones((2, 1), np.float32)),
+    "sampling_from_probs": lambda rows, column: gumball.sampling_from_probs(
+        rows, column, seed=column, return_statuses=True
+    ),
+    "sampling_from_logits": lambda rows, column: gumball.sampling_from_logits(
+        rows, n=3, temperature=0.5, dtype="int64"
+    ),
+    "fused_temperature_softmax": lambda rows, column: sglang.fused_temperature_softmax(
+        rows, np.ones((2, 1), np.float32)
+    ),
 }
 
 
@@ -100,7 +108,11 @@ def test_refused_operators_leak_nothing() -> None:
 
 
 def test_hooks_leak_nothing() -> None:
-    sampler, pool, row = Sampler(SamplingParams(seed=1), VOCAB), Pool(VOCAB, slots=2, threads=1), np.zeros((2, VOCAB), np.float32)
+    sampler, pool, row = (
+        Sampler(SamplingParams(seed=1), VOCAB),
+        Pool(VOCAB, slots=2, threads=1),
+        np.zeros((2, VOCAB), np.float32),
+    )
     slots = [pool.admit(SamplingParams(seed=1)) for _ in range(2)]
 
     def hook(logits: np.ndarray) -> None:
@@ -128,7 +140,11 @@ def test_hooks_leak_nothing() -> None:
 
 def test_parts_of_samplers_and_pools_leak_nothing() -> None:
     params = SamplingParams(
-        seed=1, dynamic_temperature=DynamicTemperature(0.5, 1.5), logprobs=LogprobsParams(top_n=2, ids=[3]), stop_ids=[1], min_tokens=1
+        seed=1,
+        dynamic_temperature=DynamicTemperature(0.5, 1.5),
+        logprobs=LogprobsParams(top_n=2, ids=[3]),
+        stop_ids=[1],
+        min_tokens=1,
     )
     sampler, row = Sampler(params, VOCAB, prompt=[1]), np.zeros(VOCAB, np.float32)
     pool = Pool(VOCAB, slots=2, threads=1, top_n=2, ids=1, kept=True)

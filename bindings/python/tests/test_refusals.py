@@ -17,7 +17,10 @@ Operator = Callable[..., Any]
 # Operators that write rows: how they are called, and what their rows are called.
 WRITERS: dict[str, tuple[Operator, str]] = {
     "softmax": (lambda rows, **o: gumball.softmax(rows, 0.7, **o), "logits"),
-    "fused_temperature_softmax": (lambda rows: sglang.fused_temperature_softmax(rows, np.ones((ROWS, 1), np.float32)), "logits"),
+    "fused_temperature_softmax": (
+        lambda rows: sglang.fused_temperature_softmax(rows, np.ones((ROWS, 1), np.float32)),
+        "logits",
+    ),
     "probabilities": (lambda rows, **o: gumball.probabilities(rows, top_k=5, **o), "rows"),
     "top_k_renorm_probs": (lambda rows, **o: gumball.top_k_renorm_probs(rows, 5, **o), "probs"),
     "top_p_renorm_probs": (lambda rows, **o: gumball.top_p_renorm_probs(rows, 0.5, **o), "probs"),
@@ -127,7 +130,11 @@ BAD_VALUES: dict[str, list[tuple[Any, type[Exception], str]]] = {
         ([1.0, 1.0, 1.0, -2.0], ValueError, "temperature is -2"),
     ],
     "top_p": [(-0.1, ValueError, "top_p is -0.1"), (float("nan"), ValueError, "top_p is NaN")],
-    "min_p": [(1.5, ValueError, "min_p is 1.5"), (-0.5, ValueError, "min_p is -0.5"), (float("nan"), ValueError, "min_p is NaN")],
+    "min_p": [
+        (1.5, ValueError, "min_p is 1.5"),
+        (-0.5, ValueError, "min_p is -0.5"),
+        (float("nan"), ValueError, "min_p is NaN"),
+    ],
     "top_k": [(2.5, TypeError, "top_k"), ([1, 2, 3, "four"], TypeError, "top_k")],
     "order": [("backwards", ValueError, "backwards"), (["top_k", "top_k"], ValueError, "top_k")],
     "params": [({"top_k": 3}, TypeError, "params must be a gumball.SamplingParams, not dict")],
@@ -142,7 +149,11 @@ def test_parameters_that_do_not_fit_are_told(parameter: str, rows: np.ndarray) -
         "mask_logits": lambda **o: gumball.mask_logits(rows, out=out, **o),
         "sampling_from_logits": lambda **o: gumball.sampling_from_logits(rows, seed=1, out=tokens, **o),
     }
-    shared = [("long", TypeError, parameter), ([1] * (ROWS - 1), ValueError, f"{parameter} has length 3"), ([], ValueError, parameter)]
+    shared = [
+        ("long", TypeError, parameter),
+        ([1] * (ROWS - 1), ValueError, f"{parameter} has length 3"),
+        ([], ValueError, parameter),
+    ]
     values = BAD_VALUES[parameter] + (shared if parameter not in ("order", "params") else [])
     for call in calls.values():
         for value, kind, text in values:

@@ -1,7 +1,7 @@
-"""The bodies of `laws.py` over tensors of a GPU, all sizes with five million draws, and long runs: `python proofs.py [NAME..]`.
+"""The bodies of `laws.py` on a GPU, five million draws of every kind, and long runs: `python proofs.py [NAME..]`.
 
-A line for each proof; the verdict is the last. What this machine or this build has no kernel for is said and skipped. Needs torch with
-CUDA, and no pytest.
+A line for each proof; the verdict is the last. What has no kernel is said and skipped. Needs torch with CUDA,
+and no pytest.
 """
 
 from __future__ import annotations
@@ -199,7 +199,11 @@ def held(name: str, call: Callable[[], Any], calls: int) -> None:
             torch.cuda.synchronize()
     torch.cuda.synchronize()
     gc.collect()
-    more = sys.getallocatedblocks() - blocks, free - torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated() - allocated
+    more = (
+        sys.getallocatedblocks() - blocks,
+        free - torch.cuda.mem_get_info()[0],
+        torch.cuda.memory_allocated() - allocated,
+    )
     assert more[0] < 300 and more[1] < 1 << 22 and more[2] < 1 << 12, (name, more)
 
 
