@@ -124,9 +124,6 @@ pub unsafe extern "C" fn gumball_operators_softmax(
         let inner = &given("operators", operators)?.inner;
         // SAFETY: the header asks for structs of their sizes, and for their rows.
         let place = unsafe { read_place(logits, out) }?;
-        if place.kind() == Kind::Probabilities {
-            return Err(Error::out_of_range("kind", "GUMBALL_PROBABILITIES", "GUMBALL_LOGITS").into());
-        }
         // SAFETY: the header asks for an element a row.
         let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
             Some(column) => Each::Rows(column),

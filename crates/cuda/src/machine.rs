@@ -80,6 +80,15 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
         0
     }
 
+    /// Returns whether memory can be taken now. It cannot where the host program captures what would fill it, as each replay
+    /// would do so again.
+    ///
+    /// # Errors
+    /// What the machine says.
+    fn can_take(&self) -> Result<bool> {
+        Ok(!self.is_capturing()?)
+    }
+
     /// Takes memory, filled with zeros; the address is a multiple of 256.
     ///
     /// # Errors

@@ -190,6 +190,17 @@ impl<'b> Column<'b> {
     pub fn of(buffer: &'b Buffer) -> Self {
         Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
     }
+
+    /// Returns the numbers of the first rows.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are fewer.
+    pub fn first(self, rows: usize) -> Result<Self> {
+        if rows > self.rows {
+            return Err(Error::length("column", self.rows, format!("at least one for each of {rows} rows")));
+        }
+        Ok(Self { rows, ..self })
+    }
 }
 
 /// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
