@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use gumball_engine::Device;
-use gumball_engine::cuda::{Cache, Found, Gpu};
+use gumball_engine::cuda::{Cache, Found, Gpu, Group, Machine as _};
 use serde::Serialize;
 
 use crate::self_test::{self, Item};
@@ -54,7 +54,7 @@ impl Cuda {
         let cache = Cache::user();
         let devices = found.devices.iter().map(|device| {
             let began = Instant::now();
-            let opened = Gpu::new(device.ordinal, &cache).map(Device::from);
+            let opened = open(device.ordinal, &cache);
             let opened_ms = began.elapsed().as_secs_f64() * 1e3;
             let test = |device: &Device| {
                 self_test::on_device(device).unwrap_or_else(|error| Item {
@@ -86,4 +86,11 @@ impl Cuda {
     pub fn self_tests(&self) -> impl Iterator<Item = &Item> {
         self.devices.iter().filter_map(|device| device.self_test.as_ref())
     }
+}
+
+/// Opens a device, with the kernels that every step takes.
+fn open(ordinal: usize, cache: &Cache) -> gumball_engine::cuda::Result<Device> {
+    let gpu = Gpu::new(ordinal, cache)?;
+    gpu.prepare(Group::Step)?;
+    Ok(Device::from(gpu))
 }

@@ -6,38 +6,36 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute, CUfunction_attribute_enum as Function, CUstream},
+    CudaContext, CudaStream, DriverError, result,
+    sys::{self, CUdevice_attribute_enum as Attribute, CUstream},
 };
-use cudarc::nvrtc::Ptx;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::loaded::{Kernels, Loaded};
 use crate::machine::{Grid, Kernel, Machine, Recording};
 use crate::nvrtc::{Arch, Nvrtc};
-use crate::program::PROGRAMS;
+use crate::program::Group;
 use crate::staging::{Landing, Staging};
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
 
 /// The oldest devices whose kernels can begin before those that they wait for are done, and where copies fly into shared memory.
-const EARLY: Arch = Arch { major: 9, minor: 0 };
-
-/// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
-const CLUSTERED: Kernel = Kernel::named("softmax_f32");
-const MOST_BLOCKS: usize = 16;
-const CLUSTERED_THREADS: u32 = 832;
+pub(crate) const EARLY: Arch = Arch { major: 9, minor: 0 };
 
 /// The value of an attribute that makes clusters.
-fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
+pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
     sys::CUlaunchAttributeValue {
         clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
     }
 }
 
 /// An attribute of a launch.
-fn attribute(id: sys::CUlaunchAttributeID, value: sys::CUlaunchAttributeValue) -> sys::CUlaunchAttribute {
+pub(crate) fn attribute(
+    id: sys::CUlaunchAttributeID,
+    value: sys::CUlaunchAttributeValue,
+) -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute { id, pad: [0; 4], value }
 }
 
@@ -45,13 +43,11 @@ fn attribute(id: sys::CUlaunchAttributeID, value: sys::CUlaunchAttributeValue) -
 pub struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    functions: Arc<[Loaded]>,
+    kernels: Arc<Kernels>,
     arch: Arch,
     multiprocessors: u32,
     /// How many bytes of shared memory a block can have.
     block_bytes: usize,
-    /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
-    clusters: [u32; MOST_BLOCKS],
     name: String,
     /// Where bytes wait for their copy to the device.
     staging: Mutex<Staging>,
@@ -59,37 +55,13 @@ pub struct Gpu {
     landing: Mutex<Landing>,
 }
 
-/// A kernel as it was loaded.
-#[derive(Debug)]
-struct Loaded {
-    function: CudaFunction,
-    /// How many bytes of shared memory a block takes besides its own, so that no second one fits beside it.
-    apart_bytes: u32,
-}
-
-impl Loaded {
-    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor, and at most so many a block.
-    fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
-        let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
-        // Each block also takes a little for the system, so two halves do not fit.
-        let rest = (shared / 2 - own).max(0);
-        let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
-        if arch >= EARLY {
-            let large = Function::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-            function.set_attribute(large, 1).map_err(failed("cuFuncSetAttribute"))?;
-        }
-        Ok(Self { function, apart_bytes: rest as u32 })
-    }
-}
-
-fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
+pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::call(call, error)
 }
 
 impl Gpu {
-    /// Opens a device in its primary context, which a host program's CUDA libraries share, and compiles the
-    /// kernels for it or finds them in the cache.
+    /// Opens a device in its primary context, which a host program's CUDA libraries share. Kernels are compiled for it, or found
+    /// in the cache, when something is made that launches them.
     ///
     /// # Errors
     /// - [`Error::Missing`] if there is no driver or no NVRTC.
@@ -113,26 +85,15 @@ impl Gpu {
         let block = context.attribute(block).map_err(device)?;
 
         let nvrtc = Nvrtc::load()?;
-        let mut functions = Vec::new();
-        for (program, cubin) in PROGRAMS.iter().zip(nvrtc.cubins(PROGRAMS, arch, cache)) {
-            let cubin = cubin?;
-            let module = context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
-            for kernel in program.kernels {
-                let function = module.load_function(kernel).map_err(failed("cuModuleGetFunction"))?;
-                functions.push(Loaded::new(function, arch, shared, block)?);
-            }
-        }
-        let clusters =
-            if arch < EARLY { [0; MOST_BLOCKS] } else { count_clusters(&functions[CLUSTERED.0], block)? };
+        let kernels = Kernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
             staging: Mutex::new(Staging::new(&stream)?),
             landing: Mutex::new(Landing::new(&stream)?),
             stream,
-            functions: functions.into(),
+            kernels: Arc::new(kernels),
             multiprocessors: u32::try_from(count).unwrap_or(1),
             block_bytes: usize::try_from(block).unwrap_or(0),
-            clusters,
             arch,
             name,
             context,
@@ -167,11 +128,10 @@ impl Gpu {
             landing: Mutex::new(Landing::new(&stream)?),
             context: Arc::clone(&self.context),
             stream,
-            functions: Arc::clone(&self.functions),
+            kernels: Arc::clone(&self.kernels),
             arch: self.arch,
             multiprocessors: self.multiprocessors,
             block_bytes: self.block_bytes,
-            clusters: self.clusters,
             name: self.name.clone(),
         })
     }
@@ -197,7 +157,7 @@ impl Gpu {
     /// # Errors
     /// What the driver says.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
-        let function = &self.functions[kernel.0].function;
+        let function = &self.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
     }
@@ -208,7 +168,7 @@ impl Gpu {
     /// As for [`Machine::launch`], or if `early` for [`Machine::launch_early`].
     unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
         self.bind()?;
-        let Loaded { function, apart_bytes } = &self.functions[kernel.0];
+        let Loaded { function, apart_bytes } = self.kernels.loaded(kernel)?;
         let mut attributes = [
             attribute(
                 sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -220,7 +180,7 @@ impl Gpu {
             ),
         ];
         let from = usize::from(!early || self.arch < EARLY);
-        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 1)];
+        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
             gridDimX: grid.blocks,
@@ -251,41 +211,6 @@ impl Gpu {
     fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
     }
-}
-
-/// Counts the clusters of blocks that take so many bytes of shared memory each, and with it a multiprocessor.
-fn count_clusters(loaded: &Loaded, block: i32) -> Result<[u32; MOST_BLOCKS]> {
-    let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
-    let mut counts = [0; MOST_BLOCKS];
-    for (less_one, found) in counts.iter_mut().enumerate() {
-        let blocks = less_one as u32 + 1;
-        let mut attributes =
-            [attribute(sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster_of(blocks))];
-        let config = sys::CUlaunchConfig {
-            gridDimX: blocks,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: CLUSTERED_THREADS,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: (block - own) as u32,
-            hStream: std::ptr::null_mut(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: 1,
-        };
-        let mut count = 0;
-        // SAFETY: the function is of a module that lives; the call reads the configuration and writes the number.
-        let status = unsafe {
-            sys::cuOccupancyMaxActiveClusters(
-                &raw mut count,
-                loaded.function.cu_function(),
-                &raw const config,
-            )
-        };
-        // A size that the device cannot have is one that there are none of.
-        *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
-    }
-    Ok(counts)
 }
 
 /// Returns the version of the driver's interface, major and minor, if there is one that is new enough to be called.
@@ -327,8 +252,11 @@ impl Machine for Gpu {
     }
 
     fn clusters(&self, blocks: u32) -> u32 {
-        let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
-        place.and_then(|place| self.clusters.get(place)).copied().unwrap_or(0)
+        self.kernels.clusters(blocks)
+    }
+
+    fn prepare(&self, group: Group) -> Result<()> {
+        self.kernels.prepare(group)
     }
 
     fn take(&self, bytes: usize) -> Result<u64> {

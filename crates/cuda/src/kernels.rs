@@ -1,7 +1,7 @@
 //! Kernels by their names: looked up while compiling, so that a step finds its kernels in tables.
 
 use crate::machine::Kernel;
-use crate::program::PROGRAMS;
+use crate::program::{Group, PROGRAMS};
 use crate::rows::Dtype;
 
 impl Kernel {
@@ -24,6 +24,12 @@ impl Kernel {
             program += 1;
         }
         panic!("no kernel of that name")
+    }
+
+    /// Returns which programs it is loaded with.
+    pub(crate) fn group(self) -> Group {
+        let groups = PROGRAMS.iter().flat_map(|program| program.kernels.iter().map(|_| program.group));
+        groups.into_iter().nth(self.0).expect("a kernel has a place")
     }
 
     /// Returns the names of all kernels, in their places.

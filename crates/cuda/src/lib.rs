@@ -1,7 +1,8 @@
 //! The stages as CUDA kernels, compiled for the device found.
 //!
 //! Kernels are CUDA C++ beside the Rust that launches them. NVRTC compiles them for the device found, headers
-//! passed in memory, and a disk cache keeps the result. Libraries are loaded at run time, so one binary also
+//! passed in memory, and a disk cache keeps the result; each [`Group`] of programs is loaded when something is made that
+//! launches its kernels. Libraries are loaded at run time, so one binary also
 //! runs where there is no CUDA: there, [`Gpu::new`] says what is missing.
 //!
 //! A [`Machine`] is where kernels run: a [`Gpu`], or under the feature `emulator` the host. On it, a
@@ -22,6 +23,7 @@ mod program;
 mod gpu;
 mod graph;
 mod help;
+mod loaded;
 mod staging;
 
 #[cfg(feature = "emulator")]
@@ -51,6 +53,8 @@ mod score;
 
 mod softmax;
 
+mod operators;
+
 pub mod numbers;
 
 pub use abi::Slot;
@@ -65,11 +69,12 @@ pub use gpu::Gpu;
 pub use graph::Graph;
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use operators::{Draws, Each, Operators, RowParams};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
-pub use program::{PROGRAMS, Program};
+pub use program::{Group, PROGRAMS, Program};
 pub use residents::{Standing, Start};
-pub use rows::{Column, Dtype, MaskRows, Rows, RowsMut};
+pub use rows::{Column, Dtype, IntType, Integers, MaskRows, Rows, RowsMut};
 pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::error::Result;
+use crate::program::Group;
 
 /// A kernel, by its place among all kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub struct Grid {
     pub apart: bool,
     /// Whether blocks may wait for others, which never wait for those.
     pub together: bool,
-    /// How many neighbouring blocks make a cluster, which run side by side; 1 for none.
+    /// How many neighbouring blocks make a cluster, which run side by side; 0 for none. A kernel whose blocks tell each other
+    /// something needs clusters, be they of one block each.
     pub cluster: u32,
     /// How many bytes of shared memory a block has besides what its kernel names.
     pub room: u32,
@@ -33,7 +35,7 @@ impl Grid {
     /// Returns blocks that lie wherever there is room.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, apart: false, together: false, cluster: 1, room: 0 }
+        Self { blocks, threads, apart: false, together: false, cluster: 0, room: 0 }
     }
 
     /// Returns the same with one block a multiprocessor at a time, if `apart`.
@@ -75,7 +77,7 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     }
 
     /// Returns how many clusters of so many blocks, each with a multiprocessor to itself, run side by side; 0 where blocks have
-    /// no clusters, or none so large.
+    /// no clusters, or none so large, and before [`Group::Softmax`] is ready.
     fn clusters(&self, _blocks: u32) -> u32 {
         0
     }
@@ -87,6 +89,15 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     /// What the machine says.
     fn can_take(&self) -> Result<bool> {
         Ok(!self.is_capturing()?)
+    }
+
+    /// Makes the kernels of a group ready, if they are not: what launches them does so first, when it is made or fixed. Takes long
+    /// where they must be compiled.
+    ///
+    /// # Errors
+    /// What the machine says.
+    fn prepare(&self, _group: Group) -> Result<()> {
+        Ok(())
     }
 
     /// Takes memory, filled with zeros; the address is a multiple of 256.

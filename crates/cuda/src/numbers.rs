@@ -10,6 +10,7 @@ use half::f16;
 
 use crate::error::Result;
 use crate::machine::{Buffer, Grid, Kernel, Machine};
+use crate::program::Group;
 
 /// What the definition gives for an input, as bits; `None` outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
@@ -97,6 +98,7 @@ pub fn hold(
     inputs: Inputs,
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
+    machine.prepare(Group::Numbers)?;
     let kernel = Kernel::named("numbers");
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(machine, chunk * size_of::<u64>())?;

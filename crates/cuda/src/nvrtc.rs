@@ -97,10 +97,10 @@ impl Nvrtc {
     }
 
     /// The same for several programs, side by side: the largest takes half a minute.
-    pub fn cubins(&self, programs: &[Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
+    pub fn cubins(&self, programs: &[&Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
         std::thread::scope(|scope| {
             let spawn = |program| scope.spawn(move || self.cubin(program, arch, cache));
-            let threads: Vec<_> = programs.iter().map(spawn).collect();
+            let threads: Vec<_> = programs.iter().copied().map(spawn).collect();
             let done =
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
             done.collect()

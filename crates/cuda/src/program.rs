@@ -3,11 +3,26 @@
 /// A source file with the name it is included by.
 pub type Source = (&'static str, &'static str);
 
+/// Programs that are needed together, and so are compiled and loaded together, when the first of them is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Steps on rows of logits.
+    Step,
+    /// Rows of logits made rows of probabilities.
+    Softmax,
+    /// Requests made of what the rows of an operator ask for.
+    Requests,
+    /// The numbers that are held to their definitions.
+    Numbers,
+}
+
 /// A program of kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Its name, that of its file.
     pub name: &'static str,
+    /// What it is loaded with.
+    pub group: Group,
     /// Its source.
     pub source: &'static str,
     /// The kernels in it.
@@ -50,11 +65,13 @@ pub const HEADERS: &[Source] = &[
 ];
 
 /// The kernel that searches the histories' ends.
-const EDIT: Program = Program { name: "edit", source: include_str!("edit.cu"), kernels: &["edit"] };
+const EDIT: Program =
+    Program { name: "edit", group: Group::Step, source: include_str!("edit.cu"), kernels: &["edit"] };
 
 /// The kernels that survey rows.
 const SURVEY: Program = Program {
     name: "survey",
+    group: Group::Step,
     source: include_str!("survey.cu"),
     kernels: &[
         "survey_f32_few",
@@ -94,6 +111,7 @@ const SURVEY: Program = Program {
 /// The kernels that survey few rows which ask for nothing but a race.
 const RACED: Program = Program {
     name: "raced",
+    group: Group::Step,
     source: include_str!("raced.cu"),
     kernels: &["survey_raced_f32", "survey_raced_bf16", "survey_raced_f16"],
 };
@@ -101,6 +119,7 @@ const RACED: Program = Program {
 /// The kernels that end a step.
 const STEP: Program = Program {
     name: "step",
+    group: Group::Step,
     source: include_str!("step.cu"),
     kernels: &["finish_f32", "finish_bf16", "finish_f16"],
 };
@@ -108,6 +127,7 @@ const STEP: Program = Program {
 /// The kernels that end a step whose rows ask for little.
 const LEAN: Program = Program {
     name: "lean",
+    group: Group::Step,
     source: include_str!("lean.cu"),
     kernels: &[
         "finish_lean_f32",
@@ -122,6 +142,7 @@ const LEAN: Program = Program {
 /// The same, where filters are tried on a list.
 const LISTED: Program = Program {
     name: "listed",
+    group: Group::Step,
     source: include_str!("listed.cu"),
     kernels: &["finish_listed_f32", "finish_listed_bf16", "finish_listed_f16"],
 };
@@ -129,6 +150,7 @@ const LISTED: Program = Program {
 /// The same with edits and masks, and with the logprob of the token.
 const TOLD: Program = Program {
     name: "told",
+    group: Group::Step,
     source: include_str!("told.cu"),
     kernels: &["finish_told_f32", "finish_told_bf16", "finish_told_f16"],
 };
@@ -136,6 +158,7 @@ const TOLD: Program = Program {
 /// The kernels that make probabilities of logits.
 const SOFTMAX: Program = Program {
     name: "softmax",
+    group: Group::Softmax,
     source: include_str!("softmax.cu"),
     kernels: &[
         "weigh_f32",
@@ -154,12 +177,24 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernel that makes requests of what the rows of an operator ask for.
+const PREPARE: Program = Program {
+    name: "prepare",
+    group: Group::Requests,
+    source: include_str!("prepare.cu"),
+    kernels: &["prepare"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
-const NUMBERS: Program =
-    Program { name: "numbers", source: include_str!("numbers.cu"), kernels: &["numbers"] };
+const NUMBERS: Program = Program {
+    name: "numbers",
+    group: Group::Numbers,
+    source: include_str!("numbers.cu"),
+    kernels: &["numbers"],
+};
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -13,6 +13,7 @@ use crate::lines::Lines;
 use crate::machine::{Buffer, Machine};
 use crate::outputs::{Outputs, set_ids};
 use crate::prepared::Prepared;
+use crate::program::Group;
 use crate::residents::{Residents, Standing, Start};
 use crate::variant::{Needs, Served, Variant};
 
@@ -86,16 +87,17 @@ pub(crate) struct Assigned {
 }
 
 impl Workspace {
-    /// Takes the memory of a workspace.
+    /// Takes the memory of a workspace, and makes the kernels of its steps ready.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
-    /// - [`Error::Unavailable`] if the machine has not enough memory.
+    /// - [`Error::Unavailable`] if the machine has not enough memory, or the kernels cannot be compiled.
     pub fn new(machine: Arc<dyn Machine>, room: Room) -> Result<Self> {
         let Room { vocab, slots, rows, widths, kept } = room;
         if !(1..=MAX_VOCAB).contains(&vocab) {
             return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
         }
+        machine.prepare(Group::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let take = |bytes: usize| Buffer::zeroed(&machine, bytes);

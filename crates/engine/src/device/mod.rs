@@ -25,7 +25,7 @@ pub use operators::{DeviceEach, DeviceOperators};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 
-/// A device that is open: its kernels are compiled, its stream is there.
+/// A device that is open. Its kernels are compiled, or found in the user's cache, when something is made that launches them.
 #[derive(Clone, Debug)]
 pub struct Device {
     machine: Arc<dyn Machine>,

@@ -1,0 +1,187 @@
+//! Kernels as a GPU has loaded them: a group of programs is compiled, or found in the cache, when something is made that launches
+//! one of its kernels. So nobody waits for kernels that nobody launches.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::{
+    CudaContext, CudaFunction,
+    sys::{self, CUfunction_attribute_enum as Function, CUstreamCaptureMode},
+};
+use cudarc::nvrtc::Ptx;
+
+use crate::cache::Cache;
+use crate::error::Result;
+use crate::gpu::{EARLY, attribute, cluster_of, failed};
+use crate::machine::Kernel;
+use crate::nvrtc::{Arch, Nvrtc};
+use crate::program::{Group, PROGRAMS, Program};
+
+/// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
+const CLUSTERED: Kernel = Kernel::named("softmax_f32");
+const MOST_BLOCKS: usize = 16;
+const CLUSTERED_THREADS: u32 = 640;
+
+/// The kernels of a device, as far as they are loaded.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    context: Arc<CudaContext>,
+    nvrtc: Nvrtc,
+    cache: Cache,
+    arch: Arch,
+    /// Bytes of shared memory of a multiprocessor, and of a block at most.
+    shared: i32,
+    block: i32,
+    /// By their places among all kernels of all programs.
+    loaded: Box<[OnceLock<Loaded>]>,
+    /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
+    clusters: OnceLock<[u32; MOST_BLOCKS]>,
+    /// Held by who loads, so that nothing is compiled twice.
+    loading: Mutex<()>,
+}
+
+/// A kernel as it was loaded.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub function: CudaFunction,
+    /// How many bytes of shared memory a block takes besides its own, so that no second one fits beside it.
+    pub apart_bytes: u32,
+}
+
+impl Loaded {
+    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor, and at most so many a block.
+    fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
+        let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        // Each block also takes a little for the system, so two halves do not fit.
+        let rest = (shared / 2 - own).max(0);
+        let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
+        if arch >= EARLY {
+            let large = Function::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            function.set_attribute(large, 1).map_err(failed("cuFuncSetAttribute"))?;
+        }
+        Ok(Self { function, apart_bytes: rest as u32 })
+    }
+}
+
+impl Kernels {
+    /// Returns those of a device, none of them loaded.
+    pub fn new(
+        context: Arc<CudaContext>,
+        nvrtc: Nvrtc,
+        cache: Cache,
+        arch: Arch,
+        (shared, block): (i32, i32),
+    ) -> Self {
+        let loaded = Kernel::all().map(|_| OnceLock::new()).collect();
+        let (clusters, loading) = (OnceLock::new(), Mutex::new(()));
+        Self { context, nvrtc, cache, arch, shared, block, loaded, clusters, loading }
+    }
+
+    /// Returns a kernel, its group loaded with it if nobody has.
+    pub fn loaded(&self, kernel: Kernel) -> Result<&Loaded> {
+        if let Some(loaded) = self.loaded[kernel.0].get() {
+            return Ok(loaded);
+        }
+        self.prepare(kernel.group())?;
+        Ok(self.loaded[kernel.0].get().expect("its group is loaded"))
+    }
+
+    /// Returns how many clusters of so many blocks run side by side, once the kernels that are launched in them are loaded.
+    pub fn clusters(&self, blocks: u32) -> u32 {
+        let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
+        place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
+    }
+
+    /// Loads a group, if nobody has.
+    pub fn prepare(&self, group: Group) -> Result<()> {
+        if self.has(group) {
+            return Ok(());
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has(group) {
+            return Ok(());
+        }
+        let missing = || PROGRAMS.iter().filter(|program| program.group == group);
+        let programs: Vec<&Program> = missing().collect();
+        let cubins = self.nvrtc.cubins(&programs, self.arch, &self.cache);
+        let cubins = missing().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
+        let cubins: Vec<(&Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        // The host program may be capturing some stream. Nothing here is enqueued on any.
+        relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
+        if group == CLUSTERED.group() && self.arch >= EARLY {
+            let counts = self.count_clusters()?;
+            self.clusters.get_or_init(|| counts);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a group is loaded, the last of it as well.
+    fn has(&self, group: Group) -> bool {
+        let counted = group != CLUSTERED.group() || self.arch < EARLY || self.clusters.get().is_some();
+        let places = PROGRAMS.iter().flat_map(|program| program.kernels.iter().map(|_| program.group));
+        counted && places.zip(&self.loaded).all(|(own, loaded)| own != group || loaded.get().is_some())
+    }
+
+    fn load(&self, program: &Program, cubin: Vec<u8>) -> Result<()> {
+        let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
+        for name in program.kernels {
+            let function = module.load_function(name).map_err(failed("cuModuleGetFunction"))?;
+            let loaded = Loaded::new(function, self.arch, self.shared, self.block)?;
+            self.loaded[Kernel::named(name).0].get_or_init(|| loaded);
+        }
+        Ok(())
+    }
+
+    /// Counts the clusters of blocks that take all the shared memory that a block can have, and with it a multiprocessor.
+    fn count_clusters(&self) -> Result<[u32; MOST_BLOCKS]> {
+        let loaded = self.loaded[CLUSTERED.0].get().expect("it was just loaded");
+        let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        let mut counts = [0; MOST_BLOCKS];
+        for (less_one, found) in counts.iter_mut().enumerate() {
+            let blocks = less_one as u32 + 1;
+            let mut attributes = [attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                cluster_of(blocks),
+            )];
+            let config = sys::CUlaunchConfig {
+                gridDimX: blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: CLUSTERED_THREADS,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: (self.block - own) as u32,
+                hStream: std::ptr::null_mut(),
+                attrs: attributes.as_mut_ptr(),
+                numAttrs: 1,
+            };
+            let mut count = 0;
+            // SAFETY: the function is of a module that lives; the call reads the configuration and writes the number.
+            let status = unsafe {
+                sys::cuOccupancyMaxActiveClusters(
+                    &raw mut count,
+                    loaded.function.cu_function(),
+                    &raw const config,
+                )
+            };
+            // A size that the device cannot have is one that there are none of.
+            *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
+        }
+        Ok(counts)
+    }
+}
+
+/// Calls a function while the calling thread may take memory of the device though some stream is captured.
+fn relaxed<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
+    let exchange = |mode: &mut CUstreamCaptureMode| {
+        // SAFETY: the driver is loaded, as there is a context; the pointer is to a live value.
+        let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut *mode) };
+        status.result().map_err(failed("cuThreadExchangeStreamCaptureMode"))
+    };
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange(&mut mode)?;
+    let done = call();
+    exchange(&mut mode)?;
+    done
+}
