@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::offset_of;
 
-use gumball_engine::{Each, Error, Kind, RowParams as Columns, SamplingParams, Status};
+use gumball_engine::{Each, Error, RowParams as Columns, SamplingParams, Status};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;

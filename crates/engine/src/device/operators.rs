@@ -77,8 +77,8 @@ impl DeviceOperators {
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type is not so, or a temperature of the host's outside 0 and
     ///   (0, 2^100].
-    /// - [`Error::Conflict`] if the host program captures the stream, and there is something to copy or no room yet.
-    /// - [`Error::Unavailable`] if the device fails.
+    /// - [`Error::Conflict`] if the host program captures the stream, and a list were to be copied.
+    /// - [`Error::Unavailable`] if the device fails, or the host program captures the stream and there is no room yet.
     ///
     /// Nothing was written then.
     pub fn softmax(
@@ -124,8 +124,8 @@ fn can_take(device: &Device) -> Result<()> {
     if device.machine().can_take()? {
         return Ok(());
     }
-    let reason = "it needs room that is not there yet; call it once before the capture";
-    Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason })
+    let reason = "the stream is being captured; call once before".to_owned();
+    Err(Error::Unavailable { resource: "room for the operator", reason })
 }
 
 /// Returns temperatures where the device finds them.
