@@ -55,18 +55,24 @@ mod softmax;
 
 mod operators;
 
+mod chains;
+mod ids;
+mod verify;
+
 pub mod numbers;
 
 pub use abi::Slot;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
 pub use cache::Cache;
+pub use chains::{ChainRows, Chains, Verified};
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
+pub use ids::{Ids, IdsMut};
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use operators::{Draws, Each, Operators, RowParams};
@@ -79,4 +85,5 @@ pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;
 pub use variant::Variant;
+pub use verify::Verify;
 pub use workspace::{Assignment, Room, Workspace};

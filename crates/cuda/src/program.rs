@@ -10,6 +10,8 @@ pub enum Group {
     Step,
     /// Rows of logits made rows of probabilities.
     Softmax,
+    /// Chains of drafts verified.
+    Verify,
     /// Requests made of what the rows of an operator ask for.
     Requests,
     /// The numbers that are held to their definitions.
@@ -43,6 +45,7 @@ pub const HEADERS: &[Source] = &[
     ("over.cuh", include_str!("../device/over.cuh")),
     ("tile.cuh", include_str!("../device/tile.cuh")),
     ("chip.cuh", include_str!("../device/chip.cuh")),
+    ("chains.cuh", include_str!("../device/chains.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),
     ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
@@ -177,6 +180,14 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernels that verify chains of drafts.
+const VERIFY: Program = Program {
+    name: "verify",
+    group: Group::Verify,
+    source: include_str!("verify.cu"),
+    kernels: &["survey_chains", "finish_chains"],
+};
+
 /// The kernel that makes requests of what the rows of an operator ask for.
 const PREPARE: Program = Program {
     name: "prepare",
@@ -194,7 +205,8 @@ const NUMBERS: Program = Program {
 };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, NUMBERS];
+pub const PROGRAMS: &[Program] =
+    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, VERIFY, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only REQUEST,..` | these of the requests in `requests.rs`, or `softmax`, `softmax-narrow` |
+//! | `--only REQUEST,..` | these of the requests in `requests.rs`, or `softmax`, `softmax-narrow`, `softmax-in-place` |
 //! | `--type f32,bf16` | these types |
 //! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
 //! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |

@@ -4,19 +4,19 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gumball_cuda::{Buffer, Dtype, Gpu, Machine, Rows, RowsMut, Softmax, Temperature};
+use gumball_cuda::{Buffer, Column, Dtype, Gpu, Machine, Rows, RowsMut, Softmax, Temperature};
 
 use crate::case::{CEILING_BYTES_PER_US, Times, version};
 use crate::rows::Like;
 
-/// What it is called, and to what type of probabilities: f32, or the logits' own.
-pub const NAMES: [&str; 2] = ["softmax", "softmax-narrow"];
+/// What it is called: to f32, to the logits' own type elsewhere, and in their place.
+pub const NAMES: [&str; 3] = ["softmax", "softmax-narrow", "softmax-in-place"];
 
 const REPLAYS: usize = 20;
 const WARM: usize = 3;
 const EAGER: usize = 60;
 
-/// A softmax of batches to one place each.
+/// A softmax of batches to one place each, or in these places.
 pub struct SoftmaxCase<'b> {
     gpu: &'b Arc<Gpu>,
     name: &'static str,
@@ -24,6 +24,8 @@ pub struct SoftmaxCase<'b> {
     batches: &'b [Rows<'b>],
     out: Buffer,
     dtype: Dtype,
+    /// Each row's own, as servers hold them.
+    temperatures: Buffer,
 }
 
 impl<'b> SoftmaxCase<'b> {
@@ -36,14 +38,29 @@ impl<'b> SoftmaxCase<'b> {
         let dtype = if name == NAMES[0] { Dtype::F32 } else { batches[0].dtype() };
         let bytes = batches[0].rows() * batches[0].vocab() * dtype.bytes();
         let out = Buffer::zeroed(&machine, bytes * batches.len())?;
-        Ok(Self { gpu, name, softmax: Softmax::new(machine)?, batches, out, dtype })
+        let temperatures = Buffer::of(&machine, &vec![0.8f32; batches[0].rows()])?;
+        let softmax = Softmax::new(machine)?;
+        let mut case = Self { gpu, name, softmax, batches, out, dtype, temperatures };
+        if name == NAMES[2] {
+            // What is in the places first: any numbers do, since none changes the time.
+            (0..batches.len()).try_for_each(|batch| case.enqueue_to(batch, false))?;
+        }
+        Ok(case)
     }
 
     fn enqueue(&mut self, batch: usize) -> gumball_spec::Result<()> {
+        self.enqueue_to(batch, self.name == NAMES[2])
+    }
+
+    fn enqueue_to(&mut self, batch: usize, in_place: bool) -> gumball_spec::Result<()> {
         let rows = &self.batches[batch];
         let (count, vocab) = (rows.rows(), rows.vocab());
         let out = RowsMut::of(&mut self.out, self.dtype, batch * count * vocab, count, vocab, vocab)?;
-        self.softmax.enqueue(rows, &out, Temperature::All(0.8), None)
+        let temperature = Temperature::Each(Column::of(&self.temperatures));
+        if in_place {
+            return self.softmax.enqueue_in_place(&out, temperature, None);
+        }
+        self.softmax.enqueue(rows, &out, temperature, None)
     }
 
     /// Times replays of a graph of all batches, by the device's clock.
