@@ -49,6 +49,8 @@ def measure(way, inputs, vocab, rows, dtype, modes):
     place = min(2, len(given) - 1)
     if way.in_place:
         answer = batches[place]
+    elif not isinstance(answer, torch.Tensor):
+        answer = torch.from_dlpack(answer)
     found = objection(way.task, asked(way, inputs, given, place), answer, dtype)
     if rows == 1 and "eager" in modes:
         yield {"mode": "eager", "dtype": dtype, "objection": found, **eager(call, batches)}

@@ -3,8 +3,6 @@
 import functools
 
 import gumball
-import gumball.torch
-import torch
 
 import plan
 from engines import surface
@@ -30,11 +28,10 @@ def step(rows, vocab, **params):
     pool = gumball.Pool(vocab, device="cuda:0", slots=rows, rows=rows, room=STEPS)
     params = gumball.SamplingParams(**params)
     pool.assign([pool.admit(params) for _ in range(rows)])
-    tokens = gumball.torch.tokens_of(pool)
 
     def call(logits):
         pool.enqueue(logits)
-        return tokens
+        return pool.tokens
 
     return call
 
