@@ -54,7 +54,7 @@ impl Room {
     /// # Errors
     /// - [`Error::Unavailable`] if the host program captures the stream.
     pub fn check_open(&self) -> Result<()> {
-        if self.machine.is_capturing()? { Err(captured()) } else { Ok(()) }
+        if self.machine.can_take()? { Ok(()) } else { Err(captured()) }
     }
 
     /// Makes sure that there are so many bytes of each piece.
@@ -68,7 +68,7 @@ impl Room {
             if place.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
-            if capturing {
+            if capturing && !self.machine.can_take()? {
                 return Err(captured());
             }
             let bytes = match bytes {
@@ -76,7 +76,8 @@ impl Room {
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
             let former = place.replace(Buffer::zeroed(&self.machine, bytes)?);
-            self.former.extend(former.filter(|_| self.captured));
+            // To give it back would wait for the device, which no capture allows.
+            self.former.extend(former.filter(|_| self.captured || capturing));
         }
         self.captured |= capturing;
         Ok(())
