@@ -31,6 +31,7 @@ pub struct Program {
 pub const HEADERS: &[Source] = &[
     ("place.cuh", include_str!("../device/place.cuh")),
     ("num.cuh", include_str!("../device/num.cuh")),
+    ("measure.cuh", include_str!("../device/measure.cuh")),
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("records.cuh", include_str!("../device/records.cuh")),
