@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod observed;
+pub mod operators;
 
 pub mod backend;
 pub mod compare;

@@ -58,7 +58,7 @@ impl Asked {
 }
 
 /// Returns a row: like a model's, flat, extreme, with odd values, or with little or nothing in it.
-fn row(words: &mut Words, vocab: usize) -> Vec<f32> {
+pub(crate) fn row(words: &mut Words, vocab: usize) -> Vec<f32> {
     let seed = words.word();
     let mut row = match words.below(8) {
         0 => vec![words.bell(); vocab],
@@ -91,7 +91,7 @@ fn row(words: &mut Words, vocab: usize) -> Vec<f32> {
 }
 
 /// Bits of elements of a type.
-fn bits(dtype: Dtype, value: f32) -> u32 {
+pub(crate) fn bits(dtype: Dtype, value: f32) -> u32 {
     match dtype {
         Dtype::F32 => value.to_bits(),
         Dtype::Bf16 => u32::from(bf16::from_f32(value).to_bits()),
@@ -100,7 +100,7 @@ fn bits(dtype: Dtype, value: f32) -> u32 {
 }
 
 /// Returns rows as they lie in memory, and 7s where there is none.
-fn laid_out(dtype: Dtype, lines: &[Vec<f32>], start: usize, gap: usize) -> Vec<u32> {
+pub(crate) fn laid_out(dtype: Dtype, lines: &[Vec<f32>], start: usize, gap: usize) -> Vec<u32> {
     let nothing = bits(dtype, 7.0);
     let mut all = vec![nothing; start];
     for line in lines {
@@ -110,7 +110,7 @@ fn laid_out(dtype: Dtype, lines: &[Vec<f32>], start: usize, gap: usize) -> Vec<u
     all
 }
 
-fn buffer(machine: &Arc<dyn Machine>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
+pub(crate) fn buffer(machine: &Arc<dyn Machine>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
     Ok(if dtype == Dtype::F32 {
         Buffer::of(machine, elements)?
     } else {
@@ -118,7 +118,7 @@ fn buffer(machine: &Arc<dyn Machine>, dtype: Dtype, elements: &[u32]) -> Result<
     })
 }
 
-fn read(buffer: &Buffer, dtype: Dtype, count: usize) -> Result<Vec<u32>, Error> {
+pub(crate) fn read(buffer: &Buffer, dtype: Dtype, count: usize) -> Result<Vec<u32>, Error> {
     if dtype == Dtype::F32 {
         let mut words = vec![0u32; count];
         buffer.read(0, &mut words)?;

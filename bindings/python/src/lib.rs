@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `arrays`, `dlpack` | anybody's memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
+//! | `hooks` | Python's own edits of rows |
 //! | `sampler`, `pool`, `graph` | the classes |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
@@ -25,6 +26,7 @@ mod arrays;
 mod errors;
 mod lists;
 
+mod hooks;
 mod options;
 mod params;
 mod state;

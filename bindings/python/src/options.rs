@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::out_of_range;
+use crate::hooks::Hook;
 use crate::lists;
 
 /// Reads what rows are.
@@ -27,15 +28,17 @@ pub struct Keywords<'a, 'py> {
     pub mask_present: Option<&'a Bound<'py, PyAny>>,
     pub forced: Option<&'a Bound<'py, PyAny>>,
     pub lines: Option<&'a Bound<'py, PyAny>>,
+    pub hooks: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// What they say; of masks, where they lie.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
     pub masks: Option<Matrix>,
     pub present: Vec<bool>,
     pub forced: Vec<Option<u32>>,
     pub lines: Vec<u32>,
+    pub hooks: Vec<Option<Hook>>,
 }
 
 impl<'py> Keywords<'_, 'py> {
@@ -54,6 +57,7 @@ impl<'py> Keywords<'_, 'py> {
                 .unwrap_or_default(),
             forced: self.forced.map(|it| lists::forced(it, "forced")).transpose()?.unwrap_or_default(),
             lines: self.lines.map(|it| lists::integers(it, "lines")).transpose()?.unwrap_or_default(),
+            hooks: self.hooks.map(Hook::read_all).transpose()?.unwrap_or_default(),
         };
         if let Some(masks) = &options.masks {
             masks.check_words()?;
@@ -110,7 +114,13 @@ impl Options {
         }
     }
 
-    /// Returns what comes with rows of the host.
+    /// Returns the hooks, as they are run for what lies at `owner`.
+    pub fn hooks<'a>(&'a self, owner: usize) -> Vec<Option<impl Fn(&mut [f32]) + Sync + 'a>> {
+        let each = |hook: &'a Hook| move |row: &mut [f32]| hook.run(owner, row);
+        self.hooks.iter().map(|hook| hook.as_ref().map(each)).collect()
+    }
+
+    /// Returns what comes with rows of the host, but for hooks.
     ///
     /// # Safety
     /// As for masks: nobody frees or writes them for `'a`.
@@ -118,6 +128,15 @@ impl Options {
         // SAFETY: as the caller vouches.
         let masks = unsafe { self.masks() }?;
         Ok(BatchOptions { masks, forced: &self.forced, hooks: &[] })
+    }
+
+    /// Refuses hooks, which run on the host alone.
+    pub fn refuse_hooks(&self) -> Result<()> {
+        if self.hooks.iter().any(Option::is_some) {
+            let reason = "a hook runs on the host; take a pool of the host".to_owned();
+            return Err(Error::Unavailable { resource: "hooks on a device", reason });
+        }
+        Ok(())
     }
 
     /// Returns what the host says about rows of a device.

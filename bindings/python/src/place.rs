@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_engine::{
     BatchOptions, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Logits, Masks,
-    Outputs, PADDING, Pool, Result, SamplingParams, Scored, Sequence, Slot, State,
+    Outputs, PADDING, Pool, Result, RowHook, SamplingParams, Scored, Sequence, Slot, State,
 };
 
 use crate::devices;
@@ -77,7 +77,12 @@ impl HostPool {
     }
 
     /// Takes a step of what was assigned, over lines of logits.
-    pub fn step(&mut self, logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
+    pub fn step(
+        &mut self,
+        logits: Logits<'_>,
+        hooks: &[Option<RowHook<'_>>],
+        out: &mut Outputs,
+    ) -> Result<()> {
         let (rows, width) = self.masks_shape;
         let mut masks = Masks::NONE;
         if width > 0 {
@@ -86,7 +91,7 @@ impl HostPool {
                 masks = masks.with_present(&self.present)?;
             }
         }
-        let options = BatchOptions { masks, forced: &self.forced, hooks: &[] };
+        let options = BatchOptions { masks, forced: &self.forced, hooks };
         let logits = if self.lines.is_empty() { logits } else { logits.select(&self.lines)? };
         self.pool.step(logits, &self.slots, &options, out)
     }

@@ -9,6 +9,7 @@ use pyo3::types::PyType;
 
 use crate::arrays::{self, Location, Matrix};
 use crate::errors::{out_of_range, raised};
+use crate::hooks::{self, Hook};
 use crate::lists::{integers, whole};
 use crate::params;
 use crate::state::OwnedState;
@@ -40,8 +41,15 @@ struct Inner {
 
 impl Sampler {
     /// Does something with the sampler, without the GIL; calls from several threads take turns.
-    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> R {
-        py.detach(|| work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> PyResult<R> {
+        hooks::refuse_inside(self.address())?;
+        let work = || work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        py.detach(|| hooks::caught(work))
+    }
+
+    /// Returns what its hooks know it by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     fn draw(
@@ -50,6 +58,7 @@ impl Sampler {
         logits: &Bound<'_, PyAny>,
         mask: Option<&Bound<'_, PyAny>>,
         forced: Option<&Bound<'_, PyAny>>,
+        hook: Option<&Bound<'_, PyAny>>,
         kind: Kind,
     ) -> PyResult<Option<u32>> {
         let array = host_row(logits)?;
@@ -59,12 +68,15 @@ impl Sampler {
         // SAFETY: the same.
         let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
         let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
+        let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
+        let owner = self.address();
         self.with(py, |inner| {
-            let options = StepOptions { mask, forced, kind, ..StepOptions::default() };
+            let mut run = hook.as_ref().map(|hook| move |row: &mut [f32]| hook.run(owner, row));
+            let options = StepOptions { mask, forced, kind, hook: run.as_mut().map(|run| run as _) };
             let token = inner.sampler.sample_with(row, options)?;
             inner.last = Some(token);
             Ok(token.id)
-        })
+        })?
         .map_err(raised)
     }
 }
@@ -134,19 +146,22 @@ impl Sampler {
     /// Draws the next token and appends it; None if no token of the row is above -inf.
     ///
     /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or uint32, bit id % 32 of
-    /// word id // 32 allows an id, missing words forbid. forced: the id to emit whatever is drawn.
+    /// word id // 32 allows an id, missing words forbid. forced: the id to emit whatever is drawn. hook: a callable that is given
+    /// the row after penalties and biases and before the bans, a float32 array [vocab] of numpy, a copy; it changes that array
+    /// and returns None. -inf bans an id; NaN is read as -inf. It must not use this sampler.
     ///
-    /// Raises ValueError or TypeError for another shape, type or place, and for a forced id outside the vocabulary; nothing
-    /// was changed then.
-    #[pyo3(signature = (logits, *, mask=None, forced=None))]
+    /// Raises ValueError or TypeError for another shape, type or place, and for a forced id outside the vocabulary, and what the
+    /// hook raises; nothing was changed then.
+    #[pyo3(signature = (logits, *, mask=None, forced=None, hook=None))]
     fn sample(
         &self,
         py: Python<'_>,
         logits: &Bound<'_, PyAny>,
         mask: Option<&Bound<'_, PyAny>>,
         forced: Option<&Bound<'_, PyAny>>,
+        hook: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<u32>> {
-        self.draw(py, logits, mask, forced, Kind::Logits)
+        self.draw(py, logits, mask, forced, hook, Kind::Logits)
     }
 
     /// Draws the next token from a row of probabilities and appends it; None if none of them is above 0.
@@ -164,7 +179,7 @@ impl Sampler {
         mask: Option<&Bound<'_, PyAny>>,
         forced: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<u32>> {
-        self.draw(py, probabilities, mask, forced, Kind::Probabilities)
+        self.draw(py, probabilities, mask, forced, None, Kind::Probabilities)
     }
 
     /// Draws n tokens from one row, under the draw indices 0..n, and appends none of them; a list of ids, None where there
@@ -186,15 +201,14 @@ impl Sampler {
             let tokens = inner.sampler.sample_n(row, n)?;
             inner.last = tokens.last().copied().or(inner.last);
             Ok(tokens.iter().map(|token| token.id).collect())
-        })
+        })?
         .map_err(raised)
     }
 
     /// Appends a token that was chosen elsewhere.
     fn push(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = whole(id, "id")?;
-        self.with(py, |inner| inner.sampler.push(id));
-        Ok(())
+        self.with(py, |inner| inner.sampler.push(id))
     }
 
     /// Goes back to the state after so many output tokens.
@@ -202,81 +216,80 @@ impl Sampler {
     /// Raises ValueError if there are fewer.
     fn truncate(&self, py: Python<'_>, output_len: &Bound<'_, PyAny>) -> PyResult<()> {
         let output_len = whole(output_len, "output_len")?;
-        self.with(py, |inner| inner.sampler.truncate(output_len)).map_err(raised)
+        self.with(py, |inner| inner.sampler.truncate(output_len))?.map_err(raised)
     }
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
     #[pyo3(signature = (prompt=None), text_signature = "($self, prompt=())")]
     fn reset(&self, py: Python<'_>, prompt: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
-        self.with(py, |inner| inner.sampler.reset(&prompt));
-        Ok(())
+        self.with(py, |inner| inner.sampler.reset(&prompt))
     }
 
     /// A sampler with the same state and another draw index.
     fn fork(&self, py: Python<'_>, draw: &Bound<'_, PyAny>) -> PyResult<Self> {
         let draw = whole(draw, "draw")?;
-        let sampler = self.with(py, |inner| inner.sampler.fork(draw)).map_err(raised)?;
+        let sampler = self.with(py, |inner| inner.sampler.fork(draw))?.map_err(raised)?;
         Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
     }
 
     /// What the next token depends on besides its row and the parameters: a gumball.State.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state())).python(py)
+        self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state()))?.python(py)
     }
 
     /// The ids of prompt and output, a list of int.
     #[getter]
-    fn history(&self, py: Python<'_>) -> Vec<u32> {
+    fn history(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.with(py, |inner| inner.sampler.history().ids().to_vec())
     }
 
     /// The ids generated so far, a list of int.
     #[getter]
-    fn output(&self, py: Python<'_>) -> Vec<u32> {
+    fn output(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.with(py, |inner| inner.sampler.history().output().to_vec())
     }
 
     /// The number of tokens before the next one, prompt and output, modulo 2**32.
     #[getter]
-    fn position(&self, py: Python<'_>) -> u32 {
+    fn position(&self, py: Python<'_>) -> PyResult<u32> {
         self.with(py, |inner| inner.sampler.position())
     }
 
     /// The seed in use: that of the parameters, or the fresh one that was drawn in its place.
     #[getter]
-    fn seed(&self, py: Python<'_>) -> u64 {
+    fn seed(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |inner| inner.sampler.seed())
     }
 
     /// The number of logits in a row.
     #[getter]
-    fn vocab(&self, py: Python<'_>) -> usize {
+    fn vocab(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |inner| inner.sampler.sequence().vocab())
     }
 
     /// The SIMD level in use.
     #[getter]
-    fn level(&self, py: Python<'_>) -> &'static str {
+    fn level(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.with(py, |inner| inner.sampler.level().name())
     }
 
     /// What the last row's data had to say: bits of gumball.Status, 0 before the first.
     #[getter]
-    fn status(&self, py: Python<'_>) -> u32 {
+    fn status(&self, py: Python<'_>) -> PyResult<u32> {
         self.with(py, |inner| inner.last.map_or(0, |token| token.status.0))
     }
 
     /// The temperature that the last row was drawn at; 0 if greedy, or before the first.
     #[getter]
-    fn temperature(&self, py: Python<'_>) -> f32 {
+    fn temperature(&self, py: Python<'_>) -> PyResult<f32> {
         self.with(py, |inner| inner.last.map_or(0.0, |token| token.temperature))
     }
 
     /// Mirostat's limit for the next token, in bits; 0 without mirostat.
     #[getter]
-    fn mu(&self, py: Python<'_>) -> f32 {
+    fn mu(&self, py: Python<'_>) -> PyResult<f32> {
         self.with(py, |inner| inner.sampler.sequence().mu())
     }
 
@@ -285,7 +298,7 @@ impl Sampler {
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         static LOGPROBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         static ONE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let Some(found) = self.with(py, |inner| inner.sampler.logprobs().cloned()) else { return Ok(None) };
+        let Some(found) = self.with(py, |inner| inner.sampler.logprobs().cloned())? else { return Ok(None) };
         let one = ONE.import(py, "gumball.params", "TokenLogprob")?;
         let python = |it: &gumball_engine::TokenLogprob| one.call1((it.id, it.logprob, it.rank));
         let all =
@@ -295,17 +308,17 @@ impl Sampler {
     }
 
     /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
-    fn keep_ids(&self, py: Python<'_>, on: bool) {
-        self.with(py, |inner| inner.sampler.keep_ids(on));
+    fn keep_ids(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        self.with(py, |inner| inner.sampler.keep_ids(on))
     }
 
     /// The ids that the filters kept of the last row, in the order of tokens, if keep_ids asked for them: a list of int.
     #[getter]
-    fn kept(&self, py: Python<'_>) -> Vec<u32> {
+    fn kept(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.with(py, |inner| inner.sampler.kept().to_vec())
     }
 
-    fn __repr__(&self, py: Python<'_>) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |inner| {
             let sampler = &inner.sampler;
             let vocab = sampler.sequence().vocab();

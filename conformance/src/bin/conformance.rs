@@ -5,12 +5,14 @@
 //! golden draws, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
-//! `softmax NAME` holds its softmax of random rows to the oracle's probabilities;
+//! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
+//! the oracle;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
@@ -19,14 +21,16 @@ use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
-use gumball_conformance::softmax;
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
+use gumball_conformance::{operators, softmax};
 use gumball_cpu::Level;
+use gumball_cuda::Machine;
 use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
-    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME | reduced NAME";
+    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
+    | operators NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -44,7 +48,8 @@ fn main() -> ExitCode {
         ["numbers", "--every", name] => numbers(name, true),
         ["numbers", name] => numbers(name, false),
         ["batch", name] => batches(name, &batch::shapes()),
-        ["softmax", name] => softmaxes(name, 2_000),
+        ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
+        ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
         ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
@@ -197,18 +202,25 @@ const REDUCED: [&str; 12] = [
     "a_row_draws_the_same_in_any_batch",
 ];
 
-fn softmaxes(name: &str, count: u64) -> Result<bool, String> {
+fn each_seed(
+    name: &str,
+    what: &str,
+    count: u64,
+    hold: fn(&Arc<dyn Machine>, u64) -> Result<(), String>,
+) -> Result<bool, String> {
     let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
     let differing = (0..count)
-        .filter_map(|seed| softmax::hold(backend.machine(), seed).err())
+        .filter_map(|seed| hold(backend.machine(), seed).err())
         .inspect(|text| println!("FAILED: {text}"))
         .count();
-    println!("softmax: {differing} of {count} differ");
+    println!("{what}: {differing} of {count} differ");
     Ok(differing == 0)
 }
 
 fn reduced(name: &str) -> Result<bool, String> {
-    let mut ok = batches(name, &batch::small_shapes())? & softmaxes(name, 60)?;
+    let mut ok = batches(name, &batch::small_shapes())?;
+    ok &= each_seed(name, "softmax", 60, softmax::hold)?;
+    ok &= each_seed(name, "operators", 120, operators::hold)?;
     for body in REDUCED {
         ok &= run(Some(name), body)?;
     }

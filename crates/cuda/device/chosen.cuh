@@ -19,6 +19,14 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)1 * step.rows] = chosen.status;
     out[(u64)4 * step.rows] = float_bits(chosen.temperature);
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
+    if (step.tokens != nullptr && step.flags & STEP_WIDE_TOKENS) {
+        ((i64*)step.tokens)[row] = chosen.token;
+    } else if (step.tokens != nullptr) {
+        ((int*)step.tokens)[row] = chosen.token;
+    }
+    if (step.statuses != nullptr) {
+        step.statuses[row] = chosen.status;
+    }
 }
 
 // A row's request on chip: else moving it on would wait for it.

@@ -11,7 +11,7 @@
 
 #define MOST_ROWS 4
 #define MOST_BLOCKS 16
-#define MOST_WARPS 25
+#define MOST_WARPS 19
 
 // What a block knows of the rows that are under way; that of its n-th row lies in place n % MOST_ROWS.
 struct Beside {

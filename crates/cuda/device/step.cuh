@@ -217,6 +217,8 @@ enum StepFlags : u32 {
     STEP_SCORES = 1,
     // Nothing is done on lists: for tests of what is done where they are too long.
     STEP_SEARCHES = 2,
+    // Step::tokens has numbers of 64 bits.
+    STEP_WIDE_TOKENS = 4,
 };
 
 // One step of a batch.
@@ -270,6 +272,11 @@ struct Step {
     u32 parts;
     // [LEFT + rows]
     u32* help;
+    // [lines, tiles]: the sums of `line_records`, in rows with ASKS_SUMS.
+    const u64* line_sums;
+    // [rows], each once more where an operator's caller wants it; else null. Padding is then a row without a line: it is empty.
+    void* tokens;
+    u32* statuses;
 };
 
 // Step::help: in the first word, how many rows need no more help; from LEFT on, how many parts of each row's tiles are left.
@@ -281,6 +288,13 @@ DEVICE void forget_declared(const Step& step) {
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         step.help[DECLARED] = 0;
     }
+}
+
+// Waits for what makes the requests of an operator's rows, if that is what came before on the stream, and lets the end of the rows
+// begin, which reads them too.
+DEVICE void wait_for_requests() {
+    wait_for_previous();
+    let_next_begin();
 }
 
 // Where in a survey's grid a block stands.

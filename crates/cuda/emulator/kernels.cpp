@@ -17,6 +17,8 @@
 
 #include "softmax.cu"
 
+#include "prepare.cu"
+
 #include "numbers.cu"
 
 #include <cstddef>
@@ -63,7 +65,15 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Step, requests), offsetof(Step, states), offsetof(Step, records), offsetof(Step, sums), offsetof(Step, told),
         offsetof(Step, line_records), offsetof(Step, scratch), offsetof(Step, scratch_words), offsetof(Step, outputs), offsetof(Step,
         top_n_width), offsetof(Step, ids_width), offsetof(Step, kept),
-        offsetof(Step, blocks_inverse), offsetof(Step, parts), offsetof(Step, help),
+        offsetof(Step, blocks_inverse), offsetof(Step, parts), offsetof(Step, help), offsetof(Step, line_sums),
+        offsetof(Step, tokens), offsetof(Step, statuses),
+                sizeof(Prepare), offsetof(Prepare, base), offsetof(Prepare, temperatures), offsetof(Prepare, top_ks),
+        offsetof(Prepare, top_ps), offsetof(Prepare, min_ps), offsetof(Prepare, seeds), offsetof(Prepare, positions),
+        offsetof(Prepare, draws), offsetof(Prepare, lines), offsetof(Prepare, params), offsetof(Prepare, states),
+        offsetof(Prepare, slots), offsetof(Prepare, forced), offsetof(Prepare, read), offsetof(Prepare, rows),
+        offsetof(Prepare, first), offsetof(Prepare, line_count), offsetof(Prepare, vocab), offsetof(Prepare, filters),
+        offsetof(Prepare, wide), offsetof(Prepare, of_each), offsetof(Prepare, position), offsetof(Prepare, mu),
+        offsetof(Prepare, flags),
                 sizeof(Softmax), offsetof(Softmax, logits), offsetof(Softmax, out), offsetof(Softmax, stride),
         offsetof(Softmax, out_stride), offsetof(Softmax, temperatures), offsetof(Softmax, statuses), offsetof(Softmax,
         told), offsetof(Softmax, rows), offsetof(Softmax, vocab), offsetof(Softmax, tiles), offsetof(Softmax,

@@ -1,4 +1,5 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh` and `softmax.cuh`, where each field is explained.
+//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, `softmax.cuh` and
+//! `src/prepare.cu`, where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -25,6 +26,25 @@ pub(crate) mod asks {
 pub(crate) mod flags {
     pub const SCORES: u32 = 1;
     pub const SEARCHES: u32 = 2;
+    pub const WIDE_TOKENS: u32 = 4;
+}
+
+/// Bits of [`Prepare::wide`] and [`Prepare::of_each`].
+pub(crate) mod columns {
+    pub const TEMPERATURE: u32 = 1;
+    pub const TOP_K: u32 = 2;
+    pub const TOP_P: u32 = 4;
+    pub const MIN_P: u32 = 8;
+    pub const SEED: u32 = 16;
+    pub const POSITION: u32 = 32;
+    pub const DRAW: u32 = 64;
+    pub const LINE: u32 = 128;
+}
+
+/// Bits of [`Prepare::flags`].
+pub(crate) mod prepare_flags {
+    pub const SURVEYS: u32 = 1;
+    pub const ONE_DRAW: u32 = 2;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -187,6 +207,38 @@ crossing! {
         blocks_inverse: u32,
         parts: u32,
         help: u64,
+        line_sums: u64,
+        tokens: u64,
+        statuses: u64,
+    }
+
+    /// What the rows of an operator ask for, to be made the requests of a step; addresses are the machine's.
+    #[repr(C, align(16))]
+    struct Prepare {
+        base: Params,
+        temperatures: u64,
+        top_ks: u64,
+        top_ps: u64,
+        min_ps: u64,
+        seeds: u64,
+        positions: u64,
+        draws: u64,
+        lines: u64,
+        params: u64,
+        states: u64,
+        slots: u64,
+        forced: u64,
+        read: u64,
+        rows: u32,
+        first: u32,
+        line_count: u32,
+        vocab: u32,
+        filters: u32,
+        wide: u32,
+        of_each: u32,
+        position: u32,
+        mu: f32,
+        flags: u32,
     }
 
     /// Rows of logits to be turned into rows of probabilities; addresses are the machine's.

@@ -259,7 +259,7 @@ impl Kernels {
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
         let Grid { blocks, threads, room, together, cluster, .. } = launch.grid;
         let side_by_side = cluster.max(1 + u32::from(together));
-        let spread = Spread { blocks, threads, room, cluster, side_by_side };
+        let spread = Spread { blocks, threads, room, cluster: cluster.max(1), side_by_side };
         // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
         // type, and all it points to, the caller vouches for; what blocks have to themselves is of the host's thread.
         unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };

@@ -180,7 +180,7 @@ impl Gpu {
             ),
         ];
         let from = usize::from(!early || self.arch < EARLY);
-        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 1)];
+        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
             gridDimX: grid.blocks,

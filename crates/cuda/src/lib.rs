@@ -53,6 +53,8 @@ mod score;
 
 mod softmax;
 
+mod operators;
+
 pub mod numbers;
 
 pub use abi::Slot;
@@ -67,11 +69,12 @@ pub use gpu::Gpu;
 pub use graph::Graph;
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use operators::{Draws, Each, Operators, RowParams};
 pub use outputs::Outputs;
 pub use prepared::Prepared;
 pub use program::{Group, PROGRAMS, Program};
 pub use residents::{Standing, Start};
-pub use rows::{Column, Dtype, MaskRows, Rows, RowsMut};
+pub use rows::{Column, Dtype, IntType, Integers, MaskRows, Rows, RowsMut};
 pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;

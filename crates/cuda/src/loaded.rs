@@ -19,7 +19,7 @@ use crate::program::{Group, PROGRAMS, Program};
 /// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
 const CLUSTERED: Kernel = Kernel::named("softmax_f32");
 const MOST_BLOCKS: usize = 16;
-const CLUSTERED_THREADS: u32 = 832;
+const CLUSTERED_THREADS: u32 = 640;
 
 /// The kernels of a device, as far as they are loaded.
 #[derive(Debug)]

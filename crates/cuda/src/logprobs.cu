@@ -60,7 +60,7 @@ DEVICE void write_no_logprobs(const Step& step, u32 row) {
 DEVICE void write_padding(const Step& step, u32 row) {
     write_no_logprobs(step, row);
     if (threadIdx.x == 0) {
-        write(step, row, Chosen{NONE, 0, 0.0f, 0.0f});
+        write(step, row, Chosen{NONE, step.tokens != nullptr ? STATUS_EMPTY : 0u, 0.0f, 0.0f});
     }
 }
 

@@ -24,7 +24,8 @@ pub struct Grid {
     pub apart: bool,
     /// Whether blocks may wait for others, which never wait for those.
     pub together: bool,
-    /// How many neighbouring blocks make a cluster, which run side by side; 1 for none.
+    /// How many neighbouring blocks make a cluster, which run side by side; 0 for none. A kernel whose blocks tell each other
+    /// something needs clusters, be they of one block each.
     pub cluster: u32,
     /// How many bytes of shared memory a block has besides what its kernel names.
     pub room: u32,
@@ -34,7 +35,7 @@ impl Grid {
     /// Returns blocks that lie wherever there is room.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, apart: false, together: false, cluster: 1, room: 0 }
+        Self { blocks, threads, apart: false, together: false, cluster: 0, room: 0 }
     }
 
     /// Returns the same with one block a multiprocessor at a time, if `apart`.

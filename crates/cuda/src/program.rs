@@ -10,6 +10,8 @@ pub enum Group {
     Step,
     /// Rows of logits made rows of probabilities.
     Softmax,
+    /// Requests made of what the rows of an operator ask for.
+    Requests,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -176,6 +178,14 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernel that makes requests of what the rows of an operator ask for.
+const PREPARE: Program = Program {
+    name: "prepare",
+    group: Group::Requests,
+    source: include_str!("prepare.cu"),
+    kernels: &["prepare"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
@@ -185,7 +195,7 @@ const NUMBERS: Program = Program {
 };
 
 /// All programs.
-pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, NUMBERS];
+pub const PROGRAMS: &[Program] = &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -33,14 +33,17 @@ DEVICE void load_share(const Row<T>& row, u32 tile, float (&z)[PER_LANE]) {
 
 template <class T>
 DEVICE void survey_raced(const Step& step) {
-    let_next_begin();
+    if (step.lines != nullptr) {
+        wait_for_requests();
+    }
     const Standing standing = standing_of(step, blockIdx.x);
     u32 row_index = standing.row, lane = lane_id();
     u32 tile = standing.part * RACED_WARPS + warp_id();
-    int slot = step.slots[row_index];
     Row<T> row(step, row_index);
     float z[PER_LANE];
     load_share(row, tile, z);
+    wait_for_requests();
+    int slot = step.slots[row_index];
     if (slot < 0) {
         return;
     }

@@ -190,6 +190,105 @@ impl<'b> Column<'b> {
     pub fn of(buffer: &'b Buffer) -> Self {
         Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
     }
+
+    /// Returns the first so many of them.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are not as many.
+    pub fn first(self, rows: usize) -> Result<Self> {
+        if rows > self.rows {
+            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
+        }
+        Ok(Self { rows, ..self })
+    }
+}
+
+/// The type of whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntType {
+    /// 32 bits, with a sign.
+    I32,
+    /// 32 bits, without.
+    U32,
+    /// 64 bits, with a sign.
+    I64,
+    /// 64 bits, without.
+    U64,
+}
+
+impl IntType {
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IntType::I32 => "i32",
+            IntType::U32 => "u32",
+            IntType::I64 => "i64",
+            IntType::U64 => "u64",
+        }
+    }
+
+    /// Returns the size of a number.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        if matches!(self, IntType::I32 | IntType::U32) { 4 } else { 8 }
+    }
+}
+
+/// Whole numbers side by side in the machine's memory, which lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Integers<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) dtype: IntType,
+    pub(crate) rows: usize,
+}
+
+impl<'b> Integers<'b> {
+    /// Takes the numbers of `rows` rows at an address of the machine.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the address is no multiple of a number's size.
+    ///
+    /// # Safety
+    /// Those of [`Column::new`].
+    pub unsafe fn new(address: u64, dtype: IntType, rows: usize) -> Result<Self> {
+        if !address.is_multiple_of(dtype.bytes() as u64) {
+            let allowed = format!("a multiple of {} bytes", dtype.bytes());
+            return Err(Error::out_of_range("integers", format!("{address:#x}"), allowed));
+        }
+        Ok(Self { memory: PhantomData, address, dtype, rows })
+    }
+
+    /// Takes all that a buffer holds.
+    #[must_use]
+    pub fn of(buffer: &'b Buffer, dtype: IntType) -> Self {
+        let rows = buffer.bytes() / dtype.bytes();
+        Self { memory: PhantomData, address: buffer.address(), dtype, rows }
+    }
+
+    /// Returns the first so many of them.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are not as many.
+    pub fn first(self, rows: usize) -> Result<Self> {
+        if rows > self.rows {
+            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
+        }
+        Ok(Self { rows, ..self })
+    }
+
+    /// Returns how many there are.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns their type.
+    #[must_use]
+    pub fn dtype(&self) -> IntType {
+        self.dtype
+    }
 }
 
 /// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.

@@ -95,6 +95,19 @@ DEVICE void weigh_tiles(const Softmax& softmax) {
     });
 }
 
+// What the warps of a block heard of their row, each of some tiles: the largest of their keys, and their odd values.
+DEVICE Heard heard_by_warps(u64 key, u32 odd, u64 (&scratch)[TWICE_WARPS]) {
+    key = warp_max(key) | __reduce_or_sync(ALL_LANES, odd);
+    if (lane_id() == 0) {
+        scratch[warp_id()] = key;
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    key = lane_id() < TWICE_WARPS ? scratch[lane_id()] : 0;
+    odd = __reduce_or_sync(ALL_LANES, (u32)key & 0xFFFF);
+    return heard_of(warp_max(key), odd);
+}
+
 // The second: each block adds up what was told of its row, while its first logits come.
 template <class T, class Out>
 DEVICE void write_tiles(const Softmax& softmax) {
@@ -126,8 +139,7 @@ DEVICE void write_tiles(const Softmax& softmax) {
     for (u32 i = first_other; i < softmax.tiles; i += blockDim.x) {
         hear(told[i], i);
     }
-    key = block_max(key, scratch);
-    Heard whole = heard_of(key, 0);
+    Heard whole = heard_by_warps(key, odd, scratch);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         mass += mass_of_tile(kept[k], whole, scale);
@@ -137,14 +149,11 @@ DEVICE void write_tiles(const Softmax& softmax) {
     }
     Probabilities probabilities;
     probabilities.set(whole, scale, block_sum(mass));
-    if (softmax.statuses && part == 0) {
-        odd = block_or(odd);
-        if (threadIdx.x == 0) {
-            softmax.statuses[row] = odd | whole.status();
-        }
+    if (softmax.statuses && part == 0 && threadIdx.x == 0) {
+        softmax.statuses[row] = whole.status();
     }
     walk.each([&](u32 tile, bool wide, float(&z)[PER_LANE]) INLINE {
-        if (told[tile].reserved != 0) {
+        if (whole.odd != 0) {
             clean_share(z, Nothing());
         }
         sink.write(probabilities, tile, wide, z);

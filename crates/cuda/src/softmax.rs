@@ -35,18 +35,17 @@ const WRITE: [ByDtype; 2] = [
 const TWICE_WARPS: usize = 8;
 /// How many blocks of them a multiprocessor has, before warps take several tiles; and how many they take at most.
 const BLOCKS_OF_TWICE: usize = 4;
-const MOST_PER_WARP: usize = 4;
+const MOST_PER_WARP: usize = 6;
 /// How many tiles a multiprocessor has at most where rows are read twice though they could stay on chip: for few this is faster.
 const TILES_OF_TWICE: usize = 160;
 /// How many tiles are read twice in one go at most: what they are, and what they become, fits the second-level cache.
-const TILES_AT_A_TIME: usize = 1 << 14;
+const TILES_AT_A_TIME: usize = 20 << 10;
 
-/// How many blocks a row can be cut into that stays on chip. Not one: an H200 stopped at a cluster of one block that told itself a
-/// word, with an instruction it calls illegal.
-const BLOCKS: [usize; 6] = [2, 3, 4, 6, 8, 16];
+/// How many blocks a row can be cut into that stays on chip.
+const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
 /// takes for itself, rounded up.
-const MOST_WARPS: usize = 25;
+const MOST_WARPS: usize = 19;
 /// How many tiles a warp has room for at most.
 const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
@@ -125,17 +124,6 @@ impl Shape {
     }
 }
 
-/// Rows of fewer tiles are read twice.
-const LEAST_TILES_ON_CHIP: usize = 16;
-
-/// Returns whether rows may lie on chip: they begin at multiples of 16 bytes, and are not short. Others come to the same there, but
-/// only the emulator has shown it since rows are cut into two blocks or more.
-fn may_lie_on_chip(rows: &Rows<'_>) -> bool {
-    let aligned = |bytes: u64| bytes.is_multiple_of(16);
-    let stride = (rows.stride * rows.dtype.bytes()) as u64;
-    aligned(rows.address) && aligned(stride) && rows.vocab.div_ceil(TILE) >= LEAST_TILES_ON_CHIP
-}
-
 /// Returns the path of rows.
 fn path(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
     let tiles = vocab.div_ceil(TILE);
@@ -170,7 +158,7 @@ impl Softmax {
         Self { twice: Some(true), ..self }
     }
 
-    /// Returns the same that reads rows once wherever they may and can lie on chip. For tests.
+    /// Returns the same that reads rows once wherever they can lie on chip. For tests.
     #[must_use]
     pub fn reading_once(self) -> Self {
         Self { twice: Some(false), ..self }
@@ -255,8 +243,7 @@ impl Softmax {
         if rows == 0 {
             return Ok(());
         }
-        let twice = if may_lie_on_chip(logits) { self.twice } else { Some(true) };
-        let path = path(&*self.machine, rows, vocab, dtype, twice);
+        let path = path(&*self.machine, rows, vocab, dtype, self.twice);
         let at_a_time = match path {
             Path::OnChip(_) => rows,
             Path::Twice { rows, .. } => rows,

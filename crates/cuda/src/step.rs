@@ -24,7 +24,8 @@ const FINISH_RACED: ByDtype = by_dtype!("finish_raced_", "");
 const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
 const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
 
-fn finish(dtype: Dtype, variant: Variant) -> Kernel {
+/// Returns the kernel that ends the rows of a step.
+pub(crate) fn finish(dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
         Variant::Raced => FINISH_RACED,
         Variant::Lean => FINISH_LEAN,
@@ -39,7 +40,13 @@ fn finish(dtype: Dtype, variant: Variant) -> Kernel {
 /// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where
 /// rows are so many that they wait for each other; few lists are apart, as two on a multiprocessor take longer. All are
 /// measured.
-fn finish_grid(machine: &dyn Machine, rows: u32, tiles: u32, variant: Variant, help: Help) -> Grid {
+pub(crate) fn finish_grid(
+    machine: &dyn Machine,
+    rows: u32,
+    tiles: u32,
+    variant: Variant,
+    help: Help,
+) -> Grid {
     let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {

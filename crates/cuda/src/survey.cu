@@ -205,7 +205,6 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
 // What a block does first. Returns where it stands.
 template <bool SUMS>
 DEVICE Standing begin(const Step& step) {
-    let_next_begin();
     if (SUMS) {
         // Only ends of rows with sums have help.
         forget_declared(step);
@@ -218,12 +217,14 @@ DEVICE void survey(const Step& step) {
     constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<WARPS, PER_BLOCK> room;
+    if (!EARLY || step.lines != nullptr) {
+        wait_for_requests();
+    }
     const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;
-    int slot = step.slots[row_index];
-    // Where rows are few, their loads do not wait for the slot: padding is read in vain.
+    int slot = EARLY ? 0 : step.slots[row_index];
     if (!EARLY && slot < 0) {
         return;
     }
@@ -231,8 +232,13 @@ DEVICE void survey(const Step& step) {
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0, odd = 0;
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
-    if (EARLY && slot < 0) {
-        return;
+    // Where rows are few, their loads do not wait for the slot: padding is read in vain.
+    if (EARLY) {
+        wait_for_requests();
+        slot = step.slots[row_index];
+        if (slot < 0) {
+            return;
+        }
     }
 
     // While the loads fly.
@@ -283,6 +289,7 @@ DEVICE void survey_edited(const Step& step) {
     static_assert(TILES <= 32, "the first warp has a lane for each tile");
     __shared__ Over<T, WARPS, OWN, ROUNDS> over;
     __shared__ Room<WARPS, TILES> room;
+    let_next_begin();
     const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * TILES, own_tile = block_tile + lane;
@@ -428,9 +435,13 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
         return;
     }
     const Params& params = step.params[slot];
-    Record record = step.line_records[(u64)step.lines[row] * step.tiles + tile];
+    u64 from = (u64)step.lines[row] * step.tiles + tile, to = (u64)row * step.tiles + tile;
+    Record record = step.line_records[from];
     Arriving(params, step.states[slot], tile).complete(record, tile);
-    step.records[(u64)row * step.tiles + tile] = record;
+    step.records[to] = record;
+    if (step.line_sums != nullptr && params.asks & ASKS_SUMS) {
+        step.sums[to] = step.line_sums[from];
+    }
 }
 #endif
 

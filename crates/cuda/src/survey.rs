@@ -129,6 +129,16 @@ pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::
     unsafe { machine.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
+/// Enqueues the same so that it may begin while the requests of its rows are made, by the kernel launched last.
+///
+/// # Safety
+/// The same.
+pub(crate) unsafe fn enqueue_early(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
+    // SAFETY: as above; each block of survey.cu that has no edits, and of raced.cu, waits before it reads what requests are made of.
+    unsafe { machine.launch_early(survey.kernel, grid, bytemuck::bytes_of(step)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

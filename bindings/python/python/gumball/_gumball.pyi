@@ -1,6 +1,6 @@
 """The compiled half of gumball; docstrings are in the classes themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -12,6 +12,8 @@ from .params import Logprobs, SamplingParams, State
 _Array: TypeAlias = Any
 # A list of integers, or an integer array of one dimension in the host's memory.
 _Integers: TypeAlias = Sequence[int] | _Array
+# Edits a row of logits in its place.
+_Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
 # A CUDA stream's handle, or an object that holds one (torch's, CuPy's).
 _Stream: TypeAlias = int | Any
 
@@ -143,7 +145,14 @@ class Sampler:
         route: str = "race",
         level: str | None = None,
     ) -> Sampler: ...
-    def sample(self, logits: _Array, *, mask: _Array | None = None, forced: int | None = None) -> int | None: ...
+    def sample(
+        self,
+        logits: _Array,
+        *,
+        mask: _Array | None = None,
+        forced: int | None = None,
+        hook: _Hook | None = None,
+    ) -> int | None: ...
     def sample_probabilities(
         self, probabilities: _Array, *, mask: _Array | None = None, forced: int | None = None
     ) -> int | None: ...
@@ -227,6 +236,7 @@ class Pool:
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
         lines: _Integers | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
         stream: _Stream | None = None,
     ) -> Outputs: ...

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
 use crate::errors::{out_of_range, raised, wrong_type};
+use crate::hooks;
 use crate::lists::whole;
 use crate::place::{self, HostPool, Place};
 use crate::streams::{Current, Streams};
@@ -94,7 +95,8 @@ impl Pool {
         stream: Option<usize>,
         work: impl FnOnce(&mut Inner) -> Result<R> + Send,
     ) -> PyResult<R> {
-        let done = py.detach(|| {
+        hooks::refuse_inside(self.address())?;
+        let work = || {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let _current = inner.streams.as_deref().map(Current::for_device);
             if let (Some(streams), Some(stream)) = (&inner.streams, stream) {
@@ -103,8 +105,13 @@ impl Pool {
                 unsafe { streams.follow(stream) }?;
             }
             work(&mut inner)
-        });
-        done.map_err(raised)
+        };
+        py.detach(|| hooks::caught(work))?.map_err(raised)
+    }
+
+    /// Returns what hooks of this pool know it by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Returns the stream to work on: the one given, the pool's, torch's current one, or none in particular.

@@ -36,22 +36,28 @@ struct Work<'a> {
     options: &'a Options,
     others: [Option<usize>; 2],
     kind: Kind,
+    /// What hooks know the pool by.
+    owner: usize,
 }
 
 impl Step<'_> {
-    fn work(&self) -> Work<'_> {
+    fn work(&self, pool: &Pool) -> Work<'_> {
         let Self { logits, options, others, kind, .. } = self;
-        Work { logits: *logits, slots: self.slots.as_deref(), options, others: *others, kind: *kind }
+        let (slots, owner) = (self.slots.as_deref(), pool.address());
+        Work { logits: *logits, slots, options, others: *others, kind: *kind, owner }
     }
 }
 
 impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
-        let Work { logits, slots, options, others, kind } = work;
+        let Work { logits, slots, options, others, kind, owner } = work;
         if *kind == Kind::Probabilities && matches!(self.place, Place::Device(_)) {
             let reason = "the kernels are missing; take a pool of the host".to_owned();
             return Err(Error::Unavailable { resource: "step over probabilities on a device", reason });
+        }
+        if matches!(self.place, Place::Device(_)) {
+            options.refuse_hooks()?;
         }
         for stream in others.iter().flatten() {
             if let Some(streams) = &self.streams {
@@ -75,7 +81,9 @@ impl Inner {
                 }
                 // SAFETY: the same.
                 let logits = unsafe { logits.logits(&[]) }?;
-                host.step(logits.with_kind(*kind), &mut self.out)?;
+                let hooks = options.hooks(*owner);
+                let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+                host.step(logits.with_kind(*kind), &hooks, &mut self.out)?;
             }
             Place::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
@@ -158,16 +166,19 @@ impl Pool {
     /// may lie on the device, or on the host, from where they are copied up. slots: one for each row, -1 for padding; those of
     /// assign if left out. masks: [rows, words] int32 or uint32, bit id % 32 of word id // 32 allows an id, missing words
     /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
-    /// or -1 for none. lines: for each slot the row of logits that it reads. kind: "logits", or "probabilities" for rows of
-    /// those, which need not sum to 1 and are the host's alone so far; a sequence may change from step to step. stream: a CUDA
-    /// stream's handle.
+    /// or -1 for none. lines: for each slot the row of logits that it reads. hooks: for each row a callable or None, on the host
+    /// alone, as for Sampler.sample; rows run at the same time, and so may their hooks. kind: "logits", or "probabilities" for
+    /// rows of those, which need not sum to 1 and are the host's alone so far; a sequence may change from step to step. stream: a
+    /// CUDA stream's handle.
     ///
     /// Raises ValueError or TypeError for what is of another shape, type or place, for a slot that is vacant or stands there
     /// twice, for a forced id outside the vocabulary, and for parameters that speak of logits where rows are probabilities;
-    /// UnavailableError for probabilities on a device. No sequence was changed then.
+    /// UnavailableError for probabilities or hooks on a device; and what a hook raises. No sequence was changed then.
     #[pyo3(
-        signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, kind=None, stream=None),
-        text_signature = "($self, logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, \
+        signature = (
+            logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, hooks=None, kind=None, stream=None,
+        ),
+        text_signature = "($self, logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, hooks=None, \
                           kind='logits', stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -180,11 +191,12 @@ impl Pool {
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
         lines: Option<&Bound<'py, PyAny>>,
+        hooks: Option<&Bound<'py, PyAny>>,
         kind: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
         let kind = kind.map_or(Ok(Kind::Logits), options::kind)?;
-        let keywords = Keywords { masks, mask_present, forced, lines };
+        let keywords = Keywords { masks, mask_present, forced, lines, hooks };
         let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
         let copied = self.location != step.logits.location;
         if copied {
@@ -196,7 +208,7 @@ impl Pool {
                 return Err(PyTypeError::new_err("logits of the host come with slots: name them"));
             }
         }
-        let (work, kept) = (step.work(), self.kept);
+        let (work, kept) = (step.work(self), self.kept);
         self.with(py, step.stream, |inner| {
             inner.outside_a_capture()?;
             inner.enqueue(&work, copied)?;
@@ -222,10 +234,10 @@ impl Pool {
         lines: Option<&Bound<'py, PyAny>>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let keywords = Keywords { masks, mask_present, forced, lines };
+        let keywords = Keywords { masks, mask_present, forced, lines, hooks: None };
         let step = self.read_step(py, logits, slots, &keywords, stream)?;
         self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
-        let work = step.work();
+        let work = step.work(self);
         self.with(py, step.stream, |inner| inner.enqueue(&work, false))
     }
 
@@ -246,7 +258,7 @@ impl Pool {
     ) -> PyResult<()> {
         let stream = self.on(py, stream)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
-        let (options, _held) = Keywords { masks, mask_present, forced, lines }.read(stream)?;
+        let (options, _held) = Keywords { masks, mask_present, forced, lines, hooks: None }.read(stream)?;
         options.masks_on_host()?;
         self.with(py, stream, |inner| {
             match inner.outside_a_capture()? {
@@ -373,7 +385,7 @@ impl Pool {
             (Place::Host(host), Recorded::Host(matrices)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph holds the array, and nobody writes it meanwhile.
                 let logits = unsafe { matrix.logits(&[]) }?;
-                host.step(logits, &mut inner.out)
+                host.step(logits, &[], &mut inner.out)
             }),
             _ => unreachable!("a graph is of its pool's kind"),
         })

@@ -1,0 +1,120 @@
+//! Hooks: Python's own edits of a row, after the engine's and before its bans.
+//!
+//! A hook is given a copy of the row as an array of numpy, whose memory that array holds, and the row is what it left there: so an
+//! array that outlives the call, or was reshaped in it, does no harm. An exception leaves the engine as a panic, which changes no
+//! sequence, and becomes an exception again in `caught`. What a hook is run for is locked meanwhile, so the hook must not ask it
+//! anything: that is refused here, as waiting would never end.
+
+use std::cell::{RefCell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use numpy::PyArray1;
+use numpy::ndarray::ArrayView1;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+
+use crate::errors::wrong_type;
+use crate::modules;
+
+thread_local! {
+    /// The addresses of what the hooks are run for that this thread is in, the innermost last.
+    static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A callable of Python's that edits a row.
+#[derive(Debug)]
+pub struct Hook(Py<PyAny>);
+
+/// A copy of a row, which an array of numpy shows.
+#[pyclass(frozen)]
+struct Copied(Box<[UnsafeCell<f32>]>);
+
+// SAFETY: the numbers are read here under the GIL, and go out as an address for numpy, which leaves it to its users, as everywhere,
+// that no thread writes what another reads.
+unsafe impl Sync for Copied {}
+
+impl Hook {
+    /// Reads a hook.
+    ///
+    /// # Errors
+    /// - `TypeError` for what cannot be called.
+    pub fn read(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        if !object.is_callable() {
+            return Err(wrong_type(name, "callable", object));
+        }
+        modules::load_numpy(object.py())?;
+        Ok(Self(object.clone().unbind()))
+    }
+
+    /// Reads hooks, one for each row; None is none.
+    ///
+    /// # Errors
+    /// - `TypeError` for what is no list, and for an element that cannot be called.
+    pub fn read_all(object: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Self>>> {
+        let listed = || wrong_type("hooks", "a list of callables and None", object);
+        let one = |hook: PyResult<Bound<'_, PyAny>>| {
+            let hook = hook?;
+            (!hook.is_none()).then(|| Self::read(&hook, "hooks' element")).transpose()
+        };
+        object.try_iter().map_err(|_| listed())?.map(one).collect()
+    }
+
+    /// Runs it over a row, for what lies at `owner`. An exception goes on as a panic, for [`caught`].
+    pub fn run(&self, owner: usize, row: &mut [f32]) {
+        /// Leaves, however the hook ends.
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                INSIDE.with_borrow_mut(|inside| inside.pop());
+            }
+        }
+        INSIDE.with_borrow_mut(|inside| inside.push(owner));
+        let _leave = Leave;
+        if let Err(error) = Python::attach(|py| self.call(py, row)) {
+            resume_unwind(Box::new(error));
+        }
+    }
+
+    fn call(&self, py: Python<'_>, row: &mut [f32]) -> PyResult<()> {
+        let copied = Bound::new(py, Copied(row.iter().map(|z| UnsafeCell::new(*z)).collect()))?;
+        let address = copied.get().0.as_ptr().cast::<f32>();
+        // SAFETY: there are as many numbers, side by side.
+        let view = unsafe { ArrayView1::from_shape_ptr(row.len(), address) };
+        // SAFETY: they stay where they are for as long as the copy lives, which the array holds.
+        let array = unsafe { PyArray1::borrow_from_array(&view, copied.clone().into_any()) };
+        let left = self.0.bind(py).call1((array,))?;
+        if !left.is_none() {
+            let kind = left.get_type().name()?;
+            let text = format!("a hook must change the logits that it is given and return None, not {kind}");
+            return Err(PyTypeError::new_err(text));
+        }
+        for (to, from) in row.iter_mut().zip(&copied.get().0) {
+            // SAFETY: the GIL is held, and what other threads write is their users' concern.
+            *to = unsafe { *from.get() };
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a call to what lies at `owner` by a hook that is run for it.
+///
+/// # Errors
+/// - `RuntimeError`.
+pub fn refuse_inside(owner: usize) -> PyResult<()> {
+    if INSIDE.with_borrow(|inside| inside.contains(&owner)) {
+        let text = "a hook must not use the sampler or the pool that it is run for, which is in the middle of a step";
+        return Err(PyRuntimeError::new_err(text));
+    }
+    Ok(())
+}
+
+/// Does work in which hooks may run.
+///
+/// # Errors
+/// - The exception of a hook that raised one.
+pub fn caught<R>(work: impl FnOnce() -> R) -> PyResult<R> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast::<PyErr>() {
+        Ok(error) => *error,
+        Err(payload) => resume_unwind(payload),
+    })
+}

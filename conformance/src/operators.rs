@@ -1,0 +1,337 @@
+//! The operators on a CUDA machine against the oracle: draws from lines, in any order and number, and rows that are written.
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows,
+};
+use gumball_spec::oracle::{Outcome, sample};
+use gumball_spec::{
+    DynamicTemperature, Error, Filter, FilterOrder, Mirostat, NONE, Request, Row, SamplingParams, Status,
+};
+use half::{bf16, f16};
+
+use crate::case::UNIT;
+use crate::rows::Words;
+use crate::softmax::{buffer, laid_out, row};
+
+/// Widths around the borders of tiles, of what is loaded at once and of what a list holds.
+const VOCABS: [usize; 12] = [1, 2, 7, 255, 256, 257, 300, 1000, 2047, 3000, 9000, 13000];
+
+/// Numbers that may stand in a column, those outside the range among them.
+const TEMPERATURES: [f32; 11] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 1e30, f32::NAN, -1.0, f32::INFINITY];
+const TOP_KS: [i64; 9] = [-5, 0, 1, 2, 30, 200, 300, 1500, i32::MAX as i64];
+const FRACTIONS: [f32; 10] = [-1.0, 0.0, 1e-9, 0.05, 0.5, 0.9, 0.999, 1.0, 3.0, f32::NAN];
+
+/// A column: numbers of each line, or one for all.
+#[derive(Debug, Default)]
+struct Columns {
+    temperature: Vec<f32>,
+    top_k: Vec<i64>,
+    top_p: Vec<f32>,
+    min_p: Vec<f32>,
+}
+
+/// What is asked.
+#[derive(Debug)]
+struct Asked {
+    vocab: usize,
+    lines: usize,
+    dtype: Dtype,
+    /// The elements before the first row, and between rows.
+    start: usize,
+    gap: usize,
+    common: SamplingParams,
+    columns: Columns,
+    wide: bool,
+}
+
+fn of<T: Copy>(column: &[T], row: usize) -> Option<T> {
+    column.get(row).or(column.first()).copied()
+}
+
+impl Asked {
+    fn new(words: &mut Words) -> Self {
+        let vocab = VOCABS[words.below(VOCABS.len())];
+        let lines = 1 + words.below(if vocab > 1000 { 3 } else { 8 });
+        let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][words.below(3)];
+        let mut gap = || [0, 0, 8, 1, 3][words.below(5)];
+        let (start, gap) = (gap(), gap());
+        let aligned = vocab.div_ceil(8) * 8 - vocab;
+        let gap = gap + aligned * words.below(2);
+        let common = common(words, vocab);
+        let columns = columns(words, lines, &common);
+        Self { vocab, lines, dtype, start, gap, common, columns, wide: words.below(2) == 0 }
+    }
+
+    /// Returns what a line asks for, the numbers of the columns held to their ranges.
+    fn params(&self, line: usize) -> SamplingParams {
+        let mut params = self.common.clone();
+        if let Some(t) = of(&self.columns.temperature, line) {
+            params.temperature = if t > 0.0 { t.min(f32::from_bits((127 + 100) << 23)) } else { 0.0 };
+        }
+        if let Some(k) = of(&self.columns.top_k, line) {
+            params.top_k = k;
+        }
+        if let Some(p) = of(&self.columns.top_p, line) {
+            params.top_p = if p.is_nan() { 1.0 } else { p.max(0.0) };
+        }
+        if let Some(p) = of(&self.columns.min_p, line) {
+            params.min_p = if p.is_nan() { 0.0 } else { p.clamp(0.0, 1.0) };
+        }
+        params
+    }
+}
+
+/// Returns what lines have in common: mostly the filters that have columns, sometimes others.
+fn common(words: &mut Words, vocab: usize) -> SamplingParams {
+    let mut params =
+        SamplingParams { temperature: [1.0, 0.7, 1.3, 0.0][words.below(4)], ..Default::default() };
+    let mut rarely = |n: usize| words.below(n) == 0;
+    if rarely(12) && vocab > 1 {
+        let mirostat = Mirostat { tau: 3.0, eta: 0.1, mu: None };
+        return SamplingParams { mirostat: Some(mirostat), ..params };
+    }
+    if rarely(3) {
+        params.top_k = if rarely(3) { 700 } else { 20 };
+    }
+    params.top_p = if rarely(3) { 0.8 } else { 1.0 };
+    params.min_p = if rarely(3) { 0.02 } else { 0.0 };
+    params.typical_p = if rarely(12) { 0.6 } else { 1.0 };
+    params.epsilon_cutoff = if rarely(8) { 0.001 } else { 0.0 };
+    params.eta_cutoff = if rarely(12) { 0.002 } else { 0.0 };
+    params.top_n_sigma = if rarely(12) { 1.5 } else { 0.0 };
+    if rarely(8) {
+        (params.xtc_probability, params.xtc_threshold) = (0.7, 0.05);
+    }
+    if rarely(10) {
+        params.dynamic_temperature = Some(DynamicTemperature { min: 0.3, max: 1.5, exponent: 1.0 });
+    }
+    params.temperature_last = rarely(6);
+    params.order = match words.below(5) {
+        0 => FilterOrder::Joint,
+        1 => {
+            let mut list = Filter::ALL.to_vec();
+            let (a, b) = (words.below(list.len()), words.below(list.len()));
+            list.swap(a, b);
+            FilterOrder::List(list)
+        }
+        _ => FilterOrder::Default,
+    };
+    params
+}
+
+fn columns(words: &mut Words, lines: usize, common: &SamplingParams) -> Columns {
+    let mut columns = Columns::default();
+    if words.below(3) == 0 {
+        columns.temperature = column(words, lines, &TEMPERATURES);
+    }
+    if common.mirostat.is_none() {
+        if words.below(2) == 0 {
+            columns.top_k = column(words, lines, &TOP_KS);
+        }
+        if words.below(2) == 0 {
+            columns.top_p = column(words, lines, &FRACTIONS);
+        }
+        if words.below(3) == 0 {
+            columns.min_p = column(words, lines, &FRACTIONS);
+        }
+    }
+    columns
+}
+
+fn column<T: Copy>(words: &mut Words, lines: usize, of: &[T]) -> Vec<T> {
+    let length = if words.below(4) == 0 { 1 } else { lines };
+    (0..length).map(|_| of[words.below(of.len())]).collect()
+}
+
+/// Columns in the machine's memory.
+struct OnMachine {
+    temperature: Buffer,
+    top_k: Buffer,
+    top_p: Buffer,
+    min_p: Buffer,
+}
+
+impl OnMachine {
+    fn new(machine: &Arc<dyn Machine>, asked: &Asked) -> Result<Self, Error> {
+        let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
+        Ok(Self {
+            temperature: Buffer::of(machine, temperature)?,
+            top_k: integers(machine, top_k, asked.wide)?,
+            top_p: Buffer::of(machine, top_p)?,
+            min_p: Buffer::of(machine, min_p)?,
+        })
+    }
+
+    fn params<'b>(&'b self, asked: &'b Asked) -> RowParams<'b> {
+        let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
+        let float = |column: &[f32], buffer: &'b Buffer| (!column.is_empty()).then(|| Column::of(buffer));
+        let dtype = if asked.wide { IntType::I64 } else { IntType::I32 };
+        RowParams {
+            temperature: float(temperature, &self.temperature),
+            top_k: (!top_k.is_empty()).then(|| Integers::of(&self.top_k, dtype)),
+            top_p: float(top_p, &self.top_p),
+            min_p: float(min_p, &self.min_p),
+            ..RowParams::new(&asked.common)
+        }
+    }
+}
+
+/// Takes memory for whole numbers of 64 bits or of 32.
+fn integers(machine: &Arc<dyn Machine>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
+    if wide {
+        return Ok(Buffer::of(machine, values)?);
+    }
+    Ok(Buffer::of(machine, &values.iter().map(|value| *value as u32).collect::<Vec<_>>())?)
+}
+
+/// Which draw outputs are, and which lines they read.
+#[derive(Debug)]
+struct Outputs {
+    lines: Option<Vec<i64>>,
+    seeds: Vec<i64>,
+    positions: Vec<i64>,
+    draws: Vec<i64>,
+    count: usize,
+    wide: bool,
+}
+
+impl Outputs {
+    fn new(words: &mut Words, asked: &Asked) -> Self {
+        let many = if asked.vocab > 1000 { 6 } else { 40 };
+        let count = if words.below(3) == 0 { asked.lines } else { words.below(many) };
+        let listed = count != asked.lines || words.below(2) == 0;
+        let lines = listed.then(|| {
+            let mut lines: Vec<i64> = (0..count).map(|_| words.below(asked.lines) as i64).collect();
+            for odd in [-1, asked.lines as i64, i64::from(i32::MIN)] {
+                if count > 0 && words.below(6) == 0 {
+                    lines[words.below(count)] = odd;
+                }
+            }
+            lines
+        });
+        let mut column = |mask: i64| -> Vec<i64> {
+            let length = [0, 1, count][words.below(3)];
+            (0..length).map(|_| words.word() as i64 & mask).collect()
+        };
+        let (seeds, positions, draws) = (column(!0), column(0xFFFF_FFFF), column(0xFFFF));
+        Self { lines, seeds, positions, draws, count, wide: words.below(2) == 0 }
+    }
+
+    fn seed(&self, output: usize) -> u64 {
+        of(&self.seeds, output).unwrap_or(77) as u64
+    }
+
+    fn position(&self, output: usize) -> u32 {
+        of(&self.positions, output).unwrap_or(5) as u32
+    }
+
+    fn draw(&self, output: usize) -> u32 {
+        of(&self.draws, output).map_or(output as u32, |draw| draw as u32)
+    }
+}
+
+/// Returns what the oracle says of a line.
+fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
+    let halves: Vec<bf16> = line.iter().map(|z| bf16::from_f32(*z)).collect();
+    let others: Vec<f16> = line.iter().map(|z| f16::from_f32(*z)).collect();
+    let row = match asked.dtype {
+        Dtype::F32 => Row::F32(line),
+        Dtype::Bf16 => Row::Bf16(&halves),
+        Dtype::F16 => Row::F16(&others),
+    };
+    sample(row, request, None)
+}
+
+/// Holds an operator over random rows, asked for at random.
+///
+/// # Errors
+/// A text that says what differs, or what the machine said.
+pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
+    let words = &mut Words(seed);
+    let asked = Asked::new(words);
+    let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| row(words, asked.vocab)).collect();
+    let outputs = Outputs::new(words, &asked);
+    let text = |error: Error| format!("seed {seed}: {error}\n{asked:?}");
+    let differences = draw(machine, &asked, &lines, &outputs).map_err(text)?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(format!("seed {seed}: {differences}{asked:?} {outputs:?}"))
+}
+
+fn draw(
+    machine: &Arc<dyn Machine>,
+    asked: &Asked,
+    lines: &[Vec<f32>],
+    outputs: &Outputs,
+) -> Result<String, Error> {
+    let Asked { vocab, dtype, start, gap, .. } = *asked;
+    let matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
+    let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?;
+    let columns = OnMachine::new(machine, asked)?;
+    let count = outputs.count;
+    let column = |values: &[i64]| integers(machine, values, outputs.wide);
+    let (seeds, positions, draws) =
+        (Buffer::of(machine, &outputs.seeds)?, column(&outputs.positions)?, column(&outputs.draws)?);
+    let index = column(outputs.lines.as_deref().unwrap_or_default())?;
+    let dtype = if outputs.wide { IntType::I64 } else { IntType::I32 };
+    let given = |values: &[i64], buffer| (!values.is_empty()).then(|| Integers::of(buffer, dtype));
+    let which = Draws {
+        seeds: match outputs.seeds[..] {
+            [] => Each::All(77),
+            _ => Each::Rows(Integers::of(&seeds, IntType::I64)),
+        },
+        positions: given(&outputs.positions, &positions).map_or(Each::All(5), Each::Rows),
+        draws: given(&outputs.draws, &draws).map(Each::Rows),
+    };
+    // One more, which nobody writes.
+    let tokens = Buffer::of(machine, &vec![-77i64; count + 1])?;
+    let statuses = Buffer::of(machine, &vec![!0u32; count + 1])?;
+    let (to, seen) = (Integers::of(&tokens, dtype).first(count)?, Column::of(&statuses).first(count)?);
+    let index = Integers::of(&index, dtype);
+    let mut operators = Operators::new(Arc::clone(machine))?;
+    let lines_read = outputs.lines.is_some().then_some(&index);
+    // Twice: what a call leaves behind meets the next.
+    for _ in 0..2 {
+        operators.sample(&rows, &columns.params(asked), &which, lines_read, &to, Some(&seen))?;
+    }
+
+    let mut words = vec![0u32; 2 * (count + 1)];
+    tokens.read(0, &mut words)?;
+    let mut seen = vec![0u32; count + 1];
+    statuses.read(0, &mut seen)?;
+    let mut differences = String::new();
+    for output in 0..count {
+        let line = outputs.lines.as_ref().map_or(output as i64, |lines| lines[output]);
+        let line = usize::try_from(line).ok().filter(|line| *line < lines.len());
+        let (token, status) = match line {
+            None => (NONE, Status::EMPTY),
+            Some(line) => {
+                let params = asked.params(line);
+                let request = Request {
+                    position: outputs.position(output),
+                    draw: outputs.draw(output),
+                    ..Request::new(&params, &[], outputs.seed(output))
+                };
+                let outcome = outcome(asked, &lines[line], &request)?;
+                (outcome.token, outcome.status)
+            }
+        };
+        let got = if outputs.wide {
+            i64::from(words[2 * output]) | i64::from(words[2 * output + 1]) << 32
+        } else {
+            i64::from(words[output] as i32)
+        };
+        if got != i64::from(token) || seen[output] != status.0 {
+            let is = format!("{got}, status {}, instead of {token}, {}\n", seen[output], status.0);
+            differences += &format!("output {output} of line {line:?}: {is}");
+        }
+    }
+    let beyond = if outputs.wide { words[2 * count] } else { words[count] };
+    if seen[count] != !0 || beyond != -77i64 as u32 && beyond != !0 {
+        differences += "more was written than there are outputs\n";
+    }
+    Ok(differences)
+}

@@ -1,0 +1,48 @@
+//! Operators: draws, renormalised probabilities and masks over rows in the machine's memory, without requests.
+//!
+//! For programs that bring parameters, seeds and positions themselves, as numbers or as columns that only the machine knows. A
+//! kernel makes requests of them, for a step's own kernels; what comes out is what the oracle says of such rows, bit for bit. Everything
+//! is checked before anything is enqueued; nothing waits, and all of it can be captured.
+
+mod params;
+mod room;
+mod sample;
+
+use std::sync::Arc;
+
+use gumball_spec::{Error, Result};
+
+use crate::machine::Machine;
+use crate::program::Group;
+
+pub use params::{Draws, Each, RowParams};
+use room::Room;
+
+/// The operators of a machine, with room that grows with what they are asked.
+///
+/// Room is not taken while the host program captures the machine's stream: one call before, over as many rows of as many ids, takes
+/// what a captured one needs. Room that a graph goes by stays as long as the operators do.
+#[derive(Debug)]
+pub struct Operators {
+    machine: Arc<dyn Machine>,
+    room: Room,
+}
+
+impl Operators {
+    /// Makes the operators of a machine.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the machine fails.
+    pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
+        machine.prepare(Group::Requests)?;
+        Ok(Self { room: Room::new(Arc::clone(&machine)), machine })
+    }
+}
+
+/// Checks that there is one for each of so many rows.
+fn check_rows(parameter: &'static str, rows: usize, wanted: usize) -> Result<()> {
+    if rows == wanted {
+        return Ok(());
+    }
+    Err(Error::length(parameter, rows, format!("one for each of {wanted} rows")))
+}

@@ -1,0 +1,302 @@
+//! Draws: a token for each output, from the line it reads.
+//!
+//! Outputs are drawn so many at a time, whatever their number. Where many of them read few lines, these are surveyed once.
+
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, Result, TILE, Widths};
+
+use super::params::{Asked, integers};
+use super::room::Piece;
+use super::{Draws, Operators, RowParams, check_rows};
+use crate::abi::{self, Params, Prepare, Record, Request, Slot, State, columns, flags, prepare_flags};
+use crate::filter;
+use crate::help::{self, Help};
+use crate::machine::{Grid, Kernel};
+use crate::program::Group;
+use crate::rows::{Column, IntType, Integers, Rows};
+use crate::step::{finish, finish_grid};
+use crate::survey::{self, Survey};
+use crate::variant::{Needs, Variant};
+
+const PREPARE: Kernel = Kernel::named("prepare");
+
+/// Threads a block of it.
+const PREPARE_THREADS: u32 = 128;
+
+/// How many rows are worked on at a time, and how many tiles, at most.
+const MOST_ROWS: usize = 1024;
+const MOST_TILES: usize = 1 << 19;
+
+/// How rows are gone through: a pure function of the machine, the shape and what is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub tiles: usize,
+    /// How many rows at a time.
+    pub rows: usize,
+    pub needs: Needs,
+    /// The survey of lines that several rows read.
+    lines: Option<Survey>,
+}
+
+impl Operators {
+    /// Draws a token for each output, after temperature and filters.
+    ///
+    /// The token is that of a request with these parameters, this seed, position and draw index. An output without a token has
+    /// [`gumball_spec::NONE`]: of a row without a logit above -inf, or of an entry of `lines` that is no line; its status says
+    /// `EMPTY`. Many outputs of few lines share the survey of these.
+    ///
+    /// # Shapes and units
+    /// `rows`: L lines. `params`: columns of L, or of one for all. `lines`: the line that each of R outputs reads; without it R is L, and
+    /// each reads its own. `draws`: columns of R, or of one for all. `tokens`: R of i32 or i64. `statuses`: R, the
+    /// [`gumball_spec::Status`] bits.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type is not so.
+    /// - Those of [`gumball_spec::SamplingParams::validate`] for what the rows have in common.
+    /// - [`Error::Unavailable`] for edits of ids; if the machine fails; or if the host program captures the stream and there is not
+    ///   enough room.
+    ///
+    /// Nothing was enqueued then, unless the machine failed.
+    pub fn sample(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        lines: Option<&Integers<'_>>,
+        tokens: &Integers<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        let outputs = tokens.rows;
+        if !matches!(tokens.dtype, IntType::I32 | IntType::I64) {
+            return Err(Error::out_of_range("tokens.dtype", tokens.dtype.name(), "i32 or i64"));
+        }
+        match lines {
+            Some(lines) => check_rows("lines", lines.rows, outputs)?,
+            None => check_rows("tokens", outputs, rows.rows)?,
+        }
+        statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, outputs))?;
+        if u32::try_from(outputs).is_err() {
+            return Err(Error::length("tokens", outputs, "less than 2^32 numbers"));
+        }
+        if outputs > 0 && rows.rows == 0 {
+            return Err(Error::length("rows", 0, "a line at least, where there are outputs"));
+        }
+        let mut asked = params.ask(rows.rows, rows.vocab)?;
+        draws.ask(outputs, &mut asked.prepare)?;
+        if let Some(lines) = lines {
+            asked.prepare.lines = integers(&mut asked.prepare, "lines", lines, outputs, columns::LINE)?;
+            // Of one output it is that as well.
+            asked.prepare.of_each |= columns::LINE;
+        }
+        if outputs == 0 {
+            return Ok(());
+        }
+
+        self.machine.prepare(Group::Step)?;
+        let plan = self.plan(rows, outputs, &asked);
+        self.reserve(rows, &plan)?;
+        let step = abi::Step {
+            tokens: tokens.address,
+            statuses: statuses.map_or(0, |statuses| statuses.address),
+            flags: if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 },
+            ..self.step(rows, &plan, asked.prepare.lines != 0)
+        };
+        if let Some(survey) = plan.lines {
+            self.survey_lines(rows, survey, &asked, &step)?;
+        }
+        let width = tokens.dtype.bytes();
+        for first in (0..outputs).step_by(plan.rows) {
+            let count = plan.rows.min(outputs - first);
+            let from = if asked.prepare.lines == 0 { first * rows.stride * rows.dtype.bytes() } else { 0 };
+            let step = abi::Step {
+                logits: step.logits + from as u64,
+                rows: count as u32,
+                tokens: step.tokens + (first * width) as u64,
+                statuses: if step.statuses == 0 {
+                    0
+                } else {
+                    step.statuses + (first * size_of::<u32>()) as u64
+                },
+                ..step
+            };
+            self.prepare(&asked.prepare, first, count)?;
+            let step = self.survey(rows, &plan, step)?;
+            self.finish(rows, &plan, step)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how rows are gone through.
+    pub(super) fn plan(&self, rows: &Rows<'_>, outputs: usize, asked: &Asked) -> Plan {
+        let Rows { vocab, dtype, .. } = *rows;
+        let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
+        let most = (MOST_TILES / tiles).clamp(1, MOST_ROWS);
+        let needs = asked.needs;
+        let by_line = asked.prepare.lines != 0
+            && rows.rows <= most
+            && survey::by_line(multiprocessors, outputs, rows.rows, vocab);
+        let lines = by_line.then(|| {
+            survey::survey(
+                multiprocessors,
+                rows.rows,
+                vocab,
+                dtype,
+                Needs { sums: needs.sums, ..Needs::NOTHING },
+            )
+        });
+        let rows = outputs.min(most);
+        let raced = lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
+        let needs = if raced { needs } else { needs.and(Needs::LEAN) };
+        Plan { tiles, rows, needs, lines }
+    }
+
+    /// Makes sure that there is room for a plan.
+    pub(super) fn reserve(&mut self, rows: &Rows<'_>, plan: &Plan) -> Result<()> {
+        let Plan { tiles, rows: count, needs, .. } = *plan;
+        let lines = if plan.lines.is_some() { rows.rows } else { 0 };
+        let searches = if needs.variant >= Variant::Listed { count } else { 0 };
+        let sums = if needs.sums { tiles * size_of::<u64>() } else { 0 };
+        self.room.reserve(&[
+            (Piece::Params, count * size_of::<Params>()),
+            (Piece::States, count * size_of::<State>()),
+            (Piece::Slots, count * size_of::<Slot>()),
+            (Piece::Forced, count * size_of::<i32>()),
+            (Piece::Read, count * size_of::<u32>()),
+            (Piece::Requests, size_of::<Request>()),
+            (Piece::Records, count * tiles * size_of::<Record>()),
+            (Piece::Sums, count * sums),
+            (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
+            (Piece::Help, help::words(count) * size_of::<u32>()),
+            (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
+            (Piece::LineParams, lines * size_of::<Params>()),
+            (Piece::LineStates, lines * size_of::<State>()),
+            (Piece::LineSlots, lines * size_of::<Slot>()),
+            (Piece::LineForced, lines * size_of::<i32>()),
+            (Piece::LineRecords, lines * tiles * size_of::<Record>()),
+            (Piece::LineSums, lines * sums),
+        ])
+    }
+
+    /// Returns a step over rows, but for how many they are and what comes of them.
+    pub(super) fn step(&self, rows: &Rows<'_>, plan: &Plan, reads: bool) -> abi::Step {
+        let (room, tiles) = (&self.room, plan.tiles);
+        let by_line = plan.lines.is_some();
+        abi::Step {
+            logits: rows.address,
+            stride: rows.stride as u64,
+            vocab: rows.vocab as u32,
+            tiles: tiles as u32,
+            lines: if reads { room.at(Piece::Read) } else { 0 },
+            slots: room.at(Piece::Slots),
+            forced: room.at(Piece::Forced),
+            params: room.at(Piece::Params),
+            requests: room.at(Piece::Requests),
+            states: room.at(Piece::States),
+            records: room.at(Piece::Records),
+            sums: room.at(Piece::Sums),
+            line_records: if by_line { room.at(Piece::LineRecords) } else { 0 },
+            line_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
+            scratch: room.at(Piece::Scratch),
+            scratch_words: filter::scratch_words(tiles) as u64,
+            help: room.at(Piece::Help),
+            outputs: room.at(Piece::Outputs),
+            ..abi::Step::default()
+        }
+    }
+
+    /// Makes requests of some rows.
+    pub(super) fn prepare(&self, asked: &Prepare, first: usize, count: usize) -> Result<()> {
+        let room = &self.room;
+        self.enqueue_prepare(&Prepare {
+            params: room.at(Piece::Params),
+            states: room.at(Piece::States),
+            slots: room.at(Piece::Slots),
+            forced: room.at(Piece::Forced),
+            read: room.at(Piece::Read),
+            rows: count as u32,
+            first: first as u32,
+            ..*asked
+        })
+    }
+
+    fn enqueue_prepare(&self, prepare: &Prepare) -> Result<()> {
+        let grid = Grid::new(prepare.rows.div_ceil(PREPARE_THREADS), PREPARE_THREADS);
+        // SAFETY: the grid is prepare.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
+        // they are as long as is said was seen; the layout is held to the kernels' in tests/abi.rs.
+        unsafe { self.machine.launch(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
+        Ok(())
+    }
+
+    /// Surveys each line, for whatever rows read it.
+    fn survey_lines(&self, rows: &Rows<'_>, survey: Survey, asked: &Asked, step: &abi::Step) -> Result<()> {
+        let room = &self.room;
+        let lines = Prepare {
+            params: room.at(Piece::LineParams),
+            states: room.at(Piece::LineStates),
+            slots: room.at(Piece::LineSlots),
+            forced: room.at(Piece::LineForced),
+            rows: rows.rows as u32,
+            lines: 0,
+            seeds: 0,
+            positions: 0,
+            draws: 0,
+            flags: prepare_flags::SURVEYS | prepare_flags::ONE_DRAW,
+            ..asked.prepare
+        };
+        self.enqueue_prepare(&lines)?;
+        let step = abi::Step {
+            rows: lines.rows,
+            lines: 0,
+            slots: lines.slots,
+            forced: lines.forced,
+            params: lines.params,
+            states: lines.states,
+            records: step.line_records,
+            sums: step.line_sums,
+            ..*step
+        }
+        .cut(survey.blocks_per_row);
+        // SAFETY: as for the survey of rows; there is room for the records of as many lines, as `reserve` saw to.
+        unsafe { survey::enqueue_early(&*self.machine, survey, &step) }?;
+        Ok(())
+    }
+
+    /// Surveys rows whose requests were just made. Returns the step as their end is to go by it.
+    pub(super) fn survey(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<abi::Step> {
+        let machine = &*self.machine;
+        if plan.lines.is_some() {
+            let arrive = survey::arrive(rows.vocab);
+            let step = step.cut(arrive.blocks_per_row);
+            // SAFETY: as below; the lines were surveyed before.
+            unsafe { survey::enqueue(machine, arrive, &step) }?;
+            return Ok(step);
+        }
+        let survey = if plan.needs.variant == Variant::Raced {
+            survey::raced(rows.vocab, rows.dtype)
+        } else {
+            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, rows.dtype, plan.needs)
+        };
+        let step = step.cut(survey.blocks_per_row);
+        // SAFETY: the buffers are this room's, sized by `reserve` for as many rows; the rows' requests are made by the kernel before, for
+        // which every block of survey.cu and raced.cu waits; lines were held to their number there; for the logits whoever made
+        // `Rows` vouches.
+        unsafe { survey::enqueue_early(machine, survey, &step) }?;
+        Ok(step)
+    }
+
+    fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<()> {
+        let machine = &*self.machine;
+        let variant = plan.needs.variant;
+        let help = match plan.lines {
+            // Nobody would take note of who needs it.
+            Some(_) => Help::default(),
+            None => Help::of(machine.multiprocessors(), step.rows, plan.needs),
+        };
+        let step = abi::Step { parts: help.parts, ..step };
+        let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
+        // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
+        // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.
+        unsafe { machine.launch_early(finish(rows.dtype, variant), grid, bytemuck::bytes_of(&step)) }?;
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+// prepare.cu: what the rows of an operator ask for, made the requests of a step.
+//
+// Computes   for each output its parameters and its state, as filter.rs does on the host, of numbers that only the machine knows; the
+//            line it reads, if there is such a line
+// Never      reads a line; never trusts a number: what is outside its range counts as the nearest inside
+// Twins      host src/filter.rs, spec/src/filter.rs | src/operators
+// Shapes     columns [outputs], or of one for all; of temperatures and filters [lines]
+// Grid       x = block of outputs, a thread each
+// Traffic    what the columns have, 200 bytes an output out
+
+#include "cut.cuh"
+#include "step.cuh"
+
+// Columns, as their bits stand in Prepare::wide and Prepare::of_each.
+enum ColumnBit : u32 {
+    COLUMN_TEMPERATURE = 1,
+    COLUMN_TOP_K = 2,
+    COLUMN_TOP_P = 4,
+    COLUMN_MIN_P = 8,
+    COLUMN_SEED = 16,
+    COLUMN_POSITION = 32,
+    COLUMN_DRAW = 64,
+    COLUMN_LINE = 128,
+};
+
+// Bits of Prepare::flags.
+enum PrepareFlags : u32 {
+    // Rows are lines, surveyed for whatever outputs read them.
+    PREPARE_SURVEYS = 1,
+    // All outputs are the same draw, that of the base, instead of each that of its number.
+    PREPARE_ONE_DRAW = 2,
+};
+
+// What the rows of an operator ask for.
+struct alignas(16) Prepare {
+    // What all have in common; a column, if there is one, stands for what it has.
+    Params base;
+    const float* temperatures;
+    const void* top_ks;
+    const float* top_ps;
+    const float* min_ps;
+    const void* seeds;
+    const void* positions;
+    const void* draws;
+    const void* lines;
+    // [rows], by which a step goes.
+    Params* params;
+    State* states;
+    int* slots;
+    int* forced;
+    // The line that each row reads; null if row i reads line i.
+    u32* read;
+    u32 rows;
+    // The number of the first.
+    u32 first;
+    u32 line_count;
+    u32 vocab;
+    // All filters that may be on, in the order they act, as in Params::chain.
+    u32 filters;
+    // Columns of 64 bits, and those of one number for each.
+    u32 wide;
+    u32 of_each;
+    u32 position;
+    float mu;
+    u32 flags;
+};
+
+// A whole number of a column, from its 32 bits or its 64.
+DEVICE i64 whole_of(const Prepare& prepare, const void* column, u32 bit, u64 place) {
+    place = prepare.of_each & bit ? place : 0;
+    return prepare.wide & bit ? ((const i64*)column)[place] : (i64)((const int*)column)[place];
+}
+
+DEVICE float float_of(const Prepare& prepare, const float* column, u32 bit, u64 place) {
+    return column[prepare.of_each & bit ? place : 0];
+}
+
+// P of F1, of a fraction below 1; rounded up.
+DEVICE u32 fraction_to_u32(float p) {
+    // Both are powers of two apart, so the product is exact.
+    float scaled = p * 4294967296.0f;
+    u32 whole = (u32)scaled;
+    return whole + (u32_to_float(whole) < scaled);
+}
+
+// Whether filters in the order they act are tried on a list (filter.rs), however many tokens top-k keeps: where that is too many the
+// list fails.
+DEVICE bool lists(u32 chain, u32 asks) {
+    u32 first = chain & 15, rest = chain >> 4;
+    bool apart = (asks & ASKS_JOINT) && rest != 0;
+    bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(asks & ASKS_DYNAMIC_TEMPERATURE));
+    for (; rest != 0; rest >>= 4) {
+        u32 filter = rest & 15;
+        bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P || filter == FILTER_EPSILON ||
+                      (filter == FILTER_XTC && rest >> 4 == 0);
+        short_first = short_first && listed;
+    }
+    return short_first && !apart;
+}
+
+// What a line asks for.
+DEVICE void ask(const Prepare& prepare, u32 line, Params& params) {
+    bool dynamic = params.asks & ASKS_DYNAMIC_TEMPERATURE;
+    if (prepare.temperatures) {
+        float t = float_of(prepare, prepare.temperatures, COLUMN_TEMPERATURE, line);
+        // NaN counts as 0.
+        t = t > 0.0f ? fminf(t, bits_float((127 + 100) << 23)) : 0.0f;
+        dynamic = dynamic && t != 0.0f;
+        params.temperature = t;
+        if (t < bits_float((127 - 100) << 23) && !dynamic) {
+            params.asks = ASKS_GREEDY;
+            params.effective_temperature = 0.0f;
+        } else if (!dynamic) {
+            params.effective_temperature = t;
+            params.s = log2_e() / t;
+            bool last = (params.asks & ASKS_TEMPERATURE_LAST) && !(params.asks & ASKS_MIROSTAT);
+            params.filter_s = last ? log2_e() : params.s;
+        }
+    }
+    if (params.asks & ASKS_GREEDY) {
+        params.chain = 0;
+        return;
+    }
+    i64 k = params.top_k;
+    float p = 1.0f, min_p = 0.0f;
+    if (prepare.top_ks) {
+        k = whole_of(prepare, prepare.top_ks, COLUMN_TOP_K, line);
+        params.top_k = k < 0 ? 0 : k < (i64)prepare.vocab ? (u32)k : prepare.vocab;
+    }
+    if (prepare.top_ps) {
+        p = float_of(prepare, prepare.top_ps, COLUMN_TOP_P, line);
+        params.top_p = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
+    }
+    if (prepare.min_ps) {
+        min_p = float_of(prepare, prepare.min_ps, COLUMN_MIN_P, line);
+        params.min_p = min_p > 0.0f ? log2_rule(fminf(min_p, 1.0f)) : 0.0f;
+    }
+    u32 chain = 0, shift = 0;
+#pragma unroll 1
+    for (u32 filters = prepare.filters; filters != 0; filters >>= 4) {
+        u32 filter = filters & 15;
+        bool off = (filter == FILTER_TOP_K && prepare.top_ks && !(k > 0 && k < (i64)prepare.vocab)) ||
+                   (filter == FILTER_TOP_P && prepare.top_ps && !(p < 1.0f)) ||
+                   (filter == FILTER_MIN_P && prepare.min_ps && !(min_p > 0.0f));
+        if (!off) {
+            chain |= filter << shift;
+            shift += 4;
+        }
+    }
+    params.chain = chain;
+    // A number of all is known to the host, which goes by how many tokens that are.
+    bool listed = lists(chain, params.asks) && ((chain & 15) != FILTER_TOP_K || prepare.top_ks || params.asks & ASKS_LIST);
+    params.asks &= ~(ASKS_LIST | ASKS_SUMS);
+    params.asks |= (listed ? ASKS_LIST : 0) | (listed && (chain & 15) == FILTER_TOP_P ? ASKS_SUMS : 0);
+}
+
+#define PREPARE_THREADS 128
+
+KERNEL(prepare, PREPARE_THREADS, Prepare, prepare) {
+    let_next_begin();
+    u32 row = blockIdx.x * PREPARE_THREADS + threadIdx.x;
+    if (row >= prepare.rows) {
+        return;
+    }
+    u32 output = prepare.first + row;
+    u64 line = output;
+    bool there = true;
+    if (prepare.lines) {
+        i64 own = whole_of(prepare, prepare.lines, COLUMN_LINE, output);
+        // There are fewer lines than words, so one below 0 is beyond the last.
+        line = prepare.wide & COLUMN_LINE ? (u64)own : (u32)own;
+        there = line < prepare.line_count;
+        line = there ? line : 0;
+        prepare.read[row] = (u32)line;
+    }
+    prepare.slots[row] = there ? (int)row : -1;
+    prepare.forced[row] = -1;
+    Params params = prepare.base;
+    if (there) {
+        ask(prepare, (u32)line, params);
+    }
+    if (prepare.seeds) {
+        params.seed = (u64)whole_of(prepare, prepare.seeds, COLUMN_SEED, output);
+    }
+    if (prepare.draws) {
+        params.draw = (u32)whole_of(prepare, prepare.draws, COLUMN_DRAW, output);
+    } else if (!(prepare.flags & PREPARE_ONE_DRAW)) {
+        params.draw = output;
+    }
+    if (prepare.flags & PREPARE_SURVEYS) {
+        params.asks = ASKS_GREEDY | (params.asks & ASKS_SUMS);
+    }
+    prepare.params[row] = params;
+    State state{};
+    state.position = prepare.positions ? (u32)whole_of(prepare, prepare.positions, COLUMN_POSITION, output) : prepare.position;
+    state.mu = prepare.mu;
+    state.step = 1;
+    prepare.states[row] = state;
+}
