@@ -8,6 +8,8 @@ pub type Source = (&'static str, &'static str);
 pub enum Group {
     /// Steps on rows of logits.
     Step,
+    /// Steps on rows of probabilities.
+    Probabilities,
     /// Rows of logits made rows of probabilities.
     Softmax,
     /// Chains of drafts verified.
@@ -16,6 +18,8 @@ pub enum Group {
     Requests,
     /// What is kept of rows of logits, written.
     Write,
+    /// What is kept of rows of probabilities, written.
+    WriteProbabilities,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -37,6 +41,7 @@ pub struct Program {
 pub const HEADERS: &[Source] = &[
     ("place.cuh", include_str!("../device/place.cuh")),
     ("num.cuh", include_str!("../device/num.cuh")),
+    ("measure.cuh", include_str!("../device/measure.cuh")),
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("records.cuh", include_str!("../device/records.cuh")),
@@ -62,6 +67,13 @@ pub const HEADERS: &[Source] = &[
     ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
+    ("survey.cu", include_str!("survey.cu")),
+    ("step.cu", include_str!("step.cu")),
+    ("lean.cu", include_str!("lean.cu")),
+    ("listed.cu", include_str!("listed.cu")),
+    ("told.cu", include_str!("told.cu")),
+    ("keep.cu", include_str!("keep.cu")),
+    ("emit.cu", include_str!("emit.cu")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("behind.cu", include_str!("behind.cu")),
@@ -223,9 +235,106 @@ const NUMBERS: Program = Program {
     kernels: &["numbers"],
 };
 
+/// The same source once more, for rows of probabilities.
+macro_rules! of_probabilities {
+    ($name:literal, $kernels:expr) => {
+        of_probabilities!($name, Group::Probabilities, $kernels)
+    };
+    ($name:literal, $group:expr, $kernels:expr) => {
+        Program {
+            name: concat!($name, "_probs"),
+            group: $group,
+            source: concat!("#define GUMBALL_PROBABILITIES 1\n#include \"", $name, ".cu\"\n"),
+            kernels: &$kernels,
+        }
+    };
+}
+
+const SURVEY_PROBS: Program = of_probabilities!(
+    "survey",
+    [
+        "survey_f32_few_probs",
+        "survey_f32_many_probs",
+        "survey_sums_f32_few_probs",
+        "survey_sums_f32_many_probs",
+        "survey_edited_f32_few_probs",
+        "survey_edited_f32_some_probs",
+        "survey_edited_f32_many_probs",
+        "survey_edited_sums_f32_few_probs",
+        "survey_edited_sums_f32_some_probs",
+        "survey_edited_sums_f32_many_probs",
+        "survey_bf16_few_probs",
+        "survey_bf16_many_probs",
+        "survey_sums_bf16_few_probs",
+        "survey_sums_bf16_many_probs",
+        "survey_edited_bf16_few_probs",
+        "survey_edited_bf16_some_probs",
+        "survey_edited_bf16_many_probs",
+        "survey_edited_sums_bf16_few_probs",
+        "survey_edited_sums_bf16_some_probs",
+        "survey_edited_sums_bf16_many_probs",
+        "survey_f16_few_probs",
+        "survey_f16_many_probs",
+        "survey_sums_f16_few_probs",
+        "survey_sums_f16_many_probs",
+        "survey_edited_f16_few_probs",
+        "survey_edited_f16_some_probs",
+        "survey_edited_f16_many_probs",
+        "survey_edited_sums_f16_few_probs",
+        "survey_edited_sums_f16_some_probs",
+        "survey_edited_sums_f16_many_probs"
+    ]
+);
+
+const STEP_PROBS: Program =
+    of_probabilities!("step", ["finish_f32_probs", "finish_bf16_probs", "finish_f16_probs"]);
+
+const LEAN_PROBS: Program =
+    of_probabilities!("lean", ["finish_lean_f32_probs", "finish_lean_bf16_probs", "finish_lean_f16_probs"]);
+
+const LISTED_PROBS: Program = of_probabilities!(
+    "listed",
+    ["finish_listed_f32_probs", "finish_listed_bf16_probs", "finish_listed_f16_probs"]
+);
+
+const TOLD_PROBS: Program =
+    of_probabilities!("told", ["finish_told_f32_probs", "finish_told_bf16_probs", "finish_told_f16_probs"]);
+
+const KEEP_PROBS: Program = of_probabilities!(
+    "keep",
+    Group::WriteProbabilities,
+    ["keep_f32_probs", "keep_bf16_probs", "keep_f16_probs"]
+);
+
+const EMIT_PROBS: Program = of_probabilities!(
+    "emit",
+    Group::WriteProbabilities,
+    ["emit_f32_probs", "emit_bf16_probs", "emit_f16_probs", "emit_bf16_f32_probs", "emit_f16_f32_probs"]
+);
+
 /// All programs.
-pub const PROGRAMS: &[Program] =
-    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, KEEP, EMIT, VERIFY, NUMBERS];
+pub const PROGRAMS: &[Program] = &[
+    EDIT,
+    SURVEY,
+    RACED,
+    STEP,
+    LEAN,
+    LISTED,
+    TOLD,
+    SOFTMAX,
+    PREPARE,
+    KEEP,
+    EMIT,
+    VERIFY,
+    NUMBERS,
+    SURVEY_PROBS,
+    STEP_PROBS,
+    LEAN_PROBS,
+    LISTED_PROBS,
+    TOLD_PROBS,
+    KEEP_PROBS,
+    EMIT_PROBS,
+];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -3,7 +3,7 @@
 //! Outputs are drawn so many at a time, whatever their number. Where many of them read few lines, these are surveyed once.
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Result, TILE, Widths};
+use gumball_spec::{Error, Kind, Result, TILE, Widths};
 
 use super::params::{Asked, integers};
 use super::room::Piece;
@@ -42,7 +42,7 @@ impl Operators {
     /// Draws a token for each output, after temperature and filters.
     ///
     /// The token is that of a request with these parameters, this seed, position and draw index. An output without a token has
-    /// [`gumball_spec::NONE`]: of a row without a logit above -inf, or of an entry of `lines` that is no line; its status says
+    /// [`gumball_spec::NONE`]: of a row without a logit above -inf or a probability above 0, or of an entry of `lines` that is no line; its status says
     /// `EMPTY`. Many outputs of few lines share the survey of these.
     ///
     /// # Shapes and units
@@ -81,7 +81,7 @@ impl Operators {
         if outputs > 0 && rows.rows == 0 {
             return Err(Error::length("rows", 0, "a line at least, where there are outputs"));
         }
-        let mut asked = params.ask(rows.rows, rows.vocab)?;
+        let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
         draws.ask(outputs, &mut asked.prepare)?;
         if let Some(lines) = lines {
             asked.prepare.lines = integers(&mut asked.prepare, "lines", lines, outputs, columns::LINE)?;
@@ -92,7 +92,7 @@ impl Operators {
             return Ok(());
         }
 
-        self.machine.prepare(Group::Step)?;
+        self.load(rows.kind)?;
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
@@ -126,9 +126,19 @@ impl Operators {
         Ok(())
     }
 
+    /// Makes the kernels ready that survey rows of a kind.
+    pub(super) fn load(&self, kind: Kind) -> Result<()> {
+        // What gives rows the arrivals of their own is the same for both.
+        self.machine.prepare(Group::Step)?;
+        if kind == Kind::Probabilities {
+            self.machine.prepare(Group::Probabilities)?;
+        }
+        Ok(())
+    }
+
     /// Returns how rows are gone through.
     pub(super) fn plan(&self, rows: &Rows<'_>, outputs: usize, asked: &Asked) -> Plan {
-        let Rows { vocab, dtype, .. } = *rows;
+        let Rows { vocab, kind, dtype, .. } = *rows;
         let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
         let most = (MOST_TILES / tiles).clamp(1, MOST_ROWS);
         let needs = asked.needs;
@@ -140,12 +150,12 @@ impl Operators {
                 multiprocessors,
                 rows.rows,
                 vocab,
-                dtype,
+                (kind, dtype),
                 Needs { sums: needs.sums, ..Needs::NOTHING },
             )
         });
         let rows = outputs.min(most);
-        let raced = lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
+        let raced = kind == Kind::Logits && lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
         let needs = if raced { needs } else { needs.and(Needs::LEAN) };
         Plan { tiles, rows, needs, lines }
     }
@@ -275,7 +285,8 @@ impl Operators {
         let survey = if plan.needs.variant == Variant::Raced {
             survey::raced(rows.vocab, rows.dtype)
         } else {
-            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, rows.dtype, plan.needs)
+            let holds = (rows.kind, rows.dtype);
+            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, holds, plan.needs)
         };
         let step = step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this room's, sized by `reserve` for as many rows; the rows' requests are made by the kernel before, for
@@ -297,7 +308,9 @@ impl Operators {
         let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
         // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
         // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.
-        unsafe { machine.launch_early(finish(rows.dtype, variant), grid, bytemuck::bytes_of(&step)) }?;
+        unsafe {
+            machine.launch_early(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
+        }?;
         Ok(())
     }
 }
