@@ -2,11 +2,11 @@
 
 import math
 
+from plan import BYTES
 from table import digits, table
 
 # What a gigabyte takes to be read, in microseconds, at the read-only ceiling of one H200 (4576 GB/s).
 CEILING_BYTES_PER_US = 4_576_000
-BYTES = {"f32": 4, "bf16": 2}
 # A size is a jump if it takes so much longer than the one before, as a part of that, beyond the reading of its further
 # rows with half as much again, and a row so much more than at the sizes around; or if it takes so much less.
 JUMP_UP, JUMP_DOWN, READING, AROUND = 0.04, 0.02, 1.5, 1.5

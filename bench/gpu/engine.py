@@ -1,14 +1,14 @@
 """Runs one engine of `engines/`: as the runner's partner, to warm it up, or to list its ways.
 
     engine.py NAME                      answers the runner's lines
-    engine.py NAME --warm VOCAB ROWS    compiles what the shape needs into Triton's cache
+    engine.py NAME --warm VOCAB ROWS,.. DTYPE TASK,..    compiles what the shapes need into Triton's cache
     engine.py NAME --list               prints its ways; needs its package, no GPU
 
 Lines are JSON, one object each, as in the bench on the CPU:
 
     engine: {"hello":{"engine":"vllm","version":"0.33.0","triton":true,"runtime":"torch 2.11.0, CUDA 13.0",
-             "ways":[{"task":"plain","does":"...","given":"logits"}]}}
-    runner: {"measure":{"way":0,"vocab":151936,"rows":[1,8],"seconds":30}}
+             "ways":[{"task":"plain","does":"...","given":"logits","dtypes":["f32"]}]}}
+    runner: {"measure":{"way":0,"vocab":151936,"dtype":"f32","rows":[1,8],"modes":["graph"],"seconds":30}}
     engine: {"result":{...}}, one for each mode and number of rows, or {"skip":{"rows":8,"reason":"..."}}
     engine: {"done":{}}
 
@@ -40,7 +40,7 @@ def serve(name, out):
         return
     from measure import Inputs, measure
 
-    listed = [{"task": way.task, "does": way.does, "given": way.given} for way in ways]
+    listed = [{"task": w.task, "does": w.does, "given": w.given, "dtypes": list(w.dtypes)} for w in ways]
     runtime = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     if engine.TRITON:
         runtime += f", triton {importlib.import_module('triton').__version__}"
@@ -56,8 +56,8 @@ def serve(name, out):
                 say(skip={"rows": rows, "reason": "no time was left"})
                 continue
             try:
-                for result in measure(way, inputs, vocab, rows):
-                    say(result={"rows": rows, "dtype": "f32", **result})
+                for result in measure(way, inputs, vocab, rows, asked["dtype"], asked["modes"]):
+                    say(result={"rows": rows, **result})
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 say(skip={"rows": rows, "reason": reason})
@@ -76,12 +76,15 @@ def main(arguments):
     ways = importlib.import_module(f"engines.{name}").ways()
     if rest[0] == "--list":
         for way in ways:
-            out.write(f"{name}: {way.task}: {way.does}, given {way.given}\n")
+            out.write(f"{name}: {way.task}: {way.does}, given {way.given}, {' '.join(way.dtypes)}\n")
         return out.flush()
     from measure import warm
 
-    for way, error in warm(ways, int(rest[1]), int(rest[2])):
-        print(f"{name}: {way.does}: {type(error).__name__}: {error}", file=sys.stderr)
+    vocab, rows, dtype, tasks = rest[1:]
+    wanted = [way for way in ways if way.task in tasks.split(",")]
+    for count in map(int, rows.split(",")):
+        for way, error in warm(wanted, int(vocab), count, dtype):
+            print(f"{name}: {way.does}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """The tables that documents take from a record; see `document`."""
 
-from collections import defaultdict
-
 import curve
 import plan
+from operators import by_rows, on_probabilities, operators, python, softmaxes
 from record import OURS
-from table import STEP, Graphs, digits
+from table import STEP, Graphs, digits, lines
 
 VOCAB, DTYPE = plan.MAIN_VOCAB, "f32"
 # Microseconds at most, by rows of plan.ROWS: the aims.
@@ -42,16 +41,6 @@ HOST_TASKS = ("greedy", "plain", "top-k-top-p", "top-p", "full", "edited")
 # From this size up a rival that starts from logits and filters shall take so many times as long.
 FILTERS = ("min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p")
 LARGE_VOCAB, LARGE_ROWS, LARGE_FACTOR = 128256, 8, 2.5
-
-
-def lines(header, rows, words=1):
-    """A table whose first columns are words."""
-    head = [f"| {' | '.join(header)} |", f"|{' --- |' * words}{' ---: |' * (len(header) - words)}"]
-    return "\n".join(head + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
-
-
-def by_rows():
-    return [f"{rows} row" if rows == 1 else str(rows) for rows in plan.ROWS]
 
 
 def ours(results, **which):
@@ -186,4 +175,5 @@ def source(record, _):
     return f"Runs: {'; '.join(said)}.\n"
 
 
-BLOCKS = {f.__name__: f for f in (aims, sizes, rivals, host, flat, jumps, readme, kernels, source)}
+BLOCKS = {f.__name__: f for f in (aims, sizes, rivals, host, flat, jumps, readme, kernels, source,
+                                  operators, softmaxes, on_probabilities, python)}

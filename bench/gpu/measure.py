@@ -1,7 +1,7 @@
-"""Times a way from logits to tokens on this machine's GPU, and looks at its answer.
+"""Times a way on this machine's GPU, and looks at its answer.
 
 A way is what an engine of `engines/` does for a task: `make(rows, vocab)` prepares what a server prepares once for a
-request, and gives the call that is timed, from a batch [rows, vocab] to its tokens.
+request, and gives the call that is timed, from a batch [rows, vocab] to its tokens, or to the rows that it writes.
 """
 
 import time
@@ -11,6 +11,8 @@ from typing import Callable
 import torch
 
 import plan
+from answers import objection
+from inputs import Inputs
 
 
 @dataclass
@@ -19,65 +21,57 @@ class Way:
     does: str
     make: Callable
     given: str = "logits"
+    dtypes: tuple = ("f32",)
+    # Whether the call changes its batch, and that is its answer.
+    in_place: bool = False
 
 
-class Inputs:
-    """Batches of rows like a model's, in the forms that ways read; kept until the shape changes."""
-
-    def __init__(self):
-        self.shape, self.forms = None, {}
-
-    def of(self, vocab, rows, given, batches):
-        shape = (batches, rows, vocab)
-        if shape != self.shape:
-            self.shape, self.forms = None, {}
-            torch.cuda.empty_cache()
-            self.shape, self.forms = shape, {"logits": model_like(*shape)}
-        if given not in self.forms:
-            scaled = self.forms["logits"] / plan.TEMPERATURE
-            self.forms[given] = torch.softmax(scaled, -1) if given == "probabilities" else scaled
-        return self.forms[given]
-
-
-def model_like(batches, rows, vocab):
-    """Normal with sigma 2, then 20 tokens raised by 6 to 14."""
-    generator = torch.Generator("cuda").manual_seed(vocab + rows)
-    logits = torch.empty(batches, rows, vocab, device="cuda").normal_(0, 2, generator=generator)
-    shape = (batches, rows, 20)
-    peaks = torch.randint(vocab, shape, device="cuda", generator=generator)
-    return logits.scatter_add_(2, peaks, 6 + 8 * torch.rand(shape, device="cuda", generator=generator))
-
-
-def warm(ways, vocab, rows):
+def warm(ways, vocab, rows, dtype):
     """Calls every way once, which compiles its kernels for the shape. Yields what failed."""
     inputs = Inputs()
     for way in ways:
         try:
-            way.make(rows, vocab)(inputs.of(vocab, rows, way.given, 1)[0])
-            torch.cuda.synchronize()
+            if dtype in way.dtypes:
+                way.make(rows, vocab)(inputs.of(vocab, rows, way.given, dtype, batches=1)[0])
+                torch.cuda.synchronize()
         except Exception as error:
             yield way, error
 
 
-def measure(way, inputs, vocab, rows):
+def measure(way, inputs, vocab, rows, dtype, modes):
     """Yields results of a way: in a graph and, of one row, eagerly."""
-    batches = inputs.of(vocab, rows, way.given, plan.batches(vocab, rows))
-    call = way.make(rows, vocab)
+    given = inputs.of(vocab, rows, way.given, dtype)
+    batches = given.clone() if way.in_place else given
+    call, answer = way.make(rows, vocab), None
     for batch in batches[:3]:
-        tokens = call(batch)
+        answer = call(batch)
     torch.cuda.synchronize()
-    logits = inputs.forms["logits"]
-    found = objection(way.task, logits[min(2, len(logits) - 1)], tokens)
-    if rows == 1:
-        yield {"mode": "eager", "objection": found, **eager(call, batches)}
+    place = min(2, len(given) - 1)
+    if way.in_place:
+        answer = batches[place]
+    elif not isinstance(answer, torch.Tensor):
+        answer = torch.from_dlpack(answer)
+    found = objection(way.task, asked(way, inputs, given, place), answer, dtype)
+    if rows == 1 and "eager" in modes:
+        yield {"mode": "eager", "dtype": dtype, "objection": found, **eager(call, batches)}
+    if "graph" not in modes:
+        return
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for batch in batches:
-            tokens = call(batch)
+        # All are kept: what is written goes to memory as cold as what is read.
+        answers = [call(batch) for batch in batches]
     times = replays(graph, len(batches))
-    found = found or objection(way.task, logits[-1], tokens)
-    yield {"mode": "graph", "objection": found, "calls": len(batches), **plan.of_samples(times)}
+    if not way.in_place:
+        found = found or objection(way.task, asked(way, inputs, given, len(given) - 1), answers[-1], dtype)
+    yield {"mode": "graph", "dtype": dtype, "objection": found, "calls": len(batches), **plan.of_samples(times)}
     graph.reset()
+
+
+def asked(way, inputs, given, place):
+    """The logits that an answer is for, as f32; of chains only their width counts."""
+    if way.given == "drafts":
+        return given[place][0][:, 0]
+    return given[place].float() if way.given == "logits" else inputs.logits(place)
 
 
 def eager(call, batches):
@@ -105,30 +99,3 @@ def replays(graph, calls):
     replay()
     count = plan.MOST_REPLAYS if replay() < plan.LONG_US else plan.FEWEST_REPLAYS
     return [replay() / calls for _ in range(count)]
-
-
-def objection(task, logits, tokens):
-    """Says what is wrong with tokens as the answer for a batch, if anything is: loose, and no proof of an engine."""
-    rows, vocab = logits.shape
-    tokens = tokens.reshape(-1).long()
-    if len(tokens) != rows:
-        return f"{len(tokens)} tokens for {rows} rows"
-    if ((tokens < 0) | (tokens >= vocab)).any():
-        return f"a token is none of 0..{vocab}"
-    drawn = logits.gather(1, tokens[:, None])
-    above = (logits > drawn).sum(1)
-    if task == "greedy" and above.any():
-        return f"{int((above > 0).sum())} rows have a more likely token"
-    if task in ("top-k-top-p", "top-k-top-p-min-p") and (above >= plan.TOP_K).any():
-        return f"a token has {int(above.max())} more likely ones, of the top {plan.TOP_K}"
-    scaled = logits.double() / plan.TEMPERATURE
-    if task in ("min-p", "top-k-top-p-min-p"):
-        ratio = (drawn.double()[:, 0] / plan.TEMPERATURE - scaled.amax(1)).exp().min().item()
-        if ratio < plan.MIN_P * 0.999:
-            return f"a token is {ratio:.4f} times as likely as the likeliest, of min-p {plan.MIN_P}"
-    if task in ("top-p", "top-k-top-p", "top-k-top-p-min-p"):
-        # Of the whole row: after top-k some take p of what is left, which keeps less.
-        before = (scaled.softmax(-1) * (logits > drawn)).sum(1).max().item()
-        if before > plan.TOP_P + 2e-3:
-            return f"{before:.4f} of the mass comes before a token, of top-p {plan.TOP_P}"
-    return None

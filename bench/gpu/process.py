@@ -15,10 +15,10 @@ import plan
 HERE = Path(__file__).parent
 
 
-def environment(rivals):
-    """What engines find: the carried packages, and one cache for what Triton compiles."""
+def environment(*packages):
+    """What engines find: folders of carried packages, and one cache for what Triton compiles."""
     found = dict(os.environ, PYTHONUNBUFFERED="1")
-    paths = [str(Path(rivals).resolve()), found.get("PYTHONPATH", "")]
+    paths = [*(str(Path(folder).resolve()) for folder in packages), found.get("PYTHONPATH", "")]
     found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     found.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / "gumball-rivals-triton"))
     return found
@@ -87,9 +87,9 @@ class Engine:
         self.end()
         return Ended(f"ended: {words[-1] if words else 'without a word'}")
 
-    def measure(self, way, vocab, rows, seconds):
+    def measure(self, way, vocab, dtype, rows, modes, seconds):
         """Yields what the engine says of a way, `result` and `skip`."""
-        asked = {"way": way, "vocab": vocab, "rows": rows, "seconds": seconds}
+        asked = {"way": way, "vocab": vocab, "dtype": dtype, "rows": rows, "modes": modes, "seconds": seconds}
         try:
             self.process.stdin.write(json.dumps({"measure": asked}) + "\n")
             self.process.stdin.flush()
@@ -125,12 +125,12 @@ def ours(program, arguments, seconds):
         yield {"skip": {"rows": None, "reason": reason}}
 
 
-def warm_up(engines, shapes, env, seconds, processes):
+def warm_up(wanted, env, seconds, processes):
     """Compiles Triton's kernels in several processes; returns how many ran to their end.
 
-    All run before anything is timed, for they use the GPU as well.
+    All run before anything is timed, for they use the GPU as well. `wanted`: (engine, vocab, rows, dtype, tasks) each.
     """
-    waiting = [command_of(name, "--warm", str(vocab), str(rows)) for vocab, rows in shapes for name in engines]
+    waiting = [command_of(name, "--warm", *map(str, rest), ",".join(tasks)) for name, *rest, tasks in wanted]
     budget, running, finished = plan.Budget(seconds), [], 0
     while (waiting or running) and budget.left() > 0:
         while waiting and len(running) < processes:

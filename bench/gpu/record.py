@@ -102,15 +102,16 @@ class Record:
     def join(self, other):
         """Takes another run's record in; of a result that both have, the other's stays, and of a skip what still is one."""
         self.whole["runs"] += other.whole["runs"]
+        self.whole["fields"] = other.whole["fields"]
         for engine in other.whole["engines"]:
             self.took_part(**engine)
         for name in ("results", "curve"):
             merged = {tuple(r[field] for field in WHICH): r for r in self.whole[name] + other.whole[name]}
             self.whole[name] = list(merged.values())
-        measured = {(r["engine"], r["vocab"], r["task"], r["does"]) for r in self.whole["results"]}
+        asked = lambda found: tuple(found.get(name) for name in ("engine", "vocab", "task", "does", "dtype"))
+        measured = {asked(result) for result in self.whole["results"]}
         skips = {json.dumps(skip): skip for skip in self.whole["skipped"] + other.whole["skipped"]}
-        asked = lambda skip: (skip["engine"], skip.get("vocab"), skip.get("task"), skip["does"])
-        self.whole["skipped"] = [skip for skip in skips.values() if asked(skip) not in measured]
+        self.whole["skipped"] = [skip for skip in skips.values() if asked({"dtype": "f32", **skip}) not in measured]
 
     def write(self, path):
         """Writes the file, a line for each result and each skip."""

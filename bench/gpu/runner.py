@@ -9,8 +9,9 @@ import plan
 from process import Ended, ours, warm_up
 from record import OURS, Record
 
-# Of a run's time, the part that compiling for Triton may take; the seconds that one way or a program of ours may take.
-WARM_PART, WAY_S, OURS_S = 0.4, 60, 240
+# Of a run's time, the part that compiling for Triton may take; the seconds that one way, a program of ours, or its operators
+# of one group may take.
+WARM_PART, WAY_S, OURS_S, GROUP_S = 0.4, 60, 240, 100
 
 
 @dataclass
@@ -19,6 +20,32 @@ class Programs:
 
     step: Path
     pool: Path | None = None
+
+
+@dataclass
+class Asked:
+    """What of a part is measured: vocabularies and tasks, all of them if none are named, and rows."""
+
+    part: str = "all"
+    vocabs: tuple | None = None
+    rows: tuple = plan.ROWS
+    tasks: tuple | None = None
+
+    def shapes(self):
+        """(vocabulary, type, tasks) of the rivals, in order."""
+        if self.part == "operators":
+            listed = plan.OPERATOR_SHAPES
+        elif self.part == "python":
+            listed = [(plan.MAIN_VOCAB, "f32", (*plan.TASKS, *plan.OPERATORS))]
+        else:
+            listed = [(vocab, "f32", plan.TASKS) for vocab in self.vocabs or plan.VOCABS]
+        for vocab, dtype, tasks in listed:
+            tasks = [task for task in tasks if not self.tasks or task in self.tasks]
+            if tasks and vocab in (self.vocabs or [vocab]):
+                yield vocab, dtype, tasks
+
+    def modes(self):
+        return ["eager"] if self.part == "python" else ["eager", "graph"]
 
 
 def say(budget, text):
@@ -39,8 +66,8 @@ def ready(engines, record, budget):
     return there
 
 
-def measure_ours(program, arguments, record, budget, to="results"):
-    for said in ours(program, arguments, min(budget.left(), OURS_S)):
+def measure_ours(program, arguments, record, budget, to="results", seconds=OURS_S):
+    for said in ours(program, arguments, min(budget.left(), seconds)):
         if "result" in said:
             found = {"engine": OURS, **said["result"]}
             record.took_part(found["engine"], found.pop("version", ""))
@@ -58,19 +85,38 @@ def measure_vocab(programs, vocab, rows, record, budget):
         measure_ours(programs.pool, shape, record, budget)
 
 
+def measure_operators(programs, vocab, dtype, tasks, rows, record, budget):
+    """Ours without requests; a failure costs no more than its group."""
+    for group in plan.GROUPS:
+        named = [task for task in group if task in tasks]
+        counts = ",".join(map(str, plan.rows_of(group[0], rows)))
+        if not (named and counts):
+            continue
+        which, before = ["--only", ",".join(named), "--type", dtype, "--like", "model"], len(record.results)
+        measure_ours(programs.step, [*which, str(vocab), counts], record, budget, seconds=GROUP_S)
+        told = {result["task"] for result in record.results[before:]}
+        for task in named:
+            if task not in told:
+                record.skip(OURS, reason="the program told nothing of it", task=task, vocab=vocab, dtype=dtype)
+
+
 def measure_curve(programs, record, budget):
     say(budget, "curve")
     which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE, "--like", "model"]
     measure_ours(programs.step, [*which, str(plan.MAIN_VOCAB), "curve"], record, budget, to="curve")
 
 
-def measure_way(engine, index, vocab, rows, record, budget):
+def fits(way, dtype, tasks):
+    return way["task"] in tasks and dtype in way.get("dtypes", ["f32"])
+
+
+def measure_way(engine, index, way, rows, modes, record, budget):
     """Measures a way at every number of rows. An engine that ends is started again, and not asked for the way again."""
-    way = {**engine.hello["ways"][index], "vocab": vocab}
+    vocab, dtype = way["vocab"], way["dtype"]
     try:
-        for said in engine.measure(index, vocab, rows, min(budget.left(), WAY_S)):
+        for said in engine.measure(index, vocab, dtype, rows, modes, min(budget.left(), WAY_S)):
             if "result" in said:
-                record.result(engine=engine.name, **way, **said["result"])
+                record.result(engine=engine.name, **{**way, **said["result"]})
             else:
                 record.skip(engine.name, **way, **said["skip"])
                 say(budget, f"  {engine.name}: {way['does']}, {said['skip']['rows']} rows: {said['skip']['reason']}")
@@ -82,39 +128,52 @@ def measure_way(engine, index, vocab, rows, record, budget):
         engine.wait_for_hello(60)
 
 
-def measure_rival(engine, vocab, rows, tasks, record, budget):
+def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget):
     for index, way in enumerate(engine.ways):
-        if way["task"] not in tasks or index in engine.lost:
+        if not fits(way, dtype, tasks) or index in engine.lost:
             continue
+        way = {"task": way["task"], "does": way["does"], "given": way["given"], "vocab": vocab, "dtype": dtype}
         if not engine.hello:
-            record.skip(engine.name, vocab=vocab, reason=engine.absent, **way)
+            record.skip(engine.name, reason=engine.absent, **way)
         elif budget.left() < 5:
-            record.skip(engine.name, vocab=vocab, reason="no time was left", **way)
+            record.skip(engine.name, reason="no time was left", **way)
         else:
-            measure_way(engine, index, vocab, rows, record, budget)
+            measure_way(engine, index, way, plan.rows_of(way["task"], rows), modes, record, budget)
 
 
-def run(engines, programs, vocabs, rows, tasks, out, budget, part="all", env=None):
-    """Measures a part (all, ours, rivals, curve), writes the record after each vocabulary, and returns it."""
-    record = Record(part, budget.seconds)
-    there = ready(engines, record, budget)
-    triton = [engine.name for engine in there if engine.hello["triton"]]
-    if triton:
-        say(budget, f"compiling for {' and '.join(triton)}")
-        shapes = [(vocab, count) for vocab in vocabs for count in rows]
+def warm(there, asked, rows, budget, env):
+    """Has Triton compile what its engines need; of steps one process for each number of rows, since those compile for longest."""
+    wanted = []
+    for vocab, dtype, tasks in asked.shapes():
+        for engine in there:
+            if engine.hello["triton"] and any(fits(way, dtype, tasks) for way in engine.ways):
+                counts = [",".join(map(str, rows))] if asked.part == "operators" else rows
+                wanted += [(engine.name, vocab, count, dtype, tasks) for count in counts]
+    if wanted:
+        say(budget, f"compiling for {' and '.join(dict.fromkeys(name for name, *_ in wanted))}")
         processes = max(2, (os.cpu_count() or 2) - 2)
-        finished = warm_up(triton, shapes, env, WARM_PART * budget.left(), processes)
-        say(budget, f"compiled {finished} of {len(triton) * len(shapes)}")
+        finished = warm_up(wanted, env, WARM_PART * budget.left(), processes)
+        say(budget, f"compiled {finished} of {len(wanted)}")
+
+
+def run(engines, programs, asked, out, budget, env=None):
+    """Measures a part (all, ours, rivals, curve, operators, python), writes the record after each shape, and returns it."""
+    record, part = Record(asked.part, budget.seconds), asked.part
+    there = ready(engines, record, budget)
+    rows = [1] if part == "python" else asked.rows
+    warm(there, asked, rows, budget, env)
     if part in ("all", "curve"):
         measure_curve(programs, record, budget)
         record.write(out)
-    for vocab in vocabs if part != "curve" else []:
-        say(budget, f"vocab {vocab}")
-        if part != "rivals":
+    for vocab, dtype, tasks in asked.shapes() if part != "curve" else []:
+        say(budget, f"vocab {vocab}, {dtype}")
+        if part in ("all", "ours"):
             measure_vocab(programs, vocab, rows, record, budget)
+        elif part == "operators":
+            measure_operators(programs, vocab, dtype, tasks, rows, record, budget)
         for engine in there:
             say(budget, f"  {engine.name}")
-            measure_rival(engine, vocab, rows, tasks, record, budget)
+            measure_rival(engine, vocab, dtype, rows, tasks, asked.modes(), record, budget)
         record.write(out)
     for engine in there:
         engine.end()

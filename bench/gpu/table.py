@@ -6,6 +6,8 @@ import plan
 from record import OURS
 
 STEP = "step"
+TASKS = (*plan.TASKS, *plan.OPERATORS)
+GIVEN = ("logits", "scaled", "probabilities", "drafts")
 STATISTIC = "medians of the replays of a CUDA graph"
 
 
@@ -20,16 +22,22 @@ def table(title, header, numbers, rows):
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows] + ["", ""])
 
 
-class Graphs:
-    """The medians of one vocabulary in graphs, f32: ours by (task, rows), rivals' by task, then way, then rows."""
+def lines(header, rows, words=1):
+    """A table whose first columns are words."""
+    head = [f"| {' | '.join(header)} |", f"|{' --- |' * words}{' ---: |' * (len(header) - words)}"]
+    return "\n".join(head + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
 
-    def __init__(self, results, vocab):
-        self.vocab, self.ours = vocab, {}
+
+class Graphs:
+    """The medians of one vocabulary and type in graphs: ours by (task, rows), rivals' by task, then way, then rows."""
+
+    def __init__(self, results, vocab, dtype="f32"):
+        self.vocab, self.dtype, self.ours = vocab, dtype, {}
         self.rivals = defaultdict(lambda: defaultdict(dict))
         for r in results:
-            if (r["mode"], r["dtype"], r["vocab"], r["rows_like"]) != ("graph", "f32", vocab, "model") or r["objection"]:
+            if (r["mode"], r["dtype"], r["vocab"], r["rows_like"]) != ("graph", dtype, vocab, "model") or r["objection"]:
                 continue
-            if r["engine"] == OURS and r["does"] == STEP:
+            if r["engine"] == OURS and (r["does"] == STEP or r["task"] in plan.OPERATORS):
                 self.ours[r["task"], r["rows"]] = r["median_us"]
             elif r["engine"] != OURS:
                 self.rivals[r["task"]][r["engine"], r["does"], r["given"]][r["rows"]] = r["median_us"]
@@ -50,25 +58,25 @@ class Graphs:
     def every(self):
         """Every way of every rival."""
         rows = []
-        for task in plan.TASKS:
+        for task in TASKS:
             if ours := self.of_ours(task):
-                rows.append([task, OURS, "", "logits", *ours])
+                rows.append([task, OURS, "", "logits" if task in plan.TASKS else "", *ours])
             for way, by_rows in self.rivals[task].items():
                 rows.append([task, *way, *(self.cell(task, count, by_rows) for count in self.rows)])
-        title = f"vocab {self.vocab}, f32, multiples of our time by rows, {STATISTIC}"
+        title = f"vocab {self.vocab}, {self.dtype}, multiples of our time by rows, {STATISTIC}"
         return table(title, ["task", "engine", "a call", "given"], [str(count) for count in self.rows], rows)
 
     def best(self):
         """The fastest rival at each number of rows, apart for what it is given."""
         rows = []
-        for task in plan.TASKS:
+        for task in TASKS:
             if ours := self.of_ours(task):
                 rows.append([task, "ours", *ours])
-            for given in ("logits", "scaled", "probabilities"):
+            for given in GIVEN:
                 ways = {way: by_rows for way, by_rows in self.rivals[task].items() if way[2] == given}
                 if ways:
                     rows.append([task, f"given {given}", *(self.fastest(task, count, ways) for count in self.rows)])
-        title = f"vocab {self.vocab}, f32, the fastest rival in multiples of our time by rows, {STATISTIC}"
+        title = f"vocab {self.vocab}, {self.dtype}, the fastest rival in multiples of our time by rows, {STATISTIC}"
         return table(title, ["task", "which"], [str(count) for count in self.rows], rows)
 
     def fastest(self, task, rows, ways):
@@ -80,8 +88,9 @@ class Graphs:
 
 
 def graphs(results):
-    found = dict.fromkeys(r["vocab"] for r in results)
-    return [Graphs(results, vocab) for vocab in found]
+    """Those of f32, and of the types that rivals were given."""
+    found = dict.fromkeys((r["vocab"], r["dtype"]) for r in results if r["dtype"] == "f32" or r["engine"] != OURS)
+    return [Graphs(results, *shape) for shape in found]
 
 
 def best(results):
@@ -112,7 +121,7 @@ def ours(results):
 def eager(results):
     """Host time of one call and a synchronisation, at one row: microseconds, no multiples."""
     by_vocab = defaultdict(list)
-    for task in plan.TASKS:
+    for task in TASKS:
         for r in results:
             if (r["mode"], r["dtype"], r["rows"], r["rows_like"], r["task"]) == ("eager", "f32", 1, "model", task):
                 cells = [digits(r["median_us"]), digits(r["p95_us"])]

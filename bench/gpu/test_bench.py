@@ -13,6 +13,7 @@ from pathlib import Path
 
 import counters
 import curve
+import operators
 import plan
 import runner
 import table
@@ -33,13 +34,18 @@ for line in sys.stdin:
     {answer}
     say(done={{}})
 """
+# Ways of operators: one takes two types, one is asked of no more than so many chains.
+OPERATOR_WAYS = [
+    {"task": "softmax", "does": "fused", "given": "logits", "dtypes": ["f32", "bf16"]},
+    {"task": "chain", "does": "rejection", "given": "drafts", "dtypes": ["f32"]},
+]
 MINE = {"engine": OURS, "version": "2", "does": "step", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
         "median_us": 2.0, "p95_us": 3.0}
 RESULT = 'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
 
 
-def hello():
-    return f"hello={dict(engine='x', version='1', runtime='none', triton=False, ways=WAYS)}"
+def hello(ways=WAYS):
+    return f"hello={dict(engine='x', version='1', runtime='none', triton=False, ways=ways)}"
 
 
 def result(us, objection=None):
@@ -65,8 +71,8 @@ class Runs(unittest.TestCase):
 
     def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        programs = runner.Programs(self.ours(ours))
-        return runner.run(engines, programs, [64], [1], plan.TASKS, out, plan.Budget(budget), part), out
+        asked = runner.Asked(part, None if part in ("operators", "python") else [64], [1, 512], ("plain", "softmax", "chain"))
+        return runner.run(engines, runner.Programs(self.ours(ours)), asked, out, plan.Budget(budget)), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
         record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)])
@@ -92,6 +98,31 @@ class Runs(unittest.TestCase):
             whole.join(other)
         self.assertEqual([r["part"] for r in whole.whole["runs"]], ["ours", "rivals", "curve", "ours"])
         self.assertEqual([r["median_us"] for r in whole.results], [4.0, 8.0, 8.0])
+
+    def test_operators_are_measured_in_each_type_and_skipped_where_ours_told_nothing(self):
+        answer = """
+    for rows in asked["rows"]:
+        say(result=dict(rows=rows, dtype=asked["dtype"], mode=asked["modes"][-1], median_us=9.0, p95_us=9.0, objection=None))"""
+        mine = [json.dumps({**MINE, "does": "operator", "task": "softmax", "vocab": 151936})]
+        record, _ = self.run_with(self.script("good", hello(OPERATOR_WAYS), answer), ours=mine, part="operators")
+        rivals = [(r["task"], r["vocab"], r["dtype"], r["rows"]) for r in record.results if r["engine"] == "good"]
+        shapes = [(vocab, dtype) for vocab, dtype, tasks in plan.OPERATOR_SHAPES if "softmax" in tasks]
+        self.assertEqual([r for r in rivals if r[0] == "softmax"],
+                         [("softmax", *shape, rows) for shape in shapes for rows in (1, 512)])
+        self.assertEqual({r[3] for r in rivals if r[0] == "chain"}, {1})
+        self.assertIn("the program told nothing of it", [skip["reason"] for skip in record.whole["skipped"]])
+        self.assertIn("| 151936 | f32 | softmax | ours, us | 2.00 | - |", operators.softmaxes(record, None))
+        self.assertIn("|  |  |  | good | 4.50 | - |", operators.softmaxes(record, None))
+        self.assertIn("| softmax with temperature, to f32 | 2.00; 3.00 (4.6) | - |", operators.operators(record, None))
+
+    def test_calls_from_python_are_eager_at_one_row_with_our_package_among_the_engines(self):
+        answer = """
+    say(result=dict(rows=1, dtype="f32", mode="+".join(asked["modes"]), median_us={us}, p95_us=90.0, objection=None))"""
+        engines = [self.script(name, hello(OPERATOR_WAYS), answer.format(us=us))
+                   for name, us in (("gumball_python", 30.0), ("flashinfer", 60.0))]
+        record, _ = self.run_with(*engines, part="python")
+        self.assertEqual({(r["mode"], r["rows"], r["vocab"]) for r in record.results}, {("eager", 1, plan.MAIN_VOCAB)})
+        self.assertIn("| softmax with temperature, to f32 | **30.0 (90.0)** | - | 60.0 (90.0) | - |", operators.python(record, None))
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
@@ -154,6 +185,7 @@ class Documents(unittest.TestCase):
 
 class Plans(unittest.TestCase):
     def test_rows_are_cold_at_every_shape(self):
+        self.assertEqual(plan.rows_of("chain", plan.ROWS), [1, 8, 32, 128])
         for vocab in plan.VOCABS:
             for rows in plan.ROWS:
                 calls = plan.batches(vocab, rows)

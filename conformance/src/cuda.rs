@@ -19,6 +19,7 @@ use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::{Case, Dtype};
+use crate::chains::Verifier;
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -45,6 +46,8 @@ pub struct Cuda {
     /// Whether short sets are searched as long ones are.
     searching: bool,
     workspaces: Mutex<HashMap<Key, Workspace>>,
+    /// Where chains are verified, once one was.
+    verifier: Mutex<Option<Verifier>>,
     lacking: AtomicUsize,
 }
 
@@ -66,6 +69,7 @@ impl Cuda {
             graphs,
             searching: name.ends_with("_searching"),
             workspaces: Mutex::default(),
+            verifier: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
         let gpu = || -> Result<Arc<dyn Machine>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
@@ -409,8 +413,11 @@ impl Backend for Cuda {
     }
 
     fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
-        self.lacking.fetch_add(1, Ordering::Relaxed);
-        Oracle.verify(chain)
+        let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *verifier {
+            Some(verifier) => verifier.verify(chain),
+            none => none.insert(Verifier::new(&self.machine)?).verify(chain),
+        }
     }
 
     fn lacking(&self) -> usize {

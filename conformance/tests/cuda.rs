@@ -110,3 +110,13 @@ fn operators_are_the_oracle() {
         }
     }
 }
+
+#[test]
+fn chains_are_those_of_the_oracle() {
+    for (name, backend) in here() {
+        for seed in 0..if name == "cuda" { 3_000 } else { 400 } {
+            gumball_conformance::chains::hold(backend.machine(), seed)
+                .unwrap_or_else(|text| panic!("{name}: {text}"));
+        }
+    }
+}

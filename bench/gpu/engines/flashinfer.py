@@ -17,25 +17,13 @@ from flashinfer import sampling
 from flashinfer.jit import env
 
 import plan
-from measure import Way
+from engines.surface import operators, way
 
 TRITON = False
 
 
 def version():
     return importlib.metadata.version("flashinfer-python")
-
-
-class Parameters:
-    def __init__(self, rows):
-        def tensor(value, dtype=torch.float32, count=rows):
-            return torch.full((count,), value, dtype=dtype, device="cuda")
-
-        self.temperature = tensor(plan.TEMPERATURE)
-        self.k, self.p = tensor(plan.TOP_K, torch.int32), tensor(plan.TOP_P)
-        self.min_p = tensor(plan.MIN_P)
-        # Both are wanted as tensors in a graph.
-        self.random = {"seed": tensor(1, torch.int64, 1), "offset": tensor(0, torch.int64, 1)}
 
 
 def softmax(x, to):
@@ -80,37 +68,36 @@ def divided(logits, to):
     return logits / plan.TEMPERATURE
 
 
+def steps(task, does, *calls, given="logits"):
+    """A way that makes calls one after another."""
+
+    def call(x, to):
+        for each in calls:
+            x = each(x, to)
+        return x
+
+    return way(task, does, call, given)
+
+
 def ways():
-    def way(task, does, *steps, given="logits"):
-        def make(rows, vocab):
-            to = Parameters(rows)
-
-            def call(x):
-                for step in steps:
-                    x = step(x, to)
-                return x
-
-            return call
-
-        return Way(task, does, make, given)
-
     found = [
-        way("plain", "softmax, sampling_from_probs", softmax, draw),
-        way("plain", "division, sampling_from_logits", divided, from_logits),
-        way("min-p", "softmax, min_p_sampling_from_probs", softmax, draw_min_p),
-        way("top-k-top-p", "softmax, top_k_top_p_sampling_from_probs (joint)", softmax, draw_joint),
-        way("top-p", "softmax, top_p_sampling_from_probs", softmax, draw_top_p),
-        way("top-k-top-p-min-p", "softmax, top_k_renorm, top_p_renorm, min_p_sampling", softmax, renorm_and_draw),
-        way("plain", "sampling_from_probs", draw, given="probabilities"),
-        way("min-p", "min_p_sampling_from_probs", draw_min_p, given="probabilities"),
-        way("top-k-top-p", "top_k_top_p_sampling_from_probs (joint)", draw_joint, given="probabilities"),
-        way("top-p", "top_p_sampling_from_probs", draw_top_p, given="probabilities"),
-        way("plain", "sampling_from_logits", from_logits, given="scaled"),
-        way("top-k-top-p", "top_k_top_p_sampling_from_logits (k per row)", from_logits_k_tensor, given="scaled"),
+        steps("plain", "softmax, sampling_from_probs", softmax, draw),
+        steps("plain", "division, sampling_from_logits", divided, from_logits),
+        steps("min-p", "softmax, min_p_sampling_from_probs", softmax, draw_min_p),
+        steps("top-k-top-p", "softmax, top_k_top_p_sampling_from_probs (joint)", softmax, draw_joint),
+        steps("top-p", "softmax, top_p_sampling_from_probs", softmax, draw_top_p),
+        steps("top-k-top-p-min-p", "softmax, top_k_renorm, top_p_renorm, min_p_sampling", softmax, renorm_and_draw),
+        steps("plain", "sampling_from_probs", draw, given="probabilities"),
+        steps("min-p", "min_p_sampling_from_probs", draw_min_p, given="probabilities"),
+        steps("top-k-top-p", "top_k_top_p_sampling_from_probs (joint)", draw_joint, given="probabilities"),
+        steps("top-p", "top_p_sampling_from_probs", draw_top_p, given="probabilities"),
+        steps("plain", "sampling_from_logits", from_logits, given="scaled"),
+        steps("top-k-top-p", "top_k_top_p_sampling_from_logits (k per row)", from_logits_k_tensor, given="scaled"),
     ]
     # Without the module compiled beforehand it would compile for more than ten minutes.
-    if env.get_aot_path("topk").exists():
+    fast_k = env.get_aot_path("topk").exists()
+    if fast_k:
         name = "top_k_top_p_sampling_from_logits (k an int)"
-        found.insert(4, way("top-k-top-p", "division, " + name, divided, from_logits_int_k))
-        found.append(way("top-k-top-p", name, from_logits_int_k, given="scaled"))
-    return found
+        found.insert(4, steps("top-k-top-p", "division, " + name, divided, from_logits_int_k))
+        found.append(steps("top-k-top-p", name, from_logits_int_k, given="scaled"))
+    return found + operators(sampling, fast_k)

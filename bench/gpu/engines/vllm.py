@@ -44,6 +44,11 @@ def sampler(rows, temperature=plan.TEMPERATURE, filters=(), k=False, p=False):
     return call
 
 
+def masked(rows, vocab):
+    k = torch.full((rows,), plan.TOP_K, dtype=torch.int32, device="cuda")
+    return lambda logits: apply_top_k_top_p_triton(torch.empty_like(logits).copy_(logits), k, None)
+
+
 def ways():
     def way(task, does, **asked):
         return Way(task, does, lambda rows, vocab: sampler(rows, **asked))
@@ -56,4 +61,5 @@ def ways():
         way("top-k-top-p", f"copy, apply_temperature, {top}, gumbel_sample", k=True, p=True),
         way("top-p", f"copy, apply_temperature, {top}, gumbel_sample", p=True),
         way("top-k-top-p-min-p", f"copy, apply_temperature, apply_min_p, {top}, gumbel_sample", filters=("min_p",), k=True, p=True),
+        Way("top-k-mask", f"copy, {top}", masked),
     ]

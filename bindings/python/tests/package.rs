@@ -2,7 +2,7 @@
 //!
 //! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
 //! skipped. `GUMBALL_TEST_PYTHON` names another interpreter; `GUMBALL_TEST_PACKAGES` names packages to install besides (`torch
-//! transformers`), whose tests are skipped without them.
+//! transformers`), whose tests are skipped without them. With `GUMBALL_TEST_SLOW` set, the slow ones run too.
 
 use std::env;
 use std::ffi::OsStr;
@@ -78,6 +78,9 @@ fn the_wheel_passes_its_tests() {
     let mut tests = Command::new(&python);
     let options = [OsStr::new("-m"), "pytest".as_ref(), "-ra".as_ref(), "--durations=3".as_ref()];
     tests.args(options).arg("--rootdir").arg(here).arg(here.join("tests")).current_dir(&folder);
+    if env::var_os("GUMBALL_TEST_SLOW").is_some() {
+        tests.args(["-s", "-m", "slow or not slow"]);
+    }
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
     let status = tests.stdin(Stdio::null()).status().expect("it was just there");
     assert!(status.success(), "the package's own tests fail");

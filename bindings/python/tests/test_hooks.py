@@ -136,7 +136,11 @@ def test_mistakes_with_hooks_are_told(batch: np.ndarray, device: str) -> None:
     if device == "cpu":
         cases += [
             (lambda: pool.step(batch, slots, hooks=[None] * 6), ValueError, "hooks has length 6"),
-            (lambda: pool.step(batch, slots, hooks=[lift(1)] * 7, kind="probabilities"), ValueError, "a hook edits logits"),
+            (
+                lambda: pool.step(batch, slots, hooks=[lift(1)] * 7, kind="probabilities"),
+                ValueError,
+                "a hook edits logits",
+            ),
         ]
     else:
         cases += [(lambda: pool.step(batch, slots, hooks=[lift(1)] * 7), UnavailableError, "hooks on a device")]

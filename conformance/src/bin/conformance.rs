@@ -6,7 +6,7 @@
 //! them to their law at the machine's best level, and with `draws-on NAME` on a CUDA backend; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
-//! the oracle;
+//! the oracle, `chains NAME` its chains of drafts;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
+use gumball_conformance::chains;
 use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
@@ -30,7 +31,7 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
-    | operators NAME | reduced NAME";
+    | operators NAME | chains NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ["batch", name] => batches(name, &batch::shapes()),
         ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
         ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
+        ["chains", name] => each_seed(name, "chains", 3_000, chains::hold),
         ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
@@ -221,6 +223,7 @@ fn reduced(name: &str) -> Result<bool, String> {
     let mut ok = batches(name, &batch::small_shapes())?;
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
+    ok &= each_seed(name, "chains", 60, chains::hold)?;
     for body in REDUCED {
         ok &= run(Some(name), body)?;
     }

@@ -11,6 +11,18 @@ struct Stream {
     u64 seed;
     u32 position;
     u32 draw;
+
+    // What the words of tiles and of tokens are for.
+    DEVICE_MEMBER u32 tile_tag() const { return TAG_TILE; }
+    DEVICE_MEMBER u32 token_tag() const { return TAG_TOKEN; }
+};
+
+// The same, of the row that ends a chain of drafts: a residual has words of its own (S4).
+struct LastStream : Stream {
+    bool residual;
+
+    DEVICE_MEMBER u32 tile_tag() const { return residual ? TAG_RESIDUAL_TILE : TAG_TILE; }
+    DEVICE_MEMBER u32 token_tag() const { return residual ? TAG_RESIDUAL_TOKEN : TAG_TOKEN; }
 };
 
 // A tile's first arrival.
@@ -19,8 +31,9 @@ struct First {
     u32 place;
 };
 
-DEVICE Words words_of_tile(const Stream& stream, u32 tile) {
-    return philox(stream.seed, tile, stream.position, TAG_TILE, stream.draw);
+template <class S>
+DEVICE Words words_of_tile(const S& stream, u32 tile) {
+    return philox(stream.seed, tile, stream.position, stream.tile_tag(), stream.draw);
 }
 
 DEVICE First first_of(const Words& words) {
@@ -28,22 +41,25 @@ DEVICE First first_of(const Words& words) {
     return First{exp_of_u64(u) * (1.0f / TILE), words.w[2] >> 24};
 }
 
-DEVICE First first_arrival(const Stream& stream, u32 tile) { return first_of(words_of_tile(stream, tile)); }
+template <class S>
+DEVICE First first_arrival(const S& stream, u32 tile) { return first_of(words_of_tile(stream, tile)); }
 
 // The arrival of the token at a place of a tile.
-DEVICE float token_arrival(const Stream& stream, const First& first, u32 tile, u32 place) {
+template <class S>
+DEVICE float token_arrival(const S& stream, const First& first, u32 tile, u32 place) {
     u32 id = tile * TILE + place;
-    Words words = philox(stream.seed, id / 4, stream.position, TAG_TOKEN, stream.draw);
+    Words words = philox(stream.seed, id / 4, stream.position, stream.token_tag(), stream.draw);
     u32 low = id & 1 ? words.w[1] : words.w[0], high = id & 1 ? words.w[3] : words.w[2];
     float later = exp_of_u32(id & 2 ? high : low);
     return place == first.place ? first.e : first.e + later;
 }
 
 // The random words of a lane's tokens, where they lie as in a wide tile: of four neighbours twice.
-DEVICE void words_of_lane(const Stream& stream, u32 id, u32 id_of_fifth, u32 (&words)[PER_LANE]) {
+template <class S>
+DEVICE void words_of_lane(const S& stream, u32 id, u32 id_of_fifth, u32 (&words)[PER_LANE]) {
 #pragma unroll
     for (u32 i = 0; i < 2; i++) {
-        Words four = philox(stream.seed, (i == 0 ? id : id_of_fifth) / 4, stream.position, TAG_TOKEN, stream.draw);
+        Words four = philox(stream.seed, (i == 0 ? id : id_of_fifth) / 4, stream.position, stream.token_tag(), stream.draw);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             words[4 * i + j] = four.w[j];

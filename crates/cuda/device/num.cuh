@@ -40,7 +40,7 @@ DEVICE Words philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
 }
 
 // What a counter is for; its third word.
-enum Tag : u32 { TAG_TOKEN = 0, TAG_TILE = 1, TAG_XTC = 2, TAG_ACCEPT = 3 };
+enum Tag : u32 { TAG_TOKEN = 0, TAG_TILE = 1, TAG_XTC = 2, TAG_ACCEPT = 3, TAG_RESIDUAL_TILE = 4, TAG_RESIDUAL_TOKEN = 5 };
 
 // P(f), so that log2(1 + f) is f P(f) (N1).
 DEVICE float log2_one_plus(float f) {

@@ -17,12 +17,13 @@ struct Records {
     Record held;
     u64 held_sum;
 
-    DEVICE_MEMBER Records(const Step& step, u32 row, bool weighed)
-        : records(step.records + (u64)row * step.tiles), sums(weighed ? step.sums + (u64)row * step.tiles : nullptr),
-          tiles(step.tiles) {
+    DEVICE_MEMBER Records(const Record* records, const u64* sums, u32 tiles) : records(records), sums(sums), tiles(tiles) {
         held = of(threadIdx.x);
         held_sum = sum_of(threadIdx.x);
     }
+
+    DEVICE_MEMBER Records(const Step& step, u32 row, bool weighed)
+        : Records(step.records + (u64)row * step.tiles, weighed ? step.sums + (u64)row * step.tiles : nullptr, step.tiles) {}
 
     // Calls `see(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
     // of nothing.

@@ -17,6 +17,8 @@
 
 #include "softmax.cu"
 
+#include "verify.cu"
+
 #include "prepare.cu"
 
 #include "numbers.cu"
@@ -79,6 +81,16 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         told), offsetof(Softmax, rows), offsetof(Softmax, vocab), offsetof(Softmax, tiles), offsetof(Softmax,
         blocks_per_row), offsetof(Softmax, share), offsetof(Softmax, slots), offsetof(Softmax, lead),
         offsetof(Softmax, temperature),
+                sizeof(Chains), offsetof(Chains, draft_probs), offsetof(Chains, draft_stride),
+        offsetof(Chains, draft_row_stride), offsetof(Chains, target_probs), offsetof(Chains, target_stride),
+        offsetof(Chains, target_row_stride), offsetof(Chains, drafts), offsetof(Chains, drafts_stride),
+        offsetof(Chains, tokens), offsetof(Chains, tokens_stride), offsetof(Chains, accepted),
+        offsetof(Chains, emitted), offsetof(Chains, statuses), offsetof(Chains, seeds),
+        offsetof(Chains, positions), offsetof(Chains, draws), offsetof(Chains, seed),
+        offsetof(Chains, position), offsetof(Chains, draw), offsetof(Chains, records),
+        offsetof(Chains, length), offsetof(Chains, vocab), offsetof(Chains, tiles),
+        offsetof(Chains, blocks_per_chain), offsetof(Chains, per_warp), offsetof(Chains, flags),
+        offsetof(Chains, first), offsetof(Chains, reserved),
     };
     u64 count = sizeof(layout) / sizeof(layout[0]);
     for (u64 i = 0; i < count && i < room; i++) {

@@ -1,4 +1,4 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, `softmax.cuh` and
+//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, `softmax.cuh`, `chains.cuh` and
 //! `src/prepare.cu`, where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
@@ -45,6 +45,20 @@ pub(crate) mod columns {
 pub(crate) mod prepare_flags {
     pub const SURVEYS: u32 = 1;
     pub const ONE_DRAW: u32 = 2;
+}
+
+/// Bits of [`Chains::flags`].
+pub(crate) mod chain_flags {
+    pub const WIDE_DRAFTS: u32 = 1;
+    pub const WIDE_TOKENS: u32 = 2;
+    pub const WIDE_SEEDS: u32 = 4;
+    pub const WIDE_POSITIONS: u32 = 8;
+    pub const WIDE_DRAWS: u32 = 16;
+    pub const OWN_DRAWS: u32 = 32;
+    pub const ADDS: u32 = 64;
+    pub const EACH_SEED: u32 = 128;
+    pub const EACH_POSITION: u32 = 256;
+    pub const EACH_DRAW: u32 = 512;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -259,6 +273,39 @@ crossing! {
         slots: u32,
         lead: u32,
         temperature: f32,
+    }
+
+    /// Chains of drafts; addresses are the machine's.
+    #[repr(C)]
+    struct Chains {
+        draft_probs: u64,
+        draft_stride: u64,
+        draft_row_stride: u64,
+        target_probs: u64,
+        target_stride: u64,
+        target_row_stride: u64,
+        drafts: u64,
+        drafts_stride: u64,
+        tokens: u64,
+        tokens_stride: u64,
+        accepted: u64,
+        emitted: u64,
+        statuses: u64,
+        seeds: u64,
+        positions: u64,
+        draws: u64,
+        seed: u64,
+        position: u32,
+        draw: u32,
+        records: u64,
+        length: u32,
+        vocab: u32,
+        tiles: u32,
+        blocks_per_chain: u32,
+        per_warp: u32,
+        flags: u32,
+        first: u32,
+        reserved: u32,
     }
 }
 

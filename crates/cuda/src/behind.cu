@@ -95,8 +95,8 @@ struct Raced {
 };
 
 // The kept token that wins the race, in every thread, where `leader` is at most what leads.
-template <class Kind, class V>
-DEVICE u32 race_behind(const Records& records, const V& row, const Stream& stream, const Cut& cut, const Origin& first, float s,
+template <class Kind, class V, class S>
+DEVICE u32 race_behind(const Records& records, const V& row, const S& stream, const Cut& cut, const Origin& first, float s,
                        u64 leader) {
     Opened& opened = block_opened();
     records.each([&](u32 tile, const Record& record) INLINE {

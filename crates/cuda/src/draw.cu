@@ -66,8 +66,8 @@ DEVICE float most_of(float about, const Origin& first, float s) {
 }
 
 // The best of a tile's kept tokens, by one warp; 0 if none can reach a score.
-template <class V>
-DEVICE u64 best_of_tile(const V& row, const Stream& stream, const Cut& cut, u32 tile, const Origin& first, float s, u32 score) {
+template <class V, class S>
+DEVICE u64 best_of_tile(const V& row, const S& stream, const Cut& cut, u32 tile, const Origin& first, float s, u32 score) {
     float z[PER_LANE], logs[PER_LANE];
     u32 lane = lane_id(), odd = 0, words[PER_LANE];
     row.load(tile, lane, z, odd);
@@ -130,8 +130,8 @@ struct Surveyed {
 
 // Scores the tokens of the open tiles that can win, and returns what leads then, in every thread. A barrier has to be between
 // this and the last tile opened. `leader` is what leads else.
-template <class Kind, class V>
-DEVICE u32 run_opened(const Records& records, const V& row, const Stream& stream, const Cut& cut, const Origin& first, float s,
+template <class Kind, class V, class S>
+DEVICE u32 run_opened(const Records& records, const V& row, const S& stream, const Cut& cut, const Origin& first, float s,
                       u64 leader) {
     Opened& opened = block_opened();
     u32 count = opened.count;
@@ -160,8 +160,8 @@ DEVICE u32 run_opened(const Records& records, const V& row, const Stream& stream
 }
 
 // The kept token that wins the race, in every thread.
-template <class V>
-DEVICE u32 race(const Records& records, const V& row, const Stream& stream, const Given& kept, float s) {
+template <class V, class S>
+DEVICE u32 race(const Records& records, const V& row, const S& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
     const Origin first(kept.first);
     __shared__ u64 leaders[32];

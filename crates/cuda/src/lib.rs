@@ -6,7 +6,7 @@
 //! runs where there is no CUDA: there, [`Gpu::new`] says what is missing.
 //!
 //! A [`Machine`] is where kernels run: a [`Gpu`], or under the feature `emulator` the host. On it, a
-//! [`Step`] takes rows from logits to tokens: the survey reads each row once, the draw does the rest. It
+//! [`Step`] takes rows from logits, or probabilities, to tokens: the survey reads each row once, the draw does the rest. It
 //! allocates nothing, waits for nothing, and can be captured in a graph. What comes out equals the oracle of
 //! `gumball-spec` bit for bit. An option that has no kernel yet is refused where parameters are [prepared](Prepared),
 //! never ignored.
@@ -55,18 +55,24 @@ mod softmax;
 
 mod operators;
 
+mod chains;
+mod ids;
+mod verify;
+
 pub mod numbers;
 
 pub use abi::Slot;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
 pub use cache::Cache;
+pub use chains::{ChainRows, Chains, Verified};
 #[cfg(feature = "emulator")]
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use found::{Found, FoundDevice};
 pub use gpu::Gpu;
 pub use graph::Graph;
+pub use ids::{Ids, IdsMut};
 pub use machine::{Buffer, Grid, Kernel, Machine, Recording};
 pub use nvrtc::{Arch, Compiled, Nvrtc};
 pub use operators::{Draws, Each, Operators, RowParams};
@@ -79,4 +85,5 @@ pub use score::Known;
 pub use softmax::{Softmax, Temperature};
 pub use step::Step;
 pub use variant::Variant;
+pub use verify::Verify;
 pub use workspace::{Assignment, Room, Workspace};

@@ -12,6 +12,8 @@ pub enum Group {
     Probabilities,
     /// Rows of logits made rows of probabilities.
     Softmax,
+    /// Chains of drafts verified.
+    Verify,
     /// Requests made of what the rows of an operator ask for.
     Requests,
     /// The numbers that are held to their definitions.
@@ -46,6 +48,7 @@ pub const HEADERS: &[Source] = &[
     ("over.cuh", include_str!("../device/over.cuh")),
     ("tile.cuh", include_str!("../device/tile.cuh")),
     ("chip.cuh", include_str!("../device/chip.cuh")),
+    ("chains.cuh", include_str!("../device/chains.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),
     ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
@@ -185,6 +188,14 @@ const SOFTMAX: Program = Program {
     ],
 };
 
+/// The kernels that verify chains of drafts.
+const VERIFY: Program = Program {
+    name: "verify",
+    group: Group::Verify,
+    source: include_str!("verify.cu"),
+    kernels: &["survey_chains", "finish_chains"],
+};
+
 /// The kernel that makes requests of what the rows of an operator ask for.
 const PREPARE: Program = Program {
     name: "prepare",
@@ -274,6 +285,7 @@ pub const PROGRAMS: &[Program] = &[
     TOLD,
     SOFTMAX,
     PREPARE,
+    VERIFY,
     NUMBERS,
     SURVEY_PROBS,
     STEP_PROBS,

@@ -9,7 +9,9 @@ say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
 let ``model.generate`` draw        :mod:`gumball.transformers`
+what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
 what SGLang calls by other names   :mod:`gumball.compat.sglang`
+where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

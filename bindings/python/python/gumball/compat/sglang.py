@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._gumball import describe
 from ..operators import softmax
 
 __all__ = ["fused_temperature_softmax", "fused_temperature_softmax_inplace"]
 
 
-def _check(logits: Any, temps: Any) -> None:
-    shape, rows = tuple(temps.shape), logits.shape[0]
+def _check(logits: Any, temperatures: Any) -> None:
+    lines, _ = describe(logits, "logits")
+    shape, rows = tuple(getattr(temperatures, "shape", ())), lines[0] if len(lines) == 2 else 1
     if shape not in ((rows, 1), (rows,)):
         raise ValueError(f"temperatures has shape {shape}, but must have ({rows}, 1)")
 

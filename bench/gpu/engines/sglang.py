@@ -1,0 +1,80 @@
+"""SGLang's Triton kernels: the softmax of few rows, the chain of drafts, and, where its file lies among the packages, the fused
+softmax of its pull request 22166, which no release has. The rest of its sampler is torch's and FlashInfer's."""
+
+import importlib.metadata
+
+import torch
+from sglang.kernels.ops.sampling.temperature_softmax import ROW_LIMIT, temperature_softmax
+from sglang.kernels.ops.speculative.reject_sampling import chain_speculative_sampling_triton
+
+import plan
+from measure import Way
+
+try:
+    from sglang.srt.layers import fused_sampling
+except ImportError:
+    fused_sampling = None
+
+TRITON = True
+
+
+def version():
+    return importlib.metadata.version("sglang")
+
+
+def temperatures(rows):
+    return torch.full((rows, 1), plan.TEMPERATURE, device="cuda")
+
+
+def split(rows, vocab):
+    if rows > ROW_LIMIT:
+        raise ValueError(f"for more than {ROW_LIMIT} rows it calls torch")
+    return lambda logits, t=temperatures(rows): temperature_softmax(logits, t)
+
+
+def split_in_place(rows, vocab):
+    call = split(rows, vocab)
+    return lambda logits: logits.copy_(call(logits))
+
+
+def fused(name):
+    """A function of the pull request, after what a server does when it starts."""
+
+    def make(rows, vocab):
+        fused_sampling.warmup_fused_temperature_softmax(vocab)
+        return lambda logits, t=temperatures(rows): getattr(fused_sampling, name)(logits, t)
+
+    return make
+
+
+def chain(rows, vocab):
+    slots = plan.DRAFTS + 1
+    predicts = torch.full((rows * slots,), -1, dtype=torch.int32, device="cuda")
+    accepted = torch.full((rows, slots), -1, dtype=torch.int32, device="cuda")
+    counts = torch.zeros(rows, dtype=torch.int32, device="cuda")
+    slot_ids = torch.arange(rows * slots, device="cuda").view(rows, slots)
+    coins, last_coins = torch.rand(rows, slots, device="cuda"), torch.rand(rows, device="cuda")
+
+    def call(batch):
+        draft_probs, _, target_probs, candidates = batch
+        chain_speculative_sampling_triton(
+            predicts, accepted, counts, candidates, slot_ids, None, None, coins, last_coins, target_probs, draft_probs,
+            1.0, 1.0, True,
+        )
+        return predicts.view(rows, slots)
+
+    return call
+
+
+def ways():
+    found = [
+        Way("softmax", f"temperature_softmax, to {ROW_LIMIT} rows", split),
+        Way("softmax-in-place", f"temperature_softmax, copied back, to {ROW_LIMIT} rows", split_in_place, in_place=True),
+        Way("chain", "chain_speculative_sampling_triton, uniforms given", chain, given="drafts"),
+    ]
+    if fused_sampling:
+        out_of_place, in_place = "fused_temperature_softmax", "fused_temperature_softmax_inplace"
+        types = ("f32", "bf16")
+        found.append(Way("softmax", f"{out_of_place} (PR 22166)", fused(out_of_place), dtypes=types))
+        found.append(Way("softmax-in-place", f"{in_place} (PR 22166)", fused(in_place), dtypes=types, in_place=True))
+    return found

@@ -1,0 +1,73 @@
+"""FlashInfer's operators on rows, of whatever module has its surface: its own, or one in its place. Parameters lie in tensors, one
+value a row, as servers hold them."""
+
+import torch
+
+import plan
+from measure import Way
+
+
+class Parameters:
+    def __init__(self, rows):
+        def tensor(value, dtype=torch.float32, count=rows):
+            return torch.full((count,), value, dtype=dtype, device="cuda")
+
+        self.temperature = tensor(plan.TEMPERATURE)
+        self.k, self.p = tensor(plan.TOP_K, torch.int32), tensor(plan.TOP_P)
+        self.min_p = tensor(plan.MIN_P)
+        # Both are wanted as tensors in a graph.
+        self.random = {"seed": tensor(1, torch.int64, 1), "offset": tensor(0, torch.int64, 1)}
+        self.counts = [tensor(0, torch.int32) for _ in range(2)]
+
+
+def way(task, does, call, given="logits", **of_way):
+    """A way whose call is `call(batch, parameters)`."""
+
+    def make(rows, vocab):
+        to = Parameters(rows)
+        return lambda batch: call(batch, to)
+
+    return Way(task, does, make, given, **of_way)
+
+
+def operators(api, fast_k, prefix=""):
+    """The ways of a module's operators; fast_k: whether it has another path for a k that is an int."""
+
+    def drawn(task, name, *parameters, does=None, **how):
+        def call(probs, to):
+            return getattr(api, name)(probs, *(getattr(to, each) for each in parameters), **how, **to.random)
+
+        return way(task, prefix + (does or name), call, given="probabilities")
+
+    def written(task, name, parameter, given="probabilities"):
+        return way(task, prefix + name, lambda rows, to: getattr(api, name)(rows, getattr(to, parameter)), given=given)
+
+    def softmax(logits, to):
+        return api.softmax(logits, temperature=to.temperature)
+
+    def chain(batch, to):
+        # It adds to the counts that it is given.
+        return api.chain_speculative_sampling(*batch[:3], *to.counts, **to.random)[0]
+
+    def first_k_an_int(probs, to):
+        return api.top_k_top_p_sampling_from_probs(probs, plan.TOP_K, to.p, **to.random)
+
+    both, both_types = "top_k_top_p_sampling_from_probs", ("f32", "bf16")
+    found = [
+        way("softmax", prefix + "softmax", softmax, dtypes=both_types),
+        way("softmax-in-place", prefix + "softmax, copied back", lambda x, to: x.copy_(softmax(x, to)),
+            dtypes=both_types, in_place=True),
+        drawn("probs-plain", "sampling_from_probs"),
+        drawn("probs-top-k", "top_k_sampling_from_probs", "k"),
+        drawn("probs-top-p", "top_p_sampling_from_probs", "p"),
+        drawn("probs-min-p", "min_p_sampling_from_probs", "min_p"),
+        drawn("probs-top-k-top-p", both, "k", "p", does=f"{both} (k per row)"),
+        drawn("probs-joint", both, "k", "p", does=f"{both} (joint)", filter_apply_order="joint"),
+        written("top-k-renorm", "top_k_renorm_probs", "k"),
+        written("top-p-renorm", "top_p_renorm_probs", "p"),
+        written("top-k-mask", "top_k_mask_logits", "k", given="logits"),
+        way("chain", prefix + "chain_speculative_sampling", chain, given="drafts"),
+    ]
+    if fast_k:
+        found.append(way("probs-top-k-top-p", f"{both} (k an int)", first_k_an_int, given="probabilities"))
+    return found

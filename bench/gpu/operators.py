@@ -1,0 +1,133 @@
+"""The tables of operators on rows, and of calls from Python, that documents take from a record; see `document`."""
+
+import curve
+import plan
+from record import OURS
+from table import digits, lines
+
+NAMES = {
+    "softmax": "softmax with temperature, to f32",
+    "softmax-in-place": "softmax with temperature, in place",
+    "probs-plain": "a draw from probabilities",
+    "probs-top-k": "the same: top-k 50",
+    "probs-top-p": "the same: top-p 0.9",
+    "probs-min-p": "the same: min-p 0.05",
+    "probs-top-k-top-p": "the same: top-k 50, then top-p 0.9",
+    "probs-joint": "the same: top-k 50 and top-p 0.9, joint",
+    "top-k-renorm": "top-k 50 renormalised",
+    "top-p-renorm": "top-p 0.9 renormalised",
+    "top-k-mask": "top-k 50, logits masked",
+    "chain": "a chain of 3 drafts, by rejection",
+}
+# Microseconds at most, by rows of plan.ROWS: the aims.
+AIMS = {
+    "softmax": (4.6, 7, 14, 42, 160),
+    **dict.fromkeys(plan.DRAWS, (8, 9.5, 16, 30, 90)),
+    **dict.fromkeys(plan.WRITES, (12, 14, 22, 55, 190)),
+    "chain": (8, 10, 16, 50),
+}
+# A call from Python and a synchronisation at one row, at most.
+EAGER_AIM = 25
+PACKAGE, COMPAT = "gumball_python", "compat.flashinfer: "
+NONE = "Not measured so far.\n"
+
+
+def by_rows():
+    return [f"{rows} row" if rows == 1 else str(rows) for rows in plan.ROWS]
+
+
+def graphs(record, tasks):
+    """By (vocabulary, type, task), then engine, then rows: the result of its fastest way in a graph."""
+    found = {}
+    for r in record.results:
+        if r["task"] in tasks and r["mode"] == "graph" and r["rows_like"] == "model" and not r["objection"]:
+            engines = found.setdefault((r["vocab"], r["dtype"], r["task"]), {})
+            fastest = engines.setdefault(r["engine"], {})
+            if r["rows"] not in fastest or r["median_us"] < fastest[r["rows"]]["median_us"]:
+                fastest[r["rows"]] = r
+
+    def place(shape):
+        vocab, dtype, task = shape
+        return vocab != plan.MAIN_VOCAB, -vocab, dtype != "f32", plan.OPERATORS.index(task)
+
+    return {shape: found[shape] for shape in sorted(found, key=place)}
+
+
+def floor(vocab, times, name):
+    return [name, *(digits(times * curve.floor_us(rows, vocab, "f32")) for rows in plan.ROWS)]
+
+
+def operators(record, _):
+    """Our medians and 95th percentiles beside the aims; one that is missed is bold."""
+    vocab, dtype = plan.MAIN_VOCAB, "f32"
+    found = {}
+    for (*shape, task), engines in graphs(record, plan.OPERATORS).items():
+        if shape == [vocab, dtype]:
+            found[task] = engines.get(OURS, {})
+    if not any(found.values()):
+        return NONE
+    rows = [floor(vocab, 1, "floor: rows read once at 4576 GB/s"), floor(vocab, 2, "floor: read once and written once")]
+    for task in plan.OPERATORS:
+        cells = []
+        for count, aim in zip(plan.ROWS, [*AIMS.get(task, ()), *[None] * len(plan.ROWS)]):
+            result = found.get(task, {}).get(count)
+            text = f"{digits(result['median_us'])}; {digits(result['p95_us'])}" if result else "-"
+            missed = result and aim and result["median_us"] > aim
+            cells.append(f"{f'**{text}**' if missed else text}{f' ({aim})' if aim and result else ''}")
+        rows.append([NAMES[task], *cells])
+    return lines([f"vocabulary {vocab}, {dtype}, microseconds: median; 95th percentile (aim)", *by_rows()], rows)
+
+
+def beside(record, tasks):
+    """Ours in microseconds, and each rival's fastest way in multiples of it; below 1 in bold."""
+    rows = []
+    for (vocab, dtype, task), engines in graphs(record, tasks).items():
+        ours = engines.get(OURS, {})
+        if not ours:
+            continue
+        cells = (digits(ours[count]["median_us"]) if count in ours else "-" for count in plan.ROWS)
+        rows.append([str(vocab), dtype, task, "ours, us", *cells])
+        for engine in sorted(engines.keys() - {OURS}):
+            cells = []
+            for count in plan.ROWS:
+                both = count in ours and count in engines[engine]
+                factor = engines[engine][count]["median_us"] / ours[count]["median_us"] if both else None
+                text = "-" if factor is None else digits(factor)
+                cells.append(f"**{text}**" if factor is not None and factor < 1 else text)
+            rows.append(["", "", "", engine, *cells])
+    return lines(["vocabulary", "type", "task", "engine", *by_rows()], rows, words=4) if rows else NONE
+
+
+def softmaxes(record, _):
+    return beside(record, plan.SOFTMAXES)
+
+
+def on_probabilities(record, _):
+    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES):])
+
+
+def python(record, _):
+    """One eager call from Python and a synchronisation at one row: ours, ours under FlashInfer's names, FlashInfer, torch."""
+    found, rows = {}, []
+    for r in record.results:
+        shape = (r["mode"], r["rows"], r["vocab"], r["dtype"])
+        if shape == ("eager", 1, plan.MAIN_VOCAB, "f32") and r["given"] != "scaled" and not r["objection"]:
+            if r["task"] in plan.TASKS and r["given"] != "logits":
+                continue
+            engine = COMPAT if r["does"].startswith(COMPAT) else r["engine"]
+            best = found.setdefault(r["task"], {})
+            if engine not in best or r["median_us"] < best[engine]["median_us"]:
+                best[engine] = r
+    for task in (*plan.TASKS, *plan.OPERATORS):
+        best = found.get(task, {})
+        if PACKAGE not in best:
+            continue
+        cells = []
+        for engine in (PACKAGE, COMPAT, "flashinfer", "torch"):
+            text = f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-"
+            ours = engine == PACKAGE and best[engine]["median_us"] > EAGER_AIM
+            cells.append(f"**{text}**" if ours else text)
+        rows.append([NAMES.get(task, task), *cells])
+    header = [f"one row of {plan.MAIN_VOCAB}, f32, microseconds: median (95th percentile)"]
+    header += ["gumball", "gumball.compat.flashinfer", "FlashInfer", "torch"]
+    return lines(header, rows) if rows else NONE

@@ -1,0 +1,117 @@
+"""Where a call's random numbers come from: a generator, or a seed and an offset, as Gumball's seed and position.
+
+A draw of Gumball is a function of a seed (64 bits), a position (32 bits) and a draw index. Here the draw index is the
+output's number in its batch, as FlashInfer has it, and seed and offset become
+
+* position: the offset's low 32 bits;
+* seed: the seed plus the offset's high 32 bits, with their sign, times an odd constant, modulo 2^64.
+
+So no two offsets of one seed share random numbers, however large they grow. A generator of a GPU whose state is (seed,
+offset) draws as `seed` and `offset + 1` would, and its offset then moves on as by FlashInfer's kernels: states are
+multiples of four, and so no call that is handed what `get_seed_and_offset` returned meets the numbers of a call that
+takes a generator. The state is read before it moves, so that calls which move it by different amounts, from logits and
+from probabilities, draw the same. A generator of the host has no offset: 64 bits are drawn from it, for the seed.
+
+Seeds and offsets in tensors are not looked at: what is done to them is done where they lie, and can be captured in a
+graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+__all__ = ["Places", "get_seed_and_offset", "place"]
+
+# (seed, position): numbers, or tensors of one for each output, or of one for all.
+Places = tuple[Any, Any]
+
+_WORDS = (torch.int64, torch.uint64)
+_LOW = (1 << 32) - 1
+_MASK = (1 << 64) - 1
+_SIGN = 1 << 63
+# 2^64 over the golden ratio, odd; and the same number as torch has it.
+_STEP = 0x9E37_79B9_7F4A_7C15
+_SIGNED_STEP = _STEP - (1 << 64)
+_LOCK = threading.Lock()
+
+
+def _default_generator(device: Any) -> Any:
+    if device is None or device.type == "cuda":
+        torch.cuda.init()
+        index = None if device is None else device.index
+        return torch.cuda.default_generators[torch.cuda.current_device() if index is None else index]
+    return torch.default_generator
+
+
+def _take(increment: int, generator: Any, device: Any) -> tuple[int, int, int]:
+    """A generator's seed, and its offset before and after `increment` numbers were taken, in fours."""
+    generator = _default_generator(device) if generator is None else generator
+    if generator.device.type == "cpu":
+        return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, generator=generator)), 0, 0
+    with _LOCK:
+        if hasattr(generator, "set_offset"):
+            seed, before = generator.initial_seed(), generator.get_offset()
+        else:
+            state = generator.get_state()
+            seed, before = state.view(torch.int64).tolist()
+        after = before + (increment + 3) // 4 * 4
+        if hasattr(generator, "set_offset"):
+            generator.set_offset(after)
+        else:
+            state.view(torch.int64)[1] = after
+            generator.set_state(state)
+    return seed, before, after
+
+
+def get_seed_and_offset(
+    increment: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | None = None,
+) -> tuple[int, int]:
+    """Takes `increment` numbers from a generator, by default the device's: its seed, and its offset afterwards.
+
+    The offset moves on by `increment`, rounded up to a multiple of four. A generator of the host gives a fresh seed,
+    and 0.
+    """
+    seed, _, after = _take(increment, generator, device)
+    return seed, after
+
+
+def _check(name: str, words: Any, device: Any, outputs: int) -> None:
+    if words.device != device:
+        raise ValueError(f"{name} tensor must be on {device}")
+    if words.dtype not in _WORDS:
+        raise ValueError(f"{name} tensor must be int64/uint64")
+    if words.ndim != 1:
+        raise ValueError(f"{name} tensor must be 1D")
+    if words.size(0) not in (1, outputs):
+        raise ValueError(f"{name} tensor length must be 1 or {outputs}")
+
+
+def place(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, increment: int) -> Places:
+    """Seed and position of a call with so many outputs, from whichever of the three the caller gave.
+
+    The generator counts, and moves on by `increment`, unless both seed and offset are given.
+    """
+    if seed is None or offset is None:
+        seed, before, _ = _take(increment, generator, device)
+        offset = before + 1
+    if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
+        raise ValueError("seed and offset must both be tensors or both be scalars")
+    if not isinstance(seed, torch.Tensor):
+        high = ((offset & _MASK) ^ _SIGN) - _SIGN >> 32
+        return (seed + high * _STEP) & _MASK, offset & _LOW
+    _check("seed", seed, device, outputs)
+    _check("offset", offset, device, outputs)
+    if seed.dtype == torch.uint64:
+        seed = seed.view(torch.int64)
+    if offset.dtype == torch.uint64:
+        offset = offset.view(torch.int64)
+    seed = torch.add(seed, torch.bitwise_right_shift(offset, 32), alpha=_SIGNED_STEP)
+    if seed.is_cuda:
+        # There the low words are taken anyway, and one number stands for all outputs.
+        return seed, offset
+    return seed.expand(outputs), (offset & _LOW).expand(outputs)

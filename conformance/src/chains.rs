@@ -1,0 +1,373 @@
+//! Chains of drafts on a CUDA machine against the oracle.
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Buffer, ChainRows, Chains, Column, Draws, Each, Ids, IdsMut, IntType, Integers, Machine,
+    Verified as Place, Verify,
+};
+use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::{Error, Status};
+
+use crate::rows::{self, Words};
+
+/// What becomes of a chain: its tokens, and what is said of it.
+pub type Outcome = (Vec<i32>, Verified);
+
+/// How chains lie in memory: elements before the first row and behind each row, of the drafter and of the target.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gaps {
+    start: usize,
+    row: usize,
+    chain: usize,
+}
+
+/// How chains are handed in.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    draft: Gaps,
+    target: Gaps,
+    drafts: IntType,
+    tokens: IntType,
+    /// The type of seeds, positions and draw indices, each a column; `None`: the first chain's are those of all.
+    numbers: [Option<IntType>; 3],
+    /// Whether what all have in common is handed in as a column of one.
+    alone: bool,
+    /// Whether draw indices are the chains' numbers.
+    own_draws: bool,
+    adds: bool,
+}
+
+/// What the columns hold before.
+const BEFORE: u32 = 1000;
+
+/// A machine where chains are verified, with memory that is kept.
+#[derive(Debug)]
+pub struct Verifier {
+    machine: Arc<dyn Machine>,
+    verify: Verify,
+    input: Buffer,
+    /// Seeds, positions and draw indices.
+    numbers: [Buffer; 3],
+    tokens: Buffer,
+    /// The two counts and the statuses.
+    columns: [Buffer; 3],
+}
+
+impl Verifier {
+    /// Takes the room on a machine.
+    ///
+    /// # Errors
+    /// What the machine says.
+    pub fn new(machine: &Arc<dyn Machine>) -> Result<Self, Error> {
+        let buffer = || Buffer::zeroed(machine, 4);
+        Ok(Self {
+            machine: Arc::clone(machine),
+            verify: Verify::new(Arc::clone(machine))?,
+            input: buffer()?,
+            numbers: [buffer()?, buffer()?, buffer()?],
+            tokens: buffer()?,
+            columns: [buffer()?, buffer()?, buffer()?],
+        })
+    }
+
+    /// Verifies one chain, three times side by side, of which some lie on 16 bytes and some do not.
+    ///
+    /// # Errors
+    /// Those of the oracle, and what the machine says.
+    ///
+    /// # Panics
+    /// If the three differ.
+    pub fn verify(&mut self, chain: &Chain<'_>) -> Result<Outcome, Error> {
+        chain.check(chain.drafts.len() + 1)?;
+        let gap = Gaps { start: 0, row: 1, chain: 0 };
+        let layout = Layout {
+            draft: gap,
+            target: Gaps { chain: 1, ..gap },
+            drafts: IntType::I32,
+            tokens: IntType::I32,
+            numbers: [None; 3],
+            alone: false,
+            own_draws: false,
+            adds: false,
+        };
+        let outcomes = self.run(&[*chain; 3], &layout)?;
+        let [first, others @ ..] = &outcomes[..] else { unreachable!("three chains") };
+        others.iter().for_each(|other| assert_eq!(other, first, "one chain, three places: {chain:?}"));
+        Ok(first.clone())
+    }
+
+    /// Verifies chains of one length and vocabulary.
+    fn run(&mut self, chains: &[Chain<'_>], layout: &Layout) -> Result<Vec<Outcome>, Error> {
+        let (count, n, vocab) = (chains.len(), chains[0].drafts.len(), chains[0].vocab);
+        let mut bytes = Bytes::default();
+        let draft = bytes.rows(chains.iter().map(|chain| chain.draft_probs), vocab, layout.draft);
+        let target = bytes.rows(chains.iter().map(|chain| chain.target_probs), vocab, layout.target);
+        let drafts: Vec<i64> =
+            chains.iter().flat_map(|chain| chain.drafts).map(|id| i64::from(*id)).collect();
+        let drafts = bytes.integers(layout.drafts, &drafts);
+        let column = |value: fn(&Chain<'_>) -> i64| chains.iter().map(value).collect::<Vec<i64>>();
+        let numbers = [
+            column(|chain| chain.seed as i64),
+            column(|chain| i64::from(chain.position)),
+            column(|chain| i64::from(chain.draw)),
+        ];
+        for (which, (buffer, numbers)) in self.numbers.iter_mut().zip(&numbers).enumerate() {
+            let (numbers, dtype) = match layout.numbers[which] {
+                Some(dtype) => (&numbers[..], dtype),
+                None => (&numbers[..1], IntType::I64),
+            };
+            let words: Vec<u32> = numbers
+                .iter()
+                .flat_map(|number| [*number as u32, (*number as u64 >> 32) as u32])
+                .enumerate()
+                .filter(|(place, _)| dtype.bytes() == 8 || place % 2 == 0)
+                .map(|(_, word)| word)
+                .collect();
+            fill(&self.machine, buffer, &words)?;
+        }
+        grow(&self.machine, &mut self.input, bytes.0.len())?;
+        self.input.write(0, &bytes.0)?;
+
+        let token_words = count * (n + 1) * layout.tokens.bytes() / 4;
+        let machine = &self.machine;
+        fill(machine, &mut self.tokens, &vec![!6; token_words])?;
+        self.columns.iter_mut().try_for_each(|column| fill(machine, column, &vec![BEFORE; count]))?;
+        let [accepted, emitted, statuses] = self.columns.each_ref().map(|column| Some(Column::of(column)));
+        let tokens = IdsMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
+        let place = Place { tokens, accepted, emitted, statuses, adds: layout.adds };
+
+        let input = &self.input;
+        let buffers = &self.numbers;
+        let each = |which: usize| match layout.numbers[which] {
+            Some(dtype) => Some(Integers::of(&buffers[which], dtype)),
+            None => layout.alone.then(|| Integers::of(&buffers[which], IntType::I64)),
+        };
+        let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
+            ChainRows::of(input, start, [count, rows, vocab], strides)
+        };
+        let draws = each(2).map_or(Each::All(chains[0].draw), Each::Rows);
+        let asked = Chains {
+            draft_probs: probabilities(draft, n)?,
+            draft_token_ids: Ids::of(input, layout.drafts, drafts / layout.drafts.bytes(), count, n, n)?,
+            target_probs: probabilities(target, n + 1)?,
+            draws: Draws {
+                seeds: each(0).map_or(Each::All(chains[0].seed), Each::Rows),
+                positions: each(1).map_or(Each::All(chains[0].position), Each::Rows),
+                draws: (!layout.own_draws).then_some(draws),
+            },
+        };
+        self.verify.enqueue(&asked, &place)?;
+
+        let (mut tokens, mut columns) = (vec![0u32; token_words], [const { Vec::new() }; 3]);
+        self.tokens.read(0, &mut tokens)?;
+        for (column, words) in self.columns.iter().zip(&mut columns) {
+            words.resize(count, 0u32);
+            column.read(0, words)?;
+        }
+        let tokens: Vec<i64> = if layout.tokens.bytes() == 8 {
+            tokens.chunks(2).map(|two| (u64::from(two[0]) | u64::from(two[1]) << 32) as i64).collect()
+        } else {
+            tokens.iter().map(|token| i64::from(*token as i32)).collect()
+        };
+        let less = if layout.adds { BEFORE } else { 0 };
+        let outcome = |i: usize| {
+            let token = |id: &i64| i32::try_from(*id).expect("ids are of the vocabulary, or none");
+            let tokens = tokens[i * (n + 1)..][..n + 1].iter().map(token).collect();
+            let count = |which: usize| columns[which][i].wrapping_sub(less);
+            let verified = Verified { accepted: count(0), emitted: count(1), status: Status(columns[2][i]) };
+            (tokens, verified)
+        };
+        Ok((0..count).map(outcome).collect())
+    }
+}
+
+/// Takes a larger buffer where one is too small.
+fn grow(machine: &Arc<dyn Machine>, buffer: &mut Buffer, bytes: usize) -> Result<(), Error> {
+    if buffer.bytes() < bytes {
+        *buffer = Buffer::zeroed(machine, bytes.next_power_of_two())?;
+    }
+    Ok(())
+}
+
+/// Writes words to a buffer, which is made anew if it is not as large.
+fn fill(machine: &Arc<dyn Machine>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
+    if buffer.bytes() == 4 * words.len() {
+        buffer.write(0, words)?;
+    } else {
+        *buffer = Buffer::of(machine, words)?;
+    }
+    Ok(())
+}
+
+/// What is copied to the machine.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    /// Adds the rows of chains; returns the element where they start, and their strides.
+    fn rows<'a>(
+        &mut self,
+        chains: impl Iterator<Item = &'a [f32]>,
+        vocab: usize,
+        gaps: Gaps,
+    ) -> (usize, [usize; 2]) {
+        self.align();
+        let put = |bytes: &mut Vec<u8>, values: &[f32]| {
+            values.iter().for_each(|value| bytes.extend_from_slice(&value.to_ne_bytes()));
+        };
+        // What lies between rows would win each race.
+        let gap = |count: usize| vec![f32::INFINITY; count];
+        put(&mut self.0, &gap(gaps.start));
+        let start = self.0.len() / 4;
+        let mut chain_stride = 0;
+        for chain in chains {
+            let from = self.0.len() / 4;
+            for row in chain.chunks(vocab) {
+                put(&mut self.0, row);
+                put(&mut self.0, &gap(gaps.row));
+            }
+            put(&mut self.0, &gap(gaps.chain));
+            chain_stride = self.0.len() / 4 - from;
+        }
+        (start, [chain_stride, vocab + gaps.row])
+    }
+
+    /// Adds whole numbers; returns the byte where they start.
+    fn integers(&mut self, int: IntType, values: &[i64]) -> usize {
+        self.align();
+        let start = self.0.len();
+        for value in values {
+            self.0.extend_from_slice(&value.to_ne_bytes()[..int.bytes()]);
+        }
+        start
+    }
+
+    fn align(&mut self) {
+        self.0.resize(self.0.len().next_multiple_of(16), 0);
+    }
+}
+
+/// Widths around the borders of tiles and of what is loaded at once, and some of several blocks.
+const VOCABS: [usize; 12] = [1, 2, 3, 9, 255, 256, 257, 600, 2048, 2049, 5000, 20_000];
+
+/// What differs between the drafter's row and the target's.
+fn pair(words: &mut Words, vocab: usize) -> [Vec<f32>; 2] {
+    let [seed, other] = [words.word(), words.word()];
+    let spread = [0.01, 1.0, 4.0, 30.0][words.below(4)];
+    let bell =
+        |seed| -> Vec<f32> { rows::bell(vocab, spread, seed).iter().map(|z| (z - 8.0).exp2()).collect() };
+    let mut p = bell(seed);
+    let mut q = match words.below(6) {
+        // All of the residual is 0, or all but few.
+        0 => p.clone(),
+        1 => p.iter().map(|p| p * 1.5).collect(),
+        2 => {
+            let mut q: Vec<f32> = p.iter().map(|p| p * 1.25).collect();
+            (0..words.below(3)).for_each(|_| q[words.below(vocab)] = 0.0);
+            q
+        }
+        3 => vec![1.0; vocab],
+        _ => bell(other),
+    };
+    match words.below(12) {
+        0 => p.fill(0.0),
+        1 => p.iter_mut().for_each(|p| *p *= f32::from_bits(1 << 23)),
+        2 => [&mut p, &mut q].into_iter().for_each(|row| row.iter_mut().for_each(|p| *p *= 1e30)),
+        3 => {
+            // Few values, so that there are ties.
+            [&mut p, &mut q]
+                .into_iter()
+                .for_each(|row| row.iter_mut().for_each(|p| *p = (*p * 64.0).round()));
+        }
+        _ => {}
+    }
+    let odd = [0.0, -0.0, f32::NAN, -1.0, f32::INFINITY, f32::NEG_INFINITY, 1e-45, f32::MAX];
+    for row in [&mut p, &mut q] {
+        if words.below(3) == 0 {
+            (0..=words.below(4)).for_each(|_| row[words.below(vocab)] = odd[words.below(odd.len())]);
+        }
+    }
+    [q, p]
+}
+
+/// Holds random chains, laid out at random.
+///
+/// # Errors
+/// A text that says what differs, or what the machine said.
+pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
+    let words = &mut Words(seed);
+    let vocab = VOCABS[words.below(VOCABS.len())];
+    let long = vocab < 600 && words.below(8) == 0;
+    let n = if long { 30 + words.below(60) } else { words.below(5) };
+    let count = 1 + words.below(if vocab > 2000 { 3 } else { 9 });
+    let mut gaps = || Gaps {
+        start: [0, 0, 1, 3][words.below(4)],
+        row: [0, 0, 1, 3][words.below(4)] + (vocab.next_multiple_of(4) - vocab) * words.below(2),
+        chain: [0, 0, 2, 5][words.below(4)],
+    };
+    let (draft, target) = (gaps(), gaps());
+    let mut int = || [IntType::I32, IntType::I64][words.below(2)];
+    let (drafts, tokens) = (int(), int());
+    let mut number = |least: Option<IntType>| [None, least, Some(IntType::I64)][words.below(3)];
+    let numbers = [number(None), number(Some(IntType::I32)), number(Some(IntType::I32))];
+    let layout = Layout {
+        draft,
+        target,
+        drafts,
+        tokens,
+        numbers,
+        alone: words.below(4) == 0,
+        own_draws: words.below(3) == 0,
+        adds: words.below(2) == 0,
+    };
+
+    let [seed_of_all, position, draw] = [words.word(), words.word(), words.word()];
+    let made: Vec<_> = (0..count)
+        .map(|_| {
+            let [mut q, mut p] = [const { Vec::new() }; 2];
+            for _ in 0..n {
+                let rows = pair(words, vocab);
+                q.extend_from_slice(&rows[0]);
+                p.extend_from_slice(&rows[1]);
+            }
+            p.extend_from_slice(&pair(words, vocab)[1]);
+            let odd = [-1, vocab as i32, i32::MAX, i32::MIN];
+            let draft = |words: &mut Words| {
+                if words.below(if long { 200 } else { 10 }) == 0 {
+                    odd[words.below(4)]
+                } else {
+                    words.below(vocab) as i32
+                }
+            };
+            let drafts: Vec<i32> = (0..n).map(|_| draft(words)).collect();
+            (drafts, q, p, [words.word(), words.word(), words.word()])
+        })
+        .collect();
+    let of = |which: usize, own: &[u64; 3], of_all: u64| {
+        if layout.numbers[which].is_some() { own[which] } else { of_all }
+    };
+    let chains = made.iter().enumerate().map(|(i, (drafts, draft_probs, target_probs, own))| Chain {
+        drafts,
+        draft_probs,
+        target_probs,
+        vocab,
+        seed: of(0, own, seed_of_all),
+        position: of(1, own, position) as u32,
+        draw: if layout.own_draws { i as u32 } else { of(2, own, draw) as u32 },
+    });
+    let chains: Vec<Chain<'_>> = chains.collect();
+    let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
+    let mut verifier = Verifier::new(machine).map_err(text)?;
+    // Twice: what a launch leaves behind meets the next.
+    verifier.run(&chains, &layout).map_err(text)?;
+    let seen = verifier.run(&chains, &layout).map_err(text)?;
+    for (i, (chain, seen)) in chains.iter().zip(&seen).enumerate() {
+        let wanted = chain.verify().map_err(text)?;
+        if *seen != wanted {
+            let what = format!("seed {seed}, chain {i} of {count}, {n} drafts of {vocab} ids");
+            return Err(format!("{what}: {seen:?} instead of {wanted:?}\n{layout:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Rows of ids in a machine's memory, of 32 or of 64 bits, as a caller has them.
+
+use std::marker::PhantomData;
+
+use gumball_spec::{Error, Result};
+
+use crate::machine::Buffer;
+use crate::rows::IntType;
+
+/// Rows of ids in the machine's memory, which live as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ids<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) dtype: IntType,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'b> Ids<'b> {
+    /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `stride` is less than `width` with several rows, or the address no multiple of an id's
+    ///   size.
+    ///
+    /// # Safety
+    /// For `'b`, all ids lie in memory that the machine can read, and nobody writes them while what is enqueued with
+    /// them runs.
+    pub unsafe fn new(
+        address: u64,
+        dtype: IntType,
+        rows: usize,
+        width: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        if rows > 1 && stride < width {
+            let allowed = format!("at least the width of a row, {width}");
+            return Err(Error::out_of_range("stride", stride, allowed));
+        }
+        if !address.is_multiple_of(dtype.bytes() as u64) {
+            let allowed = format!("a multiple of {} bytes", dtype.bytes());
+            return Err(Error::out_of_range("ids", format!("{address:#x}"), allowed));
+        }
+        Ok(Self { memory: PhantomData, address, dtype, rows, width, stride })
+    }
+
+    /// Takes rows that begin `start` ids into a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`Ids::new`].
+    /// - [`Error::Length`] if the buffer ends before the last row does.
+    pub fn of(
+        buffer: &'b Buffer,
+        dtype: IntType,
+        start: usize,
+        rows: usize,
+        width: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let room = buffer.bytes() / dtype.bytes();
+        let end = |rows: usize| (rows - 1).checked_mul(stride)?.checked_add(width)?.checked_add(start);
+        if rows > 0 && end(rows).is_none_or(|end| end > room) {
+            let allowed = format!("at least {rows} rows of {width} ids, {stride} apart, from {start}");
+            return Err(Error::length("ids", room, allowed));
+        }
+        let address = buffer.address() + (start * dtype.bytes()) as u64;
+        // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing enqueues a
+        // write, and its end waits for what was enqueued before.
+        unsafe { Self::new(address, dtype, rows, width, stride) }
+    }
+
+    /// Checks that there are rows of a shape.
+    pub(crate) fn check(&self, parameter: &'static str, rows: usize, width: usize) -> Result<()> {
+        if self.rows != rows {
+            return Err(Error::length(parameter, self.rows, format!("one row for each of {rows}")));
+        }
+        if self.width != width {
+            return Err(Error::length(parameter, self.width, format!("{width} ids in a row")));
+        }
+        Ok(())
+    }
+
+    /// Returns the address of a row.
+    pub(crate) fn row(&self, row: usize) -> u64 {
+        self.address + (row * self.stride * self.dtype.bytes()) as u64
+    }
+}
+
+/// Rows of ids that are written; they are nobody else's as long as `'b`.
+#[derive(Debug)]
+pub struct IdsMut<'b>(Ids<'b>);
+
+impl<'b> IdsMut<'b> {
+    /// Returns where the ids are and what they are like.
+    #[must_use]
+    pub fn ids(&self) -> &Ids<'b> {
+        &self.0
+    }
+
+    /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
+    ///
+    /// # Errors
+    /// Those of [`Ids::new`].
+    ///
+    /// # Safety
+    /// For `'b`, all ids lie in memory that the machine can write, and while what is enqueued on them runs nobody else
+    /// reads or writes them.
+    pub unsafe fn new(
+        address: u64,
+        dtype: IntType,
+        rows: usize,
+        width: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        // SAFETY: the caller vouches for more than it takes.
+        unsafe { Ids::new(address, dtype, rows, width, stride) }.map(Self)
+    }
+
+    /// Takes rows that begin `start` ids into a buffer.
+    ///
+    /// # Errors
+    /// Those of [`Ids::of`].
+    pub fn of(
+        buffer: &'b mut Buffer,
+        dtype: IntType,
+        start: usize,
+        rows: usize,
+        width: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        Ids::of(buffer, dtype, start, rows, width, stride).map(Self)
+    }
+}

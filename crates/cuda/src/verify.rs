@@ -1,0 +1,163 @@
+//! Verify: chains of drafts, accepted or replaced by rejection, by the kernels of `verify.cu` (rule S4).
+//!
+//! Two kernels. The first surveys, of each chain, the one or two rows that its last token is drawn from, and makes the
+//! residual on the way; the second races and writes. Each judges the drafts for itself, of which it needs two numbers: so
+//! there is no kernel between that all would wait for, and the second judges while the first reads.
+
+use std::sync::Arc;
+
+use gumball_spec::{Result, TILE};
+
+use crate::abi::{self, chain_flags};
+use crate::chains::{Chains, Numbers, Verified};
+use crate::machine::{Buffer, Grid, Kernel, Machine};
+use crate::program::Group;
+use crate::rows::Column;
+use crate::step::finish_grid;
+use crate::variant::Variant;
+
+const SURVEY: Kernel = Kernel::named("survey_chains");
+const FINISH: Kernel = Kernel::named("finish_chains");
+
+/// How many warps a block of the survey has, and how many tiles each takes at most.
+const WARPS: usize = 8;
+const MOST_PER_WARP: usize = 4;
+
+/// How many tiles the blocks of a multiprocessor take at once, one a warp.
+const TILES_AT_ONCE: usize = 40;
+
+/// How many records there is room for.
+const RECORDS: usize = 1 << 18;
+
+/// Verification on a machine, with what room it needs: four megabytes, whatever it is asked.
+#[derive(Debug)]
+pub struct Verify {
+    machine: Arc<dyn Machine>,
+    records: Buffer,
+}
+
+impl Verify {
+    /// Takes the room on a machine.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the kernels do not compile, or there is not enough memory.
+    pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
+        machine.prepare(Group::Verify)?;
+        let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::Record>())?;
+        Ok(Self { machine, records })
+    }
+
+    /// Enqueues, on the machine's stream, the verification of chains: accepts each chain's drafts or replaces the first that
+    /// is not accepted, so that every emitted token has the distribution of the target's row, whatever the drafter proposed.
+    ///
+    /// Allocates nothing and waits for nothing; it can be captured. The outcome is that of
+    /// [`gumball_spec::verify::Chain::verify`]. Two numbers are read for each draft, and at most two rows of a chain whole.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] if two shapes do not fit each other.
+    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    pub fn enqueue(&self, chains: &Chains<'_>, out: &Verified<'_>) -> Result<()> {
+        chains.check()?;
+        let [count, length, vocab] = chains.shape();
+        out.check(count, length)?;
+        let tiles = vocab.div_ceil(TILE);
+        let at_a_time = RECORDS / tiles;
+        for from in (0..count).step_by(at_a_time) {
+            let now = at_a_time.min(count - from);
+            let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };
+            // SAFETY: the rows, the numbers and the places that are written lie in memory that whoever made them vouches for,
+            // and are of the shapes that were checked; the room has a record for each tile of as many chains.
+            unsafe { self.launch(now, asked) }?;
+        }
+        Ok(())
+    }
+
+    /// Launches the kernels for some chains.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch`].
+    unsafe fn launch(&self, chains: usize, asked: abi::Chains) -> crate::Result<()> {
+        let machine = &*self.machine;
+        let tiles = asked.tiles as usize;
+        let per_warp = per_warp(machine.multiprocessors() as usize, chains * tiles);
+        let blocks_per_chain = tiles.div_ceil(WARPS * per_warp) as u32;
+        let asked = abi::Chains { per_warp: per_warp as u32, blocks_per_chain, ..asked };
+        let chains = chains as u32;
+        let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
+        // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; for the
+        // rest the caller vouches.
+        unsafe { machine.launch(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        let grid = finish_grid(machine, chains, asked.tiles, Variant::Lean, Default::default());
+        // SAFETY: the same; each block waits before it reads what the survey writes, or writes itself.
+        unsafe { machine.launch_early(FINISH, grid, bytemuck::bytes_of(&asked)) }
+    }
+}
+
+/// Returns how many tiles a warp of the survey takes: one, while all are there at once.
+fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
+    tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MOST_PER_WARP)
+}
+
+/// Returns what is asked of the chains from one on, the room aside.
+fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
+    let [_, length, vocab] = chains.shape();
+    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
+    let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
+    let draws = chains.draws.draws.as_ref().map_or_else(Numbers::default, Numbers::of);
+    let flags = [
+        (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_DRAFTS),
+        (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_TOKENS),
+        (seeds.wide, chain_flags::WIDE_SEEDS),
+        (positions.wide, chain_flags::WIDE_POSITIONS),
+        (draws.wide, chain_flags::WIDE_DRAWS),
+        (seeds.each, chain_flags::EACH_SEED),
+        (positions.each, chain_flags::EACH_POSITION),
+        (draws.each, chain_flags::EACH_DRAW),
+        (chains.draws.draws.is_none(), chain_flags::OWN_DRAWS),
+        (out.adds, chain_flags::ADDS),
+    ];
+    let column = |column: &Option<Column<'_>>| {
+        column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
+    };
+    abi::Chains {
+        draft_probs: chains.draft_probs.chain(from),
+        draft_stride: chains.draft_probs.strides[0] as u64,
+        draft_row_stride: chains.draft_probs.strides[1] as u64,
+        target_probs: chains.target_probs.chain(from),
+        target_stride: chains.target_probs.strides[0] as u64,
+        target_row_stride: chains.target_probs.strides[1] as u64,
+        drafts: drafts.row(from),
+        drafts_stride: drafts.stride as u64,
+        tokens: tokens.row(from),
+        tokens_stride: tokens.stride as u64,
+        accepted: column(&out.accepted),
+        emitted: column(&out.emitted),
+        statuses: column(&out.statuses),
+        seeds: seeds.from(from),
+        positions: positions.from(from),
+        draws: draws.from(from),
+        seed: seeds.of_all,
+        position: positions.of_all as u32,
+        draw: draws.of_all as u32,
+        records: 0,
+        length: length as u32,
+        vocab: vocab as u32,
+        tiles: vocab.div_ceil(TILE) as u32,
+        blocks_per_chain: 0,
+        per_warp: 0,
+        flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
+        first: from as u32,
+        reserved: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warps_take_one_tile_while_all_are_there_at_once() {
+        let tiles = |chains: usize| chains * 151_936usize.div_ceil(TILE);
+        assert_eq!([1, 8, 9, 16, 32, 128].map(|chains| per_warp(132, tiles(chains))), [1, 1, 2, 2, 4, 4]);
+    }
+}
