@@ -119,7 +119,9 @@ fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams
     let mut params = params_of_logits(row, vocab, ends);
     if kind == Kind::Probabilities {
         speak_of_probabilities(&mut params);
-        params.order = if row % 9 == 4 { FilterOrder::Joint } else { params.order };
+        if ends == Variant::Whole && row % 9 == 4 {
+            params.order = FilterOrder::Joint;
+        }
     }
     params
 }
