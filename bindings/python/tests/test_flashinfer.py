@@ -302,6 +302,35 @@ def test_chains_are_counted_in_the_callers_tensors(probs: Any) -> None:
     assert tokens[2].tolist() == [0, -1, -1, -1] and emitted[2] == 0
 
 
+def test_torch_compiles_calls_whole(logits: Any, probs: Any) -> None:
+    seed, offset, lines = words(5), words(7), torch.tensor([0, 2, 1, 1])
+    top_k, top_p = torch.arange(3, 10), torch.linspace(0.2, 1, 7)
+    chains = (
+        probs[:6].view(2, 3, VOCAB),
+        torch.tensor([[1, 2, 3], [4, 5, 6]]),
+        probs[[0, 1, 2, 3, 4, 5, 6, 0]].view(2, 4, VOCAB),
+    )
+    places = {"seed": seed, "offset": offset}
+    calls: list[Any] = [
+        lambda: sampling.softmax(logits, top_p),
+        lambda: sampling.sampling_from_logits(logits, lines, **places),
+        lambda: sampling.sampling_from_probs(probs, seed=5, offset=1 << 40),
+        lambda: sampling.min_p_sampling_from_probs(probs, top_p, **places, return_valid=True),
+        lambda: sampling.top_k_top_p_sampling_from_logits(logits, top_k, 0.9, filter_apply_order="joint", **places),
+        lambda: sampling.top_k_top_p_sampling_from_probs(probs, 5, top_p, seed=seed.expand(7), offset=offset),
+        lambda: sampling.top_p_renorm_probs(sampling.top_k_renorm_probs(probs, top_k), 0.9),
+        lambda: sampling.top_k_mask_logits(logits, 5),
+        lambda: sampling.chain_speculative_sampling(*chains, **places),
+    ]
+    for call in calls:
+        torch._dynamo.reset()
+        seen, wanted = torch.compile(call, backend="aot_eager", fullgraph=True)(), call()
+        if isinstance(wanted, tuple):
+            assert all(map(torch.equal, seen, wanted))
+        else:
+            assert torch.equal(seen, wanted)
+
+
 def test_mistakes_read_as_flashinfers_do(logits: Any, probs: Any) -> None:
     sample, seven = sampling.sampling_from_probs, words(*range(7))
     mistakes: list[tuple[type[Exception], str, Any]] = [
