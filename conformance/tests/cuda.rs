@@ -97,7 +97,7 @@ fn softmax_is_the_probabilities_of_the_oracle() {
 #[test]
 fn operators_are_the_oracle() {
     for (name, backend) in here() {
-        for seed in 0..if name == "cuda" { 2_000 } else { 120 } {
+        for seed in 0..if name == "cuda" { 2_000 } else { 400 } {
             gumball_conformance::operators::hold(backend.machine(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"));
         }

@@ -240,7 +240,7 @@ DEVICE float half_to_float(unsigned short bits) {
     return bits_float(sign | float_bits(bits_float(rest) * 5.192296858534828e+33f));
 }
 
-// Of floats in 0..=1, which is all they are asked of.
+// Of all floats but NaN, which is all they are asked of.
 DEVICE unsigned int one_bf16(float x) {
     unsigned int bits = float_bits(x);
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
@@ -248,10 +248,14 @@ DEVICE unsigned int one_bf16(float x) {
 DEVICE unsigned int two_bf16(float low, float high) { return one_bf16(low) | one_bf16(high) << 16; }
 
 DEVICE unsigned int one_half(float x) {
-    unsigned int bits = float_bits(x);
+    unsigned int bits = float_bits(x) & 0x7FFFFFFF, sign = float_bits(x) >> 31 << 15;
+    if (bits >= 0x477FF000u) {
+        // From the middle between the largest half and the next power of two on.
+        return sign | 0x7C00;
+    }
     // Below 2^-14 they are whole in units of 2^-24.
-    return x < 6.103515625e-5f ? (unsigned int)__builtin_rintf(x * 16777216.0f)
-                               : ((bits + 0xFFF + (bits >> 13 & 1)) >> 13) - (112u << 10);
+    return sign | (bits < 0x38800000u ? (unsigned int)__builtin_rintf(bits_float(bits) * 16777216.0f)
+                                      : ((bits + 0xFFF + (bits >> 13 & 1)) >> 13) - (112u << 10));
 }
 DEVICE unsigned int two_halves(float low, float high) { return one_half(low) | one_half(high) << 16; }
 

@@ -14,7 +14,7 @@ struct F32 {
     static DEVICE_MEMBER float convert(float z) { return z; }
 };
 
-// `round_two` is of two floats in 0..=1, each rounded once, the first in the low bits.
+// `round_two` is of two floats, not NaN, each rounded once, the first in the low bits.
 struct Bf16 {
     typedef unsigned short Element;
     static DEVICE_MEMBER float convert(unsigned short z) { return bits_float((u32)z << 16); }

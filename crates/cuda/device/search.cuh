@@ -161,6 +161,8 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
                     return key_in_tile(set, search.place, search.index, value);
                 }
             } else {
+                // Without it the aim would move while a slower warp still reads it.
+                __syncthreads();
                 // Tokens as near to the entropy are kept alike: all of them are weighed.
                 if (threadIdx.x == 0) {
                     search.aim.hi.value = aim.lo;

@@ -252,7 +252,7 @@ DEVICE u32 race_listed(const Gathered& list, const Firsts& firsts, const Places&
 // Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
 // must have been cleared, with a barrier after that. Fails if what the filters keep may be long. In the first warp `mass`
 // becomes about the row's, if it is known and the list is not the row.
-template <class V>
+template <bool RACES = true, class V>
 DEVICE bool list_row(const Step& step, const Records& records, const V& view, const Chain& chain,
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
     __shared__ u64 scratch[32];
@@ -279,8 +279,11 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
     need_no_help(step);
     // The last warps draw arrivals while the others put the tokens in order.
     u32 drawing = (list.others + 31) / 32 < warps() / 2 ? (list.others + 31) / 32 : warps() / 2;
+    drawing = RACES ? drawing : 0;
     u32 ranking = blockDim.x - 32 * drawing;
-    if (drawing == 0) {
+    if (!RACES) {
+        // Nobody asks for them.
+    } else if (drawing == 0) {
         draw_arrivals(list, stream, threadIdx.x, blockDim.x);
     } else if (threadIdx.x >= ranking) {
         draw_arrivals(list, stream, threadIdx.x - ranking, 32 * drawing);

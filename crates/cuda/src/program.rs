@@ -14,6 +14,8 @@ pub enum Group {
     Verify,
     /// Requests made of what the rows of an operator ask for.
     Requests,
+    /// What is kept of rows of logits, written.
+    Write,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -47,6 +49,7 @@ pub const HEADERS: &[Source] = &[
     ("chip.cuh", include_str!("../device/chip.cuh")),
     ("chains.cuh", include_str!("../device/chains.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),
+    ("kept.cuh", include_str!("../device/kept.cuh")),
     ("onchip.cuh", include_str!("../device/onchip.cuh")),
     ("cut.cuh", include_str!("../device/cut.cuh")),
     ("mass.cuh", include_str!("../device/mass.cuh")),
@@ -196,6 +199,22 @@ const PREPARE: Program = Program {
     kernels: &["prepare"],
 };
 
+/// The kernels that find what is kept of rows that are to be written.
+const KEEP: Program = Program {
+    name: "keep",
+    group: Group::Write,
+    source: include_str!("keep.cu"),
+    kernels: &["keep_f32", "keep_bf16", "keep_f16"],
+};
+
+/// The kernels that write it.
+const EMIT: Program = Program {
+    name: "emit",
+    group: Group::Write,
+    source: include_str!("emit.cu"),
+    kernels: &["emit_f32", "emit_bf16", "emit_f16", "emit_bf16_f32", "emit_f16_f32"],
+};
+
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
@@ -206,7 +225,7 @@ const NUMBERS: Program = Program {
 
 /// All programs.
 pub const PROGRAMS: &[Program] =
-    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, VERIFY, NUMBERS];
+    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, KEEP, EMIT, VERIFY, NUMBERS];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -8,7 +8,7 @@ use gumball_spec::{Error, Result, TILE, Widths};
 use super::params::{Asked, integers};
 use super::room::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
-use crate::abi::{self, Params, Prepare, Record, Request, Slot, State, columns, flags, prepare_flags};
+use crate::abi::{self, Kept, Params, Prepare, Record, Request, Slot, State, columns, flags, prepare_flags};
 use crate::filter;
 use crate::help::{self, Help};
 use crate::machine::{Grid, Kernel};
@@ -168,6 +168,7 @@ impl Operators {
             (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
             (Piece::Help, help::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
+            (Piece::Kept, count * size_of::<Kept>()),
             (Piece::LineParams, lines * size_of::<Params>()),
             (Piece::LineStates, lines * size_of::<State>()),
             (Piece::LineSlots, lines * size_of::<Slot>()),
