@@ -342,6 +342,31 @@ def test_on_a_device_draws_are_the_hosts(
         assert drawn.dtype == wanted.dtype and torch.equal(drawn, wanted)
 
 
+@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
+def test_on_a_device_rows_and_chains_are_the_hosts(logits: Any, probs: Any) -> None:
+    top_k, top_p = torch.arange(1, 8), torch.linspace(0.2, 1, 7)
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    draft, target = probs[:6].view(2, 3, VOCAB), probs[[0, 1, 2, 3, 4, 5, 6, 0]].view(2, 4, VOCAB).clone()
+    target[1, 0] = 0
+    calls: list[Any] = [
+        lambda: sampling.softmax(logits, top_p.double()),
+        lambda: sampling.top_k_renorm_probs(probs, top_k),
+        lambda: sampling.top_p_renorm_probs(probs.half(), top_p),
+        lambda: sampling.top_k_mask_logits(logits.bfloat16(), top_k.int()),
+        lambda: torch.stack(sampling.chain_speculative_sampling(draft, ids, target, seed=1, offset=1 << 35)[1:]),
+        lambda: sampling.chain_speculative_sampling(draft, ids, target, seed=words(1), offset=words(2, 3))[0],
+        lambda: sampling.chain_speculative_sampling(draft, ids, target, words(5, 6), words(7, 8), seed=1, offset=2)[1],
+    ]
+    for call in calls:
+        wanted = call()
+        with emulated():
+            try:
+                got = call()
+            except gumball.UnavailableError:
+                continue
+        assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+
+
 def test_torch_compiles_calls_whole(logits: Any, probs: Any) -> None:
     seed, offset, lines = words(5), words(7), torch.tensor([0, 2, 1, 1])
     top_k, top_p = torch.arange(3, 10), torch.linspace(0.2, 1, 7)
