@@ -56,14 +56,6 @@ struct Order {
     DEVICE_MEMBER float value(float z) const {
         return nearest ? 0.0f - bits_float(float_bits(excess(z)) & 0x7FFFFFFF) : z;
     }
-    // The weight of a value in general.
-    DEVICE_MEMBER float weight_at_least(float value) const {
-#if GUMBALL_PROBABILITIES
-        return weight(value, false);
-#else
-        return exp2_rule(fminf(nearest ? lz - entropy + value : exponent(value, origin, s), 0.0f));
-#endif
-    }
     // About the weight of a value; `early` if the surprise is less than the entropy.
     DEVICE_MEMBER float weight(float value, bool early) const {
 #if GUMBALL_PROBABILITIES

@@ -211,7 +211,7 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
             } else {
                 // The goal is met among these, or else below them; they weigh about as much as so many in their middle.
                 float least = from_ordered_bits(~search.least_bits);
-                u64 about = aim.count * tile_mass(search.order.weight_at_least(least), 1u << 28);
+                u64 about = aim.count * tile_mass(search.order.weight(least, false), 1u << 28);
                 levels.from = Reached{from_ordered_bits(search.most_bits + 1), mass, aim.hi.count};
                 levels.to = Reached{least, mass + about, 0};
                 levels.divide(false, false, search.highest, search.most_level());
