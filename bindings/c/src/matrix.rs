@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::{ptr, slice};
 
 use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{Kind, Logits as Rows, LogitsMut, RowMut};
+use gumball_engine::{Logits as Rows, LogitsMut, RowMut};
 
 use crate::border::check_array;
 use crate::error::{Failure, Result};
@@ -52,14 +52,6 @@ impl Place<'_> {
         match self {
             Place::Apart(rows, _) => rows.rows(),
             Place::Same(rows) => rows.rows(),
-        }
-    }
-
-    /// Returns what is read.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Place::Apart(rows, _) => rows.kind(),
-            Place::Same(rows) => rows.kind(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::offset_of;
 
-use gumball_engine::{Each, Error, Kind, RowParams as Columns, SamplingParams, Status};
+use gumball_engine::{Each, Error, RowParams as Columns, SamplingParams, Status};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
@@ -124,9 +124,6 @@ pub unsafe extern "C" fn gumball_operators_softmax(
         let inner = &given("operators", operators)?.inner;
         // SAFETY: the header asks for structs of their sizes, and for their rows.
         let place = unsafe { read_place(logits, out) }?;
-        if place.kind() == Kind::Probabilities {
-            return Err(Error::out_of_range("kind", "GUMBALL_PROBABILITIES", "GUMBALL_LOGITS").into());
-        }
         // SAFETY: the header asks for an element a row.
         let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
             Some(column) => Each::Rows(column),

@@ -55,7 +55,7 @@ mod _gumball {
     #[pymodule_export]
     use super::graph::Graph;
     #[pymodule_export]
-    use super::operators::{describe, draw_rows, verify_chains, write_rows};
+    use super::operators::{describe, draw_rows, emulate, softmax_on_device, verify_chains, write_rows};
     #[pymodule_export]
     use super::outputs::Outputs;
     #[pymodule_export]

@@ -53,6 +53,17 @@ pub fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     Ok(Some(TENSOR.get_or_init(py, || tensor).bind(py)))
 }
 
+/// Returns torch, if an object is a tensor of it.
+pub fn torch_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    match torch_tensor(py)? {
+        Some(tensor) if object.is_exact_instance(tensor) || object.is_instance(tensor)? => {
+            Ok(loaded(py, intern!(py, "torch")))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Asks torch for the stream on which it enqueues at present; `None` if it was built without CUDA.
 pub fn torch_raw_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
     static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
-use gumball_engine::cuda::{self, Gpu, Grid, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, Gpu, Grid, Group, Kernel, Machine, Recording};
+use pyo3::prelude::*;
+
+use crate::errors::wrong_type;
 
 /// Handles of default streams, which cannot be captured: none given, the legacy one, the thread's.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -150,12 +153,27 @@ impl Shared {
     }
 }
 
+/// Reads a stream: its handle, or an object of torch, CuPy or cuda.core that holds one.
+pub fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let handle = match stream.extract::<usize>() {
+        Ok(handle) => handle,
+        Err(_) => ["cuda_stream", "ptr", "handle"]
+            .iter()
+            .find_map(|name| stream.getattr(*name).ok()?.extract().ok())
+            .ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?,
+    };
+    // The default stream goes by two names.
+    Ok(if handle == 1 { 0 } else { handle })
+}
+
 /// While it lives, the thread may take memory although some stream is under capture: the host program's graph has no part in
 /// that memory.
-struct Relaxed(Option<CUstreamCaptureMode>);
+#[derive(Debug)]
+pub struct Relaxed(Option<CUstreamCaptureMode>);
 
 impl Relaxed {
-    fn new() -> Self {
+    /// Begins, where there is a device.
+    pub fn new() -> Self {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the driver is loaded, since there is a device; the pointer is to a live value, which gets the former mode.
         let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
@@ -185,7 +203,7 @@ impl Current {
     }
 
     /// Takes note of it for work on a device, whose driver is there.
-    pub fn for_device(_: &Streams) -> Self {
+    pub fn for_device(_: &impl Machine) -> Self {
         Self(current())
     }
 }
@@ -215,6 +233,18 @@ impl Machine for Streams {
 
     fn threads_per_row(&self) -> u32 {
         self.shared.own.threads_per_row()
+    }
+
+    fn room_on_chip(&self) -> usize {
+        self.shared.own.room_on_chip()
+    }
+
+    fn clusters(&self, blocks: u32) -> u32 {
+        self.shared.own.clusters(blocks)
+    }
+
+    fn prepare(&self, group: Group) -> cuda::Result<()> {
+        self.shared.own.prepare(group)
     }
 
     fn take(&self, bytes: usize) -> cuda::Result<u64> {

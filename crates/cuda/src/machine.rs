@@ -82,6 +82,15 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
         0
     }
 
+    /// Returns whether memory can be taken now. It cannot where the host program captures what would fill it, as each replay
+    /// would do so again.
+    ///
+    /// # Errors
+    /// What the machine says.
+    fn can_take(&self) -> Result<bool> {
+        Ok(!self.is_capturing()?)
+    }
+
     /// Makes the kernels of a group ready, if they are not: what launches them does so first, when it is made or fixed. Takes long
     /// where they must be compiled.
     ///

@@ -43,13 +43,17 @@ struct Residual {
 
     DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const { return place_of<F32>(lane, j, is_wide(tile)); }
 
-    // A lane's shares of a tile as they came, 0 beyond the vocabulary.
-    template <bool REJECTED>
+    // A lane's shares of a tile as they came, 0 beyond the vocabulary and where nothing is taken away.
     DEVICE_MEMBER void fetch(u32 tile, u32 lane, Shares& shares) const {
         u32 start = tile * TILE;
-        if (is_wide(tile)) {
+        bool wide_tile = is_wide(tile);
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            shares.q[j] = 0.0f;
+        }
+        if (wide_tile) {
             load_wide_once<F32>(p + start, lane, shares.p);
-            if (REJECTED) {
+            if (q) {
                 load_wide_once<F32>(q + start, lane, shares.q);
             }
             return;
@@ -57,10 +61,9 @@ struct Residual {
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             u32 id = start + j * 32 + lane;
-            shares.p[j] = id < vocab ? p[id] : 0.0f;
-            if (REJECTED) {
-                shares.q[j] = id < vocab ? q[id] : 0.0f;
-            }
+            bool inside = id < vocab;
+            shares.p[j] = inside ? p[id] : 0.0f;
+            shares.q[j] = inside && q ? q[id] : 0.0f;
         }
     }
 };
@@ -86,22 +89,17 @@ DEVICE u32 bits_of(const float (&p)[PER_LANE]) {
     return bits;
 }
 
-// Makes the residual of a lane's shares in the place of p; returns the status bits of what was odd.
-template <bool REJECTED>
+// Makes the residual of a lane's shares in the place of p; returns the status bits of what was odd. Where nothing is taken away
+// p stays.
 DEVICE u32 subtract(Shares& shares) {
     u32 odd = 0;
     // Whatever is below 2 and has no sign lacks the two highest bits.
-    if ((bits_of(shares.p) | (REJECTED ? bits_of(shares.q) : 0)) >> 30 != 0) {
-        odd = count_share(shares.p);
-        if (REJECTED) {
-            odd |= count_share(shares.q);
-        }
+    if ((bits_of(shares.p) | bits_of(shares.q)) >> 30 != 0) {
+        odd = count_share(shares.p) | count_share(shares.q);
     }
-    if (REJECTED) {
 #pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) {
-            shares.p[j] = larger(shares.p[j] - shares.q[j], 0.0f);
-        }
+    for (u32 j = 0; j < PER_LANE; j++) {
+        shares.p[j] = larger(shares.p[j] - shares.q[j], 0.0f);
     }
     return odd;
 }
@@ -113,13 +111,8 @@ struct LogResidual : Residual {
     // The logarithms of a lane's share of a tile, -inf where nothing is left or there is no token.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32&) const {
         Shares shares;
-        if (q) {
-            fetch<true>(tile, lane, shares);
-            subtract<true>(shares);
-        } else {
-            fetch<false>(tile, lane, shares);
-            subtract<false>(shares);
-        }
+        fetch(tile, lane, shares);
+        subtract(shares);
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             z[j] = log2_rule(shares.p[j]);
@@ -187,52 +180,48 @@ DEVICE Record record_of_share(const SeenShare& seen, bool wide, u32 odd, const L
 // What a block learns of its tiles, in shared memory.
 struct ChainRoom {
     SeenShare seen[SURVEY_WARPS * MOST_PER_WARP];
+    First first[SURVEY_WARPS * MOST_PER_WARP];
     u32 odd[SURVEY_WARPS];
+    LastStream stream;
 };
-
-// Sees the tiles of a warp, one of each of the block's groups.
-template <bool REJECTED>
-DEVICE void see_tiles(const Residual& row, u32 block_tile, u32 per_warp, ChainRoom& room) {
-    u32 lane = lane_id(), warp = warp_id(), odd = 0;
-#pragma unroll 1
-    for (u32 own = warp; own < SURVEY_WARPS * per_warp; own += SURVEY_WARPS) {
-        Shares shares;
-        u32 tile = block_tile + own;
-        row.fetch<REJECTED>(tile, lane, shares);
-        odd |= subtract<REJECTED>(shares);
-        see_share(shares.p, row.is_wide(tile), room.seen[own]);
-    }
-    odd = __reduce_or_sync(ALL_LANES, odd);
-    if (lane == 0) {
-        room.odd[warp] = odd;
-    }
-}
 
 KERNEL_BESIDE(survey_chains, 32 * SURVEY_WARPS, 5, Chains, chains) {
     __shared__ ChainRoom room;
     let_next_begin();
     u32 chain = blockIdx.x / chains.blocks_per_chain, part = blockIdx.x % chains.blocks_per_chain;
-    u32 per_block = SURVEY_WARPS * chains.per_warp, block_tile = part * per_block;
+    u32 per_block = SURVEY_WARPS * chains.per_warp, block_tile = part * per_block, lane = lane_id(), warp = warp_id();
     const Stream of_chain = stream_of(chains, chain);
     const Judged judged = judge(chains, of_chain, chain);
-    const LastStream stream = stream_of_last(of_chain, judged);
     const Residual row(chains, chain, judged);
-    if (judged.rejected) {
-        see_tiles<true>(row, block_tile, chains.per_warp, room);
-    } else {
-        see_tiles<false>(row, block_tile, chains.per_warp, room);
+    if (threadIdx.x == 0) {
+        // Read there where it is needed: there is more than registers.
+        room.stream = stream_of_last(of_chain, judged);
     }
-    u32 own = lane_id(), tile = block_tile + own;
-    First first{1.0f, 0};
-    if (warp_id() == 0) {
-        first = first_arrival(stream, tile);
+    // Without it the first warp would draw by what its first lane has not left yet.
+    __syncwarp();
+    u32 odd = 0;
+#pragma unroll 1
+    for (u32 group = 0; group < chains.per_warp; group++) {
+        u32 own = group * SURVEY_WARPS + warp;
+        Shares shares;
+        row.fetch(block_tile + own, lane, shares);
+        if (own == 0) {
+            // While the first of the block's tiles come, which are under way by now.
+            room.first[lane] = first_arrival(room.stream, block_tile + lane);
+        }
+        odd |= subtract(shares);
+        see_share(shares.p, row.is_wide(block_tile + own), room.seen[own]);
+    }
+    odd = __reduce_or_sync(ALL_LANES, odd);
+    if (lane == 0) {
+        room.odd[warp] = odd;
     }
     // Without it the first warp would read of tiles that others have not seen yet.
     __syncthreads();
-    if (warp_id() == 0 && own < per_block && tile < chains.tiles) {
-        u32 odd = room.odd[own % SURVEY_WARPS];
+    u32 tile = block_tile + lane;
+    if (warp == 0 && lane < per_block && tile < chains.tiles) {
         chains.records[(u64)chain * chains.tiles + tile] =
-            record_of_share(room.seen[own], row.is_wide(tile), odd, stream, first, tile);
+            record_of_share(room.seen[lane], row.is_wide(tile), room.odd[lane % SURVEY_WARPS], room.stream, room.first[lane], tile);
     }
 }
 
@@ -242,8 +231,8 @@ DEVICE void survey_target(const Residual& row, const LastStream& stream, u32 til
 #pragma unroll 1
     for (u32 tile = warp_id(); tile < tiles; tile += warps()) {
         Shares shares;
-        row.fetch<false>(tile, lane_id(), shares);
-        subtract<false>(shares);
+        row.fetch(tile, lane_id(), shares);
+        subtract(shares);
         see_share(shares.p, row.is_wide(tile), seen[warp_id()]);
         // Without it the first lane would read what the one that leads has not left yet.
         __syncwarp();

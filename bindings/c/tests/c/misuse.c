@@ -291,7 +291,7 @@ static void operators(void) {
     REFUSED(gumball_operators_mask_logits(operators, &rows, &params, &out, statuses), GUMBALL_OUT_OF_RANGE,
             "temperature is 0.5, but must be 0 (greedy) or 1 for probabilities");
     REFUSED(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses), GUMBALL_OUT_OF_RANGE,
-            "kind is GUMBALL_PROBABILITIES, but must be GUMBALL_LOGITS");
+            "kind is probabilities, but must be logits");
     rows.kind = 5;
     CHECK(gumball_operators_probabilities(operators, &rows, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
     rows.kind = GUMBALL_LOGITS;

@@ -11,6 +11,7 @@ softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are
 let ``model.generate`` draw        :mod:`gumball.transformers`
 what FlashInfer's callers know     :mod:`gumball.compat.flashinfer`
 what SGLang calls by other names   :mod:`gumball.compat.sglang`
+where TokenSpeed has its sampler   :mod:`gumball.compat.tokenspeed`
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

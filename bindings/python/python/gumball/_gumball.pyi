@@ -23,6 +23,8 @@ __all__ = [
     "Graph",
     "describe",
     "draw_rows",
+    "emulate",
+    "softmax_on_device",
     "verify_chains",
     "write_rows",
     "Outputs",
@@ -41,6 +43,14 @@ class UnavailableError(RuntimeError): ...
 def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
 def describe(rows: _Array, name: str) -> tuple[tuple[int, ...], str]: ...
 def write_rows(what: str, rows: _Array, out: _Array | None, kind: str, name: str, **keywords: Any) -> list[int]: ...
+def emulate(on: bool) -> None: ...
+def softmax_on_device(
+    logits: _Array,
+    temperature: float | Sequence[float] | _Array,
+    out: _Array | None,
+    return_statuses: bool,
+    stream: _Stream | None,
+) -> Any: ...
 def draw_rows(
     rows: _Array,
     out: _Array,

@@ -3,9 +3,9 @@
 For programs that hold probabilities, or must return them, and bring seeds and positions themselves. What a row comes to is a
 function of its numbers, its parameters and its draw; the batch changes nothing.
 
-All of them take rows as [rows, vocab], or [vocab] for one row, of float32, bfloat16 or float16, in the host's memory: numpy's
-arrays, torch's tensors, and what has ``__dlpack__`` or ``__array_interface__``; rows may be strided. What comes out is a tensor
-of torch if a tensor of torch went in, and an array of numpy otherwise; or it is written to ``out``, which is then returned.
+All of them take rows as [rows, vocab], or [vocab] for one row, of float32, bfloat16 or float16: numpy's arrays, torch's tensors,
+and what has ``__dlpack__`` or ``__array_interface__``; rows may be strided. What comes out is a tensor of torch if a tensor of
+torch went in, and an array of numpy otherwise; or it is written to ``out``, which is then returned.
 ``out`` may be the input itself, which is changed in place, and otherwise shares no memory with it. ``temperature``, ``top_k``,
 ``top_p`` and ``min_p`` are a number, or a list or an array of one for each row; where one is None it is off. ``params`` is a
 SamplingParams, for whatever other filter and ban it has.
@@ -13,8 +13,15 @@ SamplingParams, for whatever other filter and ban it has.
 With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
 array of uint32.
 
-All raise ValueError for a shape, a value or a place that is not so, TypeError for another type, and UnavailableError for arrays on
-a GPU, which lack their kernels so far. Nothing was written then.
+On a GPU (:func:`softmax` so far; the others are refused there) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
+all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
+nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
+lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are
+int32 there. What is captured or enqueued on one stream shares memory: two graphs captured on the same stream must not be
+replayed side by side. A ``stream`` lives until its work is done.
+
+All raise ValueError for a shape, a value or a place that is not so, TypeError for another type, and UnavailableError for what a
+GPU lacks. Nothing was written then.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import describe, draw_rows, verify_chains, write_rows
+from ._gumball import describe, draw_rows, softmax_on_device, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
@@ -42,8 +49,10 @@ __all__ = [
     "top_p_renorm_probs",
 ]
 
-# Anybody's array of the host.
+# Anybody's array.
 _Array: TypeAlias = Any
+# A CUDA stream's handle, or an object that holds one.
+_Stream: TypeAlias = int | Any
 _Numbers: TypeAlias = float | Sequence[float] | _Array
 _Integers: TypeAlias = int | Sequence[int] | _Array
 _Order: TypeAlias = str | Sequence[str]
@@ -97,15 +106,24 @@ def _written(
 
 
 def softmax(
-    logits: _Array, temperature: _Numbers = 1.0, out: _Array | None = None, *, return_statuses: bool = False
+    logits: _Array,
+    temperature: _Numbers = 1.0,
+    out: _Array | None = None,
+    *,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any:
     """The softmax of each row of logits at its temperature, fused; float32 [rows, vocab] if there is no `out`.
 
     temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits has 1 and the others 0. `out`: of
-    the logits' shape, in any of the three types; each number is rounded to it once. The maximum is subtracted before the
-    temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal probabilities, bit for bit. A NaN
-    counts as -inf, +inf as the largest float32, and a row without a logit above -inf is all 0.
+    the logits' shape, in any of the three types (on a GPU float32 or the logits' own); each number is rounded to it once. The
+    maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
+    probabilities, bit for bit. A NaN counts as -inf, +inf as the largest float32, and a row without a logit above -inf is all 0.
+    On a GPU this is one launch or two.
     """
+    done = softmax_on_device(logits, temperature, out, return_statuses, stream)
+    if done is not None:
+        return done
     filters = {"temperature": _flat(temperature)}
     return _written("probabilities", logits, out, "float32", "logits", "logits", return_statuses, **filters)
 

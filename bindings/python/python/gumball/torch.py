@@ -1,4 +1,4 @@
-"""A step of a pool as an operator of torch, so that it can stand in what torch compiles.
+"""What stands in a torch.compile graph: a step of a pool, and the operators of :mod:`gumball.operators`.
 
 ::
 
@@ -6,13 +6,23 @@
     pool.assign(slots)
     draw = gumball.torch.Step(pool)
 
-    @torch.compile
+    @torch.compile(fullgraph=True)
     def decode(hidden):
         return draw(model(hidden))          # the tokens, [rows] int32
 
-The operator ``gumball::enqueue(Tensor logits, Tensor(a!) tokens, int pool) -> ()`` enqueues one step of what is assigned to
-the pool, and copies the tokens to `tokens`; both in the order of torch's current stream. It is opaque to the compiler and
-keeps its place, since it writes. Outside of what is compiled, :meth:`gumball.Pool.enqueue` does the same with less ado.
+    @torch.compile(fullgraph=True)
+    def drawn(logits, temperatures, seeds):
+        probs = gumball.torch.softmax(logits, temperatures)
+        return gumball.torch.sampling_from_probs(probs, top_p=0.9, seed=seeds)
+
+The functions here have the names and parameters of those in :mod:`gumball`, but for ``params``, ``stream`` and statuses, and are made of
+torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, those that write to ``out``, and those that
+change their rows in place. A seed must be given. Parameters of rows are numbers or tensors. Outside of what is compiled the functions of
+:mod:`gumball` do the same with less ado; inside of it they become these once this module is imported.
+
+``gumball::enqueue(Tensor logits, Tensor(a!) tokens, int pool) -> ()`` enqueues one step of what is assigned to the pool, and
+copies the tokens to `tokens`; both in the order of torch's current stream. It is opaque to the compiler and keeps its place,
+since it writes. Outside of what is compiled, :meth:`gumball.Pool.enqueue` does the same with less ado.
 """
 
 from __future__ import annotations
@@ -23,8 +33,35 @@ import weakref
 import torch
 
 from ._gumball import Pool
+from .torch_operators import (
+    chain_speculative_sampling,
+    mask_logits,
+    min_p_renorm_probs,
+    probabilities,
+    sampling_from_logits,
+    sampling_from_probs,
+    softmax,
+    top_k_mask_logits,
+    top_k_renorm_probs,
+    top_k_top_p_renorm_probs,
+    top_p_renorm_probs,
+)
 
-__all__ = ["Step", "tokens_of"]
+__all__ = [
+    "Step",
+    "chain_speculative_sampling",
+    "mask_logits",
+    "min_p_renorm_probs",
+    "probabilities",
+    "sampling_from_logits",
+    "sampling_from_probs",
+    "softmax",
+    "tokens_of",
+    "top_k_mask_logits",
+    "top_k_renorm_probs",
+    "top_k_top_p_renorm_probs",
+    "top_p_renorm_probs",
+]
 
 _NUMBERS = itertools.count()
 _POOLS: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()

@@ -19,11 +19,11 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
-use crate::errors::{out_of_range, raised, wrong_type};
+use crate::errors::{out_of_range, raised};
 use crate::hooks;
 use crate::lists::whole;
 use crate::place::{self, HostPool, Place};
-use crate::streams::{Current, Streams};
+use crate::streams::{Current, Streams, stream_handle};
 
 /// The requests in flight, each in a slot that keeps its history, seed and position.
 ///
@@ -137,19 +137,6 @@ impl Pool {
             None => Ok(()),
         })
     }
-}
-
-/// Reads a stream: its handle, or an object of torch, CuPy or cuda.core that holds one.
-fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let handle = match stream.extract::<usize>() {
-        Ok(handle) => handle,
-        Err(_) => ["cuda_stream", "ptr", "handle"]
-            .iter()
-            .find_map(|name| stream.getattr(*name).ok()?.extract().ok())
-            .ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?,
-    };
-    // The default stream goes by two names.
-    Ok(if handle == 1 { 0 } else { handle })
 }
 
 /// Returns a device's name: a str, or what a torch.device is called.

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+import gumball.torch
 from gumball import Pool, SamplingParams
 
 VOCAB, WARM, RUNS = 151_936, 50, 400
@@ -60,11 +61,22 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["torch add_ of one element: a launch"] = lambda: one.add_(1)
     found["torch argmax"] = lambda: torch.argmax(logits, -1)
     found["torch softmax + multinomial"] = lambda: torch.multinomial(torch.softmax(logits / 0.8, -1), 1)
+    column, to = torch.full((rows,), 0.8, device="cuda"), torch.empty_like(logits)
+    narrow, columns = logits.bfloat16(), torch.full((rows, 1), 0.8, device="cuda")
+    found["gumball softmax, a number"] = lambda: gumball.softmax(logits, 0.8)
+    found["gumball softmax, a column"] = lambda: gumball.softmax(logits, column)
+    found["gumball softmax, a column, to out"] = lambda: gumball.softmax(logits, column, to)
+    found["gumball softmax, a list"] = lambda listed=[0.8] * rows: gumball.softmax(logits, listed)
+    found["gumball softmax, bf16 in place"] = lambda: gumball.softmax(narrow, column, narrow)
+    found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
+    found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
+    found["torch empty_like"] = lambda: torch.empty_like(logits)
     try:
         from flashinfer import sampling
     except ImportError:
         return found
     probs = torch.softmax(logits, -1)
+    found["flashinfer softmax"] = lambda: sampling.softmax(logits, column)
     found["flashinfer sampling_from_logits"] = lambda: sampling.sampling_from_logits(logits)
     found["flashinfer sampling_from_probs"] = lambda: sampling.sampling_from_probs(probs)
     found["flashinfer top_k_top_p_sampling_from_probs"] = lambda: sampling.top_k_top_p_sampling_from_probs(probs, 50, 0.9)

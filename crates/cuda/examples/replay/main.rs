@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only REQUEST,..` | these of the requests in `requests.rs`, or `softmax`, `softmax-narrow`, `softmax-in-place` |
+//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators on rows in `softmax.rs` and `chains.rs` |
 //! | `--type f32,bf16` | these types |
 //! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
 //! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |
@@ -15,7 +15,9 @@
 //! rows there. `floor` is reading the logits once at 4576 GB/s, the read-only ceiling of one H200; `reads` is how often
 //! the time of a step would do that. `survey` is the step without its end.
 
+mod calls;
 mod case;
+mod chains;
 mod requests;
 mod rows;
 mod softmax;
@@ -23,12 +25,12 @@ mod softmax;
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Machine};
+use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Machine, Rows};
 
+use calls::Calls;
 use case::Case;
 use requests::{by_default, requests};
 use rows::{Like, Pool};
-use softmax::SoftmaxCase;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Report {
@@ -113,6 +115,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+type Make = for<'b> fn(&'b Arc<Gpu>, &'static str, &'b [Rows<'b>]) -> Result<Calls<'b>, Box<dyn Error>>;
+
+/// Returns the operators on rows, and what makes each ready.
+fn operators() -> impl Iterator<Item = (&'static str, Make)> {
+    let softmaxes = softmax::NAMES.into_iter().map(|name| (name, softmax::calls as Make));
+    softmaxes.chain([(chains::NAME, chains::calls as Make)])
+}
+
 /// Times everything that is asked over rows of a kind.
 fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let machine: Arc<dyn Machine> = Arc::clone(gpu) as Arc<dyn Machine>;
@@ -133,12 +143,12 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
                     }
                 }
             }
-            for name in softmax::NAMES {
+            for (name, make) in operators() {
                 if chosen(&asked.only, name).unwrap_or(false) {
-                    let mut case = SoftmaxCase::new(gpu, name, &batches)?;
+                    let mut calls = make(gpu, name, &batches)?;
                     match asked.report {
-                        Report::Json => case.print_results(like, asked.eager)?,
-                        Report::Table | Report::Profile => case.print_row(like)?,
+                        Report::Json => calls.print_results(like, asked.eager)?,
+                        Report::Table | Report::Profile => calls.print_row(like)?,
                     }
                 }
             }

@@ -75,7 +75,7 @@ impl Pool {
         sizes: &[usize],
     ) -> Result<Self, Box<dyn Error>> {
         let row_bytes = vocab * dtype.bytes();
-        let rows = sizes.iter().map(|size| size * batches(row_bytes * size)).max().unwrap_or(0);
+        let rows = sizes.iter().map(|size| size * cold(row_bytes * size)).max().unwrap_or(0);
         let distinct = (0..DISTINCT as u64).flat_map(|seed| like.row(vocab, seed)).collect::<Vec<f32>>();
         let mut buffer = Buffer::zeroed(machine, rows * row_bytes)?;
         if dtype == Dtype::F32 {
@@ -90,12 +90,12 @@ impl Pool {
     pub fn batches(&self, rows: usize) -> gumball_spec::Result<Vec<Rows<'_>>> {
         let batch = |start| Rows::of(&self.buffer, self.dtype, start, rows, self.vocab, self.vocab);
         let elements = rows * self.vocab;
-        (0..batches(elements * self.dtype.bytes())).map(|index| batch(index * elements)).collect()
+        (0..cold(elements * self.dtype.bytes())).map(|index| batch(index * elements)).collect()
     }
 }
 
 /// Returns how many batches of so many bytes are cold together; at least two.
-fn batches(bytes: usize) -> usize {
+pub fn cold(bytes: usize) -> usize {
     COLD_BYTES.div_ceil(bytes).max(2)
 }
 

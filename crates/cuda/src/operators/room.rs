@@ -59,7 +59,7 @@ impl Room {
             if place.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
-            if capturing {
+            if capturing && !self.machine.can_take()? {
                 let reason = "the stream is being captured; call once before, over as many rows".to_owned();
                 return Err(Error::Unavailable { resource: "room for the operator", reason });
             }
@@ -68,7 +68,8 @@ impl Room {
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
             let former = place.replace(Buffer::zeroed(&self.machine, bytes)?);
-            self.former.extend(former.filter(|_| self.captured));
+            // To give it back would wait for the device, which no capture allows.
+            self.former.extend(former.filter(|_| self.captured || capturing));
         }
         self.captured |= capturing;
         Ok(())

@@ -4,6 +4,7 @@
 //! memory at addresses that stay, so a step is a few launches: it neither allocates nor waits, and can be captured.
 
 mod input;
+mod operators;
 mod pool;
 mod route;
 mod score;
@@ -15,8 +16,12 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Gpu, Machine};
 use gumball_spec::{Error, Result};
 
-pub use gumball_cuda::{Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits};
+pub use gumball_cuda::{
+    Column as DeviceColumn, Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits,
+    RowsMut as DeviceRows,
+};
 pub use input::{DeviceInput, DeviceOptions};
+pub use operators::{DeviceEach, DeviceOperators};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 

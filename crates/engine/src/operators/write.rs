@@ -15,12 +15,12 @@ impl Operators {
     /// to say; a row without a logit above -inf is all 0 and says `EMPTY`.
     ///
     /// # Shapes and units
-    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or R. `out`: R rows of any of the types; each number is
-    /// rounded to it once.
+    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or one per line of the matrix, which without
+    /// [`Logits::select`] is one per row. `out`: R rows of any of the types; each number is rounded to it once.
     ///
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a temperature outside 0 and (0, 2^100].
+    /// - [`Error::OutOfRange`] for a temperature outside 0 and (0, 2^100], or rows of probabilities.
     ///
     /// Nothing was written then.
     pub fn softmax(
@@ -29,9 +29,10 @@ impl Operators {
         temperature: Each<'_, f32>,
         out: LogitsMut<'_>,
     ) -> Result<Vec<Status>> {
-        let (common, temperature) = tempered(temperature, logits.rows())?;
+        check_logits(logits.kind())?;
+        let (common, temperature) = tempered(temperature, logits.lines())?;
         let params = RowParams { temperature, ..RowParams::new(&common) };
-        self.probabilities(logits.with_kind(Kind::Logits), &params, out)
+        self.probabilities(logits, &params, out)
     }
 
     /// Writes the softmax of each row in its place, each number rounded to the rows' type.
@@ -39,9 +40,10 @@ impl Operators {
     /// # Errors
     /// Those of [`Operators::softmax`].
     pub fn softmax_in_place(&self, logits: LogitsMut<'_>, temperature: Each<'_, f32>) -> Result<Vec<Status>> {
+        check_logits(logits.kind())?;
         let (common, temperature) = tempered(temperature, logits.rows())?;
         let params = RowParams { temperature, ..RowParams::new(&common) };
-        self.probabilities_in_place(logits.with_kind(Kind::Logits), &params)
+        self.probabilities_in_place(logits, &params)
     }
 
     /// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and
@@ -141,9 +143,17 @@ impl Operators {
     }
 }
 
+/// Refuses rows of probabilities where logits are asked for.
+fn check_logits(kind: Kind) -> Result<()> {
+    match kind {
+        Kind::Logits => Ok(()),
+        Kind::Probabilities => Err(Error::out_of_range("kind", "probabilities", "logits")),
+    }
+}
+
 /// Returns parameters of one temperature and nothing else, or with the column of several beside them.
-fn tempered(temperature: Each<'_, f32>, rows: usize) -> Result<(SamplingParams, &[f32])> {
-    temperature.check("temperature", rows)?;
+fn tempered(temperature: Each<'_, f32>, lines: usize) -> Result<(SamplingParams, &[f32])> {
+    temperature.check("temperature", lines)?;
     let params = SamplingParams::default();
     Ok(match temperature {
         Each::All(temperature) => (SamplingParams { temperature, ..params }, &[]),

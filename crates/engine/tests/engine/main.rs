@@ -4,6 +4,8 @@ mod allocation;
 mod cases;
 #[cfg(feature = "emulator")]
 mod device;
+#[cfg(feature = "emulator")]
+mod device_operators;
 mod invariance;
 mod neighbours;
 mod operators;

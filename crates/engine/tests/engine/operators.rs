@@ -228,5 +228,25 @@ fn mistakes_are_named_and_nothing_is_written() {
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
     let error = operators.softmax(logits, (&[1.0, -1.0][..]).into(), to).unwrap_err();
     assert_eq!(error.to_string(), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
+    let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
+    let error = operators.softmax(logits.with_kind(Kind::Probabilities), 1.0.into(), to).unwrap_err();
+    assert_eq!(error.to_string(), "kind is probabilities, but must be logits");
+    let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap().with_kind(Kind::Probabilities);
+    assert!(operators.softmax_in_place(to, 1.0.into()).is_err());
     assert!(out.iter().all(|x| *x == 7.0));
+}
+
+#[test]
+fn a_softmax_of_chosen_lines_takes_each_lines_temperature() {
+    let (data, lines) = (rows(0..3), [2, 0, 2, 2, 1]);
+    let logits = Logits::new(&data, 3, VOCAB).unwrap();
+    let (mut each, mut all) = (vec![0.0f32; 3 * VOCAB], vec![0.0f32; 5 * VOCAB]);
+    let operators = &operators()[0];
+    let temperatures = &[0.5, 1.0, 2.0][..];
+    operators.softmax(logits, temperatures.into(), LogitsMut::new(&mut each, 3, VOCAB).unwrap()).unwrap();
+    let to = LogitsMut::new(&mut all, 5, VOCAB).unwrap();
+    operators.softmax(logits.select(&lines).unwrap(), temperatures.into(), to).unwrap();
+    for (line, row) in lines.iter().zip(all.chunks(VOCAB)) {
+        assert_eq!(row, &each[*line as usize * VOCAB..][..VOCAB]);
+    }
 }

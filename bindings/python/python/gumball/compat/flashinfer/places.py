@@ -106,6 +106,12 @@ def place(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, inc
         return (seed + high * _STEP) & _MASK, offset & _LOW
     _check("seed", seed, device, outputs)
     _check("offset", offset, device, outputs)
-    seed, offset = seed.view(torch.int64), offset.view(torch.int64)
-    seed = torch.add(seed.expand(outputs), offset >> 32, alpha=_SIGNED_STEP)
-    return seed, offset.expand(outputs) & _LOW
+    if seed.dtype == torch.uint64:
+        seed = seed.view(torch.int64)
+    if offset.dtype == torch.uint64:
+        offset = offset.view(torch.int64)
+    seed = torch.add(seed, torch.bitwise_right_shift(offset, 32), alpha=_SIGNED_STEP)
+    if seed.is_cuda:
+        # There the low words are taken anyway, and one number stands for all outputs.
+        return seed, offset
+    return seed.expand(outputs), (offset & _LOW).expand(outputs)

@@ -44,11 +44,13 @@ fn floats<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Matrix, Arra
     }
 }
 
-fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
+/// Returns the error for elements of another type.
+pub(super) fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
     PyTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
 }
 
-fn check_writable(array: &Array<'_>, name: &str) -> PyResult<()> {
+/// Refuses to write what its owner says is not to be written.
+pub(super) fn check_writable(array: &Array<'_>, name: &str) -> PyResult<()> {
     if array.readonly {
         return Err(PyValueError::new_err(format!("{name} is read-only, but must be an array to write to")));
     }
@@ -56,7 +58,7 @@ fn check_writable(array: &Array<'_>, name: &str) -> PyResult<()> {
 }
 
 /// Refuses memory to write that is also read.
-fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
+pub(super) fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
     if out.overlaps(read) {
         let text = format!("out shares memory with {name}, but must be {name} itself or lie apart from it");
         return Err(PyValueError::new_err(text));

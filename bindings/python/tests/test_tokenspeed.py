@@ -1,0 +1,241 @@
+"""TokenSpeed's sampling backend: requests come, go and move; drafts are coupled; graphs' calls; its fused top-k and
+top-p.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_operators import kept64, softmax64
+
+import gumball
+from gumball import Sampler, SamplingParams
+
+torch = pytest.importorskip("torch")
+
+from gumball.compat import tokenspeed
+from gumball.compat.tokenspeed import GumballSamplingBackend, SamplingBackendConfig
+
+VOCAB = 900
+OFF = 1 << 30
+
+
+def request(seed: int | None = 1, **given: Any) -> Any:
+    """A request's parameters as TokenSpeed has them after it resolved them."""
+    fields = {
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": OFF,
+        "min_p": 0.0,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "min_new_tokens": 0,
+        "stop_token_ids": None,
+        "logit_bias": None,
+    }
+    return SimpleNamespace(**fields | given, seed=seed)
+
+
+REQUESTS = [
+    request(1, temperature=0.8, top_k=40, top_p=0.9),
+    request(2, min_p=0.05, frequency_penalty=0.7, presence_penalty=0.4),
+    request(3, repetition_penalty=1.3, logit_bias={"5": 3.0, "7": -100.0}),
+    request(4, top_k=1),
+]
+
+
+def backend(**config: Any) -> GumballSamplingBackend:
+    given = {"max_bs": 4, "max_req_pool_size": 6, "vocab_size": VOCAB, "device": "cpu"} | config
+    return GumballSamplingBackend(SamplingBackendConfig(**given))
+
+
+def samplers(requests: list[Any]) -> list[Sampler]:
+    return [Sampler(tokenspeed.params_of(params), VOCAB) for params in requests]
+
+
+def rows_of(step: int, count: int = 4) -> Any:
+    return torch.randn(count, VOCAB, generator=torch.Generator().manual_seed(step)) * 3
+
+
+def output(logits: Any) -> Any:
+    return SimpleNamespace(next_token_logits=logits, next_token_logprobs=None)
+
+
+INFO = SimpleNamespace(vocab_mask=None)
+
+
+def test_tokens_are_those_of_samplers_whatever_the_batch() -> None:
+    made, alone = backend(), samplers(REQUESTS)
+    for step in range(12):
+        some = [[0, 1, 2, 3], [3, 1], [2]][step % 3]
+        made.prepare_step([f"r{i}" for i in some], [i + 1 for i in some], [REQUESTS[i] for i in some])
+        logits = rows_of(step, len(some))
+        tokens, lengths = made.sample(output(logits), INFO)
+        assert tokens.dtype == lengths.dtype == torch.int32 and lengths.tolist() == [1] * len(some)
+        assert tokens.tolist() == [alone[i].sample(row) for i, row in zip(some, logits, strict=True)]
+
+
+def test_a_place_that_changes_hands_begins_anew_and_a_request_that_moves_goes_on() -> None:
+    made, alone = backend(), samplers([REQUESTS[1], REQUESTS[2]])
+    logits = rows_of(0, 1)
+    made.prepare_step(["a"], [3], [REQUESTS[1]])
+    assert made.sample(output(logits), INFO)[0].tolist() == [alone[0].sample(logits[0])]
+    made.prepare_step(["a"], [5], [REQUESTS[1]])
+    assert made.sample(output(logits), INFO)[0].tolist() == [alone[0].sample(logits[0])]
+    made.prepare_step(["b", "a"], [3, 5], [REQUESTS[2], REQUESTS[1]])
+    both = rows_of(1, 2)
+    assert made.sample(output(both), INFO)[0].tolist() == [alone[1].sample(both[0]), alone[0].sample(both[1])]
+    assert len(made.pool) == 2
+    made.prepare_step(["c"], [5], [REQUESTS[1]])
+    assert made.sample(output(logits), INFO)[0].tolist() == samplers([REQUESTS[1]])[0].sample_n(logits[0], 1)
+    assert len(made.pool) == 2
+
+
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+def test_drafts_change_no_token(right: float) -> None:
+    """Decoding with drafts, a share of which is right, yields what decoding without them does."""
+    width, wanted, got = 4, [], []
+    alone = samplers(REQUESTS)
+
+    def model(history: list[int]) -> Any:
+        seed = sum((i + 1) * token for i, token in enumerate(history)) + len(history)
+        return torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
+
+    for sampler in alone:
+        while len(sampler.history) < 20:
+            sampler.sample(model(sampler.history))
+        wanted.append(sampler.history)
+    made = backend(max_draft_tokens_per_req=width)
+    got = [[] for _ in REQUESTS]
+    rng = np.random.default_rng(1)
+    steps = 0
+    while min(map(len, got)) < 20:
+        steps += 1
+        drafts = [wanted[i][len(ids) : len(ids) + width - 1] for i, ids in enumerate(got)]
+        drafts = [[token if rng.random() < right else (token + 1) % VOCAB for token in line] for line in drafts]
+        drafts = [line + [0] * (width - 1 - len(line)) for line in drafts]
+        candidates = torch.tensor([[0, *line] for line in drafts])
+        logits = torch.stack([model(got[i] + line[:j]) for i, line in enumerate(drafts) for j in range(width)])
+        made.prepare_step(list("abcd"), [1, 2, 3, 4], REQUESTS, num_tokens_per_req=width)
+        tokens, lengths = made.verify(output(logits), INFO, candidates)
+        assert tokens.shape == (4 * width,)
+        for ids, line, length in zip(got, tokens.view(4, width).tolist(), lengths.tolist(), strict=True):
+            ids += line[:length]
+    assert [ids[:20] for ids in got] == wanted
+    assert steps == 20 if right == 0 else steps < 20
+    assert steps == 5 if right == 1 else steps > 5
+
+
+def test_masks_logprobs_and_rows_without_a_token() -> None:
+    made = backend(enable_output_logprobs=True)
+    made.prepare_step(["a", "b"], [1, 2], [request(1), request(2)])
+
+    def apply(logits: Any, vocab_mask: Any) -> None:
+        logits.masked_fill_(~vocab_mask, -torch.inf)
+
+    mask = torch.zeros((2, VOCAB), dtype=torch.bool)
+    mask[0, 17] = True
+    logits = output(rows_of(0, 2))
+    tokens, _ = made.sample(logits, SimpleNamespace(vocab_mask=mask, apply_vocab_mask=apply))
+    assert tokens.tolist() == [17, 0] and logits.next_token_logprobs[0] == 0
+    made.prepare_step(["a", "b"], [1, 2], [request(1), request(2)])
+    logits = output(rows_of(1, 2))
+    tokens, _ = made.sample(logits, INFO)
+    want = torch.log_softmax(logits.next_token_logits, 1).gather(1, tokens.long().unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(logits.next_token_logprobs, want, rtol=0, atol=1e-5)
+
+
+def test_the_calls_of_a_graph_and_rows_of_nobody() -> None:
+    made, alone = backend(max_draft_tokens_per_req=2), samplers(REQUESTS[:3])
+    assert made.cuda_graph_capture_variants(1) == ("default",)
+    for bs in (2, 4):
+        made.prepare_capture_variant(bs, 1, "default")
+        tokens, _ = made.sample(output(rows_of(9, bs)), INFO)
+        assert tokens.tolist() == [0] * bs
+        made.reset_capture_state()
+    with pytest.raises(ValueError, match="Unsupported CUDA graph variant: greedy"):
+        made.prepare_capture_variant(2, 1, "greedy")
+    made.prepare_step(list("abc"), [1, 2, 3], REQUESTS[:3])
+    # What a graph of four rows would do.
+    assert made.cuda_graph_replay_variant(1) == made.cuda_graph_replay_variant(1) == "default"
+    logits = rows_of(0)
+    made.pool.enqueue(logits)
+    assert made.pool.tokens.tolist() == [sampler.sample(row) for sampler, row in zip(alone, logits, strict=False)] + [
+        -1
+    ]
+    # One with drafts, none of which is right.
+    made.prepare_step(list("abc"), [1, 2, 3], REQUESTS[:3], num_tokens_per_req=2)
+    made.cuda_graph_replay_variant(2)
+    drawn = [sampler.sample(row) for sampler, row in zip(alone, logits, strict=False)]
+    for _ in range(2):
+        made.pool.enqueue(logits)
+    made._lengths.fill_(1)
+    made.prepare_step(list("abc"), [1, 2, 3], REQUESTS[:3])
+    assert [made.pool.output(made._slots[name])[-1] for name in "abc"] == drawn
+    assert made.get_packed_output_d2h(tokens, tokens) is None
+
+
+def test_a_round_of_prompts_and_drafts_reads_each_row_at_its_place() -> None:
+    made, alone = backend(max_draft_tokens_per_req=2), samplers(REQUESTS[:2])
+    made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2], num_tokens_per_req=2)
+    logits = rows_of(0, 3)
+    prompts, ones = made.sample(output(logits[:1]), SimpleNamespace(vocab_mask=None, batch_row_offset=0))
+    wanted = [alone[0].sample(logits[0])]
+    first = alone[1].sample(logits[1])
+    info = SimpleNamespace(vocab_mask=None, batch_row_offset=1)
+    tokens, lengths = made.verify(output(logits[1:]), info, torch.tensor([[0, first]]))
+    assert tokens.tolist() == [first, alone[1].sample(logits[2])] and lengths.tolist() == [2]
+    assert prompts.tolist() == wanted and ones.tolist() == [1]
+    made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2])
+    assert [made.pool.output(made._slots[name]) for name in "ab"] == [sampler.output for sampler in alone]
+
+
+def test_mistakes_are_named() -> None:
+    made = backend()
+    mistakes: list[tuple[type[Exception], str, Any]] = [
+        (ValueError, "requires max_req_pool_size > 0", lambda: backend(max_req_pool_size=0)),
+        (ValueError, "as many of each", lambda: made.prepare_step(["a"], [1, 2], [REQUESTS[0]])),
+        (ValueError, "request_pool_indices has 7 for a", lambda: made.prepare_step(["a"], [7], [REQUESTS[0]])),
+        (ValueError, "top_p", lambda: made.prepare_step(["a"], [1], [request(top_p=-1.0)])),
+        (ValueError, "logit_bias", lambda: made.prepare_step(["a"], [1], [request(logit_bias={"900": 1.0})])),
+        (NotImplementedError, "trees", lambda: made.verify(output(rows_of(0)), INFO, torch.zeros(4, 1), tree=object())),
+        (ValueError, "at most 1", lambda: made.verify(output(rows_of(0)), INFO, torch.zeros(2, 2))),
+        (ValueError, "has 4 rows, but must have 3", lambda: made.verify(output(rows_of(0)), INFO, torch.zeros(3, 1))),
+    ]
+    for kind, text, mistake in mistakes:
+        with pytest.raises(kind, match=text):
+            mistake()
+    assert len(made.pool) == 0
+
+
+def test_parameters_are_carried_over() -> None:
+    got = tokenspeed.params_of(request(-1, min_new_tokens=3, stop_token_ids={9, 2}, logit_bias={"4": -1}))
+    want = SamplingParams(
+        top_k=OFF, repetition_scope="output", min_tokens=3, stop_ids=[2, 9], logit_bias={4: -1.0}, seed=(1 << 64) - 1
+    )
+    assert got == want and tokenspeed.params_of(request(min_new_tokens=3)).min_tokens == 0
+    assert tokenspeed.params_of(request(None)).seed is None
+
+
+def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:
+    parameters = inspect.signature(tokenspeed.fused_topk_topp_renorm).parameters.values()
+    found = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]
+    assert found == ["probs", "top_ks", "top_ps", "workspace=None", "out=None", "enable_pdl=None"]
+    probs = torch.from_numpy(softmax64(batch).astype(np.float32))
+    top_ks = torch.tensor([1, 5, OFF, OFF, 127, 40, 3], dtype=torch.int32)
+    top_ps = torch.tensor([1.0, 0.5, 0.9, 1.0, 0.99, 0.3, 0.7])
+    room = torch.empty(tokenspeed.fused_topk_topp_workspace_size(7, VOCAB), dtype=torch.uint8)
+    tokenspeed.fused_topk_topp_prepare("cpu")
+    got = tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, room)
+    for line, row, k, p in zip(got, probs.numpy(), top_ks.tolist(), top_ps.tolist(), strict=True):
+        np.testing.assert_allclose(line, kept64(row, top_k=k, top_p=p), atol=1e-3)
+    out = torch.empty_like(probs)
+    assert tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, out=out) is out and (out == got).all()
+    assert (gumball.top_k_top_p_renorm_probs(probs, top_ks, top_ps) == got).all()
+    with pytest.raises(ImportError):
+        tokenspeed.register()

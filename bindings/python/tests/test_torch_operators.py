@@ -1,0 +1,109 @@
+"""torch's custom operators: what they come to, what the compiler is told of them, and that it takes them whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gumball
+
+torch = pytest.importorskip("torch")
+
+VOCAB = 900
+
+
+@pytest.fixture
+def logits(batch: np.ndarray) -> Any:
+    return torch.from_numpy(batch)
+
+
+def calls(ops: Any, logits: Any) -> dict[str, Any]:
+    """Each function, of this package or of gumball.torch, on the same rows."""
+    probs = gumball.softmax(logits)
+    column, ks, seeds = torch.linspace(0.5, 2, 7), torch.arange(1, 8), torch.arange(-3, 4)
+    lines = torch.tensor([6, 0, 0, 3])
+    chains = (probs[:4].reshape(2, 2, VOCAB), torch.tensor([[1, 2], [3, 4]]), probs[:6].reshape(2, 3, VOCAB))
+    return {
+        "softmax": lambda: ops.softmax(logits, column),
+        "softmax in bfloat16": lambda: ops.softmax(logits.bfloat16(), 0.7),
+        "softmax to out": lambda: ops.softmax(logits, 0.7, torch.empty_like(logits)),
+        "softmax in place": lambda: in_place(ops.softmax, logits.clone(), column),
+        "probabilities": lambda: ops.probabilities(logits, temperature=0.7, top_k=ks, top_p=0.9, order=["top_p", "top_k"]),
+        "top_k_renorm_probs": lambda: ops.top_k_renorm_probs(probs, 5),
+        "top_k_renorm_probs in float16": lambda: ops.top_k_renorm_probs(probs.half(), ks),
+        "top_p_renorm_probs": lambda: ops.top_p_renorm_probs(probs, 0.9, torch.empty_like(probs)),
+        "top_p_renorm_probs in place": lambda: in_place(ops.top_p_renorm_probs, probs.clone(), 0.5),
+        "min_p_renorm_probs": lambda: ops.min_p_renorm_probs(probs, 0.1),
+        "top_k_top_p_renorm_probs": lambda: ops.top_k_top_p_renorm_probs(probs, ks, 0.9, order="joint"),
+        "mask_logits": lambda: ops.mask_logits(logits, min_p=column / 4),
+        "top_k_mask_logits": lambda: ops.top_k_mask_logits(logits, 3),
+        "sampling_from_probs": lambda: ops.sampling_from_probs(probs, top_p=0.9, seed=seeds, position=3),
+        "sampling_from_probs with indices": lambda: ops.sampling_from_probs(probs, lines, seed=2**64 - 3, dtype="int64"),
+        "sampling_from_probs n": lambda: ops.sampling_from_probs(probs, n=3, seed=7, top_k=ks, draw=2),
+        "sampling_from_logits": lambda: ops.sampling_from_logits(logits, temperature=column, seed=5),
+        "sampling_from_logits to out": lambda: ops.sampling_from_logits(logits, seed=5, out=torch.empty(7, dtype=torch.int32)),
+        "chain_speculative_sampling": lambda: ops.chain_speculative_sampling(*chains, seed=9, position=seeds[:2] + 3)[0],
+    }
+
+
+def in_place(work: Any, rows: Any, value: Any) -> Any:
+    assert work(rows, value, rows) is rows
+    return rows
+
+
+NAMES = list(calls(gumball, torch.zeros(7, VOCAB)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operator_is_the_packages_function(name: str, logits: Any) -> None:
+    import gumball.torch as ops
+
+    wanted, seen = calls(gumball, logits)[name](), calls(ops, logits)[name]()
+    assert seen.dtype == wanted.dtype and torch.equal(seen, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_compiler_takes_it_whole(name: str, logits: Any) -> None:
+    import gumball.torch as ops
+
+    # What is compiled may call the package's functions, too.
+    for of in (ops, gumball):
+        torch.compiler.reset()
+        compiled = torch.compile(calls(of, logits)[name], backend="aot_eager", fullgraph=True)
+        assert torch.equal(compiled(), calls(gumball, logits)[name]())
+
+
+def test_schemas_and_fakes_are_right(logits: Any) -> None:
+    import gumball.torch as ops
+
+    assert ops.softmax is not gumball.softmax
+    probs, none = gumball.softmax(logits), [None] * 8
+    column, seeds, tests = torch.ones(7), torch.arange(7), ("test_schema", "test_faketensor")
+    which, named = [None, seeds, 0, None, None, None], torch.ops.gumball
+    chains = (probs[:4].reshape(2, 2, VOCAB), torch.zeros(2, 2, dtype=torch.int64), probs[:6].reshape(2, 3, VOCAB))
+    for operator, arguments in [
+        (named.softmax, (logits.half(), None, column)),
+        (named.softmax_out, (logits, torch.empty_like(logits), 0.5, None)),
+        (named.softmax_, (logits.clone(), None, column)),
+        (named.write_rows, (probs.half(), "probabilities", "probabilities", *none, "")),
+        (named.write_rows, (logits.half(), "masked", "logits", *none, "")),
+        (named.write_rows_out, (logits, torch.empty_like(logits), "probabilities", "logits", *none, "")),
+        (named.write_rows_, (logits.clone(), "masked", "logits", *none, "joint")),
+        (named.draw_rows, (probs, "probabilities", None, None, *none, "", *which, "int64")),
+        (named.draw_rows, (probs, "probabilities", None, 2, *none, "", *which, "int32")),
+        (named.verify_chains, (*chains, 3, None, 0, None, None, None, "int32")),
+    ]:
+        torch.library.opcheck(operator.default, arguments, test_utils=tests)
+
+
+def test_mistakes_are_told(logits: Any) -> None:
+    import gumball.torch as ops
+
+    with pytest.raises(TypeError, match="temperature must be a number or a tensor in what is compiled, not list"):
+        ops.softmax(logits, [1.0] * 7)
+    with pytest.raises(ValueError, match="temperature is -1"):
+        ops.softmax(logits, -1.0)
+    with pytest.raises(TypeError, match="seed"):
+        ops.sampling_from_probs(logits)

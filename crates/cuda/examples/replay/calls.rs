@@ -1,0 +1,98 @@
+//! Calls of an operator over batches: in a graph, or from the host.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gumball_cuda::{Gpu, Machine, Rows};
+
+use crate::case::{CEILING_BYTES_PER_US, Times, version};
+use crate::rows::Like;
+
+const REPLAYS: usize = 20;
+const WARM: usize = 3;
+const EAGER: usize = 60;
+
+/// What enqueues the call of a batch, by its number.
+pub type Call<'b> = Box<dyn FnMut(usize) -> gumball_spec::Result<()> + 'b>;
+
+/// An operator, and what it is called over.
+pub struct Calls<'b> {
+    pub gpu: &'b Arc<Gpu>,
+    pub name: &'static str,
+    /// What the rows of a call are like, and of how many calls they are others.
+    pub rows: Rows<'b>,
+    pub count: usize,
+    /// What a call has to move at least.
+    pub bytes: usize,
+    pub call: Call<'b>,
+}
+
+impl Calls<'_> {
+    /// Times replays of a graph of all batches, by the device's clock.
+    fn replays(&mut self) -> Result<Times, Box<dyn Error>> {
+        let (gpu, count) = (self.gpu, self.count);
+        // What an operator needs it takes at its first call, and not while it is recorded.
+        (self.call)(0)?;
+        gpu.stream().synchronize()?;
+        let mut failed = None;
+        let recording = gpu.record(&mut || {
+            failed = (0..count).try_for_each(|batch| (self.call)(batch)).err();
+            Ok(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let mut times = Vec::new();
+        for _ in 0..WARM + REPLAYS {
+            // SAFETY: the operator, its rows and where they go live as long as the call.
+            times.push(gpu.elapsed_us(|| unsafe { recording.replay() })? / count as f32);
+        }
+        Ok(Times::new(times.split_off(WARM), count))
+    }
+
+    /// Times calls from the host, each with a synchronisation.
+    fn eager(&mut self) -> Result<Times, Box<dyn Error>> {
+        let mut times = Vec::new();
+        for call in 0..WARM + EAGER {
+            let began = Instant::now();
+            (self.call)(call % self.count)?;
+            self.gpu.stream().synchronize()?;
+            times.push(began.elapsed().as_secs_f32() * 1e6);
+        }
+        Ok(Times::new(times.split_off(WARM), 1))
+    }
+
+    pub fn print_row(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
+        let times = self.replays()?;
+        let (rows, dtype) = (self.rows.rows(), self.rows.dtype().name());
+        let floor = self.bytes as f64 / CEILING_BYTES_PER_US;
+        println!(
+            "{:17} {:5} {dtype:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
+            self.name,
+            like.name(),
+            "",
+            times.text(),
+            f64::from(times.median_us) / floor
+        );
+        Ok(())
+    }
+
+    /// Prints results as `bench/gpu` reads them: one JSON object each.
+    pub fn print_results(&mut self, like: Like, eager: bool) -> Result<(), Box<dyn Error>> {
+        let eager = if eager { Some(("eager", self.eager()?)) } else { None };
+        for (mode, times) in eager.into_iter().chain([("graph", self.replays()?)]) {
+            let Times { median_us, p95_us, samples, calls } = times;
+            let rows = &self.rows;
+            print!(
+                r#"{{"engine":"gumball","version":"{}","does":"operator","task":"{}","#,
+                version(),
+                self.name
+            );
+            print!(r#""vocab":{},"dtype":"{}","rows":{},"#, rows.vocab(), rows.dtype().name(), rows.rows());
+            print!(r#""rows_like":"{}","mode":"{mode}","median_us":{median_us:.3},"#, like.name());
+            println!(r#""p95_us":{p95_us:.3},"samples":{samples},"calls":{calls}}}"#);
+        }
+        Ok(())
+    }
+}

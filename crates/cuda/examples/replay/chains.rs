@@ -1,0 +1,68 @@
+//! Chains of three drafts, over batches of chains. Drafter and target are apart, so that most chains end at their first draft and
+//! the whole of a residual is to be drawn from.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Buffer, ChainRows, Chains, Column, Draws, Dtype, Gpu, Ids, IdsMut, IntType, Machine, Rows, Verified,
+    Verify,
+};
+
+use crate::calls::Calls;
+use crate::rows::cold;
+use crate::softmax;
+
+pub const NAME: &str = "chain";
+const DRAFTS: usize = 3;
+/// How many rows a chain has: its drafter's and its target's.
+const ROWS: usize = 2 * DRAFTS + 1;
+
+/// Returns the chains of batches, as many as these have rows.
+pub fn calls<'b>(
+    gpu: &'b Arc<Gpu>,
+    name: &'static str,
+    batches: &'b [Rows<'b>],
+) -> Result<Calls<'b>, Box<dyn Error>> {
+    let machine = Arc::clone(gpu) as Arc<dyn Machine>;
+    let (chains, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
+    if dtype != Dtype::F32 {
+        return Err("chains are of f32".into());
+    }
+    let of_a_batch = chains * ROWS * vocab;
+    let count = cold(of_a_batch * size_of::<f32>());
+    let probabilities = softmax::probabilities(gpu, batches, count * ROWS)?;
+    let first_target = chains * DRAFTS * vocab;
+    let mut drafts = Vec::with_capacity(count * chains * DRAFTS);
+    let mut row = vec![0.0f32; vocab];
+    for place in 0..count {
+        for draft in 0..chains * DRAFTS {
+            probabilities.read((place * of_a_batch + draft * vocab) * size_of::<f32>(), &mut row)?;
+            let likeliest = (0..vocab).max_by(|a, b| row[*a].total_cmp(&row[*b]));
+            drafts.push(likeliest.unwrap_or_default() as i32);
+        }
+    }
+    let drafts = Buffer::of(&machine, &drafts)?;
+    let mut tokens = Buffer::of(&machine, &vec![0i32; chains * (DRAFTS + 1)])?;
+    let counts = [Buffer::of(&machine, &vec![0u32; chains])?, Buffer::of(&machine, &vec![0u32; chains])?];
+    let verify = Verify::new(machine)?;
+    let call = move |place: usize| {
+        let rows = |start: usize, rows: usize| {
+            let start = place * of_a_batch + start;
+            ChainRows::of(&probabilities, start, [chains, rows, vocab], [rows * vocab, vocab])
+        };
+        let first = place * chains * DRAFTS;
+        let asked = Chains {
+            draft_probs: rows(0, DRAFTS)?,
+            draft_token_ids: Ids::of(&drafts, IntType::I32, first, chains, DRAFTS, DRAFTS)?,
+            target_probs: rows(first_target, DRAFTS + 1)?,
+            draws: Draws::new(1, 9),
+        };
+        let tokens = IdsMut::of(&mut tokens, IntType::I32, 0, chains, DRAFTS + 1, DRAFTS + 1)?;
+        let (accepted, emitted) = (Some(Column::of(&counts[0])), Some(Column::of(&counts[1])));
+        verify.enqueue(&asked, &Verified { accepted, emitted, ..Verified::new(tokens) })
+    };
+    // The one row that is drawn from, of either.
+    let bytes = 2 * chains * vocab * size_of::<f32>();
+    Ok(Calls { gpu, name, rows: batches[0], count, bytes, call: Box::new(call) })
+}

@@ -1,0 +1,176 @@
+//! Operators on a device: over rows that lie in its memory, without sequences.
+//!
+//! What a row comes to is what [`Operators`](crate::Operators) on the host make of it, bit for bit. A call is launches: it
+//! waits for nothing, and after the first one takes no memory, so it can be captured in a graph. What the launches share
+//! lies in memory of these operators, in the order of the device's stream. So whoever works on several streams has
+//! operators for each, and replays graphs that were captured with the same ones one after the other.
+
+use gumball_cuda::{Buffer, Column, Rows, RowsMut, Softmax, Temperature};
+use gumball_spec::{Error, Result};
+
+use super::Device;
+/// One value for all rows, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceEach<'a, T> {
+    /// The same for all.
+    All(T),
+    /// One per row, copied to the device. A graph would copy what is stale by then, so not while the host program captures.
+    Rows(&'a [T]),
+    /// One per row where it lies on the device. The host does not see them, so none is refused.
+    Column(Column<'a>),
+}
+
+impl<T> From<T> for DeviceEach<'_, T> {
+    fn from(value: T) -> Self {
+        DeviceEach::All(value)
+    }
+}
+
+impl<'a, T> From<&'a [T]> for DeviceEach<'a, T> {
+    fn from(values: &'a [T]) -> Self {
+        DeviceEach::Rows(values)
+    }
+}
+
+/// The operators of a device, in the order of its stream, with room that is kept from call to call.
+///
+/// ```no_run
+/// use gumball_engine::cuda::{Buffer, Dtype};
+/// use gumball_engine::{Device, DeviceLogits, DeviceOperators, DeviceRows};
+///
+/// let device = Device::cuda(0)?;
+/// let mut operators = DeviceOperators::new(device.clone());
+/// let logits = Buffer::of(device.machine(), &[0.0f32, 0.0, 2.0, 1.0])?;
+/// let mut probabilities = Buffer::zeroed(device.machine(), 16)?;
+/// let rows = DeviceLogits::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
+/// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
+/// operators.softmax(&rows, 0.7.into(), &out, None)?;
+/// # Ok::<(), gumball_engine::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceOperators {
+    device: Device,
+    softmax: Option<Softmax>,
+    temperatures: Option<Buffer>,
+}
+
+impl DeviceOperators {
+    /// Makes the operators of a device. Each takes its room when it is first called.
+    #[must_use]
+    pub fn new(device: Device) -> Self {
+        Self { device, softmax: None, temperatures: None }
+    }
+
+    /// Returns the device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Enqueues the softmax of each row at its temperature: [`Operators::softmax`](crate::Operators::softmax), fused.
+    ///
+    /// # Shapes and units
+    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or R; of those that lie on the device, one that is NaN or less than 0
+    /// counts as 0 and one above 2^100 as 2^100. `out`: R rows, f32 or of the logits' type. `statuses`: R of u32, the bits of
+    /// [`Status`](crate::Status).
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type is not so, or a temperature of the host's outside 0 and
+    ///   (0, 2^100].
+    /// - [`Error::Conflict`] if the host program captures the stream, and a list were to be copied.
+    /// - [`Error::Unavailable`] if the device fails, or the host program captures the stream and there is no room yet.
+    ///
+    /// Nothing was written then.
+    pub fn softmax(
+        &mut self,
+        logits: &Rows<'_>,
+        temperature: DeviceEach<'_, f32>,
+        out: &RowsMut<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        let temperature = given(&self.device, &mut self.temperatures, temperature, logits.rows())?;
+        room(&self.device, &mut self.softmax)?.enqueue(logits, out, temperature, statuses)
+    }
+
+    /// Enqueues the softmax of each row in its place, each number rounded to the rows' type.
+    ///
+    /// # Errors
+    /// Those of [`DeviceOperators::softmax`].
+    pub fn softmax_in_place(
+        &mut self,
+        rows: &RowsMut<'_>,
+        temperature: DeviceEach<'_, f32>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        let temperature = given(&self.device, &mut self.temperatures, temperature, rows.rows().rows())?;
+        room(&self.device, &mut self.softmax)?.enqueue_in_place(rows, temperature, statuses)
+    }
+}
+
+/// Returns the softmax, whose room is taken if there is none.
+fn room<'a>(device: &Device, softmax: &'a mut Option<Softmax>) -> Result<&'a Softmax> {
+    if softmax.is_none() {
+        can_take(device)?;
+    }
+    let made = match softmax.take() {
+        Some(made) => made,
+        None => Softmax::new(device.machine().clone())?,
+    };
+    Ok(softmax.insert(made))
+}
+
+/// Refuses to take memory where a graph would fill it at each replay.
+fn can_take(device: &Device) -> Result<()> {
+    if device.machine().can_take()? {
+        return Ok(());
+    }
+    let reason = "the stream is being captured; call once before".to_owned();
+    Err(Error::Unavailable { resource: "room for the operator", reason })
+}
+
+/// Returns temperatures where the device finds them.
+fn given<'a>(
+    device: &Device,
+    memory: &'a mut Option<Buffer>,
+    temperature: DeviceEach<'a, f32>,
+    rows: usize,
+) -> Result<Temperature<'a>> {
+    let values = match temperature {
+        DeviceEach::All(value) => return check_temperature(value).map(Temperature::All),
+        DeviceEach::Column(column) => return Ok(Temperature::Each(column)),
+        DeviceEach::Rows(values) => values,
+    };
+    if values.len() != rows {
+        return Err(Error::length("temperature", values.len(), format!("one per row, {rows}")));
+    }
+    values.iter().try_for_each(|value| check_temperature(*value).map(drop))?;
+    copied(device, memory, values).map(Temperature::Each)
+}
+
+/// Checks a temperature as the host's operators do.
+fn check_temperature(temperature: f32) -> Result<f32> {
+    const MOST: f32 = f32::from_bits((127 + 100) << 23);
+    if (0.0..=MOST).contains(&temperature) {
+        return Ok(temperature);
+    }
+    Err(Error::out_of_range("temperature", temperature, "0 (greedy) or in (0, 2^100]"))
+}
+
+/// Copies a list to memory of the device: to `memory` if it is large enough, else to more that is taken.
+fn copied<'a>(device: &Device, memory: &'a mut Option<Buffer>, values: &[f32]) -> Result<Column<'a>> {
+    if device.machine().is_capturing()? {
+        let reason = "a replay would copy what is stale; hand in a column that lies on the device";
+        return Err(Error::Conflict {
+            parameter: "a list of the host",
+            other: "the capture of a graph",
+            reason,
+        });
+    }
+    let bytes = size_of_val(values);
+    let mut buffer = match memory.take().filter(|buffer| buffer.bytes() >= bytes) {
+        Some(buffer) => buffer,
+        None => Buffer::zeroed(device.machine(), bytes.next_power_of_two())?,
+    };
+    buffer.write(0, values)?;
+    Column::of(memory.insert(buffer)).first(values.len())
+}
