@@ -1,4 +1,4 @@
-// No memory is lost over a hundred thousand calls: every handle made and freed, every kind of call, and refusals. What a
+// No memory is lost over a hundred thousand calls: handles made and freed, calls of every kind, and refusals. What a
 // sanitizer finds unfreed at the end ends the program; without one, the resident memory must not have grown.
 
 #include "check.h"
@@ -23,7 +23,8 @@ static void hook(void *user, size_t line, float *logits, size_t vocab) {
 
 static void samplers(void) {
     const uint32_t prompt[] = {1, 2};
-    gumball_params *params = params_of("{\"top_p\": 0.9, \"logprobs\": {\"top_n\": 2, \"ids\": [3]}, \"bad_words\": [[4, 5]]}");
+    gumball_params *params =
+        params_of("{\"top_p\": 0.9, \"logprobs\": {\"top_n\": 2, \"ids\": [3]}, \"bad_words\": [[4, 5]]}");
     gumball_params *copy = gumball_params_clone(params);
     CHECK(gumball_params_to_json(copy) != NULL);
     SIZED(gumball_sampler_config, config);
@@ -38,7 +39,8 @@ static void samplers(void) {
     options.hook_user = &calls;
     gumball_token token;
     OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
-    CHECK(calls == 1 && gumball_sampler_kept(sampler, &len) != NULL && gumball_sampler_top_logprobs(sampler, &len) != NULL);
+    CHECK(calls == 1 && gumball_sampler_kept(sampler, &len) != NULL);
+    CHECK(gumball_sampler_top_logprobs(sampler, &len) != NULL);
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
     gumball_sampler *resumed = gumball_sampler_resume(params, &config, &state);
