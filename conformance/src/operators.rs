@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows,
+    Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut,
 };
 use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
@@ -13,7 +13,7 @@ use half::{bf16, f16};
 
 use crate::case::UNIT;
 use crate::rows::Words;
-use crate::softmax::{buffer, laid_out, row};
+use crate::softmax::{buffer, laid_out, read, row};
 
 /// Widths around the borders of tiles, of what is loaded at once and of what a list holds.
 const VOCABS: [usize; 12] = [1, 2, 7, 255, 256, 257, 300, 1000, 2047, 3000, 9000, 13000];
@@ -252,13 +252,89 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
     let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| row(words, asked.vocab)).collect();
-    let outputs = Outputs::new(words, &asked);
     let text = |error: Error| format!("seed {seed}: {error}\n{asked:?}");
-    let differences = draw(machine, &asked, &lines, &outputs).map_err(text)?;
-    if differences.is_empty() {
-        return Ok(());
+    let (differences, rest) = if words.below(2) == 0 {
+        let outputs = Outputs::new(words, &asked);
+        (draw(machine, &asked, &lines, &outputs).map_err(text)?, format!("{outputs:?}"))
+    } else {
+        let to = To::new(words, &asked);
+        (write(machine, &asked, &lines, &to).map_err(text)?, format!("{to:?}"))
+    };
+    if differences.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {differences}{asked:?} {rest}")) }
+}
+
+/// What is written, and where.
+#[derive(Debug)]
+struct To {
+    masks: bool,
+    in_place: bool,
+    dtype: Dtype,
+    start: usize,
+    gap: usize,
+}
+
+impl To {
+    fn new(words: &mut Words, asked: &Asked) -> Self {
+        let in_place = words.below(3) == 0;
+        let dtype = if in_place || words.below(2) == 0 { asked.dtype } else { Dtype::F32 };
+        let mut gap = || [0, 0, 8, 1, 3][words.below(5)];
+        let (start, gap) = if in_place { (asked.start, asked.gap) } else { (gap(), gap()) };
+        Self { masks: words.below(2) == 0, in_place, dtype, start, gap }
     }
-    Err(format!("seed {seed}: {differences}{asked:?} {outputs:?}"))
+}
+
+fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To) -> Result<String, Error> {
+    let Asked { vocab, dtype, start, gap, .. } = *asked;
+    let rows = lines.len();
+    let mut matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
+    let columns = OnMachine::new(machine, asked)?;
+    let params = columns.params(asked);
+    let statuses = Buffer::of(machine, &vec![!0u32; rows])?;
+    let seen = Column::of(&statuses);
+    let mut operators = Operators::new(Arc::clone(machine))?;
+    let got = if to.in_place {
+        let place = RowsMut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?;
+        if to.masks {
+            operators.mask_in_place(&place, &params, Some(&seen))?;
+        } else {
+            operators.probabilities_in_place(&place, &params, Some(&seen))?;
+        }
+        read(&matrix, dtype, start + rows * (vocab + gap))?
+    } else {
+        let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
+        let mut out = buffer(machine, to.dtype, &before)?;
+        let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?;
+        let place = RowsMut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
+        // Twice: what a call leaves behind meets the next.
+        for _ in 0..2 {
+            if to.masks {
+                operators.mask(&from, &params, &place, Some(&seen))?;
+            } else {
+                operators.probabilities(&from, &params, &place, Some(&seen))?;
+            }
+        }
+        read(&out, to.dtype, before.len())?
+    };
+    let mut seen = vec![0u32; rows];
+    statuses.read(0, &mut seen)?;
+
+    let (mut wanted, mut differences) = (Vec::new(), String::new());
+    for (row, line) in lines.iter().enumerate() {
+        let params = asked.params(row);
+        let outcome = outcome(asked, line, &Request::new(&params, &[], 0))?;
+        if seen[row] != outcome.status.0 {
+            differences += &format!("row {row}: status {} instead of {}\n", seen[row], outcome.status.0);
+        }
+        wanted.push(if to.masks { outcome.masked() } else { outcome.probabilities() });
+    }
+    let wanted = laid_out(to.dtype, &wanted, to.start, to.gap);
+    let differs = wanted.iter().zip(&got).enumerate().filter(|(_, (want, got))| want != got);
+    for (place, (want, got)) in differs.take(5) {
+        let row = place.saturating_sub(to.start) / (vocab + to.gap);
+        let id = place as i64 - (to.start + row * (vocab + to.gap)) as i64;
+        differences += &format!("row {row}, {id}: {got:#x} instead of {want:#x}\n");
+    }
+    Ok(differences)
 }
 
 fn draw(

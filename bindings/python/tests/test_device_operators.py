@@ -123,3 +123,90 @@ def test_a_stream_is_for_a_gpu(batch: np.ndarray) -> None:
     with pytest.raises(TypeError, match="stream must be the handle"):
         gumball.softmax(batch, stream="mine")
     assert gumball.softmax(batch.astype(ml_dtypes.bfloat16)).dtype == np.float32
+
+
+def test_draws_from_logits_are_the_hosts(emulated: None, logits: Any) -> None:
+    ks, ps, seeds = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7), torch.arange(-3, 4)
+    lines = torch.tensor([6, 0, 0, 3, 2])
+    calls: list[dict[str, Any]] = [
+        {"seed": 7},
+        {"seed": 2**64 - 1, "temperature": 0.7, "top_k": 5, "draw": 3, "dtype": "int64"},
+        {"seed": seeds, "top_k": ks, "top_p": ps, "position": torch.arange(7)},
+        {"seed": seeds.tolist()[3:] + [7, 8, 9], "top_k": ks.int(), "min_p": ps.reshape(7, 1) / 9, "order": "joint"},
+        {"seed": 5, "temperature": ps.tolist(), "top_p": [0.5] * 7, "top_k": ks.tolist(), "position": list(range(7))},
+        {"seed": 3, "indices": lines, "temperature": ps},
+        {"seed": 3, "indices": lines.tolist(), "draw": torch.arange(5).int()},
+        {"seed": 3, "n": 4, "top_p": ps},
+        {"seed": seeds, "n": 3, "params": gumball.SamplingParams(typical_p=0.8)},
+        {"seed": torch.tensor([11]), "position": torch.tensor(2), "temperature": 0},
+    ]
+    for call in calls:
+        listed = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+        if isinstance(listed["seed"], list):
+            listed["seed"] = [seed % 2**64 for seed in listed["seed"]]
+            listed["seed"] = listed["seed"][0] if len(listed["seed"]) == 1 else listed["seed"]
+        for narrow in (logits, logits.bfloat16()):
+            wanted, words = on_host(lambda: gumball.sampling_from_logits(narrow, return_statuses=True, **flat(listed)))
+            got, statuses = gumball.sampling_from_logits(narrow, return_statuses=True, **call)
+            assert got.dtype == wanted.dtype and torch.equal(got, wanted), call
+            assert statuses.shape == words.shape and statuses.tolist() == words.tolist()
+    out = torch.empty(7, dtype=torch.int64)
+    assert gumball.sampling_from_logits(logits, seed=1, out=out) is out
+    assert torch.equal(out.int(), gumball.sampling_from_logits(logits, seed=1))
+
+
+def flat(call: dict[str, Any]) -> dict[str, Any]:
+    """Columns [rows, 1] as lists of the host."""
+    return {
+        key: [one[0] for one in value] if isinstance(value, list) and isinstance(value[0], list) else value
+        for key, value in call.items()
+    }
+
+
+def test_a_line_that_is_none_yields_none(emulated: None, logits: Any) -> None:
+    lines = torch.tensor([6, 7, -1, 0])
+    got, statuses = gumball.sampling_from_logits(logits, lines, seed=1, return_statuses=True)
+    assert got.tolist()[1:3] == [-1, -1] and statuses.tolist() == [0, Status.EMPTY, Status.EMPTY, 0]
+    assert (got[[0, 3]] >= 0).all()
+
+
+def test_chains_are_the_hosts(emulated: None, logits: Any) -> None:
+    p = on_host(lambda: gumball.softmax(logits)).repeat(3, 1)[:18]
+    for n in (0, 1, 2):
+        chains = 18 // (n + 1)
+        target = p[: chains * (n + 1)].reshape(chains, n + 1, VOCAB)
+        draft = p.flip(0)[: chains * n].reshape(chains, n, VOCAB)
+        ids = torch.randint(0, VOCAB, (chains, n))
+        seeds = torch.arange(chains)
+        for call in ({"seed": 3}, {"seed": seeds, "position": 5, "draw": seeds.int(), "dtype": "int64"}):
+            listed = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+            wanted = on_host(lambda: gumball.chain_speculative_sampling(draft, ids, target, **listed))
+            got = gumball.chain_speculative_sampling(draft, ids, target, **call)
+            assert torch.equal(got.tokens, wanted.tokens) and got.tokens.dtype == wanted.tokens.dtype
+            for seen, word in zip(got[1:], wanted[1:], strict=True):
+                assert seen.dtype == torch.int32 and seen.tolist() == word.tolist()
+
+
+def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
+    draw = gumball.sampling_from_logits
+    p = torch.full((2, 3, VOCAB), 1 / VOCAB)
+    mistakes: list[tuple[type[Exception], str, Any]] = [
+        (ValueError, "top_p has length 2", lambda: draw(logits, seed=1, top_p=[0.5, 0.5])),
+        (ValueError, "top_p has length 2", lambda: draw(logits, seed=1, top_p=torch.ones(2))),
+        (ValueError, "top_p is -1", lambda: draw(logits, seed=1, top_p=-1.0)),
+        (ValueError, "min_p is 2", lambda: draw(logits, seed=1, min_p=[0.1] * 6 + [2.0])),
+        (ValueError, "seeds has length 2", lambda: draw(logits, seed=[1, 2])),
+        (ValueError, "seeds has length 2", lambda: draw(logits, seed=torch.tensor([1, 2]))),
+        (TypeError, "seed is of float32", lambda: draw(logits, seed=torch.ones(7))),
+        (ValueError, "lines is 7, but must be a row in 0..7", lambda: draw(logits, [7], seed=1)),
+        (ValueError, "n conflicts with indices", lambda: draw(logits, [1], n=2, seed=1)),
+        (ValueError, "dtype is int8", lambda: draw(logits, seed=1, dtype="int8")),
+        (ValueError, "out has length 3", lambda: draw(logits, seed=1, out=torch.zeros(3, dtype=torch.int32))),
+        (TypeError, "out is of float32", lambda: draw(logits, seed=1, out=torch.zeros(7))),
+        (gumball.UnavailableError, "edits of ids", lambda: draw(logits, seed=1, params=gumball.SamplingParams(banned_ids=[1]))),
+        (TypeError, "target_probs is of float16", lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2).long(), p.half(), seed=1)),
+        (TypeError, "draft_token_ids is of float32", lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2), p, seed=1)),
+    ]
+    for kind, text, mistake in mistakes:
+        with pytest.raises(kind, match=text):
+            mistake()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from test_operators import kept64, softmax64
 
 import gumball
 import gumball.compat
+from gumball import _gumball
 
 torch = pytest.importorskip("torch")
 
@@ -300,6 +303,97 @@ def test_chains_are_counted_in_the_callers_tensors(probs: Any) -> None:
     target[2] = 0
     tokens, _, emitted = sampling.chain_speculative_sampling(draft, ids, target, seed=1, offset=2)
     assert tokens[2].tolist() == [0, -1, -1, -1] and emitted[2] == 0
+
+
+@contextmanager
+def emulated() -> Iterator[None]:
+    """Rows of the host are taken for a device's meanwhile."""
+    _gumball.emulate(True)
+    try:
+        yield
+    finally:
+        _gumball.emulate(False)
+
+
+@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
+@pytest.mark.parametrize(("name", "given", "more", "increment"), SAMPLERS)
+def test_on_a_device_draws_are_the_hosts(
+    name: str, given: Any, more: Any, increment: Any, logits: Any, probs: Any
+) -> None:
+    probs[1], probs[3] = 0, torch.nan
+    logits[1] = -torch.inf
+    rows, sample, lines = rows_for(name, logits, probs), getattr(sampling, name), torch.tensor([3, 3, 0, 6, 1])
+    columns = tuple(torch.full((7,), value) for value in given)
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (given, {"seed": -3, "offset": 1 << 40}),
+        (columns, {"seed": words(5), "offset": words(1 << 33)}),
+        (columns, {"seed": words(*range(7)), "offset": words(-1)}),
+        (given, {"seed": words(5), "offset": words(*range(5)), "indices": lines}),
+        (columns, {"generator": Generator(), "indices": lines.int()}),
+    ]
+    for filters, call in calls:
+        wanted = sample(rows, *filters, **call, **more)
+        call |= {"generator": Generator()} if "generator" in call else {}
+        with emulated():
+            try:
+                drawn = sample(rows, *filters, **call, **more)
+            except gumball.UnavailableError as missing:
+                pytest.skip(str(missing))
+        assert drawn.dtype == wanted.dtype and torch.equal(drawn, wanted)
+
+
+@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
+def test_on_a_device_rows_and_chains_are_the_hosts(logits: Any, probs: Any) -> None:
+    top_k, top_p = torch.arange(1, 8), torch.linspace(0.2, 1, 7)
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    draft, target = probs[:6].view(2, 3, VOCAB), probs[[0, 1, 2, 3, 4, 5, 6, 0]].view(2, 4, VOCAB).clone()
+    target[1, 0] = 0
+    calls: list[Any] = [
+        lambda: sampling.softmax(logits, top_p.double()),
+        lambda: sampling.top_k_renorm_probs(probs, top_k),
+        lambda: sampling.top_p_renorm_probs(probs.half(), top_p),
+        lambda: sampling.top_k_mask_logits(logits.bfloat16(), top_k.int()),
+        lambda: torch.stack(sampling.chain_speculative_sampling(draft, ids, target, seed=1, offset=1 << 35)[1:]),
+        lambda: sampling.chain_speculative_sampling(draft, ids, target, seed=words(1), offset=words(2, 3))[0],
+        lambda: sampling.chain_speculative_sampling(draft, ids, target, words(5, 6), words(7, 8), seed=1, offset=2)[1],
+    ]
+    for call in calls:
+        wanted = call()
+        with emulated():
+            try:
+                got = call()
+            except gumball.UnavailableError:
+                continue
+        assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+
+
+def test_torch_compiles_calls_whole(logits: Any, probs: Any) -> None:
+    seed, offset, lines = words(5), words(7), torch.tensor([0, 2, 1, 1])
+    top_k, top_p = torch.arange(3, 10), torch.linspace(0.2, 1, 7)
+    chains = (
+        probs[:6].view(2, 3, VOCAB),
+        torch.tensor([[1, 2, 3], [4, 5, 6]]),
+        probs[[0, 1, 2, 3, 4, 5, 6, 0]].view(2, 4, VOCAB),
+    )
+    places = {"seed": seed, "offset": offset}
+    calls: list[Any] = [
+        lambda: sampling.softmax(logits, top_p),
+        lambda: sampling.sampling_from_logits(logits, lines, **places),
+        lambda: sampling.sampling_from_probs(probs, seed=5, offset=1 << 40),
+        lambda: sampling.min_p_sampling_from_probs(probs, top_p, **places, return_valid=True),
+        lambda: sampling.top_k_top_p_sampling_from_logits(logits, top_k, 0.9, filter_apply_order="joint", **places),
+        lambda: sampling.top_k_top_p_sampling_from_probs(probs, 5, top_p, seed=seed.expand(7), offset=offset),
+        lambda: sampling.top_p_renorm_probs(sampling.top_k_renorm_probs(probs, top_k), 0.9),
+        lambda: sampling.top_k_mask_logits(logits, 5),
+        lambda: sampling.chain_speculative_sampling(*chains, **places),
+    ]
+    for call in calls:
+        torch._dynamo.reset()
+        seen, wanted = torch.compile(call, backend="aot_eager", fullgraph=True)(), call()
+        if isinstance(wanted, tuple):
+            assert all(map(torch.equal, seen, wanted))
+        else:
+            assert torch.equal(seen, wanted)
 
 
 def test_mistakes_read_as_flashinfers_do(logits: Any, probs: Any) -> None:

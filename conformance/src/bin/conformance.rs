@@ -31,7 +31,7 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
-    | operators NAME | chains NAME | reduced NAME";
+    | operators NAME | chains NAME [COUNT] | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -52,6 +52,9 @@ fn main() -> ExitCode {
         ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
         ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
         ["chains", name] => each_seed(name, "chains", 3_000, chains::hold),
+        ["chains", name, count] => {
+            number(count).and_then(|count| each_seed(name, "chains", count, chains::hold))
+        }
         ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),

@@ -16,7 +16,7 @@ struct Softmax {
     // In elements, between rows.
     u64 stride;
     u64 out_stride;
-    // Of each row; null: `temperature` is that of all.
+    // Of each row, or one for all if their stride is 0; null: `temperature` is that of all.
     const float* temperatures;
     // Of each row; null: nobody asks.
     u32* statuses;
@@ -32,11 +32,13 @@ struct Softmax {
     u32 slots;
     u32 lead;
     float temperature;
+    u32 temperature_stride;
+    u32 reserved;
 };
 
 // The temperature of a row. Those of rows cannot be refused: what is not 2^-100 or more counts as 0, what is more than 2^100 as that.
 DEVICE float temperature_of(const Softmax& softmax, u32 row) {
-    return softmax.temperatures ? softmax.temperatures[row] : softmax.temperature;
+    return softmax.temperatures ? softmax.temperatures[row * softmax.temperature_stride] : softmax.temperature;
 }
 
 // How a row's logits become exponents of two.

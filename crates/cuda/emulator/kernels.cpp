@@ -21,6 +21,10 @@
 
 #include "prepare.cu"
 
+#include "keep.cu"
+
+#include "emit.cu"
+
 #include "numbers.cu"
 
 #include <cstddef>
@@ -76,11 +80,17 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Prepare, first), offsetof(Prepare, line_count), offsetof(Prepare, vocab), offsetof(Prepare, filters),
         offsetof(Prepare, wide), offsetof(Prepare, of_each), offsetof(Prepare, position), offsetof(Prepare, mu),
         offsetof(Prepare, flags),
+                sizeof(Keep), offsetof(Keep, step), offsetof(Keep, kept), offsetof(Keep, masks), offsetof(Keep, reserved),
+                sizeof(Kept), offsetof(Kept, first), offsetof(Kept, last), offsetof(Kept, mass), offsetof(Kept, s),
+        offsetof(Kept, flags),
+                sizeof(Emit), offsetof(Emit, logits), offsetof(Emit, out), offsetof(Emit, stride), offsetof(Emit, out_stride),
+        offsetof(Emit, records), offsetof(Emit, kept), offsetof(Emit, rows), offsetof(Emit, vocab), offsetof(Emit, tiles),
+        offsetof(Emit, blocks_per_row), offsetof(Emit, share), offsetof(Emit, masks),
                 sizeof(Softmax), offsetof(Softmax, logits), offsetof(Softmax, out), offsetof(Softmax, stride),
         offsetof(Softmax, out_stride), offsetof(Softmax, temperatures), offsetof(Softmax, statuses), offsetof(Softmax,
         told), offsetof(Softmax, rows), offsetof(Softmax, vocab), offsetof(Softmax, tiles), offsetof(Softmax,
         blocks_per_row), offsetof(Softmax, share), offsetof(Softmax, slots), offsetof(Softmax, lead),
-        offsetof(Softmax, temperature),
+        offsetof(Softmax, temperature), offsetof(Softmax, temperature_stride), offsetof(Softmax, reserved),
                 sizeof(Chains), offsetof(Chains, draft_probs), offsetof(Chains, draft_stride),
         offsetof(Chains, draft_row_stride), offsetof(Chains, target_probs), offsetof(Chains, target_stride),
         offsetof(Chains, target_row_stride), offsetof(Chains, drafts), offsetof(Chains, drafts_stride),

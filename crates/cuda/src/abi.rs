@@ -255,6 +255,42 @@ crossing! {
         flags: u32,
     }
 
+    /// Rows to be found out about, of which some is kept.
+    #[repr(C)]
+    struct Keep {
+        step: Step,
+        kept: u64,
+        masks: u32,
+        reserved: u32,
+    }
+
+    /// What is kept of a row.
+    #[repr(C, align(16))]
+    struct Kept {
+        first: u64,
+        last: u64,
+        mass: u64,
+        s: f32,
+        flags: u32,
+    }
+
+    /// Rows to be written, once it is known what is kept of them; addresses are the machine's.
+    #[repr(C)]
+    struct Emit {
+        logits: u64,
+        out: u64,
+        stride: u64,
+        out_stride: u64,
+        records: u64,
+        kept: u64,
+        rows: u32,
+        vocab: u32,
+        tiles: u32,
+        blocks_per_row: u32,
+        share: u32,
+        masks: u32,
+    }
+
     /// Rows of logits to be turned into rows of probabilities; addresses are the machine's.
     #[repr(C)]
     struct Softmax {
@@ -273,6 +309,8 @@ crossing! {
         slots: u32,
         lead: u32,
         temperature: f32,
+        temperature_stride: u32,
+        reserved: u32,
     }
 
     /// Chains of drafts; addresses are the machine's.

@@ -19,6 +19,12 @@ pub struct ChainRows<'b> {
 }
 
 impl<'b> ChainRows<'b> {
+    /// Returns how many chains there are.
+    #[must_use]
+    pub fn chains(&self) -> usize {
+        self.shape[0]
+    }
+
     /// Takes rows of `shape`, `[chains, rows, vocab]`, at an address of the machine. `strides` are how many elements lie
     /// between the beginnings of two chains, and of two rows of a chain.
     ///

@@ -56,7 +56,7 @@ const BESIDE: usize = 1536;
 pub enum Temperature<'b> {
     /// That of all rows, in 0..=2^100.
     All(f32),
-    /// Each row's own, f32. Nobody sees them before the machine does: one that is NaN or less than 0 counts as 0, one above 2^100
+    /// Each row's own, f32, or one for all. Nobody sees them before the machine does: one that is NaN or less than 0 counts as 0, one above 2^100
     /// as 2^100.
     Each(Column<'b>),
 }
@@ -206,7 +206,8 @@ impl Softmax {
         self.enqueue_checked(rows.rows(), rows.rows(), temperature, statuses)
     }
 
-    fn enqueue_checked(
+    /// Enqueues the softmax of rows to others that are known to fit, or to themselves.
+    pub(crate) fn enqueue_checked(
         &self,
         logits: &Rows<'_>,
         out: &Rows<'_>,
@@ -217,10 +218,14 @@ impl Softmax {
         let (of_all, temperatures) = match temperature {
             Temperature::All(of_all) => (check_temperature(of_all)?, 0),
             Temperature::Each(each) => {
-                check_rows("temperatures", each.rows, rows)?;
+                if each.rows != 1 {
+                    check_rows("temperatures", each.rows, rows)?;
+                }
                 (0.0, each.address)
             }
         };
+        let temperature_stride =
+            u32::from(matches!(temperature, Temperature::Each(each) if each.rows == rows));
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows))?;
         let all = abi::Softmax {
             logits: logits.address,
@@ -238,6 +243,8 @@ impl Softmax {
             slots: 0,
             lead: 0,
             temperature: of_all,
+            temperature_stride,
+            reserved: 0,
         };
         let to = usize::from(out.dtype != dtype);
         if rows == 0 {
@@ -299,7 +306,7 @@ fn at(all: &abi::Softmax, from: usize, (from_type, to_type): (Dtype, Dtype)) -> 
     abi::Softmax {
         logits: all.logits + from as u64 * all.stride * from_type.bytes() as u64,
         out: all.out + from as u64 * all.out_stride * to_type.bytes() as u64,
-        temperatures: word(all.temperatures),
+        temperatures: if all.temperature_stride == 0 { all.temperatures } else { word(all.temperatures) },
         statuses: word(all.statuses),
         ..*all
     }

@@ -34,6 +34,8 @@ const RECORDS: usize = 1 << 18;
 pub struct Verify {
     machine: Arc<dyn Machine>,
     records: Buffer,
+    /// How many chains are launched together at most.
+    most: usize,
 }
 
 impl Verify {
@@ -44,7 +46,13 @@ impl Verify {
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         machine.prepare(Group::Verify)?;
         let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::Record>())?;
-        Ok(Self { machine, records })
+        Ok(Self { machine, records, most: usize::MAX })
+    }
+
+    /// Returns the same that launches few chains at a time, one at least. For tests.
+    #[must_use]
+    pub fn few_at_a_time(self, chains: usize) -> Self {
+        Self { most: chains.max(1), ..self }
     }
 
     /// Enqueues, on the machine's stream, the verification of chains: accepts each chain's drafts or replaces the first that
@@ -61,7 +69,7 @@ impl Verify {
         let [count, length, vocab] = chains.shape();
         out.check(count, length)?;
         let tiles = vocab.div_ceil(TILE);
-        let at_a_time = RECORDS / tiles;
+        let at_a_time = self.most.min(RECORDS / tiles);
         for from in (0..count).step_by(at_a_time) {
             let now = at_a_time.min(count - from);
             let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };

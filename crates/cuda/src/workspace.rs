@@ -1,10 +1,10 @@
 //! The workspace: requests by slot and room for steps, in memory whose size is settled once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
-use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Record, Slot, TileWeights};
 use crate::filter;
@@ -68,6 +68,21 @@ pub struct Workspace {
     kept: Buffer,
     pub(crate) assigned: Assigned,
     pub(crate) served: Served,
+    pub(crate) captured: Captured,
+}
+
+/// Whether the host program ever captured a step on rows of probabilities.
+#[derive(Debug, Default)]
+pub(crate) struct Captured(AtomicBool);
+
+impl Captured {
+    pub fn note(&self, kind: Kind) {
+        self.0.fetch_or(kind == Kind::Probabilities, Ordering::Relaxed);
+    }
+
+    pub fn kind(&self) -> Kind {
+        if self.0.load(Ordering::Relaxed) { Kind::Probabilities } else { Kind::Logits }
+    }
 }
 
 /// What steps are fixed for: the number of rows, and which lists an assignment has.
@@ -120,6 +135,7 @@ impl Workspace {
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
             served: Served::default(),
+            captured: Captured::default(),
             machine,
             room,
         })
@@ -357,6 +373,11 @@ impl Workspace {
         let masks = if self.assigned.shape.masks { Needs::MASKS } else { Needs::NOTHING };
         let kept = if self.room.kept { Needs::KEPT } else { Needs::NOTHING };
         self.residents.needs().and(masks).and(kept)
+    }
+
+    /// Says why the requests of the assigned rows cannot go by rows of probabilities, if one cannot.
+    pub(crate) fn refusal(&self) -> Result<()> {
+        self.residents.refusal()
     }
 
     /// Returns how many steps a variant served: those enqueued or replayed here.

@@ -11,7 +11,7 @@
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
-//! | the same on a GPU, so far the softmax | [`DeviceOperators`] |
+//! | softmax, draw from or verify rows on a GPU, without sequences | [`DeviceOperators`] |
 //! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
 //! | let a sampler draw on a device | [`DeviceRoute`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
@@ -77,8 +77,8 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    Device, DeviceColumn, DeviceEach, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOperators,
-    DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRows,
+    Device, DeviceColumn, DeviceDraws, DeviceEach, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks,
+    DeviceOperators, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows,
 };
 /// What a device is made of: for whoever brings a stream, memory or a machine.
 #[cfg(feature = "cuda")]

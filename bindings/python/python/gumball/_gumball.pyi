@@ -24,8 +24,11 @@ __all__ = [
     "describe",
     "draw_rows",
     "emulate",
+    "rows_on_device",
+    "sample_on_device",
     "softmax_on_device",
     "verify_chains",
+    "verify_on_device",
     "write_rows",
     "Outputs",
     "check_params",
@@ -44,6 +47,32 @@ def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
 def describe(rows: _Array, name: str) -> tuple[tuple[int, ...], str]: ...
 def write_rows(what: str, rows: _Array, out: _Array | None, kind: str, name: str, **keywords: Any) -> list[int]: ...
 def emulate(on: bool) -> None: ...
+def rows_on_device(rows: _Array, name: str) -> int | None: ...
+def sample_on_device(
+    rows: _Array,
+    out: _Array | None,
+    kind: str,
+    name: str,
+    indices: _Integers | None,
+    filters: tuple[Any, ...],
+    seed: int | _Integers,
+    position: int | _Integers,
+    draw: int | _Integers | None,
+    dtype: str,
+    return_statuses: bool,
+    stream: _Stream | None,
+) -> Any: ...
+def verify_on_device(
+    draft_probs: _Array,
+    draft_token_ids: _Array,
+    target_probs: _Array,
+    shape: tuple[int, int],
+    seed: int | _Integers,
+    position: int | _Integers,
+    draw: int | _Integers | None,
+    dtype: str,
+    stream: _Stream | None,
+) -> tuple[Any, Any] | None: ...
 def softmax_on_device(
     logits: _Array,
     temperature: float | Sequence[float] | _Array,

@@ -13,7 +13,7 @@ SamplingParams, for whatever other filter and ban it has.
 With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
 array of uint32.
 
-On a GPU (:func:`softmax` so far; the others are refused there) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
+On a GPU (:func:`softmax`, :func:`sampling_from_logits` and :func:`chain_speculative_sampling` so far; the others are refused there) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
 all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
 nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
 lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are
@@ -31,7 +31,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import describe, draw_rows, softmax_on_device, verify_chains, write_rows
+from ._gumball import (
+    describe,
+    draw_rows,
+    rows_on_device,
+    sample_on_device,
+    softmax_on_device,
+    verify_chains,
+    verify_on_device,
+    write_rows,
+)
 from .params import SamplingParams
 
 __all__ = [
@@ -250,21 +259,73 @@ def _drawn(
     dtype: str,
     out: _Array | None,
     return_statuses: bool,
+    stream: _Stream | None,
     **filters: Any,
 ) -> Any:
-    shape, _ = describe(rows, name)
     if dtype not in ("int32", "int64"):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
+    if n is not None and (not isinstance(n, int) or n < 0):
+        raise ValueError(f"n is {n}, but must be an integer of at least 0")
+    seed = secrets.randbits(64) if seed is None else seed
+    if n is not None and (lines := rows_on_device(rows, name)) is not None:
+        if indices is not None:
+            raise ValueError("n conflicts with indices, which name each output")
+        indices, seed, position = _each_line(rows, lines, n), _repeated(seed, n), _repeated(position, n)
+        out = _empty_beside(rows, (lines, n), dtype) if out is None else out
+    given = tuple(filters[key] for key in ("temperature", "top_k", "top_p", "min_p", "order", "params"))
+    which = (seed, position, draw, dtype, return_statuses, stream)
+    done = sample_on_device(rows, out, kind, name, indices, given, *which)
+    if done is not None:
+        return done
+    shape, _ = describe(rows, name)
     lines = shape[0] if len(shape) == 2 else 1
     if out is None:
-        if n is not None and (not isinstance(n, int) or n < 0):
-            raise ValueError(f"n is {n}, but must be an integer of at least 0")
         each = (lines if indices is None else len(indices),) if n is None else (lines, n)
         out = _empty(rows, each, dtype)
-    seed = secrets.randbits(64) if seed is None else seed
+    filters = {key: _flat(value) for key, value in filters.items()}
     draws: dict[str, Any] = {"indices": indices, "n": n, "seed": seed, "position": position, "draw": draw}
-    statuses = draw_rows(rows, out, kind, name, **draws, **filters)
-    return (out, _words(statuses)) if return_statuses else out
+    told = draw_rows(rows, out, kind, name, **draws, **filters)
+    if not return_statuses:
+        return out
+    statuses = _words(told)
+    if n is not None:
+        statuses = statuses.repeat(n).reshape(lines, n)
+    elif indices is not None:
+        statuses = statuses[_listed(indices)]
+    return out, statuses
+
+
+def _namespace(rows: _Array) -> Any:
+    """torch, or CuPy, whose array it is."""
+    return _torch_of(rows) or sys.modules[type(rows).__module__.partition(".")[0]]
+
+
+def _each_line(rows: _Array, lines: int, n: int) -> _Array:
+    """Each line n times, where the rows lie."""
+    namespace = _namespace(rows)
+    place = {"device": rows.device} if namespace is _torch_of(rows) else {}
+    return namespace.arange(lines * n, dtype=namespace.int32, **place) // max(n, 1)
+
+
+def _empty_beside(rows: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
+    namespace = _namespace(rows)
+    place = {"device": rows.device} if namespace is _torch_of(rows) else {}
+    return namespace.empty(shape, dtype=getattr(namespace, dtype), **place)
+
+
+def _repeated(values: Any, n: int) -> Any:
+    """Each value n times, where there is one for each row."""
+    if isinstance(values, (list, tuple)):
+        return [value for value in values for _ in range(n)]
+    if getattr(values, "ndim", 0) == 0:
+        return values
+    return values.repeat_interleave(n) if _torch_of(values) is not None else values.repeat(n)
+
+
+def _listed(indices: _Array) -> Any:
+    import numpy
+
+    return numpy.asarray(indices)
 
 
 def sampling_from_probs(
@@ -283,6 +344,7 @@ def sampling_from_probs(
     dtype: str = "int32",
     out: _Array | None = None,
     return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any:
     """A token for each row of probabilities, which need not sum to 1, after its filters; -1 for a row without one above 0.
 
@@ -292,9 +354,11 @@ def sampling_from_probs(
     seed: in 0..2^64, position: in 0..2^32, the number of tokens before the drawn one; a number or one for each output, with n one for
     each row. seed None: fresh entropy. draw: the draw index, in 0..2^32; each output's own number if None, which tells outputs
     of one seed and position apart. The token is that of a Pool whose sequence has this seed, position and draw index.
+
+    With return_statuses they are of the row that each output reads, in the outputs' shape.
     """
-    filters = _filters(None, top_k, top_p, min_p, order, params)
-    draws = (indices, n, seed, position, draw, dtype, out, return_statuses)
+    filters: dict[str, Any] = {"temperature": None, "top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order, "params": params}
+    draws = (indices, n, seed, position, draw, dtype, out, return_statuses, stream)
     return _drawn(probs, "probabilities", "probs", *draws, **filters)
 
 
@@ -315,10 +379,12 @@ def sampling_from_logits(
     dtype: str = "int32",
     out: _Array | None = None,
     return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any:
     """A token for each row of logits, after temperature and filters; the rest as for sampling_from_probs."""
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    draws = (indices, n, seed, position, draw, dtype, out, return_statuses)
+    filters: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    filters |= {"order": order, "params": params}
+    draws = (indices, n, seed, position, draw, dtype, out, return_statuses, stream)
     return _drawn(logits, "logits", "logits", *draws, **filters)
 
 
@@ -345,6 +411,7 @@ def chain_speculative_sampling(
     position: _Integers = 0,
     draw: _Integers | None = None,
     dtype: str = "int32",
+    stream: _Stream | None = None,
 ) -> ChainSamples:
     """Accepts each chain's drafts, or replaces the first that is not accepted by one of the residual, so that every emitted token has
     the distribution of the target's row.
@@ -367,16 +434,16 @@ def chain_speculative_sampling(
         raise ValueError(f"draft_token_ids has shape {text}")
     if dtype not in ("int32", "int64"):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
-    tokens = _empty(target_probs, (chains, width), dtype)
-    accepted, emitted, statuses = verify_chains(
+    seed = secrets.randbits(64) if seed is None else seed
+    flat = (
         draft_probs.reshape(chains * (width - 1), vocab),
         draft_token_ids.reshape(-1),
         target_probs.reshape(chains * width, vocab),
-        tokens,
-        chains=chains,
-        drafts=width - 1,
-        seed=secrets.randbits(64) if seed is None else seed,
-        position=position,
-        draw=draw,
     )
+    done = verify_on_device(*flat, (chains, width - 1), seed, position, draw, dtype, stream)
+    if done is not None:
+        return ChainSamples(done[0], *done[1])
+    tokens = _empty(target_probs, (chains, width), dtype)
+    which: dict[str, Any] = {"chains": chains, "drafts": width - 1, "seed": seed, "position": position, "draw": draw}
+    accepted, emitted, statuses = verify_chains(*flat, tokens, **which)
     return ChainSamples(tokens, _words(accepted), _words(emitted), _words(statuses))

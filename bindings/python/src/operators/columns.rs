@@ -2,7 +2,7 @@
 //!
 //! What lies there is never looked at: it may not be known yet.
 
-use gumball_engine::cuda::Column;
+use gumball_engine::cuda::{Column, IntType, Integers};
 use gumball_engine::{DeviceEach, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -13,7 +13,9 @@ use super::device::{Input, owner_stream};
 use super::host::wrong_dtype;
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::wrong_type;
+use crate::lists::{self, Whole};
 use crate::modules;
+use crate::params;
 
 /// A value for all rows, or one for each.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub enum Value<T> {
     Column {
         address: u64,
         rows: usize,
+        dtype: Dtype,
     },
 }
 
@@ -52,15 +55,54 @@ impl Value<f32> {
         Ok(match self {
             Value::All(value) => DeviceEach::All(*value),
             Value::List(values) => DeviceEach::Rows(values),
-            // SAFETY: as the caller vouches.
-            Value::Column { address, rows } => DeviceEach::Column(unsafe { Column::new(*address, *rows) }?),
+            Value::Column { address, rows, .. } => {
+                // SAFETY: as the caller vouches.
+                DeviceEach::Column(unsafe { Column::new(*address, *rows) }?)
+            }
         })
     }
 }
 
+impl<T: Copy> Value<T> {
+    /// Returns what the engine takes.
+    ///
+    /// # Safety
+    /// As for [`Integers::new`].
+    pub unsafe fn integers(&self) -> Result<DeviceEach<'_, T, Integers<'_>>> {
+        Ok(match self {
+            Value::All(value) => DeviceEach::All(*value),
+            Value::List(values) => DeviceEach::Rows(values),
+            Value::Column { address, rows, dtype } => {
+                // SAFETY: as the caller vouches.
+                DeviceEach::Column(unsafe { Integers::new(*address, int_type(*dtype), *rows) }?)
+            }
+        })
+    }
+}
+
+/// Returns the type of whole numbers, which was checked.
+pub fn int_type(dtype: Dtype) -> IntType {
+    match dtype {
+        Dtype::I32 => IntType::I32,
+        Dtype::U32 => IntType::U32,
+        Dtype::U64 => IntType::U64,
+        _ => IntType::I64,
+    }
+}
+
+/// The types of columns that may be of 64 bits.
+const WIDE: &[Dtype] = &[Dtype::I64, Dtype::U64];
+const WHOLE: &[Dtype] = &[Dtype::I64, Dtype::I32, Dtype::U32, Dtype::U64];
+const SIGNED: &[Dtype] = &[Dtype::I64, Dtype::I32];
+
 impl<'py> Given<'py, f32> {
-    /// Reads a number, a list of them, or a column of float32.
-    pub fn numbers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    /// Reads a number, a list of them, or a column of float32. `spread`: of one number in an array is made a column.
+    pub fn numbers(
+        input: &Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        spread: bool,
+    ) -> PyResult<Self> {
         let number = |object: &Bound<'_, PyAny>| {
             let value = object.extract::<f64>().map_err(|_| wrong_type(name, "a number", object))?;
             Ok::<_, PyErr>(value as f32)
@@ -74,14 +116,63 @@ impl<'py> Given<'py, f32> {
         }
         match arrays::read(object, name, Some(input.site.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => {
-                Self::column(input, object, array, name, &[Dtype::F32])
+                Self::column(input, object, array, name, &[Dtype::F32], spread)
             }
             _ => Ok(Self::of(Value::All(number(object)?))),
         }
     }
 }
 
+impl<'py> Given<'py, i64> {
+    /// Reads a whole number, a list of them, or a column of int32 or int64.
+    pub fn signed(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        Self::whole(input, object, name, SIGNED, |one| lists::whole(one, name))
+    }
+}
+
+impl<'py> Given<'py, u64> {
+    /// Reads a seed, a list of them, or a column of int64, whose bits count.
+    pub fn seeds(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Self::whole(input, object, "seed", WIDE, params::seed)
+    }
+}
+
+impl<'py, T: Whole> Given<'py, T> {
+    /// Reads a whole number, a list of them, or a column of any integers, whose low bits count.
+    pub fn unsigned(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        Self::whole(input, object, name, WHOLE, |one| lists::whole(one, name))
+    }
+}
+
 impl<'py, T> Given<'py, T> {
+    fn whole(
+        input: &Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        dtypes: &[Dtype],
+        one: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+    ) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            return Ok(Self::of(Value::All(one(object)?)));
+        }
+        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            let values = object.try_iter()?.map(|item| one(&item?));
+            return Ok(Self::of(Value::List(values.collect::<PyResult<_>>()?)));
+        }
+        match arrays::read(object, name, Some(input.site.stream)) {
+            Ok(array) if array.ndim > 0 || array.location != Location::Host => {
+                Self::column(input, object, array, name, dtypes, false)
+            }
+            _ => Ok(Self::of(Value::All(one(object)?))),
+        }
+    }
+
+    /// Reads a column of integers alone.
+    pub fn integers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        let array = arrays::read(object, name, Some(input.site.stream))?;
+        Self::column(input, object, array, name, SIGNED, false)
+    }
+
     /// Reads a column: [rows], [rows, 1], or of one number. A tensor of torch is converted where it is of another type than
     /// those, or not side by side.
     fn column(
@@ -90,6 +181,7 @@ impl<'py, T> Given<'py, T> {
         array: Array<'py>,
         name: &str,
         dtypes: &[Dtype],
+        spread: bool,
     ) -> PyResult<Self> {
         input.check_beside(&array, name)?;
         let (rows, stride) = match (array.ndim, array.shape) {
@@ -104,8 +196,9 @@ impl<'py, T> Given<'py, T> {
             }
         };
         let (known, side_by_side) = (dtypes.contains(&array.dtype), rows < 2 || stride == 1);
-        if known && side_by_side && array.ndim > 0 {
-            let value = Value::Column { address: array.address as u64, rows };
+        let spread = spread && array.ndim == 0;
+        if known && side_by_side && !spread {
+            let value = Value::Column { address: array.address as u64, rows, dtype: array.dtype };
             return Ok(Self { value, stream: owner_stream(&array), _held: Some((object.clone(), array)) });
         }
         let Some(torch) = modules::torch_of(object)? else {
@@ -117,20 +210,21 @@ impl<'py, T> Given<'py, T> {
             }
             return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
         };
-        if matches!(array.dtype, Dtype::Other | Dtype::Bool) {
+        let whole = matches!(array.dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64);
+        if matches!(array.dtype, Dtype::Other | Dtype::Bool) || (dtypes[0] != Dtype::F32 && !whole) {
             return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
         }
         let py = object.py();
         let dtype = torch.getattr(dtypes[0].name())?;
         let flat = object.call_method1(intern!(py, "to"), (dtype,))?;
-        let flat = if array.ndim == 0 {
+        let flat = if spread {
             flat.call_method1(intern!(py, "expand"), (input.matrix.rows,))?
         } else {
             flat.call_method1(intern!(py, "reshape"), (-1,))?
         };
         let flat = flat.call_method0(intern!(py, "contiguous"))?;
         let array = input.beside(&flat, name)?;
-        let value = Value::Column { address: array.address as u64, rows: array.shape[0] };
+        let value = Value::Column { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
         Ok(Self { value, stream: owner_stream(&array), _held: Some((flat, array)) })
     }
 }

@@ -21,16 +21,16 @@ use crate::streams::stream_handle;
 
 /// Rows that lie on a device, and where operators work on them.
 pub struct Input<'a, 'py> {
-    name: &'a str,
-    object: &'a Bound<'py, PyAny>,
-    array: Array<'py>,
+    pub name: &'a str,
+    pub object: &'a Bound<'py, PyAny>,
+    pub array: Array<'py>,
     pub matrix: Matrix,
     pub site: Site,
 }
 
 impl<'a, 'py> Input<'a, 'py> {
     /// Reads rows; `None` if they do not lie on a device.
-    fn read(
+    pub fn read(
         object: &'a Bound<'py, PyAny>,
         name: &'a str,
         stream: Option<&Bound<'py, PyAny>>,
@@ -113,16 +113,31 @@ impl<'a, 'py> Input<'a, 'py> {
         like.call((self.object,), Some(&keywords))
     }
 
-    /// Returns an array of the caller's kind for a word of 32 bits a row.
-    fn words(&self) -> PyResult<Bound<'py, PyAny>> {
+    /// Returns an array of the caller's kind, of a shape and of a type by its name.
+    pub fn empty(&self, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = self.object.py();
+        if empty_like(py, self.object)?.is_none() {
+            return Err(PyTypeError::new_err(format!(
+                "out must be given, and no statuses, where {} is neither torch's nor CuPy's",
+                self.name
+            )));
+        }
         let keywords = PyDict::new(py);
         let namespace = self.namespace()?;
-        keywords.set_item(intern!(py, "dtype"), namespace.getattr(intern!(py, "int32"))?)?;
+        keywords.set_item(intern!(py, "dtype"), namespace.getattr(dtype)?)?;
         if modules::torch_of(self.object)?.is_some() {
             keywords.set_item(intern!(py, "device"), self.object.getattr(intern!(py, "device"))?)?;
         }
-        namespace.getattr(intern!(py, "empty"))?.call(((self.matrix.rows,),), Some(&keywords))
+        namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
+    }
+
+    /// Returns an array of the caller's kind, of another's shape and of a type by its name.
+    pub fn empty_like(&self, like: &Bound<'py, PyAny>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.object.py();
+        let Some(empty) = empty_like(py, self.object)? else { return self.empty(&[], dtype) };
+        let keywords = PyDict::new(py);
+        keywords.set_item(intern!(py, "dtype"), self.namespace()?.getattr(dtype)?)?;
+        empty.call((like,), Some(&keywords))
     }
 
     /// Returns the module of the caller's kind of arrays.
@@ -170,7 +185,7 @@ fn written<'py>(
     if to.is_none() {
         check_writable(&input.array, input.name)?;
     }
-    let statuses = if return_statuses { Some(input.words()?) } else { None };
+    let statuses = if return_statuses { Some(input.empty(&[input.matrix.rows], "int32")?) } else { None };
     let column = match &statuses {
         Some(statuses) => Some(input.beside(statuses, "statuses")?.address as u64),
         None => None,
@@ -218,7 +233,7 @@ pub fn softmax_on_device<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(input) = Input::read(logits, "logits", stream)? else { return Ok(None) };
-    let temperature = Given::<f32>::numbers(&input, temperature, "temperature")?;
+    let temperature = Given::numbers(&input, temperature, "temperature", true)?;
     let others = [temperature.stream];
     let each: &Value<f32> = &temperature.value;
     let work = |operators: &mut DeviceOperators,

@@ -13,7 +13,7 @@ use crate::lists::{Column, integers, number_column, seed_column, whole, whole_co
 use crate::{options, params};
 
 /// Returns the error for what is not there on a device yet.
-fn missing_on(location: Location, what: &str) -> PyErr {
+pub(super) fn missing_on(location: Location, what: &str) -> PyErr {
     let text =
         format!("{what} on {location} are not there: the kernels are missing; copy the rows to the host");
     UnavailableError::new_err(text)

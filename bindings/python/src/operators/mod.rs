@@ -5,6 +5,8 @@
 
 mod columns;
 mod device;
+mod device_chains;
+mod device_draws;
 mod host;
 mod rooms;
 
@@ -15,6 +17,8 @@ use pyo3::prelude::*;
 use crate::errors::UnavailableError;
 
 pub use device::softmax_on_device;
+pub use device_chains::verify_on_device;
+pub use device_draws::{rows_on_device, sample_on_device};
 pub use host::{describe, draw_rows, verify_chains, write_rows};
 
 /// Whether rows of the host are taken for rows of the emulated device, whose memory is the host's.

@@ -1,6 +1,6 @@
 """The package on a GPU beside torch: `python check.py [NAME..]`. A line for each check; the verdict is the last.
 
-Tokens are compared with those of a pool on the host, from the same logits, and what operators make with the host's. Needs torch with CUDA, and no pytest.
+Tokens are compared with those of a pool on the host, from the same logits. Needs torch with CUDA, and no pytest.
 """
 
 from __future__ import annotations
@@ -290,198 +290,10 @@ def transformers_generate() -> str:
     return "4 rows"
 
 
-def softmax64(logits: torch.Tensor, temperature: Any) -> torch.Tensor:
-    """In float64 on the host."""
-    t = torch.as_tensor(temperature, dtype=torch.float64, device="cpu").reshape(-1, 1)
-    return (logits.detach().cpu().double() / t).softmax(-1)
-
-
-def near(seen: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(seen.cpu().double(), wanted, rtol=1e-5, atol=1e-5)
-
-
-def host_softmax(logits: torch.Tensor, temperature: Any) -> torch.Tensor:
-    made: torch.Tensor = gumball.softmax(logits.cpu(), temperature)
-    return made
-
-
-TEMPERATURES = [1.0, 0.01, 100.0, 0.7, 0.5, 2.0]
-
-
-@check
-def softmax() -> str:
-    """Each type, shape and kind of temperature: the host's bits, and float64's values."""
-    column, seen = torch.tensor(TEMPERATURES, device="cuda"), 0
-    for rows, vocab in [(1, 151_936), (6, VOCAB), (6, 151_936), (6, 257), (200, 128_256), (6, 1)]:
-        for dtype in DTYPES:
-            for shift in (0, 3):
-                wide = torch.randn(rows, vocab + 11, device="cuda").mul_(3).to(dtype)
-                logits = wide[:, shift : vocab + shift]
-                temperatures = column.repeat(rows)[:rows]
-                listed = temperatures.tolist()
-                wanted = host_softmax(logits, listed)
-                near(wanted, softmax64(logits, listed))
-                for given in (temperatures, temperatures.reshape(rows, 1), listed, temperatures.double()):
-                    got, statuses = gumball.softmax(logits, given, return_statuses=True)
-                    assert torch.equal(got.cpu(), wanted) and not statuses.any(), (rows, vocab, dtype, shift)
-                place = wide.clone()
-                inside = place[:, shift : vocab + shift]
-                assert gumball.softmax(inside, temperatures, out=inside) is inside
-                assert torch.equal(inside.cpu(), wanted.to(dtype))
-                place[:, shift : vocab + shift] = logits
-                assert torch.equal(place, wide), "what lies between rows was touched"
-                seen += rows
-    logits = torch.randn(5, VOCAB, device="cuda")
-    logits[1], logits[3, 7] = -torch.inf, torch.nan
-    got, statuses = gumball.softmax(logits, 0.5, return_statuses=True)
-    assert statuses.tolist() == [0, gumball.Status.EMPTY, 0, gumball.Status.NAN, 0]
-    assert torch.equal(got.cpu(), host_softmax(logits, 0.5)) and gumball.softmax(logits[:0]).shape == (0, VOCAB)
-    return f"{seen} rows"
-
-
-@check
-def softmax_across_streams_and_graphs() -> str:
-    """On each stream in its turn; captured on torch's capture stream, replayed with other logits and temperatures."""
-    logits, column = torch.randn(ROWS, VOCAB, device="cuda"), torch.tensor(TEMPERATURES, device="cuda")
-    wanted = host_softmax(logits, TEMPERATURES)
-    for stream in [torch.cuda.Stream() for _ in range(5)]:
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            made = [gumball.softmax(logits * 1.0, column) for _ in range(20)]
-        torch.cuda.current_stream().wait_stream(stream)
-        assert all(torch.equal(one.cpu(), wanted) for one in made)
-    for rows in (ROWS, 1, 200):
-        still = torch.randn(rows, 151_936, device="cuda")
-        given = column.repeat(rows)[:rows].clone()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = gumball.softmax(still, given)
-            again = gumball.softmax(got.log(), 1.0)
-            try:
-                gumball.softmax(still, [1.0] * rows)
-            except ValueError as error:
-                refused = str(error)
-        assert "the capture of a graph" in refused
-        for scale in (1.0, 3.0, 0.1):
-            still.normal_().mul_(scale)
-            given.copy_(given.roll(1))
-            graph.replay()
-            assert torch.equal(got.cpu(), host_softmax(still, given.cpu()))
-            torch.testing.assert_close(again, got, rtol=1e-4, atol=1e-6)
-    return "5 streams, 9 replays"
-
-
-@check
-def softmax_compiled() -> str:
-    """In what torch compiles, whole; with CUDA graphs of the compiler's own, too."""
-    import gumball.torch
-
-    logits, column = torch.randn(ROWS, VOCAB, device="cuda"), torch.tensor(TEMPERATURES, device="cuda")
-    for mode in ("default", "reduce-overhead"):
-        for of in (gumball.torch.softmax, gumball.softmax):
-            torch.compiler.reset()
-
-            @torch.compile(fullgraph=True, mode=mode)
-            def work(logits: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-                return of(logits * 2.0, column) + 1.0
-
-            for _ in range(4):
-                assert torch.equal(work(logits, column), gumball.softmax(logits * 2.0, column) + 1.0)
-    return "2 modes"
-
-
-@check
-def sglangs_softmax() -> str:
-    from gumball.compat import sglang
-
-    logits, temps = torch.randn(64, 128_256, device="cuda"), torch.rand(64, 1, device="cuda") + 0.3
-    near(sglang.fused_temperature_softmax(logits, temps), softmax64(logits, temps))
-    narrow = logits.bfloat16()
-    wanted = softmax64(narrow, temps)
-    assert sglang.fused_temperature_softmax_inplace(narrow, temps) is None
-    torch.testing.assert_close(narrow.cpu().double(), wanted, rtol=1e-1, atol=2e-2)
-    return "64 rows"
-
-
-@check
-def mistakes_of_operators() -> str:
-    """What does not fit is told, and nothing was changed."""
-    good = torch.randn(ROWS, VOCAB, device="cuda")
-    before = good.clone()
-    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: gumball.softmax(good, -1.0, good), ValueError, "temperature is -1"),
-        (lambda: gumball.softmax(good, [1.0, 2.0], good), ValueError, "temperature has length 2"),
-        (lambda: gumball.softmax(good, torch.ones(2, device="cuda")), ValueError, "has length 2"),
-        (lambda: gumball.softmax(good, torch.ones(ROWS)), ValueError, "temperature is on cpu, but must be on cuda:0"),
-        (lambda: gumball.softmax(good, "hot"), TypeError, "temperature must be a number"),
-        (lambda: gumball.softmax(good.cpu(), torch.ones(ROWS, device="cuda")), ValueError, "temperature is on cuda:0"),
-        (lambda: gumball.softmax(good, out=good.cpu()), ValueError, "out is on cpu, but must be on cuda:0"),
-        (lambda: gumball.softmax(good.cpu(), out=good), (ValueError, gumball.UnavailableError), "cuda:0"),  # type: ignore[list-item]
-        (lambda: gumball.softmax(good, out=good.half()), ValueError, "out.dtype is f16"),
-        (lambda: gumball.softmax(good, out=good.int()), TypeError, "out is of int32"),
-        (lambda: gumball.softmax(good[1:], out=good[:-1]), ValueError, "out shares memory"),
-        (lambda: gumball.softmax(good, out=good[:3].clone()), ValueError, "out has length 3"),
-        (lambda: gumball.softmax(good.double()), TypeError, "logits is of float64"),
-        (lambda: gumball.softmax(good.t()), ValueError, "side by side"),
-        (lambda: gumball.softmax(good[None]), ValueError, "3 dimensions"),
-        (lambda: gumball.softmax(good, stream="mine"), TypeError, "stream must be"),
-    ]
-    for call, kind, text in cases:
-        try:
-            call()
-        except kind as error:
-            assert text in str(error), error
-        else:
-            raise AssertionError(f"not refused: {text}")
-    assert torch.equal(good, before)
-    return f"{len(cases)} mistakes"
-
-
-@check
-def operators_on_another_device() -> str:
-    """Rows on the last device are worked on there, and torch's current device stays."""
-    last = torch.cuda.device_count() - 1
-    with torch.cuda.device(0):
-        logits = torch.randn(3, VOCAB, device=f"cuda:{last}")
-        got = gumball.softmax(logits, 0.7)
-        assert got.device == logits.device and torch.cuda.current_device() == 0
-        assert torch.equal(got.cpu(), host_softmax(logits, 0.7))
-        if last:
-            for wrong in ({"out": torch.empty(3, VOCAB, device="cuda:0")}, {"temperature": torch.ones(3, device="cuda:0")}):
-                try:
-                    gumball.softmax(logits, **wrong)
-                except ValueError as error:
-                    assert "is on cuda:0, but must be on cuda:" in str(error)
-                else:
-                    raise AssertionError(wrong)
-    return f"cuda:{last} of {last + 1}"
-
-
-@check
-def no_leak() -> str:
-    """Device memory and references stay as they are over 10^5 calls."""
-    import gc
-
-    logits, column = torch.randn(1, 1000, device="cuda"), torch.ones(1, device="cuda")
-    for given in (0.7, column, [0.7]):
-        for _ in range(100):
-            gumball.softmax(logits, given, return_statuses=True)
-        torch.cuda.synchronize()
-        gc.collect()
-        held, references = torch.cuda.memory_allocated(), [sys.getrefcount(one) for one in (logits, column)]
-        free = torch.cuda.mem_get_info()[0]
-        for _ in range(100_000 // 3):
-            gumball.softmax(logits, given, return_statuses=True)
-        torch.cuda.synchronize()
-        gc.collect()
-        assert torch.cuda.memory_allocated() == held and torch.cuda.mem_get_info()[0] >= free - 2**22
-        assert [sys.getrefcount(one) for one in (logits, column)] == references
-    return "10^5 calls"
-
-
-def main() -> None:
+def run(checks: list[Callable[[], str]], subject: str) -> None:
+    """Runs the checks that the command line names, or all; ends the program."""
     named, failed = sys.argv[1:], 0
-    for work in CHECKS:
+    for work in checks:
         if named and work.__name__ not in named:
             continue
         try:
@@ -489,9 +301,9 @@ def main() -> None:
         except Exception:
             failed += 1
             print(f"{work.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
-    print(f"VERDICT: {failed} of the checks of the package FAILED" if failed else "VERDICT: the package's tokens are the host's")
+    print(f"VERDICT: {failed} of the checks of {subject} FAILED" if failed else f"VERDICT: {subject} on this GPU: what the host makes")
     sys.exit(failed > 0)
 
 
 if __name__ == "__main__":
-    main()
+    run(CHECKS, "the package's pools")

@@ -68,6 +68,14 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball softmax, a column, to out"] = lambda: gumball.softmax(logits, column, to)
     found["gumball softmax, a list"] = lambda listed=[0.8] * rows: gumball.softmax(logits, listed)
     found["gumball softmax, bf16 in place"] = lambda: gumball.softmax(narrow, column, narrow)
+    ks, seeds = torch.full((rows,), 50, device="cuda"), torch.arange(rows, device="cuda")
+    found["gumball sampling_from_logits"] = lambda: gumball.sampling_from_logits(logits, seed=7)
+    found["gumball sampling_from_logits, columns of top-k, top-p, seeds"] = lambda: gumball.sampling_from_logits(
+        logits, seed=seeds, top_k=ks, top_p=column
+    )
+    target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
+    draft = torch.rand(rows, 3, VOCAB, device="cuda")
+    found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(draft, drafts, target, seed=7)
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)

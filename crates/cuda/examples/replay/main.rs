@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators on rows in `softmax.rs` and `chains.rs` |
+//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators on rows in `softmax.rs`, `operators.rs` and `chains.rs` |
 //! | `--type f32,bf16` | these types |
 //! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
 //! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |
@@ -18,6 +18,7 @@
 mod calls;
 mod case;
 mod chains;
+mod operators;
 mod requests;
 mod rows;
 mod softmax;
@@ -120,7 +121,8 @@ type Make = for<'b> fn(&'b Arc<Gpu>, &'static str, &'b [Rows<'b>]) -> Result<Cal
 /// Returns the operators on rows, and what makes each ready.
 fn operators() -> impl Iterator<Item = (&'static str, Make)> {
     let softmaxes = softmax::NAMES.into_iter().map(|name| (name, softmax::calls as Make));
-    softmaxes.chain([(chains::NAME, chains::calls as Make)])
+    let operators = operators::NAMES.into_iter().map(|name| (name, operators::calls as Make));
+    softmaxes.chain(operators).chain([(chains::NAME, chains::calls as Make)])
 }
 
 /// Times everything that is asked over rows of a kind.

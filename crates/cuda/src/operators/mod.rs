@@ -7,6 +7,7 @@
 mod params;
 mod room;
 mod sample;
+mod write;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use gumball_spec::{Error, Result};
 
 use crate::machine::Machine;
 use crate::program::Group;
+use crate::softmax::Softmax;
 
 pub use params::{Draws, Each, RowParams};
 use room::Room;
@@ -26,6 +28,8 @@ use room::Room;
 pub struct Operators {
     machine: Arc<dyn Machine>,
     room: Room,
+    /// What rows without filters take.
+    softmax: Option<Softmax>,
 }
 
 impl Operators {
@@ -35,7 +39,7 @@ impl Operators {
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         machine.prepare(Group::Requests)?;
-        Ok(Self { room: Room::new(Arc::clone(&machine)), machine })
+        Ok(Self { room: Room::new(Arc::clone(&machine)), softmax: None, machine })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::abi::{Params, Prepare, columns, prepare_flags};
+use crate::abi::{Params, Prepare, asks, columns, prepare_flags};
 use crate::rows::{Column, IntType, Integers};
 use crate::variant::Needs;
 use crate::{edit, filter};
@@ -51,6 +51,14 @@ pub struct Draws<'b> {
 pub(super) struct Asked {
     pub prepare: Prepare,
     pub needs: Needs,
+}
+
+impl Asked {
+    /// Returns whether no filter can be on, and the temperature is what stands there.
+    pub fn keeps_all(&self) -> bool {
+        let others = asks::DYNAMIC_TEMPERATURE | asks::MIROSTAT;
+        self.prepare.filters == 0 && self.prepare.base.asks & others == 0
+    }
 }
 
 impl<'b> RowParams<'b> {

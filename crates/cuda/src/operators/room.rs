@@ -20,6 +20,7 @@ pub(super) enum Piece {
     Scratch,
     Help,
     Outputs,
+    Kept,
     LineParams,
     LineStates,
     LineSlots,
@@ -48,6 +49,14 @@ impl Room {
         Self { machine, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
     }
 
+    /// Checks that memory can be taken.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the host program captures the stream.
+    pub fn check_open(&self) -> Result<()> {
+        if self.machine.can_take()? { Ok(()) } else { Err(captured()) }
+    }
+
     /// Makes sure that there are so many bytes of each piece.
     ///
     /// # Errors
@@ -60,8 +69,7 @@ impl Room {
                 continue;
             }
             if capturing && !self.machine.can_take()? {
-                let reason = "the stream is being captured; call once before, over as many rows".to_owned();
-                return Err(Error::Unavailable { resource: "room for the operator", reason });
+                return Err(captured());
             }
             let bytes = match bytes {
                 0..LARGE_BYTES => bytes.next_power_of_two(),
@@ -79,4 +87,9 @@ impl Room {
     pub fn at(&self, piece: Piece) -> u64 {
         self.pieces[piece as usize].as_ref().map_or(0, Buffer::address)
     }
+}
+
+fn captured() -> Error {
+    let reason = "the stream is being captured; call once before, over as many rows".to_owned();
+    Error::Unavailable { resource: "room for the operator", reason }
 }

@@ -21,7 +21,7 @@ pub use gumball_cuda::{
     RowsMut as DeviceRows,
 };
 pub use input::{DeviceInput, DeviceOptions};
-pub use operators::{DeviceEach, DeviceOperators};
+pub use operators::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 

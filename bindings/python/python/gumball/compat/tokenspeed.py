@@ -23,7 +23,6 @@ import torch
 from .. import operators
 from .._gumball import Pool
 from ..params import LogprobsParams, SamplingParams
-from ..torch import tokens_of
 
 __all__ = [
     "CUDA_GRAPH_VARIANT_DEFAULT",
@@ -160,6 +159,8 @@ class GumballSamplingBackend:
         self._captured: set[int] = set()
         self._announced = False
         self._verified: tuple[list[int], int, Any] | None = None
+        # Where the pool's outputs lie on a device, by name and rows; they stay there.
+        self._views: dict[tuple[str, int], Any] = {}
         self._group: Any = None
         if config.enable_tp_sync and config.tp_group is not None and len(config.tp_group) > 1:
             from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
@@ -296,9 +297,17 @@ class GumballSamplingBackend:
     def _drawn(self, logits: Any, out: Any, logprobs: Any) -> None:
         """Takes one step of the pool; a row without a token, or of nobody, has token 0."""
         self.pool.enqueue(logits)
-        torch.clamp(tokens_of(self.pool), min=0, out=out)
+        torch.clamp(self._output("tokens", out.shape[0]), min=0, out=out)
         if logprobs is not None:
-            logprobs.copy_(torch.as_tensor(self.pool.outputs_on_device("logprobs"), device=logprobs.device))
+            logprobs.copy_(self._output("logprobs", out.shape[0]))
+
+    def _output(self, name: str, rows: int) -> Any:
+        """What the pool's last step came to, where it lies."""
+        if self.pool.device == "cpu":
+            return torch.as_tensor(self.pool.outputs_on_device(name))
+        if (view := self._views.get((name, rows))) is None:
+            view = self._views[name, rows] = torch.from_dlpack(self.pool.outputs_on_device(name))
+        return view
 
     def _logprobs(self, logits_output: Any, shape: tuple[int, ...]) -> Any:
         if not self.config.enable_output_logprobs:

@@ -52,13 +52,13 @@ def _take(increment: int, generator: Any, device: Any) -> tuple[int, int, int]:
     if generator.device.type == "cpu":
         return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, generator=generator)), 0, 0
     with _LOCK:
-        if hasattr(generator, "set_offset"):
+        if hasattr(generator, "get_offset"):
             seed, before = generator.initial_seed(), generator.get_offset()
         else:
             state = generator.get_state()
             seed, before = state.view(torch.int64).tolist()
         after = before + (increment + 3) // 4 * 4
-        if hasattr(generator, "set_offset"):
+        if hasattr(generator, "get_offset"):
             generator.set_offset(after)
         else:
             state.view(torch.int64)[1] = after

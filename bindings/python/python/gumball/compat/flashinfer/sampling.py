@@ -16,8 +16,8 @@ What is not:
 * Tensors may lie on the host, too.
 
 Rows are [rows, vocab]. Nothing here looks at what tensors hold, but where `check_nan` asks for it: calls without it
-wait for nothing, and with seeds and offsets in tensors they can be captured in a graph. How random numbers are found
-stands in :mod:`.places`.
+wait for nothing. With seeds and offsets given they can be captured in a graph, as tensors, and compiled whole by torch;
+a generator breaks the compiler's graph. How random numbers are found stands in :mod:`.places`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 
 import torch
 
-from ... import operators
+# With the latter there, what torch compiles has operators of torch in the place of the former.
+from ... import operators, torch_operators
 from .places import get_seed_and_offset, place
 
 __all__ = [

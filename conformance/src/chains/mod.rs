@@ -1,5 +1,7 @@
 //! Chains of drafts on a CUDA machine against the oracle.
 
+mod random;
+
 use std::sync::Arc;
 
 use gumball_cuda::{
@@ -9,7 +11,7 @@ use gumball_cuda::{
 use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, Status};
 
-use crate::rows::{self, Words};
+pub use random::hold;
 
 /// What becomes of a chain: its tokens, and what is said of it.
 pub type Outcome = (Vec<i32>, Verified);
@@ -246,128 +248,4 @@ impl Bytes {
     fn align(&mut self) {
         self.0.resize(self.0.len().next_multiple_of(16), 0);
     }
-}
-
-/// Widths around the borders of tiles and of what is loaded at once, and some of several blocks.
-const VOCABS: [usize; 12] = [1, 2, 3, 9, 255, 256, 257, 600, 2048, 2049, 5000, 20_000];
-
-/// What differs between the drafter's row and the target's.
-fn pair(words: &mut Words, vocab: usize) -> [Vec<f32>; 2] {
-    let [seed, other] = [words.word(), words.word()];
-    let spread = [0.01, 1.0, 4.0, 30.0][words.below(4)];
-    let bell =
-        |seed| -> Vec<f32> { rows::bell(vocab, spread, seed).iter().map(|z| (z - 8.0).exp2()).collect() };
-    let mut p = bell(seed);
-    let mut q = match words.below(6) {
-        // All of the residual is 0, or all but few.
-        0 => p.clone(),
-        1 => p.iter().map(|p| p * 1.5).collect(),
-        2 => {
-            let mut q: Vec<f32> = p.iter().map(|p| p * 1.25).collect();
-            (0..words.below(3)).for_each(|_| q[words.below(vocab)] = 0.0);
-            q
-        }
-        3 => vec![1.0; vocab],
-        _ => bell(other),
-    };
-    match words.below(12) {
-        0 => p.fill(0.0),
-        1 => p.iter_mut().for_each(|p| *p *= f32::from_bits(1 << 23)),
-        2 => [&mut p, &mut q].into_iter().for_each(|row| row.iter_mut().for_each(|p| *p *= 1e30)),
-        3 => {
-            // Few values, so that there are ties.
-            [&mut p, &mut q]
-                .into_iter()
-                .for_each(|row| row.iter_mut().for_each(|p| *p = (*p * 64.0).round()));
-        }
-        _ => {}
-    }
-    let odd = [0.0, -0.0, f32::NAN, -1.0, f32::INFINITY, f32::NEG_INFINITY, 1e-45, f32::MAX];
-    for row in [&mut p, &mut q] {
-        if words.below(3) == 0 {
-            (0..=words.below(4)).for_each(|_| row[words.below(vocab)] = odd[words.below(odd.len())]);
-        }
-    }
-    [q, p]
-}
-
-/// Holds random chains, laid out at random.
-///
-/// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
-    let words = &mut Words(seed);
-    let vocab = VOCABS[words.below(VOCABS.len())];
-    let long = vocab < 600 && words.below(8) == 0;
-    let n = if long { 30 + words.below(60) } else { words.below(5) };
-    let count = 1 + words.below(if vocab > 2000 { 3 } else { 9 });
-    let mut gaps = || Gaps {
-        start: [0, 0, 1, 3][words.below(4)],
-        row: [0, 0, 1, 3][words.below(4)] + (vocab.next_multiple_of(4) - vocab) * words.below(2),
-        chain: [0, 0, 2, 5][words.below(4)],
-    };
-    let (draft, target) = (gaps(), gaps());
-    let mut int = || [IntType::I32, IntType::I64][words.below(2)];
-    let (drafts, tokens) = (int(), int());
-    let mut number = |least: Option<IntType>| [None, least, Some(IntType::I64)][words.below(3)];
-    let numbers = [number(None), number(Some(IntType::I32)), number(Some(IntType::I32))];
-    let layout = Layout {
-        draft,
-        target,
-        drafts,
-        tokens,
-        numbers,
-        alone: words.below(4) == 0,
-        own_draws: words.below(3) == 0,
-        adds: words.below(2) == 0,
-    };
-
-    let [seed_of_all, position, draw] = [words.word(), words.word(), words.word()];
-    let made: Vec<_> = (0..count)
-        .map(|_| {
-            let [mut q, mut p] = [const { Vec::new() }; 2];
-            for _ in 0..n {
-                let rows = pair(words, vocab);
-                q.extend_from_slice(&rows[0]);
-                p.extend_from_slice(&rows[1]);
-            }
-            p.extend_from_slice(&pair(words, vocab)[1]);
-            let odd = [-1, vocab as i32, i32::MAX, i32::MIN];
-            let draft = |words: &mut Words| {
-                if words.below(if long { 200 } else { 10 }) == 0 {
-                    odd[words.below(4)]
-                } else {
-                    words.below(vocab) as i32
-                }
-            };
-            let drafts: Vec<i32> = (0..n).map(|_| draft(words)).collect();
-            (drafts, q, p, [words.word(), words.word(), words.word()])
-        })
-        .collect();
-    let of = |which: usize, own: &[u64; 3], of_all: u64| {
-        if layout.numbers[which].is_some() { own[which] } else { of_all }
-    };
-    let chains = made.iter().enumerate().map(|(i, (drafts, draft_probs, target_probs, own))| Chain {
-        drafts,
-        draft_probs,
-        target_probs,
-        vocab,
-        seed: of(0, own, seed_of_all),
-        position: of(1, own, position) as u32,
-        draw: if layout.own_draws { i as u32 } else { of(2, own, draw) as u32 },
-    });
-    let chains: Vec<Chain<'_>> = chains.collect();
-    let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
-    let mut verifier = Verifier::new(machine).map_err(text)?;
-    // Twice: what a launch leaves behind meets the next.
-    verifier.run(&chains, &layout).map_err(text)?;
-    let seen = verifier.run(&chains, &layout).map_err(text)?;
-    for (i, (chain, seen)) in chains.iter().zip(&seen).enumerate() {
-        let wanted = chain.verify().map_err(text)?;
-        if *seen != wanted {
-            let what = format!("seed {seed}, chain {i} of {count}, {n} drafts of {vocab} ids");
-            return Err(format!("{what}: {seen:?} instead of {wanted:?}\n{layout:?}"));
-        }
-    }
-    Ok(())
 }

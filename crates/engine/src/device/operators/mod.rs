@@ -1,37 +1,22 @@
 //! Operators on a device: over rows that lie in its memory, without sequences.
 //!
 //! What a row comes to is what [`Operators`](crate::Operators) on the host make of it, bit for bit. A call is launches: it
-//! waits for nothing, and after the first one takes no memory, so it can be captured in a graph. What the launches share
+//! waits for nothing, and takes no memory once there is room for as many rows, so it can be captured in a graph. What the launches share
 //! lies in memory of these operators, in the order of the device's stream. So whoever works on several streams has
 //! operators for each, and replays graphs that were captured with the same ones one after the other.
 
-use gumball_cuda::{Buffer, Column, Rows, RowsMut, Softmax, Temperature};
+mod chains;
+mod draws;
+mod lists;
+
+use std::sync::Arc;
+
+use gumball_cuda::{Column, Machine, Rows, RowsMut, Softmax, Temperature, Verify};
 use gumball_spec::{Error, Result};
 
 use super::Device;
-/// One value for all rows, or one for each.
-#[derive(Clone, Copy, Debug)]
-pub enum DeviceEach<'a, T> {
-    /// The same for all.
-    All(T),
-    /// One per row, copied to the device. A graph would copy what is stale by then, so not while the host program captures.
-    Rows(&'a [T]),
-    /// One per row where it lies on the device. The host does not see them, so none is refused.
-    Column(Column<'a>),
-}
-
-impl<T> From<T> for DeviceEach<'_, T> {
-    fn from(value: T) -> Self {
-        DeviceEach::All(value)
-    }
-}
-
-impl<'a, T> From<&'a [T]> for DeviceEach<'a, T> {
-    fn from(values: &'a [T]) -> Self {
-        DeviceEach::Rows(values)
-    }
-}
-
+pub use lists::{DeviceDraws, DeviceEach, DeviceRowParams};
+use lists::{DrawLists, List, ParamLists, check_length};
 /// The operators of a device, in the order of its stream, with room that is kept from call to call.
 ///
 /// ```no_run
@@ -51,14 +36,28 @@ impl<'a, T> From<&'a [T]> for DeviceEach<'a, T> {
 pub struct DeviceOperators {
     device: Device,
     softmax: Option<Softmax>,
-    temperatures: Option<Buffer>,
+    rows: Option<gumball_cuda::Operators>,
+    verify: Option<Verify>,
+    temperatures: List,
+    params: ParamLists,
+    draws: DrawLists,
+    lines: List,
 }
 
 impl DeviceOperators {
     /// Makes the operators of a device. Each takes its room when it is first called.
     #[must_use]
     pub fn new(device: Device) -> Self {
-        Self { device, softmax: None, temperatures: None }
+        Self {
+            device,
+            softmax: None,
+            rows: None,
+            verify: None,
+            temperatures: List::default(),
+            params: ParamLists::default(),
+            draws: DrawLists::default(),
+            lines: List::default(),
+        }
     }
 
     /// Returns the device.
@@ -89,7 +88,7 @@ impl DeviceOperators {
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
         let temperature = given(&self.device, &mut self.temperatures, temperature, logits.rows())?;
-        room(&self.device, &mut self.softmax)?.enqueue(logits, out, temperature, statuses)
+        room(&self.device, &mut self.softmax, Softmax::new)?.enqueue(logits, out, temperature, statuses)
     }
 
     /// Enqueues the softmax of each row in its place, each number rounded to the rows' type.
@@ -103,20 +102,24 @@ impl DeviceOperators {
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
         let temperature = given(&self.device, &mut self.temperatures, temperature, rows.rows().rows())?;
-        room(&self.device, &mut self.softmax)?.enqueue_in_place(rows, temperature, statuses)
+        room(&self.device, &mut self.softmax, Softmax::new)?.enqueue_in_place(rows, temperature, statuses)
     }
 }
 
-/// Returns the softmax, whose room is taken if there is none.
-fn room<'a>(device: &Device, softmax: &'a mut Option<Softmax>) -> Result<&'a Softmax> {
-    if softmax.is_none() {
-        can_take(device)?;
-    }
-    let made = match softmax.take() {
+/// Returns what an operator works with, which is made, and takes its room, if it is not there.
+fn room<'a, T>(
+    device: &Device,
+    place: &'a mut Option<T>,
+    make: impl FnOnce(Arc<dyn Machine>) -> Result<T>,
+) -> Result<&'a mut T> {
+    let made = match place.take() {
         Some(made) => made,
-        None => Softmax::new(device.machine().clone())?,
+        None => {
+            can_take(device)?;
+            make(device.machine().clone())?
+        }
     };
-    Ok(softmax.insert(made))
+    Ok(place.insert(made))
 }
 
 /// Refuses to take memory where a graph would fill it at each replay.
@@ -131,7 +134,7 @@ fn can_take(device: &Device) -> Result<()> {
 /// Returns temperatures where the device finds them.
 fn given<'a>(
     device: &Device,
-    memory: &'a mut Option<Buffer>,
+    list: &'a mut List,
     temperature: DeviceEach<'a, f32>,
     rows: usize,
 ) -> Result<Temperature<'a>> {
@@ -140,11 +143,9 @@ fn given<'a>(
         DeviceEach::Column(column) => return Ok(Temperature::Each(column)),
         DeviceEach::Rows(values) => values,
     };
-    if values.len() != rows {
-        return Err(Error::length("temperature", values.len(), format!("one per row, {rows}")));
-    }
+    check_length("temperature", values.len(), rows)?;
     values.iter().try_for_each(|value| check_temperature(*value).map(drop))?;
-    copied(device, memory, values).map(Temperature::Each)
+    Column::of(list.copy(device, values)?).first(values.len()).map(Temperature::Each)
 }
 
 /// Checks a temperature as the host's operators do.
@@ -154,23 +155,4 @@ fn check_temperature(temperature: f32) -> Result<f32> {
         return Ok(temperature);
     }
     Err(Error::out_of_range("temperature", temperature, "0 (greedy) or in (0, 2^100]"))
-}
-
-/// Copies a list to memory of the device: to `memory` if it is large enough, else to more that is taken.
-fn copied<'a>(device: &Device, memory: &'a mut Option<Buffer>, values: &[f32]) -> Result<Column<'a>> {
-    if device.machine().is_capturing()? {
-        let reason = "a replay would copy what is stale; hand in a column that lies on the device";
-        return Err(Error::Conflict {
-            parameter: "a list of the host",
-            other: "the capture of a graph",
-            reason,
-        });
-    }
-    let bytes = size_of_val(values);
-    let mut buffer = match memory.take().filter(|buffer| buffer.bytes() >= bytes) {
-        Some(buffer) => buffer,
-        None => Buffer::zeroed(device.machine(), bytes.next_power_of_two())?,
-    };
-    buffer.write(0, values)?;
-    Column::of(memory.insert(buffer)).first(values.len())
 }

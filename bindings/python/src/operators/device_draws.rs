@@ -1,0 +1,265 @@
+//! Draws from rows that lie on a GPU.
+
+use gumball_engine::cuda::{Column, Integers};
+use gumball_engine::{DeviceDraws, DeviceRowParams, Error, SamplingParams};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::columns::{Given, Value, int_type};
+use super::device::{Input, owner_stream};
+use super::host::{check_apart, check_writable, missing_on, wrong_dtype};
+use super::rooms;
+use crate::arrays::{Array, Dtype};
+use crate::errors::{out_of_range, raised};
+use crate::{options, params};
+
+/// Temperature and filters of a call: what all rows have in common, and the others' values.
+pub struct Filters<'py> {
+    common: SamplingParams,
+    temperature: Option<Given<'py, f32>>,
+    top_k: Option<Given<'py, i64>>,
+    top_p: Option<Given<'py, f32>>,
+    min_p: Option<Given<'py, f32>>,
+}
+
+/// The same without what holds arrays.
+pub struct Values<'a> {
+    common: &'a SamplingParams,
+    temperature: Option<&'a Value<f32>>,
+    top_k: Option<&'a Value<i64>>,
+    top_p: Option<&'a Value<f32>>,
+    min_p: Option<&'a Value<f32>>,
+}
+
+impl<'py> Filters<'py> {
+    /// Reads (temperature, top_k, top_p, min_p, order, params).
+    fn read(input: &Input<'_, 'py>, given: &Bound<'py, PyTuple>) -> PyResult<Self> {
+        let [temperature, top_k, top_p, min_p, order, common]: [Bound<'py, PyAny>; 6] = given.extract()?;
+        let mut common = if common.is_none() { SamplingParams::default() } else { params::read(&common)? };
+        if !order.is_none() {
+            common.order = params::order(&order)?;
+        }
+        let number = |given: &Bound<'py, PyAny>, name: &str, field: &mut f32| {
+            if given.is_none() {
+                return Ok::<_, PyErr>(None);
+            }
+            let given = Given::numbers(input, given, name, false)?;
+            Ok(apart(given, field))
+        };
+        let temperature = number(&temperature, "temperature", &mut common.temperature)?;
+        let top_p = number(&top_p, "top_p", &mut common.top_p)?;
+        let min_p = number(&min_p, "min_p", &mut common.min_p)?;
+        let top_k = match top_k.is_none() {
+            true => None,
+            false => apart(Given::signed(input, &top_k, "top_k")?, &mut common.top_k),
+        };
+        Ok(Self { common, temperature, top_k, top_p, min_p })
+    }
+
+    fn values(&self) -> Values<'_> {
+        fn of<'a, T>(given: &'a Option<Given<'_, T>>) -> Option<&'a Value<T>> {
+            given.as_ref().map(|given| &given.value)
+        }
+        Values {
+            common: &self.common,
+            temperature: of(&self.temperature),
+            top_k: of(&self.top_k),
+            top_p: of(&self.top_p),
+            min_p: of(&self.min_p),
+        }
+    }
+
+    fn streams(&self) -> [Option<usize>; 4] {
+        fn of<T>(given: Option<&Given<'_, T>>) -> Option<usize> {
+            given.and_then(|given| given.stream)
+        }
+        [
+            of(self.temperature.as_ref()),
+            of(self.top_k.as_ref()),
+            of(self.top_p.as_ref()),
+            of(self.min_p.as_ref()),
+        ]
+    }
+}
+
+/// Puts a value for all among what rows have in common.
+fn apart<'py, T: Copy>(given: Given<'py, T>, field: &mut T) -> Option<Given<'py, T>> {
+    if let Value::All(value) = given.value {
+        *field = value;
+        return None;
+    }
+    Some(given)
+}
+
+impl Values<'_> {
+    /// Returns what the engine takes.
+    ///
+    /// # Safety
+    /// As for [`Column::new`].
+    unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
+        Ok(DeviceRowParams {
+            common: self.common,
+            // SAFETY: as the caller vouches.
+            temperature: self.temperature.map(|value| unsafe { value.numbers() }).transpose()?,
+            // SAFETY: the same.
+            top_k: self.top_k.map(|value| unsafe { value.integers() }).transpose()?,
+            // SAFETY: the same.
+            top_p: self.top_p.map(|value| unsafe { value.numbers() }).transpose()?,
+            // SAFETY: the same.
+            min_p: self.min_p.map(|value| unsafe { value.numbers() }).transpose()?,
+        })
+    }
+}
+
+/// The seeds, positions and draw indices of a call.
+pub struct Which<'py> {
+    seed: Given<'py, u64>,
+    position: Given<'py, u32>,
+    draw: Option<Given<'py, u32>>,
+}
+
+/// The same without what holds arrays.
+pub struct WhichValues<'a> {
+    seed: &'a Value<u64>,
+    position: &'a Value<u32>,
+    draw: Option<&'a Value<u32>>,
+}
+
+impl<'py> Which<'py> {
+    pub fn read(
+        input: &Input<'_, 'py>,
+        seed: &Bound<'py, PyAny>,
+        position: &Bound<'py, PyAny>,
+        draw: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            seed: Given::seeds(input, seed)?,
+            position: Given::unsigned(input, position, "position")?,
+            draw: draw.map(|draw| Given::unsigned(input, draw, "draw")).transpose()?,
+        })
+    }
+
+    pub fn values(&self) -> WhichValues<'_> {
+        let draw = self.draw.as_ref().map(|draw| &draw.value);
+        WhichValues { seed: &self.seed.value, position: &self.position.value, draw }
+    }
+
+    pub fn streams(&self) -> [Option<usize>; 3] {
+        [self.seed.stream, self.position.stream, self.draw.as_ref().and_then(|draw| draw.stream)]
+    }
+}
+
+impl WhichValues<'_> {
+    /// Returns what the engine takes.
+    ///
+    /// # Safety
+    /// As for [`Integers::new`].
+    pub unsafe fn draws(&self) -> gumball_engine::Result<DeviceDraws<'_>> {
+        Ok(DeviceDraws {
+            // SAFETY: as the caller vouches.
+            seeds: unsafe { self.seed.integers() }?,
+            // SAFETY: the same.
+            positions: unsafe { self.position.integers() }?,
+            // SAFETY: the same.
+            draws: self.draw.map(|draw| unsafe { draw.integers() }).transpose()?,
+        })
+    }
+}
+
+/// Reads where tokens go, one after the other; returns the address as well.
+pub fn tokens<'py>(
+    input: &Input<'_, 'py>,
+    out: &Bound<'py, PyAny>,
+    count: usize,
+) -> PyResult<(u64, Dtype, Array<'py>)> {
+    let array = input.beside(out, "out")?;
+    let matrix = array.matrix("out")?;
+    if !matches!(matrix.dtype, Dtype::I32 | Dtype::I64) {
+        return Err(wrong_dtype("out", matrix.dtype, "int32 or int64"));
+    }
+    check_writable(&array, "out")?;
+    check_apart(&matrix, &input.matrix, input.name)?;
+    if matrix.rows > 1 && matrix.stride != matrix.width {
+        return Err(out_of_range("out's stride", matrix.stride, matrix.width));
+    }
+    let length = matrix.rows * matrix.width;
+    if length != count {
+        return Err(raised(Error::length("out", length, format!("one per output, {count}"))));
+    }
+    Ok((matrix.address as u64, matrix.dtype, array))
+}
+
+/// Returns how many rows lie on a device; `None` if they do not lie there.
+#[pyfunction]
+#[pyo3(signature = (rows, name))]
+pub fn rows_on_device(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<usize>> {
+    Ok(Input::read(rows, name, None)?.map(|input| input.matrix.rows))
+}
+
+/// Draws tokens from rows that lie on a device; `None` if they do not. filters: (temperature, top_k, top_p, min_p, order, params).
+#[pyfunction]
+#[pyo3(signature = (rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+pub fn sample_on_device<'py>(
+    rows: &Bound<'py, PyAny>,
+    out: Option<&Bound<'py, PyAny>>,
+    kind: &str,
+    name: &str,
+    indices: Option<&Bound<'py, PyAny>>,
+    filters: &Bound<'py, PyTuple>,
+    seed: &Bound<'py, PyAny>,
+    position: &Bound<'py, PyAny>,
+    draw: Option<&Bound<'py, PyAny>>,
+    dtype: &str,
+    return_statuses: bool,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
+    let py = rows.py();
+    if options::kind(kind)? == gumball_engine::Kind::Probabilities {
+        return Err(missing_on(input.site.location, "draws from probabilities"));
+    }
+    let filters = Filters::read(&input, filters)?;
+    let which = Which::read(&input, seed, position, draw)?;
+    let lines = indices.map(|indices| Given::<u32>::unsigned(&input, indices, "indices")).transpose()?;
+    let count = match lines.as_ref().map(|lines| &lines.value) {
+        None => input.matrix.rows,
+        Some(Value::All(_)) => 1,
+        Some(Value::List(lines)) => lines.len(),
+        Some(Value::Column { rows, .. }) => *rows,
+    };
+    let made = if out.is_none() { Some(input.empty(&[count], dtype)?) } else { None };
+    let object = out.or(made.as_ref()).expect("given, or just made");
+    let (address, token_type, out_array) = tokens(&input, object, count)?;
+    let statuses = if return_statuses { Some(input.empty_like(object, "int32")?) } else { None };
+    let statuses_address = match &statuses {
+        Some(statuses) => Some(input.beside(statuses, "statuses")?.address as u64),
+        None => None,
+    };
+    let own =
+        [owner_stream(&input.array), owner_stream(&out_array), lines.as_ref().and_then(|lines| lines.stream)];
+    let streams: Vec<usize> =
+        own.into_iter().chain(filters.streams()).chain(which.streams()).flatten().collect();
+    let (from, values, draws) = (input.matrix, filters.values(), which.values());
+    let lines = lines.as_ref().map(|lines| &lines.value);
+    rooms::at(py, input.site, &streams, |operators| {
+        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
+        // is done is the caller's part, as the package says.
+        let rows = unsafe { from.device_logits() }?;
+        // SAFETY: the same.
+        let params = unsafe { values.params() }?;
+        // SAFETY: the same.
+        let draws = unsafe { draws.draws() }?;
+        // SAFETY: the same.
+        let lines = lines.map(|lines| unsafe { lines.integers() }).transpose()?;
+        // SAFETY: the same; there is a number for each output, and nobody reads them meanwhile.
+        let tokens = unsafe { Integers::new(address, int_type(token_type), count) }?;
+        // SAFETY: it was just allocated with a word an output, and is freed in the order of the stream.
+        let column = statuses_address.map(|address| unsafe { Column::new(address, count) }).transpose()?;
+        operators.sample(&rows, &params, &draws, lines, &tokens, column.as_ref())
+    })?;
+    match statuses {
+        Some(statuses) => Ok(Some(PyTuple::new(py, [object.clone(), statuses])?.into_any())),
+        None => Ok(Some(object.clone())),
+    }
+}

@@ -1,0 +1,157 @@
+// keep.cu: what temperature and filters keep of rows that are to be written, and what it weighs.
+//
+// Computes   a row's first token, its temperature, its cut, the mass inside; its status
+// Never      writes a row; draws nothing, XTC's word aside
+// Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; kept [rows]
+// Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
+// Traffic    16 bytes a tile; logits as filter.cu and list.cu; once those of the tiles kept, where no list says what they weigh
+// Requires   the survey of the same rows before it on the stream, and requests without edits
+
+#include "kept.cuh"
+#include "list.cu"
+
+#define KEEP_THREADS 1024
+
+// What is known of a row, in shared memory.
+struct Keeping {
+    Heat heat;
+    Chain chain;
+    u64 first;
+    u32 asks;
+    u32 status;
+    // From a list: what is kept weighs so much, if that is known.
+    u64 mass;
+    bool sure;
+};
+
+DEVICE Keeping& block_keeping() {
+    __shared__ Keeping keeping;
+    return keeping;
+}
+
+// What filters keep, where it fits a list; says whether it does for sure. What it is lies in `block_found`.
+template <class V>
+DEVICE bool keep_listed(const Step& step, u32 row, int slot, const Records& records, const V& view, const Whole& whole) {
+    Keeping& keeping = block_keeping();
+    u64 mass;
+    if (!list_row<false>(step, records, view, keeping.chain, Stream{0, 0, 0}, whole, keeping.heat.filter_s, mass)) {
+        return false;
+    }
+    if (warp_id() == 0) {
+        Gathered& list = block_list();
+        const Firsts firsts(list);
+        Places places = filter_list(list, firsts, keeping.chain, keeping.heat.filter_s, mass,
+                                    [&]() INLINE { return xtc_acts(step.params[slot], step.states[slot]); });
+        if (lane_id() == 0) {
+            u64 from = list.ordered[places.start], to = list.ordered[places.end - 1];
+            block_found().kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
+            // Of a prefix, at the scale of the filters.
+            keeping.mass = places.start == 0 && keeping.heat.s == keeping.heat.filter_s ? list.masses[places.end - 1] : 0;
+            keeping.sure = places.sure;
+        }
+    }
+    // Without it the other warps would read what came of it too early.
+    __syncthreads();
+    return keeping.sure;
+}
+
+// Weighs what is kept. Apart, so that its registers are its own.
+template <class T>
+DEVICE_APART void weigh_kept(const Step& step, u32 row, int slot, float s) {
+    Ending<T, false> end(step, row, slot);
+    const Given kept = block_found().kept;
+    Filtering<View<T, false>> f = end.filtering(s);
+    u64 mass = weigh(f.view, f.maxima(kept), kept, kept.cut, s).mass;
+    if (threadIdx.x == 0) {
+        block_keeping().mass = mass;
+    }
+}
+
+template <class T>
+DEVICE void keep_row(const Keep& keep, u32 row) {
+    const Step& step = keep.step;
+    Keeping& keeping = block_keeping();
+    // Requests are made before the survey waits no more, and so before this begins.
+    int slot = step.slots[row];
+    const Params& params = step.params[slot];
+    u32 asks = params.asks;
+    if (threadIdx.x == 0) {
+        keeping.heat = Heat{params.effective_temperature, params.s, params.filter_s};
+        keeping.chain = chain_of(params);
+        keeping.mass = 0;
+    }
+    clear(block_list());
+    View<T, false> view(step, row, slot);
+    bool lists = asks & ASKS_LIST && !(asks & ASKS_GREEDY) && !(step.flags & STEP_SEARCHES);
+    wait_for_previous();
+    if (!lists) {
+        need_no_help(step);
+    }
+    Records records(step, row, asks & ASKS_SUMS);
+    // Its barrier is that of what is known too.
+    Whole whole = whole_of(records, true);
+    u32 flags = 0;
+    if (whole.first == 0) {
+        flags = KEPT_NOTHING;
+        if (lists) {
+            need_no_help(step);
+        }
+    } else {
+        if (asks & ASKS_DYNAMIC_TEMPERATURE) {
+            find_temperature<T>(step, row, slot, whole.first);
+            if (threadIdx.x == 0) {
+                keeping.heat = block_found().heat;
+            }
+            // Without it a thread would read the temperature before it is there.
+            __syncthreads();
+        }
+        if (keeping.heat.temperature == 0.0f) {
+            flags = KEPT_CERTAIN | KEPT_PREFIX;
+        } else {
+            if (!lists || !keep_listed(step, row, slot, records, view, whole)) {
+                // Without it a thread could write what is known while a slower warp still reads it.
+                __syncthreads();
+                if (threadIdx.x == 0) {
+                    keeping.mass = 0;
+                }
+                find_kept<T, false>(step, row, slot, whole.first, keeping.heat.filter_s);
+                need_no_help(step);
+            }
+            if (!keep.masks && keeping.mass == 0) {
+                weigh_kept<T>(step, row, slot, keeping.heat.s);
+            }
+        }
+    }
+    if (threadIdx.x == 0) {
+        Kept kept{whole.first, whole.first, keeping.mass, keeping.heat.s, flags};
+        if (flags == 0) {
+            const Given& found = block_found().kept;
+            kept.first = found.cut.first;
+            kept.last = found.cut.last;
+            kept.flags = found.prefix ? KEPT_PREFIX : 0;
+        }
+        keep.kept[row] = kept;
+        if (step.statuses != nullptr) {
+            step.statuses[row] = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
+        }
+    }
+}
+
+template <class T>
+DEVICE void keep_rows(const Keep& keep) {
+    let_next_begin();
+    if (blockIdx.x < keep.step.rows) {
+        keep_row<T>(keep, blockIdx.x);
+    } else {
+        wait_for_previous();
+        help<View<T, false>>(keep.step);
+    }
+}
+
+#define KEEP(type, T) \
+    KERNEL(keep_##type, KEEP_THREADS, Keep, keep) { keep_rows<T>(keep); }
+
+KEEP(f32, F32)
+KEEP(bf16, Bf16)
+KEEP(f16, F16)

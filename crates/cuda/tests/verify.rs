@@ -1,0 +1,215 @@
+//! What verification refuses, and that nothing is changed then; what it makes is held in `conformance`.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Buffer, Cache, ChainRows, Chains, Column, Draws, Each, Emulator, Ids, IdsMut, IntType, Integers, Machine,
+    Verified, Verify,
+};
+use gumball_spec::verify::Chain;
+use gumball_spec::{Error, Result};
+
+const CHAINS: usize = 3;
+const DRAFTS: usize = 2;
+const VOCAB: usize = 300;
+
+fn machine() -> Option<Arc<dyn Machine>> {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Some(Arc::new(emulator)),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// The shapes of what is handed in: rows of the drafter and the target, drafts, tokens, and the lengths of columns.
+#[derive(Clone, Copy)]
+struct Shapes {
+    draft: [usize; 3],
+    target: [usize; 3],
+    drafts: [usize; 2],
+    tokens: [usize; 2],
+    seeds: usize,
+    statuses: usize,
+}
+
+const RIGHT: Shapes = Shapes {
+    draft: [CHAINS, DRAFTS, VOCAB],
+    target: [CHAINS, DRAFTS + 1, VOCAB],
+    drafts: [CHAINS, DRAFTS],
+    tokens: [CHAINS, DRAFTS + 1],
+    seeds: CHAINS,
+    statuses: CHAINS,
+};
+
+fn probability(place: usize) -> f32 {
+    (place * 7919 % 1009) as f32 / 1009.0
+}
+
+/// Verifies chains of some shapes; returns the tokens, which are 7s before.
+fn verify(machine: &Arc<dyn Machine>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
+    let memory = |values: &[f32]| Buffer::of(machine, values).expect("memory");
+    let probabilities = memory(&(0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect::<Vec<_>>());
+    let drafts = Buffer::of(machine, &[5i32; 4 * CHAINS * DRAFTS]).expect("memory");
+    let mut tokens = Buffer::of(machine, &[7i32; 4 * CHAINS * DRAFTS]).expect("memory");
+    let seeds = Buffer::of(machine, &(0..shapes.seeds as i64).collect::<Vec<_>>()).expect("memory");
+    let statuses = Buffer::of(machine, &vec![7u32; shapes.statuses]).expect("memory");
+    let rows = |shape: [usize; 3]| ChainRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
+    let asked = || -> Result<()> {
+        let [chains, width] = shapes.drafts;
+        let asked = Chains {
+            draft_probs: rows(shapes.draft)?,
+            draft_token_ids: Ids::of(&drafts, IntType::I32, 0, chains, width, width)?,
+            target_probs: rows(shapes.target)?,
+            draws: Draws {
+                seeds: Each::Rows(Integers::of(&seeds, IntType::I64)),
+                positions: Each::All(9),
+                draws: None,
+            },
+        };
+        let [chains, width] = shapes.tokens;
+        let place = IdsMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
+        let place = Verified { statuses: Some(Column::of(&statuses)), ..Verified::new(place) };
+        Verify::new(Arc::clone(machine))?.enqueue(&asked, &place)
+    };
+    let mut asked = asked;
+    let done = asked();
+    let mut after = vec![0; 4 * CHAINS * DRAFTS];
+    tokens.read(0, &mut after).expect("memory");
+    (done, after)
+}
+
+#[test]
+fn mistakes_are_named_and_nothing_is_changed() {
+    let Some(machine) = machine() else { return };
+    for (shapes, says) in [
+        (
+            Shapes { draft: [CHAINS, DRAFTS + 1, VOCAB], ..RIGHT },
+            "draft_probs has length 3, but must have 2 rows",
+        ),
+        (
+            Shapes { draft: [CHAINS, DRAFTS, VOCAB - 1], ..RIGHT },
+            "draft_probs has length 299, but must have 300 ids",
+        ),
+        (
+            Shapes { draft: [CHAINS - 1, DRAFTS, VOCAB], ..RIGHT },
+            "draft_probs has length 2, but must have 3 chains",
+        ),
+        (Shapes { target: [CHAINS, 0, VOCAB], ..RIGHT }, "target_probs has length 0"),
+        (Shapes { drafts: [CHAINS, DRAFTS - 1], ..RIGHT }, "draft_token_ids has length 1"),
+        (Shapes { drafts: [CHAINS + 1, DRAFTS], ..RIGHT }, "draft_token_ids has length 4"),
+        (Shapes { tokens: [CHAINS, DRAFTS], ..RIGHT }, "tokens has length 2"),
+        (
+            Shapes { seeds: CHAINS - 1, ..RIGHT },
+            "seeds has length 2, but must have one for each of 3 chains, or for all",
+        ),
+        (
+            Shapes { statuses: CHAINS + 1, ..RIGHT },
+            "statuses has length 4, but must have one for each of 3 chains",
+        ),
+        (Shapes { target: [CHAINS, DRAFTS + 1, 0], ..RIGHT }, "vocab is 0, but must be in 1..=2^20"),
+        (Shapes { target: [40 * CHAINS, DRAFTS + 1, VOCAB], ..RIGHT }, "probabilities has length 7200"),
+    ] {
+        let (done, after) = verify(&machine, shapes);
+        match done {
+            Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) => {
+                let text = error.to_string();
+                assert!(text.starts_with(says), "{text}");
+            }
+            other => panic!("{says}: {other:?}"),
+        }
+        assert!(after.iter().all(|token| *token == 7), "{says}");
+    }
+}
+
+#[test]
+fn rows_that_overlap_are_refused() {
+    let Some(machine) = machine() else { return };
+    let buffer = Buffer::zeroed(&machine, 1 << 16).expect("memory");
+    for (shape, strides) in [
+        ([1, 2, 300], [600, 299]),
+        ([2, 2, 300], [599, 300]),
+        ([2, 1, 300], [299, 300]),
+        ([1, 1, 1 << 21], [0, 0]),
+    ] {
+        let refused = ChainRows::of(&buffer, 0, shape, strides);
+        assert!(
+            matches!(refused, Err(Error::OutOfRange { .. } | Error::Length { .. })),
+            "{shape:?} {strides:?}"
+        );
+    }
+    // Where there are no rows, strides say nothing.
+    ChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
+    assert!(Ids::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
+}
+
+#[test]
+fn a_chains_own_number_is_its_draw_index() {
+    let Some(machine) = machine() else { return };
+    let (done, after) = verify(&machine, RIGHT);
+    done.expect("right");
+    let all: Vec<f32> = (0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect();
+    for chain in 0..CHAINS {
+        let wanted = Chain {
+            drafts: &[5; DRAFTS],
+            draft_probs: &all[chain * DRAFTS * VOCAB..][..DRAFTS * VOCAB],
+            target_probs: &all[chain * (DRAFTS + 1) * VOCAB..][..(DRAFTS + 1) * VOCAB],
+            vocab: VOCAB,
+            seed: chain as u64,
+            position: 9,
+            draw: chain as u32,
+        };
+        let (tokens, _) = wanted.verify().expect("right");
+        assert_eq!(after[chain * (DRAFTS + 1)..][..DRAFTS + 1], tokens);
+    }
+}
+
+#[test]
+fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
+    let Some(machine) = machine() else { return };
+    let all: Vec<f32> = (0..(2 * DRAFTS + 1) * VOCAB).map(probability).collect();
+    let (q, p) = all.split_at(DRAFTS * VOCAB);
+    let [draft_probs, target_probs] = [q, p].map(|values| Buffer::of(&machine, values).expect("memory"));
+    let mut drafts = Buffer::of(&machine, &[0i64; DRAFTS]).expect("memory");
+    let mut positions = Buffer::of(&machine, &[0u32]).expect("memory");
+    let mut tokens = Buffer::of(&machine, &[0i64; DRAFTS + 1]).expect("memory");
+    let emitted = Buffer::of(&machine, &[0u32]).expect("memory");
+    let verify = Verify::new(Arc::clone(&machine)).expect("room");
+    let recording = machine
+        .record(&mut || {
+            let asked = Chains {
+                draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
+                draft_token_ids: Ids::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS).expect("ids"),
+                target_probs: ChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
+                    .expect("rows"),
+                draws: Draws {
+                    seeds: Each::All(7),
+                    positions: Each::Rows(Integers::of(&positions, IntType::U32)),
+                    draws: Some(Each::All(2)),
+                },
+            };
+            let place = IdsMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1).expect("place");
+            let place = Verified { emitted: Some(Column::of(&emitted)), adds: true, ..Verified::new(place) };
+            verify.enqueue(&asked, &place).expect("right");
+            Ok(())
+        })
+        .expect("a recording");
+    let mut sum = 0;
+    for position in 0..20 {
+        let ids = [position as i32 * 13 % VOCAB as i32, position as i32 * 29 % VOCAB as i32];
+        drafts.write(0, &ids.map(i64::from)).expect("memory");
+        positions.write(0, &[position]).expect("memory");
+        // SAFETY: the buffers and the room live.
+        unsafe { recording.replay() }.expect("a replay");
+        let chain =
+            Chain { drafts: &ids, draft_probs: q, target_probs: p, vocab: VOCAB, seed: 7, position, draw: 2 };
+        let (wanted, verified) = chain.verify().expect("right");
+        sum += verified.emitted;
+        let (mut seen, mut count) = ([0i64; DRAFTS + 1], [0u32]);
+        tokens.read(0, &mut seen).expect("memory");
+        emitted.read(0, &mut count).expect("memory");
+        assert_eq!((seen.map(|token| token as i32).to_vec(), count), (wanted, [sum]), "position {position}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Values of rows for a device: one for all, a list that is copied there, or a column that lies there already.
+
+use std::borrow::Cow;
+
+use bytemuck::Pod;
+use gumball_cuda::{Buffer, Column, Each, IntType, Integers};
+use gumball_spec::{Error, Result, SamplingParams};
+
+use crate::device::Device;
+
+/// One value for all rows, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceEach<'a, T, C = Column<'a>> {
+    /// The same for all.
+    All(T),
+    /// One per row, copied to the device. A graph would copy what is stale by then, so not while the host program captures.
+    Rows(&'a [T]),
+    /// One per row where it lies on the device. The host does not see them, so none is refused.
+    Column(C),
+}
+
+impl<T, C> From<T> for DeviceEach<'_, T, C> {
+    fn from(value: T) -> Self {
+        DeviceEach::All(value)
+    }
+}
+
+impl<'a, T, C> From<&'a [T]> for DeviceEach<'a, T, C> {
+    fn from(values: &'a [T]) -> Self {
+        DeviceEach::Rows(values)
+    }
+}
+
+/// The parameters of a batch of rows on a device: filters and temperature, and no history.
+///
+/// A column has a number for each line of the matrix, or one for all.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRowParams<'a> {
+    /// What all rows have in common but for what stands below. Seed and logprobs are not read; bans and biases are refused.
+    pub common: &'a SamplingParams,
+    /// The temperature.
+    pub temperature: Option<DeviceEach<'a, f32>>,
+    /// `top_k`: of a column i32 or i64.
+    pub top_k: Option<DeviceEach<'a, i64, Integers<'a>>>,
+    /// `top_p`.
+    pub top_p: Option<DeviceEach<'a, f32>>,
+    /// `min_p`.
+    pub min_p: Option<DeviceEach<'a, f32>>,
+}
+
+impl<'a> DeviceRowParams<'a> {
+    /// Takes parameters that all rows have in common.
+    #[must_use]
+    pub fn new(common: &'a SamplingParams) -> Self {
+        Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
+    }
+}
+
+/// Which draw each output is. A column has a number for each output, or one for all.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceDraws<'a> {
+    /// The seeds: of a column 64 bits.
+    pub seeds: DeviceEach<'a, u64, Integers<'a>>,
+    /// The positions; of a wider column the low 32 bits count.
+    pub positions: DeviceEach<'a, u32, Integers<'a>>,
+    /// The draw indices, alike; `None`: each output's own number.
+    pub draws: Option<DeviceEach<'a, u32, Integers<'a>>>,
+}
+
+impl DeviceDraws<'_> {
+    /// Takes a seed and a position for all outputs, told apart by their numbers.
+    #[must_use]
+    pub fn new(seed: u64, position: u32) -> Self {
+        Self { seeds: DeviceEach::All(seed), positions: DeviceEach::All(position), draws: None }
+    }
+}
+
+/// Memory of a device that a list is copied to, which grows.
+#[derive(Debug, Default)]
+pub(super) struct List(Option<Buffer>);
+
+impl List {
+    /// Copies a list there.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if the host program captures the stream.
+    pub fn copy<T: Pod>(&mut self, device: &Device, values: &[T]) -> Result<&Buffer> {
+        if device.machine().is_capturing()? {
+            return Err(Error::Conflict {
+                parameter: "a list of the host",
+                other: "the capture of a graph",
+                reason: "a replay would copy what is stale; hand in a column that lies on the device",
+            });
+        }
+        let bytes = size_of_val(values);
+        let mut buffer = match self.0.take().filter(|buffer| buffer.bytes() >= bytes) {
+            Some(buffer) => buffer,
+            None => Buffer::zeroed(device.machine(), bytes.next_power_of_two())?,
+        };
+        buffer.write(0, values)?;
+        Ok(self.0.insert(buffer))
+    }
+}
+
+/// A list's memory for each parameter of rows.
+#[derive(Debug, Default)]
+pub(super) struct ParamLists {
+    temperature: List,
+    top_k: List,
+    top_p: List,
+    min_p: List,
+}
+
+impl ParamLists {
+    /// Brings the parameters of `lines` lines to the device. Values for all go to what the rows have in common.
+    pub fn lower<'b>(
+        &'b mut self,
+        device: &Device,
+        params: &DeviceRowParams<'b>,
+        common: &'b mut Cow<'b, SamplingParams>,
+        lines: usize,
+        vocab: usize,
+    ) -> Result<gumball_cuda::RowParams<'b>> {
+        macro_rules! value {
+            ($name:ident) => {
+                if let Some(DeviceEach::All(value)) = params.$name {
+                    common.to_mut().$name = value;
+                }
+            };
+        }
+        value!(temperature);
+        value!(top_k);
+        value!(top_p);
+        value!(min_p);
+        let common: &'b SamplingParams = common;
+        macro_rules! numbers {
+            ($name:ident, $column:expr) => {
+                match params.$name {
+                    None | Some(DeviceEach::All(_)) => None,
+                    Some(DeviceEach::Column(column)) => Some(column),
+                    Some(DeviceEach::Rows(values)) => {
+                        check_length(stringify!($name), values.len(), lines)?;
+                        let mut probe = common.clone();
+                        values.iter().try_for_each(|value| {
+                            probe.$name = *value;
+                            probe.validate(vocab)
+                        })?;
+                        let buffer = self.$name.copy(device, values)?;
+                        Some($column(buffer).first(values.len())?)
+                    }
+                }
+            };
+        }
+        Ok(gumball_cuda::RowParams {
+            common,
+            temperature: numbers!(temperature, Column::of),
+            top_k: numbers!(top_k, |buffer| Integers::of(buffer, IntType::I64)),
+            top_p: numbers!(top_p, Column::of),
+            min_p: numbers!(min_p, Column::of),
+        })
+    }
+}
+
+/// Checks that a list has a value for each row.
+pub(super) fn check_length(parameter: &'static str, length: usize, rows: usize) -> Result<()> {
+    if length == rows {
+        return Ok(());
+    }
+    Err(Error::length(parameter, length, format!("one per row, {rows}")))
+}
+
+/// A list's memory for what tells draws apart.
+#[derive(Debug, Default)]
+pub(super) struct DrawLists {
+    seeds: List,
+    positions: List,
+    draws: List,
+}
+
+impl DrawLists {
+    /// Brings the draws of so many outputs to the device.
+    pub fn lower<'b>(
+        &'b mut self,
+        device: &Device,
+        draws: &DeviceDraws<'b>,
+        outputs: usize,
+    ) -> Result<gumball_cuda::Draws<'b>> {
+        let seeds = integers(&mut self.seeds, device, "seeds", draws.seeds, IntType::U64, outputs)?;
+        let positions =
+            integers(&mut self.positions, device, "positions", draws.positions, IntType::U32, outputs)?;
+        let draws =
+            draws.draws.map(|draws| integers(&mut self.draws, device, "draws", draws, IntType::U32, outputs));
+        Ok(gumball_cuda::Draws { seeds, positions, draws: draws.transpose()? })
+    }
+}
+
+/// Brings whole numbers to the device.
+fn integers<'b, T: Pod>(
+    list: &'b mut List,
+    device: &Device,
+    name: &'static str,
+    each: DeviceEach<'b, T, Integers<'b>>,
+    dtype: IntType,
+    outputs: usize,
+) -> Result<Each<'b, T>> {
+    Ok(match each {
+        DeviceEach::All(value) => Each::All(value),
+        DeviceEach::Column(column) => Each::Rows(column),
+        DeviceEach::Rows(values) => {
+            check_length(name, values.len(), outputs)?;
+            Each::Rows(Integers::of(list.copy(device, values)?, dtype).first(values.len())?)
+        }
+    })
+}
