@@ -35,11 +35,25 @@ fn code(filter: Filter) -> u32 {
     }
 }
 
+/// Returns whether filters that act jointly keep the same one by one, and puts them in the order in which they do.
+///
+/// Each of these keeps a prefix of the order, and what the shortest has in common with the others is itself. Top-p alone goes by the
+/// mass of what it is given, so it comes first; top-k counts from the first token, and min-p goes by that.
+fn as_one_by_one(chain: &mut [Filter]) -> bool {
+    const ONE_BY_ONE: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
+    let place = |filter: &Filter| ONE_BY_ONE.iter().position(|other| other == filter);
+    if chain.iter().any(|filter| place(filter).is_none()) {
+        return false;
+    }
+    chain.sort_by_key(place);
+    true
+}
+
 /// The most tokens that top-k may keep for the filters to be tried on a list.
 const FEW: i64 = 256;
 
 /// Returns whether filters in the order they act leave something short as a rule, so that they are tried on a list.
-fn lists(chain: &[Filter], params: &SamplingParams) -> bool {
+fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let Some((first, rest)) = chain.split_first() else { return false };
     let short = match first {
         Filter::TopK => params.top_k <= FEW,
@@ -52,7 +66,7 @@ fn lists(chain: &[Filter], params: &SamplingParams) -> bool {
     let listed = |filter: &Filter| {
         matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
     };
-    let apart = params.order == FilterOrder::Joint && chain.len() > 1;
+    let apart = joint && chain.len() > 1;
     short && !apart && rest.iter().all(listed)
 }
 
@@ -89,7 +103,10 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.filter_s = prepared.s;
         return;
     }
-    let chain: Vec<Filter> = params.filters(vocab).collect();
+    let mut chain: Vec<Filter> = params.filters(vocab).collect();
+    if params.order == FilterOrder::Joint && as_one_by_one(&mut chain) {
+        prepared.asks &= !asks::JOINT;
+    }
     for (place, filter) in chain.iter().enumerate() {
         prepared.chain |= code(*filter) << (4 * place);
     }
@@ -97,7 +114,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
-    if lists(&chain, params) {
+    if lists(&chain, prepared.asks & asks::JOINT != 0, params) {
         prepared.asks |= asks::LIST | if chain[0] == Filter::TopP { asks::SUMS } else { 0 };
     }
     prepared.top_p = fraction(params.top_p);
