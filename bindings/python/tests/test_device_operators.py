@@ -210,3 +210,32 @@ def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
     for kind, text, mistake in mistakes:
         with pytest.raises(kind, match=text):
             mistake()
+
+
+def test_written_rows_are_the_hosts(emulated: None, logits: Any) -> None:
+    ks, ps = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7)
+    calls: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.7, "top_k": 5},
+        {"temperature": ps, "top_k": ks, "top_p": ps.reshape(7, 1)},
+        {"min_p": [0.1] * 7, "order": "joint", "top_k": ks.int()},
+        {"params": gumball.SamplingParams(typical_p=0.8, temperature=0.5)},
+    ]
+    logits[2], logits[4, 5] = -torch.inf, torch.nan
+    for of in (gumball.probabilities, gumball.mask_logits):
+        for call in calls:
+            for dtype in (torch.float32, torch.bfloat16):
+                rows = logits.to(dtype)
+                wanted, words = on_host(lambda: of(rows, return_statuses=True, **call))
+                got, statuses = of(rows, return_statuses=True, **call)
+                assert got.dtype == wanted.dtype and torch.equal(got, wanted), call
+                assert statuses.tolist() == words.tolist()
+                place = rows.clone()
+                assert of(place, out=place, **call) is place and torch.equal(place, wanted.to(dtype))
+    assert torch.equal(gumball.top_k_mask_logits(logits, ks), on_host(lambda: gumball.top_k_mask_logits(logits, ks)))
+    with pytest.raises(ValueError, match="top_k has length 2"):
+        gumball.top_k_mask_logits(logits, torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="top_p is -1"):
+        gumball.mask_logits(logits, top_p=-1.0)
+    with pytest.raises(gumball.UnavailableError, match="kernels are missing"):
+        gumball.top_k_renorm_probs(logits, 3)

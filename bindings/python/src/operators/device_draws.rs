@@ -33,7 +33,7 @@ pub struct Values<'a> {
 
 impl<'py> Filters<'py> {
     /// Reads (temperature, top_k, top_p, min_p, order, params).
-    fn read(input: &Input<'_, 'py>, given: &Bound<'py, PyTuple>) -> PyResult<Self> {
+    pub fn read(input: &Input<'_, 'py>, given: &Bound<'py, PyTuple>) -> PyResult<Self> {
         let [temperature, top_k, top_p, min_p, order, common]: [Bound<'py, PyAny>; 6] = given.extract()?;
         let mut common = if common.is_none() { SamplingParams::default() } else { params::read(&common)? };
         if !order.is_none() {
@@ -56,7 +56,7 @@ impl<'py> Filters<'py> {
         Ok(Self { common, temperature, top_k, top_p, min_p })
     }
 
-    fn values(&self) -> Values<'_> {
+    pub fn values(&self) -> Values<'_> {
         fn of<'a, T>(given: &'a Option<Given<'_, T>>) -> Option<&'a Value<T>> {
             given.as_ref().map(|given| &given.value)
         }
@@ -69,7 +69,7 @@ impl<'py> Filters<'py> {
         }
     }
 
-    fn streams(&self) -> [Option<usize>; 4] {
+    pub fn streams(&self) -> [Option<usize>; 4] {
         fn of<T>(given: Option<&Given<'_, T>>) -> Option<usize> {
             given.and_then(|given| given.stream)
         }
@@ -96,7 +96,7 @@ impl Values<'_> {
     ///
     /// # Safety
     /// As for [`Column::new`].
-    unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
+    pub unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
         Ok(DeviceRowParams {
             common: self.common,
             // SAFETY: as the caller vouches.

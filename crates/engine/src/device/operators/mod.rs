@@ -8,6 +8,7 @@
 mod chains;
 mod draws;
 mod lists;
+mod write;
 
 use std::sync::Arc;
 
