@@ -61,6 +61,17 @@ unsafe fn rows<'a>(given: &Logits) -> Result<DeviceLogits<'a>> {
     Ok(unsafe { DeviceLogits::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?)
 }
 
+/// Returns rows to be written.
+///
+/// # Safety
+/// As for [`DeviceRows::new`].
+unsafe fn rows_out<'a>(given: &RowsOut) -> Result<DeviceRows<'a>> {
+    let (stride, len) = extent(given.rows, given.vocab, given.stride)?;
+    let address = place("out", given.data, len)?;
+    // SAFETY: as the caller vouches.
+    Ok(unsafe { DeviceRows::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?)
+}
+
 /// Enqueues a softmax.
 ///
 /// # Safety
@@ -83,10 +94,8 @@ pub(crate) unsafe fn softmax(
     let same = is_same(&from, &to)?;
     // SAFETY: the caller vouches for the rows.
     let logits = unsafe { rows(&from) }?;
-    let (stride, len) = extent(to.rows, to.vocab, to.stride)?;
-    let address = place("out", to.data, len)?;
-    // SAFETY: the caller vouches for the rows.
-    let out = unsafe { DeviceRows::new(address, dtype(to.dtype)?, to.rows, to.vocab, stride) }?;
+    // SAFETY: the caller vouches for the rows, which are the same or have nothing in common.
+    let out = unsafe { rows_out(&to) }?;
     // SAFETY: the caller vouches for the list.
     let each = unsafe { column(temperatures, from.rows) }?;
     let each = each.map_or(DeviceEach::All(temperature), DeviceEach::Column);
@@ -121,18 +130,8 @@ pub(crate) unsafe fn sample(
     // SAFETY: the caller vouches for the struct.
     let draws = unsafe { read("draws", draws) }?;
     let (n, lines, neutral) = (draws.outputs, given.rows, SamplingParams::default());
-    let params = DeviceRowParams {
-        // SAFETY: the caller vouches for parameters or NULL, which lie on the host.
-        common: unsafe { params.params.as_ref() }.map_or(&neutral, |params| &params.inner),
-        // SAFETY: the caller vouches for the list.
-        temperature: unsafe { column(params.temperature, lines) }?.map(DeviceEach::Column),
-        // SAFETY: the caller vouches for the list.
-        top_k: unsafe { integers(params.top_k, IntType::I64, lines) }?.map(DeviceEach::Column),
-        // SAFETY: the caller vouches for the list.
-        top_p: unsafe { column(params.top_p, lines) }?.map(DeviceEach::Column),
-        // SAFETY: the caller vouches for the list.
-        min_p: unsafe { column(params.min_p, lines) }?.map(DeviceEach::Column),
-    };
+    // SAFETY: the caller vouches for the lists.
+    let params = unsafe { row_params(&params, &neutral, lines) }?;
     // SAFETY: the caller vouches for the lists.
     let which =
         unsafe { which((draws.seed, draws.seeds), (draws.position, draws.positions), draws.draws, n) }?;
@@ -144,6 +143,65 @@ pub(crate) unsafe fn sample(
     // SAFETY: the caller vouches for the room.
     let statuses = unsafe { column(statuses.cast_const(), n) }?;
     Ok(operators.sample(&rows, &params, &which, lines, &tokens, statuses.as_ref())?)
+}
+
+/// Returns the parameters of rows.
+///
+/// # Safety
+/// Parameters are NULL or a handle; lists are NULL, or lie on the device as the header asks.
+unsafe fn row_params<'a>(
+    given: &RowParams,
+    neutral: &'a SamplingParams,
+    lines: usize,
+) -> Result<DeviceRowParams<'a>> {
+    Ok(DeviceRowParams {
+        // SAFETY: the caller vouches for the handle.
+        common: unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner),
+        // SAFETY: the caller vouches for the list.
+        temperature: unsafe { column(given.temperature, lines) }?.map(DeviceEach::Column),
+        // SAFETY: the caller vouches for the list.
+        top_k: unsafe { integers(given.top_k, IntType::I64, lines) }?.map(DeviceEach::Column),
+        // SAFETY: the caller vouches for the list.
+        top_p: unsafe { column(given.top_p, lines) }?.map(DeviceEach::Column),
+        // SAFETY: the caller vouches for the list.
+        min_p: unsafe { column(given.min_p, lines) }?.map(DeviceEach::Column),
+    })
+}
+
+/// Enqueues rows of probabilities, or masked rows.
+///
+/// # Safety
+/// `given`, `params` and `out` are NULL or structs of their sizes; the rest lies on the device, and is as the header asks.
+pub(crate) unsafe fn write(
+    operators: &mut DeviceOperators,
+    given: *const Logits,
+    params: *const RowParams,
+    out: *const RowsOut,
+    statuses: *mut u32,
+    masked: bool,
+) -> Result<()> {
+    // SAFETY: the caller vouches for the struct.
+    let from = unsafe { read("logits", given) }?;
+    // SAFETY: the caller vouches for the struct.
+    let to = unsafe { read("out", out) }?;
+    // SAFETY: the caller vouches for the struct.
+    let params = unsafe { read_or_default("params", params) }?;
+    let (same, neutral) = (is_same(&from, &to)?, SamplingParams::default());
+    // SAFETY: the caller vouches for the rows.
+    let logits = unsafe { rows(&from) }?;
+    // SAFETY: the caller vouches for the rows, which are the same or have nothing in common.
+    let out = unsafe { rows_out(&to) }?;
+    // SAFETY: the caller vouches for the lists.
+    let params = unsafe { row_params(&params, &neutral, from.rows) }?;
+    // SAFETY: the caller vouches for the room.
+    let statuses = unsafe { column(statuses.cast_const(), from.rows) }?;
+    match (masked, same) {
+        (true, true) => operators.mask_logits_in_place(&out, &params, statuses.as_ref())?,
+        (true, false) => operators.mask_logits(&logits, &params, &out, statuses.as_ref())?,
+        (false, true) => operators.probabilities_in_place(&out, &params, statuses.as_ref())?,
+        (false, false) => operators.probabilities(&logits, &params, &out, statuses.as_ref())?,
+    }
+    Ok(())
 }
 
 /// Returns which draws are meant.

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::offset_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceOperators, Each, Error, RowParams as Columns, SamplingParams, Status};
+use gumball_engine::{DeviceOperators, Each, RowParams as Columns, SamplingParams, Status};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
@@ -38,13 +38,13 @@ enum At {
 
 impl Operators {
     /// Returns those of the host.
-    pub(crate) fn host(&self) -> Result<&gumball_engine::Operators> {
+    ///
+    /// # Panics
+    /// If they are a device's.
+    pub(crate) fn host(&self) -> &gumball_engine::Operators {
         match &self.at {
-            At::Host(operators) => Ok(operators),
-            At::Device(_) => {
-                let reason = "its kernels are missing; gumball_operators_new makes it on the host".to_owned();
-                Err(Error::Unavailable { resource: "this operator on a device", reason }.into())
-            }
+            At::Host(operators) => operators,
+            At::Device(_) => unreachable!("device() was asked before"),
         }
     }
 
@@ -124,9 +124,8 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
 
 /// Makes operators of a device, in the order of its stream. NULL after an error.
 ///
-/// There are gumball_operators_softmax, gumball_operators_sample of logits without bans and biases, and
-/// gumball_operators_chain_speculative_sampling; the others are GUMBALL_UNAVAILABLE. Graphs captured with the same operators share
-/// memory, and are not to be replayed side by side.
+/// Rows of probabilities but those of chains, and bans and biases, are GUMBALL_UNAVAILABLE there. Graphs captured with the same
+/// operators share memory, and are not to be replayed side by side.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
     make(|| {
@@ -166,7 +165,7 @@ pub unsafe extern "C" fn gumball_operators_softmax(
                 device_operators::softmax(&mut device, logits, temperature, temperatures, out, statuses)
             };
         }
-        let inner = operators.host()?;
+        let inner = operators.host();
         // SAFETY: the header asks for structs of their sizes, and for their rows.
         let place = unsafe { read_place(logits, out) }?;
         // SAFETY: the header asks for an element a row.
@@ -199,7 +198,12 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = given("operators", operators)?.host()?;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, false) };
+        }
+        let inner = operators.host();
         let work = |place: Place<'_>, columns: &Columns<'_>| match place {
             Place::Apart(rows, out) => inner.probabilities(rows, columns, out),
             Place::Same(rows) => inner.probabilities_in_place(rows, columns),
@@ -222,7 +226,12 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = given("operators", operators)?.host()?;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, true) };
+        }
+        let inner = operators.host();
         let work = |place: Place<'_>, columns: &Columns<'_>| match place {
             Place::Apart(rows, out) => inner.mask_logits(rows, columns, out),
             Place::Same(rows) => inner.mask_logits_in_place(rows, columns),

@@ -38,7 +38,7 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     OK(gumball_buffer_write(small, 0, temperatures, sizeof temperatures));
     OK(gumball_buffer_write(small, 256, seeds, sizeof seeds));
     OK(gumball_buffer_write(small, 512, top_ks, sizeof top_ks));
-    char *at = gumball_buffer_address(small);
+    char *at = (char *)gumball_buffer_address(small);
 
     gumball_logits here = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
     gumball_logits from = logits_of(gumball_buffer_address(logits), GUMBALL_F32, ROWS, VOCAB);
@@ -68,6 +68,20 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
     CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
 
+    static float kept[ROWS][VOCAB];
+    params.temperature = temperatures;
+    params.top_k = top_ks;
+    out.data = kept;
+    OK(gumball_operators_mask_logits(host, &here, &params, &out, NULL));
+    params.temperature = (const float *)at;
+    params.top_k = (const int64_t *)(at + 512);
+    gumball_buffer *masked = gumball_buffer_new(device, sizeof seen);
+    out.data = gumball_buffer_address(masked);
+    OK(gumball_operators_mask_logits(there, &from, &params, &out, NULL));
+    OK(gumball_buffer_read(masked, 0, seen, sizeof seen));
+    CHECK(memcmp(kept, seen, sizeof seen) == 0);
+    gumball_buffer_free(masked);
+
     // A chain of two drafts: the probabilities just made are the target's, and those of the first rows the drafter's.
     const int32_t ids[N] = {tokens[0], 9};
     uint32_t counts[3][CHAINS], seen_counts[3][CHAINS];
@@ -81,7 +95,7 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     chains.seed = 4;
     OK(gumball_operators_chain_speculative_sampling(host, &chains, emitted, counts[0], counts[1], counts[2]));
     OK(gumball_buffer_write(small, 2048, ids, sizeof ids));
-    chains.draft_probs = chains.target_probs = gumball_buffer_address(probs);
+    chains.draft_probs = chains.target_probs = (const float *)gumball_buffer_address(probs);
     chains.draft_token_ids = (const int32_t *)(at + 2048);
     uint32_t *words = (uint32_t *)(at + 1024);
     OK(gumball_operators_chain_speculative_sampling(there, &chains, (int32_t *)(at + 3072), words, words + 1, words + 2));
