@@ -8,14 +8,19 @@ use std::sync::Arc;
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start, Variant};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{Dry, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths};
+use gumball_spec::{
+    Dry, FilterOrder, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths,
+};
 use half::{bf16, f16};
 
+use crate::generate::speak_of_probabilities;
 use crate::rows;
 
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// What the rows hold.
+    pub kind: Kind,
     /// The type of the elements.
     pub dtype: Dtype,
     /// The number of rows.
@@ -81,10 +86,47 @@ fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
+/// The same as probabilities: powers of the logits in some unit, which need not sum to 1; and rows where approximations are
+/// strained.
+fn distinct_probabilities(vocab: usize, seed: u64) -> Vec<f32> {
+    let unit = [1e-4, 1e-4, 3e-5, 1.0, 1e30, 1e-40][seed as usize / 2 % 6];
+    let weigh = |z: f32| if z == f32::INFINITY { z } else { z.exp() * unit };
+    let mut row: Vec<f32> = distinct(vocab, seed).into_iter().map(weigh).collect();
+    let mut words = rows::Words(seed);
+    match seed % 12 {
+        // Neighbouring floats, of which many have one logarithm.
+        4 => row.iter_mut().for_each(|p| *p = f32::from_bits(0x3727_C5AC + words.below(40) as u32)),
+        6 => row.iter_mut().for_each(|p| *p = if words.below(9) == 0 { -*p } else { *p }),
+        // One token, and some that weigh next to nothing beside it.
+        8 => {
+            row.iter_mut().enumerate().for_each(|(id, p)| *p = if id == vocab / 2 { 1.0 } else { *p * 1e-38 })
+        }
+        // What a filter left: mostly zeros, of either sign.
+        10 => row.iter_mut().for_each(|p| match words.below(60) {
+            0 => {}
+            1 => *p = -0.0,
+            _ => *p = 0.0,
+        }),
+        _ => {}
+    }
+    row
+}
+
 /// The room for logprobs.
 const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
 
-fn params(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
+fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams {
+    let mut params = params_of_logits(row, vocab, ends);
+    if kind == Kind::Probabilities {
+        speak_of_probabilities(&mut params);
+        if ends == Variant::Whole && row % 9 == 4 {
+            params.order = FilterOrder::Joint;
+        }
+    }
+    params
+}
+
+fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
     let logprobs = (row % 4 == 1).then(|| LogprobsParams {
         mode: LogprobMode::ALL[row / 4 % 4],
         top_n: row as u32 / 16 % 5,
@@ -240,7 +282,11 @@ fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
 /// A text that says what differs, or what the machine said.
 pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
-    let Shape { dtype, rows, lines, vocab, steps, ends } = shape;
+    let Shape { kind, dtype, rows, lines, vocab, steps, ends } = shape;
+    let distinct = match kind {
+        Kind::Logits => distinct,
+        Kind::Probabilities => distinct_probabilities,
+    };
     let kinds: Vec<Vec<f32>> = (0..DISTINCT.min(lines) as u64).map(|seed| distinct(vocab, seed)).collect();
     // The stride leaves a gap, so that only some rows lie on 16 bytes.
     let stride = vocab + 3;
@@ -265,7 +311,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let room = Room { vocab, slots, rows, widths: WIDTHS, kept: false };
         let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
-            let prepared = gumball_cuda::Prepared::new(&params(row, vocab, ends), vocab)?;
+            let prepared = gumball_cuda::Prepared::new(&params(kind, row, vocab, ends), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let (prompt, output) = history(row, vocab);
             let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
@@ -281,7 +327,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
         let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, masks };
         workspace.assign(&assignment)?;
-        let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?;
+        let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
         let step = [workspace.step(&rows_of)?];
         let graph = graphs.then(|| workspace.capture(&step)).transpose()?;
         let mut outputs = Vec::new();
@@ -308,7 +354,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let mut history = History::new(&prompt);
         output.into_iter().for_each(|id| history.push(id));
         let mask = mask_of(row);
-        let prepared = Prepared::new(params(row, vocab, ends), vocab).map_err(|error| words(&error))?;
+        let prepared = Prepared::new(params(kind, row, vocab, ends), vocab).map_err(|error| words(&error))?;
         for (step, outputs) in outputs.iter().enumerate() {
             let seen = (
                 outputs.token(row),
@@ -320,7 +366,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
                 (NONE, gumball_spec::Status(0), 0.0, wanted_logprobs(None))
             } else {
                 let task = Task {
-                    kind: Kind::Logits,
+                    kind,
                     prepared: &prepared,
                     history: &history,
                     seed: row as u64 * 77,
@@ -359,6 +405,7 @@ pub fn shapes() -> Vec<Shape> {
             let all = [Variant::Whole, Variant::Told, Variant::Raced, Variant::Listed, Variant::Lean];
             let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..3] };
             shapes.extend(ends.iter().map(|ends| Shape {
+                kind: Kind::Logits,
                 dtype,
                 rows,
                 lines: rows,
@@ -370,21 +417,38 @@ pub fn shapes() -> Vec<Shape> {
     }
     for vocab in [1, 255, 256, 257, 1 << 20] {
         for ends in Variant::ALL {
-            shapes.push(Shape { dtype: Dtype::F32, rows: 17, lines: 17, vocab, steps: 2, ends });
+            shapes.push(Shape {
+                kind: Kind::Logits,
+                dtype: Dtype::F32,
+                rows: 17,
+                lines: 17,
+                vocab,
+                steps: 2,
+                ends,
+            });
         }
     }
-    let (dtype, steps, ends) = (Dtype::Bf16, 1, Variant::Whole);
-    shapes.push(Shape { dtype, rows: 20_000, lines: 20_000, vocab: 1_000, steps, ends });
+    let (kind, dtype, steps, ends) = (Kind::Logits, Dtype::Bf16, 1, Variant::Whole);
+    shapes.push(Shape { kind, dtype, rows: 20_000, lines: 20_000, vocab: 1_000, steps, ends });
     // Offsets beyond 2^31 elements.
-    shapes.push(Shape { dtype, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps, ends });
+    shapes.push(Shape { kind, dtype, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps, ends });
     // Many draws from few lines, which are surveyed once each, and few draws from many.
     for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             for ends in [Variant::Whole, Variant::Lean] {
-                shapes.push(Shape { dtype, rows, lines, vocab, steps: 3, ends });
+                shapes.push(Shape { kind, dtype, rows, lines, vocab, steps: 3, ends });
             }
         }
     }
+    with_probabilities(shapes)
+}
+
+/// Adds what of the shapes there is of rows of probabilities, which nothing serves that races alone.
+fn with_probabilities(mut shapes: Vec<Shape>) -> Vec<Shape> {
+    let small = |shape: &&Shape| shape.ends != Variant::Raced && shape.rows * shape.vocab < 1 << 27;
+    let also: Vec<Shape> =
+        shapes.iter().filter(small).map(|shape| Shape { kind: Kind::Probabilities, ..*shape }).collect();
+    shapes.extend(also);
     shapes
 }
 
@@ -395,9 +459,9 @@ pub fn small_shapes() -> Vec<Shape> {
     for (rows, vocab) in [(12, 257), (10, 3_000)] {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             for ends in Variant::ALL {
-                shapes.push(Shape { dtype, rows, lines: rows, vocab, steps: 5, ends });
+                shapes.push(Shape { kind: Kind::Logits, dtype, rows, lines: rows, vocab, steps: 5, ends });
             }
         }
     }
-    shapes
+    with_probabilities(shapes)
 }

@@ -141,7 +141,7 @@ impl Cuda {
         workspace.assign(&Assignment { slots: &slots, forced: &forced, lines: &packed.lines, masks })?;
 
         let Packed { buffer, dtype, start, stride, count, .. } = packed;
-        let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?;
+        let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?.with_kind(case.kind);
         let step = workspace.step(&rows)?;
         let step = if self.searching { step.searching() } else { step };
         if self.graphs {
@@ -263,6 +263,7 @@ impl Cuda {
         let packed = self.pack(&[case], vec![0; rows])?;
         workspace.assign(&Assignment { slots: &slots, lines: &packed.lines, ..Assignment::default() })?;
         let line = Rows::of(&packed.buffer, packed.dtype, 0, 1, case.vocab(), packed.stride)?;
+        let line = line.with_kind(case.kind);
         let step = [workspace.step(&line)?];
         let graph = self.graphs.then(|| workspace.capture(&step)).transpose()?;
         for (number, _) in (0..draws).step_by(rows).enumerate() {
@@ -299,7 +300,6 @@ fn prepare(case: &Case) -> Result<Prepared> {
     if case.kind == Kind::Probabilities {
         case.params.check_kind(case.kind, case.vocab())?;
         check_hook(case.kind, case.hook.is_some())?;
-        return lacks("no kernel for rows of probabilities yet");
     }
     if case.hook.is_some() {
         return lacks("a hook runs on the host");

@@ -155,6 +155,18 @@ def test_draws_from_logits_are_the_hosts(emulated: None, logits: Any) -> None:
     assert torch.equal(out.int(), gumball.sampling_from_logits(logits, seed=1))
 
 
+def test_draws_from_probabilities_are_the_hosts(emulated: None, logits: Any) -> None:
+    ks, ps, seeds = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7), torch.arange(7)
+    probs = on_host(lambda: gumball.softmax(logits))
+    probs[3], probs[5, 2] = 0, torch.nan
+    for call in ({"seed": 7}, {"seed": seeds, "top_k": ks, "top_p": ps}, {"seed": 5, "min_p": 0.1, "order": "joint", "n": 3}):
+        listed = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+        for rows in (probs, probs.half()):
+            wanted, words = on_host(lambda: gumball.sampling_from_probs(rows, return_statuses=True, **listed))
+            got, statuses = gumball.sampling_from_probs(rows, return_statuses=True, **call)
+            assert torch.equal(got, wanted) and statuses.tolist() == words.tolist(), call
+
+
 def flat(call: dict[str, Any]) -> dict[str, Any]:
     """Columns [rows, 1] as lists of the host."""
     return {

@@ -1,7 +1,7 @@
 // cut.cuh: cuts and given sets, intervals of the order (section 2, M1).
 #pragma once
 
-#include "num.cuh"
+#include "measure.cuh"
 
 // An interval of the order, by the keys of its ends, which need not be tokens.
 struct Cut {
@@ -15,8 +15,8 @@ struct Cut {
     DEVICE_MEMBER float low() const { return key_logit(last); }
 };
 
-// Everything above -inf.
-DEVICE Cut cut_all() { return Cut{~0ull, 0x00800000ull << 32}; }
+// Every token.
+DEVICE Cut cut_all() { return Cut{~0ull, (u64)LEAST_ORDERED << 32}; }
 
 // Nothing.
 DEVICE Cut cut_none() { return Cut{0, ~0ull}; }

@@ -114,11 +114,15 @@ DEVICE float edited_logit(const Penalties& penalties, const Table& table, u32 st
     if (penalties.asks & ASKS_SEARCH) {
         const Entry& whole = table.entries[entry.place];
         if (whole.ban_step == step) {
-            return -INFINITE;
+            return NOTHING;
         }
         dry = (u32)(whole.dry >> 32) == step ? bits_float((u32)whole.dry) : 0.0f;
     }
-    odd |= z != z ? STATUS_NAN : z > LARGEST ? STATUS_INF : 0;
+    odd |= odd_of_value(z);
+#if GUMBALL_PROBABILITIES
+    // Nothing else is done to probabilities (P2).
+    return z;
+#endif
     if (!(z > -INFINITE)) {
         return z;
     }

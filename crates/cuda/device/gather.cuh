@@ -129,9 +129,11 @@ DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + pow
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
-    float widest = larger(least, first - 1e37f);
+    const Ruler ruler(first);
+    const float top = ruler.height(first);
+    float widest = larger(ruler.height(least), top - 1e37f);
     // Far below the first token there is nothing but what masks leave.
-    float low = larger(least, first - 32.0f), width = first - low;
+    float low = larger(ruler.height(least), top - SPAN), width = top - low;
     bool seconds = false;
 #pragma unroll 1
     for (u32 round = 1; round <= MOST_ROUNDS; round++) {
@@ -139,7 +141,7 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
         records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
             auto add = [&](float z, u32 amount) INLINE {
                 // A higher logit's place is no lower, as each step is monotone.
-                float place = (z - low) * scale;
+                float place = (ruler.height(z) - low) * scale;
                 if (place >= 0.0f) {
                     atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
                 }
@@ -166,7 +168,7 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
         if (bin < BINS) {
             // Less than any maximum in the bin, however its place was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
-            bar = low + lowest * part;
+            bar = ruler.at(low + lowest * part);
             list_tops(gathered, records, bar);
             // Without it a warp would miss what others have not listed yet.
             __syncthreads();
@@ -188,7 +190,7 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
             seconds = true;
         } else if (low > widest) {
             low = widest;
-            width = first - low;
+            width = top - low;
         } else {
             return false;
         }
@@ -211,7 +213,8 @@ DEVICE void gather_tile(Gathered& gathered, const V& view, float bar, float firs
     u32 tops = gathered.top_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, odd = 0;
     view.load(tile, lane, z, odd, bar);
     // While they fly.
-    float maximum = key_logit(top), factor = exp2_rule((maximum - first) * s);
+    float maximum = key_logit(top), factor = factor_of(maximum, first, s);
+    const Weigher weigher(maximum, s);
     u32 passing = 0;
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
@@ -232,7 +235,7 @@ DEVICE void gather_tile(Gathered& gathered, const V& view, float bar, float firs
             u32 j = __ffs((int)passing) - 1;
             float own = clean(pick(z, j));
             gathered.keys[to] = key_of(own, tile * TILE + view.place(tile, lane, j));
-            gathered.weights[to] = weight((own - maximum) * s);
+            gathered.weights[to] = weigher.of(own);
         }
         passing &= passing - 1;
         at += __popc(having);
@@ -262,7 +265,7 @@ DEVICE bool gather_others(Gathered& gathered, const V& view, float bar, float fi
     // From the last thread on: the first warps wait for logits.
 #pragma unroll 1
     for (u32 i = blockDim.x - 1 - threadIdx.x; i < tops; i += blockDim.x) {
-        gathered.gains[i] = tile_mass(exp2_rule((key_logit(gathered.keys[i]) - first) * s), FIRST_WEIGHT);
+        gathered.gains[i] = tile_mass(factor_of(key_logit(gathered.keys[i]), first, s), FIRST_WEIGHT);
     }
     // Without it a warp would miss what others have not added yet.
     __syncthreads();

@@ -21,7 +21,7 @@
 // The least logit that passes, given that `first` does and that what passes is monotone; by a warp.
 template <class Passes>
 DEVICE float least_logit(float first, Passes passes) {
-    u32 fails = ordered_bits(-INFINITE), high = ordered_bits(first);
+    u32 fails = ordered_bits(NOTHING), high = ordered_bits(first);
     // Each round tests 32 logits at once: seven rounds for all floats.
     while (high - fails > 32) {
         u64 width = high - fails;
@@ -45,20 +45,27 @@ DEVICE float least_logit(float first, Passes passes) {
 // An order of tokens by a value, the largest first: by the logit, or by how near the surprise is to the entropy (F3).
 struct Order {
     bool nearest;
-    float first;
+    Origin origin;
     float s;
     float lz;
     float entropy;
 
     // How far above the entropy the surprise lies; falls as the logit rises.
-    DEVICE_MEMBER float excess(float z) const { return (lz - (z - first) * s) - entropy; }
+    DEVICE_MEMBER float excess(float z) const { return (lz - exponent(z, origin, s)) - entropy; }
     // Of what is distant beyond all floats it is -inf, as of no token.
     DEVICE_MEMBER float value(float z) const {
         return nearest ? 0.0f - bits_float(float_bits(excess(z)) & 0x7FFFFFFF) : z;
     }
-    // About y of a value; `early` if the surprise is less than the entropy.
-    DEVICE_MEMBER float y(float value, bool early) const {
-        return fminf(nearest ? lz - entropy + (early ? -value : value) : (value - first) * s, 0.0f);
+    // About the weight of a value; `early` if the surprise is less than the entropy.
+    DEVICE_MEMBER float weight(float value, bool early) const {
+#if GUMBALL_PROBABILITIES
+        if (!nearest) {
+            return fminf(larger(value, 0.0f) / origin.first, 1.0f);
+        }
+        return about_exp2(fminf(lz - entropy + (early ? -value : value), 0.0f));
+#else
+        return about_exp2(fminf(nearest ? lz - entropy + (early ? -value : value) : exponent(value, origin, s), 0.0f));
+#endif
     }
 };
 
@@ -84,13 +91,24 @@ struct Division {
     template <bool LINEAR = false>
     DEVICE_MEMBER u32 level(float value, u32 most) const {
         u32 level;
-        if (LINEAR || linear) {
+        if (LINEAR ? LEVELS_OF_VALUES : linear) {
             // Sums with 2^23 are whole.
             level = float_bits(fma_rn(top - value, scale, 8388608.0f)) - 0x4B000000u;
         } else {
             level = (bits - ordered_bits(value + 0.0f)) >> shift;
         }
         return level < most ? level : most;
+    }
+
+    // Whether they are such as a range from the first token down has.
+    DEVICE_MEMBER bool is_plain() const { return linear == LEVELS_OF_VALUES; }
+
+    // Whether the levels are those of a range whose lower end matters.
+    DEVICE_MEMBER bool is_even() const { return linear || !LEVELS_OF_VALUES; }
+
+    // By how many powers of two weights differ in a level, about.
+    DEVICE_MEMBER float octaves(float s) const {
+        return linear ? s * width : bits_float(shift < 23 ? (127 - 23 + shift) << 23 : 127 << 23);
     }
 
     // A value in the middle of a level.
@@ -129,9 +147,10 @@ struct Levels : Division {
         return found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_logit(top, passes);
     }
 
-    // Sets the range; by one thread, its ends being there.
-    DEVICE_MEMBER void divide(bool by_values, float highest, u32 most) {
-        linear = by_values;
+    // Sets the range; by one thread, its ends being there. `by_values` says that its lower end matters, and `signs` that values
+    // have signs.
+    DEVICE_MEMBER void divide(bool by_values, bool signs, float highest, u32 most) {
+        linear = by_values && (LEVELS_OF_VALUES || signs);
         if (linear) {
             top = from.value < highest ? from.value : highest;
             float range = top - to.value;
@@ -139,6 +158,8 @@ struct Levels : Division {
             width = 1.0f / scale;
         } else {
             bits = ordered_bits(from.value) - 1;
+            // Of values from `highest` down there are levels in what they have.
+            bits = by_values && from.value > highest ? ordered_bits(highest) : bits;
             shift = 0;
             while ((bits - ordered_bits(to.value)) >> shift > most) {
                 shift++;
@@ -194,7 +215,7 @@ struct Search {
 
     // Whether the tokens of the aim are listed. Where their number is a guess, more may fit than it says.
     DEVICE_MEMBER bool lists() const { return aim.count <= 2 * LISTED; }
-    DEVICE_MEMBER float factor(float maximum) const { return exp2_rule((maximum - given.first) * s); }
+    DEVICE_MEMBER float factor(float maximum) const { return factor_of(maximum, given.first, s); }
     // Two levels for the two sides of an entropy.
     DEVICE_MEMBER u32 most_level() const { return order.nearest ? LEVELS / 2 - 1 : LEVELS - 1; }
     // The least logit of the tokens from a value on up.
@@ -388,8 +409,8 @@ DEVICE bool take_aim(const Searched<V>& set, u32 margin) {
     u32 to = from + chunk < LEVELS ? from + chunk : LEVELS;
     auto add = [&](About& sum, u32 level) INLINE {
         u32 own = counts[level];
-        float y = order.y(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
-        float weight = about_exp2(y), mass = int_to_float((int)own) * weight;
+        float weight = order.weight(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
+        float mass = int_to_float((int)own) * weight;
         sum.add(About{own, mass, mass * weight}, true);
     };
 
@@ -404,7 +425,10 @@ DEVICE bool take_aim(const Searched<V>& set, u32 margin) {
     AboutScan sums = scan_about(own);
     float missing = u64_to_float(levels.to.mass - levels.from.mass) * UNIT - sums.total.mass;
     // More than the width of a level can explain, or the lot of the tiles that are counted, is the mass of tokens below the range.
-    float most_missing = levels.linear ? sums.total.mass * larger(search.s * levels.width, margin > MARGIN ? 0.25f : 0.0f) : 0.0f;
+    float most_missing = 0.0f;
+    if (levels.is_even()) {
+        most_missing = sums.total.mass * larger(levels.octaves(search.s), margin > MARGIN ? 0.25f : 0.0f);
+    }
     bool explained = sums.total.square != 0.0f && missing <= most_missing && missing >= -most_missing;
     float each = explained ? missing / sums.total.square : 0.0f;
     float wanted = u64_to_float(search.goal - levels.from.mass) * UNIT;

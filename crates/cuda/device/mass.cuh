@@ -53,7 +53,7 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
     for (u32 start = tiles.first + tiles.every * warp_id(); start < maxima.tiles; start += 32 * apart) {
         u32 own = start + lane * apart;
         float own_maximum = own < maxima.tiles ? maxima.of(own) : -INFINITE;
-        bool visited = own_maximum >= low && own_maximum > -INFINITE;
+        bool visited = own_maximum >= low && own_maximum > NOTHING;
         u32 left = __ballot_sync(ALL_LANES, visited), who = NO_LANE;
         float next[PER_LANE] = {};
         // The next tile is on its way while one is worked on: what a warp does with one takes as long as that.
@@ -117,7 +117,7 @@ DEVICE u64 mass_of_tiles(u32 tiles, float first, float s, WeightsOf weights_of) 
     u64 mass = 0;
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
         TileWeights own = weights_of(tile);
-        mass += own.maximum > -INFINITE ? tile_mass(exp2_rule((own.maximum - first) * s), own.weights) : 0;
+        mass += own.maximum > NOTHING ? tile_mass(factor_of(own.maximum, first, s), own.weights) : 0;
     }
     return block_sum(mass);
 }
@@ -136,19 +136,20 @@ DEVICE Weighed weigh(const V& view, const Maxima& maxima, const Given& given, co
     visit_tiles(
         view, maxima, part.low(),
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
+            const Weigher weigher(maximum, s);
             // Eight weights of at most 2^28 fit.
             u32 q = 0;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 bool member = part.contains(key_of(z[j], tile * TILE + view.place(tile, lane_id(), j)));
-                q += member ? weight((z[j] - maximum) * s) : 0;
+                q += member ? weigher.of(z[j]) : 0;
                 count += member;
             }
             u64 sum = warp_sum_of_words(q);
             own = mine ? sum : own;
         },
         [&](u32, float maximum, bool visited) INLINE {
-            mass += visited ? tile_mass(exp2_rule((maximum - given.first) * s), own) : 0;
+            mass += visited ? tile_mass(factor_of(maximum, given.first, s), own) : 0;
         });
     return Weighed{block_sum(mass), block_sum(count)};
 }
@@ -178,15 +179,16 @@ DEVICE WeighedEntropy weigh_with_entropy(const V& view, const Maxima& maxima, co
     visit_tiles(
         view, maxima, given.cut.low(),
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
+            const Weigher weigher(maximum, s);
             u32 q_sum = 0;
             // Below 2^49 a token.
             u64 r_sum = 0;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 bool member = given.cut.contains(key_of(z[j], tile * TILE + view.place(tile, lane_id(), j)));
-                u32 q = member ? weight((z[j] - maximum) * s) : 0;
+                u32 q = member ? weigher.of(z[j]) : 0;
                 q_sum += q;
-                r_sum += (u64)q * (member ? fixed_distance((maximum - z[j]) * s) : 0);
+                r_sum += (u64)q * (member ? fixed_distance(exponent(maximum, Origin(z[j]), s)) : 0);
                 count += member;
             }
             u64 q = warp_sum_of_words(q_sum), r = warp_sum(r_sum);
@@ -195,8 +197,8 @@ DEVICE WeighedEntropy weigh_with_entropy(const V& view, const Maxima& maxima, co
         },
         [&](u32, float maximum, bool visited) INLINE {
             if (visited) {
-                float factor = exp2_rule((maximum - given.first) * s);
-                u64 d = fixed_distance((given.first - maximum) * s);
+                float factor = factor_of(maximum, given.first, s);
+                u64 d = fixed_distance(exponent(given.first, Origin(maximum), s));
                 mass += tile_mass(factor, own_q);
                 distances += tile_mass(factor, (own_r + own_q * d) >> 24);
             }

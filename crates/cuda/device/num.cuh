@@ -125,6 +125,29 @@ DEVICE u32 weight(float d) {
     return float_to_u32(exp2_scaled(larger(d, -40.0f), 28));
 }
 
+// What quotients of numbers by one of them that is no less come to in units of 2^-28 (P1): round(2^28 RN(p / of)). The division is
+// by Markstein's way: of two steps towards it the first leaves less than a unit in the last place, and then the second, whose
+// rest is exact, rounds as division does, the inverse being rounded once. Scaled by a power of two nothing of that leaves the
+// range of floats but where a quotient is far below half a unit.
+struct Portions {
+    float scale;
+    float divisor;
+    float inverse;
+
+    DEVICE_MEMBER explicit Portions(float of) {
+        u32 exponent = float_bits(of) >> 23;
+        scale = bits_float((exponent < 254 ? 254 - exponent : 1) << 23);
+        divisor = of * scale * bits_float((127 - 28) << 23);
+        inverse = 1.0f / divisor;
+    }
+    // Of NaN and of what is less than 0 it is 0.
+    DEVICE_MEMBER u32 of(float p) const {
+        float scaled = larger(p, 0.0f) * scale, quotient = scaled * inverse;
+        quotient = fma_rn(fma_rn(-divisor, quotient, scaled), inverse, quotient);
+        return float_to_u32(fma_rn(fma_rn(-divisor, quotient, scaled), inverse, quotient));
+    }
+};
+
 // The exponential variable of a 32-bit word (N3).
 DEVICE float exp_of_u32(u32 r) {
     bool near = r < 0x4AFB0CCDu;
@@ -172,7 +195,3 @@ DEVICE u64 tile_mass(float factor, u64 q) {
     return factor == 0.0f || shift > 63 ? 0 : product >> shift;
 }
 
-// A logit as it counts: NaN as -inf, +inf as the largest float, -0.0 as +0.0 (N7).
-DEVICE float clean(float z) {
-    return z != z ? -INFINITE : (z > LARGEST ? LARGEST : z) + 0.0f;
-}

@@ -55,7 +55,7 @@ struct Over {
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
                 u32 place = j * 32 + lane;
-                to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : -INFINITE;
+                to[place] = start + place < row.vocab ? T::convert(row.logits[start + place]) : NOTHING;
             }
         }
     }

@@ -3,6 +3,16 @@
 // Each is one IEEE operation rounded once, or moves bits. On a host the build must not contract: `-ffp-contract=off`.
 #pragma once
 
+// Whether the rows of the program hold probabilities; its kernels are named so.
+#ifndef GUMBALL_PROBABILITIES
+#define GUMBALL_PROBABILITIES 0
+#endif
+#if GUMBALL_PROBABILITIES
+#define KERNEL_NAME(name) name##_probs
+#else
+#define KERNEL_NAME(name) name
+#endif
+
 #define LARGEST 3.402823466e+38f
 
 // For lambdas: calls would take what they capture out of the registers.
@@ -16,10 +26,10 @@
 #define DEVICE_APART static __device__ __noinline__
 // A kernel of one argument.
 #define KERNEL(name, threads, Argument, argument) \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Argument argument)
+    extern "C" __global__ void __launch_bounds__(threads) KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 // The same where so many blocks shall fit a multiprocessor: registers are dealt out by it.
 #define KERNEL_BESIDE(name, threads, blocks, Argument, argument) \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Argument argument)
+    extern "C" __global__ void __launch_bounds__(threads, blocks) KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 #define INFINITE __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -166,7 +176,7 @@ DEVICE unsigned int two_halves(float low, float high) {
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define DEVICE_APART static inline
-#define KERNEL(name, threads, Argument, argument) extern "C" void name(const Argument& argument)
+#define KERNEL(name, threads, Argument, argument) extern "C" void KERNEL_NAME(name)(const Argument& argument)
 #define KERNEL_BESIDE(name, threads, blocks, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INFINITE __builtin_inff()
 

@@ -40,7 +40,7 @@ DEVICE Sums read_tiles(const Step& step, u32 row, const V view, Tiles tiles) {
     u64 own = 0, own_all = 0;
     Sums sums{0, 0, 0, 0};
     set.template visit<PLAIN>(
-        share ? -LARGEST : lo,
+        share ? LEAST : lo,
         [&](u32 tile, float maximum, const float(&z)[PER_LANE], bool mine) INLINE {
             u32 in = 0, reached = 0;
 #pragma unroll
@@ -52,11 +52,12 @@ DEVICE Sums read_tiles(const Step& step, u32 row, const V view, Tiles tiles) {
             in &= ~reached;
             u64 weights = 0;
             if (by_mass) {
+                const Weigher weigher(maximum, s);
                 // Eight weights of at most 2^28 fit.
                 u32 q = 0, all = 0;
 #pragma unroll
                 for (u32 j = 0; j < PER_LANE; j++) {
-                    u32 own = weight((z[j] - maximum) * s);
+                    u32 own = weigher.of(z[j]);
                     q += reached >> j & 1 ? own : 0;
                     all += own;
                 }

@@ -67,14 +67,11 @@ struct Records {
     DEVICE_MEMBER u64 sum_of(u32 tile) const { return sums && tile < tiles ? sums[tile] : 0; }
 };
 
-// The least logit above -inf, as ordered bits.
-#define LEAST_ORDERED 0x00800000u
-
 // What the survey says of a row as a whole.
 struct Whole {
     // The key of its first token, its id only if that is asked for; 0 if it has none.
     u64 first;
-    // Its least tile maximum above -inf.
+    // The least maximum of a tile that has a token.
     float least;
     // The status bits of its odd values.
     u32 odd;

@@ -53,7 +53,7 @@ struct Row {
     // The logit of an id, cleaned.
     DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
 
-    // A lane's share of a tile as it came, -inf beyond the vocabulary; where each lies says `place`.
+    // A lane's share of a tile as it came, NOTHING beyond the vocabulary; where each lies says `place`.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE]) const {
         u32 start = tile * TILE;
         if (wide && start + TILE <= vocab) {
@@ -63,7 +63,7 @@ struct Row {
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             u32 id = start + j * 32 + lane;
-            z[j] = id < vocab ? T::convert(logits[id]) : -INFINITE;
+            z[j] = id < vocab ? T::convert(logits[id]) : NOTHING;
         }
     }
 

@@ -34,7 +34,7 @@ DEVICE u64 split(const Searched<V>& set, float value) {
         }
         float maximum = search.maxima.of(tile), factor = search.factor(maximum);
         u64 q = Above::weights(above[tile]);
-        return tile_mass(factor, q + (u64)count * weight((value - maximum) * search.s)) - tile_mass(factor, q);
+        return tile_mass(factor, q + (u64)count * Weigher(maximum, search.s).of(value)) - tile_mass(factor, q);
     };
     auto count = [&](u32 tile) INLINE { return Above::count(above[tile]); };
     u32 chunk = (tiles + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
@@ -105,7 +105,7 @@ DEVICE void divide_rest(Search& search) {
     float lowest = search.lowest < search.hi.value ? search.lowest : search.least;
     bool matters = lowest < search.hi.value;
     levels.to.value = matters && lowest > search.lo.value ? lowest : search.lo.value;
-    levels.divide(matters, search.highest, search.most_level());
+    levels.divide(matters, search.order.nearest, search.highest, search.most_level());
 }
 
 // The key, by value, of the first token in the order at which the given set reaches the goal; if it does not, one at or
@@ -124,7 +124,7 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
         u32 every = search.every;
         if (aimed) {
             // What the levels would say is known.
-        } else if (plain && search.levels.linear && search.levels.from.value == INFINITE) {
+        } else if (plain && search.levels.is_plain() && search.levels.from.value == INFINITE) {
             count_levels<true>(set.step, set.row, set.view, every);
         } else {
             every = 1;
@@ -211,10 +211,10 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
             } else {
                 // The goal is met among these, or else below them; they weigh about as much as so many in their middle.
                 float least = from_ordered_bits(~search.least_bits);
-                u64 about = aim.count * tile_mass(exp2_rule(search.order.y(least, false)), 1u << 28);
+                u64 about = aim.count * tile_mass(search.order.weight(least, false), 1u << 28);
                 levels.from = Reached{from_ordered_bits(search.most_bits + 1), mass, aim.hi.count};
                 levels.to = Reached{least, mass + about, 0};
-                levels.divide(false, search.highest, search.most_level());
+                levels.divide(false, false, search.highest, search.most_level());
             }
         }
         aimed = listed = false;

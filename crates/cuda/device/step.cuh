@@ -4,7 +4,7 @@
 // Requires   slots are -1 or below the pool's; pointers are aligned to their types
 #pragma once
 
-#include "num.cuh"
+#include "measure.cuh"
 
 // Ids per tile, and how many of them a lane has.
 #define TILE 256
@@ -15,8 +15,6 @@
 
 // The token of a row that has none.
 #define NONE (-1)
-
-enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 
 // What is loaded at once.
 struct alignas(16) Quad {

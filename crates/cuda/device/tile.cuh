@@ -102,12 +102,12 @@ DEVICE float largest_of(const float (&z)[PER_LANE], const Share& some) {
     return larger_or_nan(low, high);
 }
 
-// Leaves -inf of what is not meant.
+// Leaves nothing of what is not meant.
 template <class Set>
 DEVICE void leave(float (&z)[PER_LANE], const Set& set) {
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        z[j] = set.has(j) ? z[j] : -INFINITE;
+        z[j] = set.has(j) ? z[j] : NOTHING;
     }
 }
 
@@ -117,17 +117,42 @@ DEVICE u32 clean_share(float (&z)[PER_LANE], const Set& counted) {
     u32 odd = 0;
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
-        u32 bits = z[j] != z[j] ? STATUS_NAN : z[j] > LARGEST ? STATUS_INF : 0;
+        u32 bits = odd_of_value(z[j]);
         odd |= counted.has(j) ? bits : 0;
         z[j] = clean(z[j]);
     }
     return odd;
 }
 
+#if GUMBALL_PROBABILITIES
+// The largest of a lane's probabilities as bits, which are in their order; what is odd lies above.
+template <class Set>
+DEVICE u32 most_bits(const float (&z)[PER_LANE], const Set& set) {
+    u32 most = 0;
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        u32 bits = set.has(j) ? float_bits(z[j]) : 0;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+#endif
+
 // The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `odd` takes the status
 // bits of those that are counted.
 template <class Set, class Counted>
 DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& counted, u32& odd, int& own) {
+#if GUMBALL_PROBABILITIES
+    u32 bits = most_bits(z, set), most = __reduce_max_sync(ALL_LANES, bits);
+    // NaN, infinities, and whatever has a sign.
+    if (most > float_bits(LARGEST)) {
+        odd |= clean_share(z, counted.again());
+        bits = most_bits(z, set.again());
+        most = __reduce_max_sync(ALL_LANES, bits);
+    }
+    own = (int)bits;
+    return (int)most;
+#else
     // -0.0 is +0.0.
     own = signed_order(largest_of(z, set) + 0.0f);
     int maximum = __reduce_max_sync(ALL_LANES, own);
@@ -138,11 +163,17 @@ DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& count
         maximum = __reduce_max_sync(ALL_LANES, own);
     }
     return maximum;
+#endif
 }
 
 // The maximum of all of a tile's logits, to weigh them by: no less than floats have, which in a tile of nothing is above it. Odd
 // values are cleaned.
 DEVICE float maximum_to_weigh_by(float (&z)[PER_LANE]) {
+#if GUMBALL_PROBABILITIES
+    u32 odd = 0;
+    int own;
+    return larger(from_signed_order(maximum_of(z, All(), Nothing(), odd, own)), LEAST);
+#else
     // Bits of positive floats compare as they do, above all others; NaN has no sign here.
     int maximum = __reduce_max_sync(ALL_LANES, (int)float_bits(largest_of(z, All())));
     if ((u32)maximum >= 0x7F800000u) {
@@ -151,6 +182,7 @@ DEVICE float maximum_to_weigh_by(float (&z)[PER_LANE]) {
         return larger(from_signed_order(maximum_of(z, All(), Nothing(), odd, own)), -LARGEST);
     }
     return bits_float((u32)maximum);
+#endif
 }
 
 // A sum of weights, in parts: of their high halves and of their low ones.
@@ -188,16 +220,28 @@ DEVICE u32 weight_below(float below, float s) {
 // finite as well.
 DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     u32 sum = 0;
+#if GUMBALL_PROBABILITIES
+    const Weigher weigher(maximum, s);
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        sum += weigher.of(z[j]);
+    }
+#else
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         sum += weight_below(maximum - z[j], s);
     }
+#endif
     return sum_of_lanes(sum);
 }
 
 // About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device; eight weights summed as floats 2^-22; the exact
 // ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
 DEVICE Halves about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
+#if GUMBALL_PROBABILITIES
+    // They are as soon summed as they are.
+    return sum_of_weights(z, larger(maximum, LEAST), s);
+#else
     float weights[PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
@@ -207,4 +251,5 @@ DEVICE Halves about_sum_of_weights(const float (&z)[PER_LANE], float maximum, fl
                 ((weights[4] + weights[5]) + (weights[6] + weights[7]));
     // At most 2^31. NaN, the sum in a tile of nothing, becomes 0.
     return sum_of_lanes(float_to_u32(larger(sum, 0.0f) * 268435456.0f));
+#endif
 }

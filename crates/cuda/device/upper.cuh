@@ -56,13 +56,15 @@ DEVICE_APART bool list_upper(const Step& step, u32 row, float low) {
     // Without it weights would be added before the bins are empty, and the search be read before it is there.
     __syncthreads();
     const float first = search.given.first, s = search.s;
-    low = larger(low, first - 32.0f);
-    float scale = scale_to(larger(first - low, 1e-20f), LOG_BINS);
+    const Ruler ruler(first);
+    const float top = ruler.height(first);
+    low = larger(ruler.height(low), top - SPAN);
+    float scale = scale_to(larger(top - low, 1e-20f), LOG_BINS);
     // In units of 2^-19 of the first token's weight, rounded down.
     auto add = [&](float z) INLINE {
-        float place = (z - low) * scale;
+        float place = (ruler.height(z) - low) * scale;
         if (place >= 0.0f) {
-            u32 amount = (u32)(exp2_rule((z - first) * s) * 524288.0f);
+            u32 amount = (u32)(factor_of(z, first, s) * 524288.0f);
             atomicAdd(&upper.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
         }
     };
@@ -87,7 +89,7 @@ DEVICE_APART bool list_upper(const Step& step, u32 row, float low) {
         return false;
     }
     // Less than any logit in the bin, however its place was rounded.
-    const float bar = low + (int_to_float((int)(BINS - 1 - upper.bin)) - 0.0625f) * scale_to(scale, 0);
+    const float bar = ruler.at(low + (int_to_float((int)(BINS - 1 - upper.bin)) - 0.0625f) * scale_to(scale, 0));
     u64* list = shared_list();
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {

@@ -42,7 +42,7 @@ struct View {
             Shares over = shares(tile, lane);
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                z[j] = over.allowed >> j & 1 ? z[j] : -INFINITE;
+                z[j] = over.allowed >> j & 1 ? z[j] : NOTHING;
             }
             if (over.touched != 0) {
                 float raise = params->raise;
@@ -80,7 +80,7 @@ struct View {
             u32 word = id / 32, bit = 1u << (id % 32), odd = 0;
             if ((edits.mask && !(word < edits.mask_words && edits.mask[word] & bit)) ||
                 (edits.allowed && !(edits.allowed[word] & bit))) {
-                return -INFINITE;
+                return NOTHING;
             }
             if (edits.touched && edits.touched[word] & bit) {
                 return clean(edited_logit(Penalties(*params), *request, now, id, row.logit(id), odd));

@@ -140,7 +140,7 @@ DEVICE u64 gain_of(const Searched<V>& set, u64 key) {
     const Search& search = set.search();
     u32 id = key_id(key);
     float z = search.order.nearest ? set.view.logit(id) : key_logit(key), maximum = search.maxima.of(id / TILE);
-    return tile_mass(search.factor(maximum), weight((z - maximum) * search.s));
+    return tile_mass(search.factor(maximum), Weigher(maximum, search.s).of(z));
 }
 
 // Finds the part of the list in which the mass may first be reached: before it, it surely is not. BUCKETS if in none.
@@ -262,7 +262,7 @@ DEVICE u64 walk(const Searched<V>& set, u32 count) {
         u64 key = ordered[i];
         u32 id = key_id(key), tile = id / TILE;
         float z = search.order.nearest ? set.view.logit(id) : key_logit(key);
-        u32 q = weight((z - search.maxima.of(tile)) * search.s);
+        u32 q = Weigher(search.maxima.of(tile), search.s).of(z);
         keys[i] = key;
         list[i] = ~(((u64)tile << 41) | ((u64)i << 29) | q);
     }

@@ -19,7 +19,10 @@ struct Dim3 {
     unsigned int x = 1, y = 1, z = 1;
 };
 
-static thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
+// One for all sources that the library is made of, and nobody else's.
+#define OF_LIBRARY inline __attribute__((visibility("hidden")))
+
+OF_LIBRARY thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 
@@ -28,7 +31,7 @@ extern "C" void gumball_switch(void** from, void* to);
 asm(R"(
 .text
 .hidden gumball_switch
-.globl gumball_switch
+.weak gumball_switch
 gumball_switch:
     pushq %rbp
     pushq %rbx
@@ -62,13 +65,13 @@ struct Meeting {
 };
 
 // Of each host thread that runs blocks, as all that blocks share is.
-static thread_local std::vector<Fiber> fibers;
-static thread_local std::vector<Meeting> warps;
-static thread_local Meeting everyone;
-static thread_local unsigned int current, living, waiting_rounds;
-static thread_local void* scheduler;
-static thread_local void (*entry)(const void*);
-static thread_local const void* argument;
+OF_LIBRARY thread_local std::vector<Fiber> fibers;
+OF_LIBRARY thread_local std::vector<Meeting> warps;
+OF_LIBRARY thread_local Meeting everyone;
+OF_LIBRARY thread_local unsigned int current, living, waiting_rounds;
+OF_LIBRARY thread_local void* scheduler;
+OF_LIBRARY thread_local void (*entry)(const void*);
+OF_LIBRARY thread_local const void* argument;
 
 inline void yield() { gumball_switch(&fibers[current].stack_pointer, scheduler); }
 
@@ -163,13 +166,13 @@ struct Cluster {
     unsigned int arrived = 0, generation = 0;
 };
 
-static thread_local char anchor;
-static thread_local Cluster* cluster;
-static thread_local unsigned int rank;
+OF_LIBRARY thread_local char anchor;
+OF_LIBRARY thread_local Cluster* cluster;
+OF_LIBRARY thread_local unsigned int rank;
 // Shared memory whose size the launch says.
-static thread_local std::vector<char> room;
+OF_LIBRARY thread_local std::vector<char> room;
 // Of those who change what several blocks wait for.
-static std::mutex flights;
+OF_LIBRARY std::mutex flights;
 
 // How a grid is spread, as `Spread` has it.
 struct Grid {

@@ -34,7 +34,7 @@ DEVICE Front front_of(const Records& records, float s) {
         u32 bits = ordered_bits(record.maximum);
         own.most = bits > own.most ? bits : own.most;
         own.places |= record.places;
-        float z = Kind::logit(record), about = z * s - record.log_top;
+        float z = Kind::logit(record), about = scaled(z, s) - record.log_top;
         // NaN, in a tile of nothing, counts nowhere.
         rest = larger(larger(rest, Kind::rest(record, s)), about < lead ? about : lead);
         if (about > lead) {
@@ -67,15 +67,15 @@ DEVICE Whole whole_of(const Front& front) {
 }
 
 // The best of what the warps picked, in a cut of all logits from one on; at most what leads the race.
-DEVICE u64 leader_of(const Front& front, const Cut& cut, float z_first, float s) {
-    u64 own = leader_of((front.z - z_first) * s - front.log_arrival, front.id);
+DEVICE u64 leader_of(const Front& front, const Cut& cut, const Origin& first, float s) {
+    u64 own = leader_of(exponent(front.z, first, s) - front.log_arrival, front.id);
     return warp_max(front.z >= cut.low() ? own : 0);
 }
 
 // Whether no token but the leader can win.
-DEVICE bool is_sure(const Front& front, float z_first, float s, u64 leader) {
+DEVICE bool is_sure(const Front& front, const Origin& first, float s, u64 leader) {
     float rest = from_ordered_bits(__reduce_max_sync(ALL_LANES, front.rest));
-    return most_of(rest, z_first, s) < from_ordered_bits((u32)(leader >> 32));
+    return most_of(rest, first, s) < from_ordered_bits((u32)(leader >> 32));
 }
 
 // Records as raced.cu makes them: of the token that leads a tile, or nearly, and of what the scores of the others are at most.
@@ -88,29 +88,29 @@ struct Raced {
 
     static DEVICE_MEMBER float rest(const Record& record, float) { return others_of(record); }
 
-    static DEVICE_MEMBER bool opens(const Record& record, const Cut& cut, float z_first, float s, u32 score) {
-        bool below = most_of(others_of(record), z_first, s) < from_ordered_bits(score);
+    static DEVICE_MEMBER bool opens(const Record& record, const Cut& cut, const Origin& first, float s, u32 score) {
+        bool below = most_of(others_of(record), first, s) < from_ordered_bits(score);
         return (record.maximum >= cut.low()) & !below;
     }
 };
 
 // The kept token that wins the race, in every thread, where `leader` is at most what leads.
 template <class Kind, class V, class S>
-DEVICE u32 race_behind(const Records& records, const V& row, const S& stream, const Cut& cut, float z_first, float s,
+DEVICE u32 race_behind(const Records& records, const V& row, const S& stream, const Cut& cut, const Origin& first, float s,
                        u64 leader) {
     Opened& opened = block_opened();
     records.each([&](u32 tile, const Record& record) INLINE {
         float z = Kind::logit(record);
         u32 id = tile * TILE + (record.places & 255);
-        u64 own = leader_of((z - z_first) * s - record.log_top, id);
+        u64 own = leader_of(exponent(z, first, s) - record.log_top, id);
         if ((own > leader) & cut.contains(key_of(z, id))) {
             atomicMax(&opened.raised, own);
         }
-        if (Kind::opens(record, cut, z_first, s, (u32)(leader >> 32))) {
+        if (Kind::opens(record, cut, first, s, (u32)(leader >> 32))) {
             opened.add(tile);
         }
     });
     // Without it warps would miss tiles that others have not listed yet.
     __syncthreads();
-    return run_opened<Kind>(records, row, stream, cut, z_first, s, leader);
+    return run_opened<Kind>(records, row, stream, cut, first, s, leader);
 }

@@ -50,18 +50,24 @@ DEVICE Opened& block_opened() {
 // A score of 2^100 or more, or none: sums with it say nothing.
 DEVICE bool is_far(float y) { return !(fabsf(y) < bits_float((127 + 100) << 23)); }
 
-// What a score is at most whose z s - log2(arrival), z s apart from z_first s, is `about` at most, rounding aside. Each of the
+// What a score is at most whose z s - log2(arrival), z s apart from that of the first token, is `about` at most, rounding aside. Each of the
 // five roundings on the way adds up to 2^-24 of the largest number there, which is |about| + |z_first s| + 80 at most, arrivals
 // being between 2^-72 and 2^8; where z s is still larger, it is negative, and the score far below. Approximate logarithms are
-// 2^-22 of 80 off at most.
-DEVICE float most_of(float about, float z_first, float s) {
-    float shift = z_first * s, slack = (fabsf(about) + fabsf(shift)) * bits_float((127 - 19) << 23);
+// 2^-22 of 80 off at most. Of probabilities z s stands for log2(p), -149 to 128, whose error, approximate or not, is below 2^-14.
+DEVICE float most_of(float about, const Origin& first, float s) {
+#if GUMBALL_PROBABILITIES
+    // Most of a row may be nothing.
+    if (!(about > -INFINITE)) {
+        return -INFINITE;
+    }
+#endif
+    float shift = scaled(first, s), slack = (fabsf(about) + fabsf(shift)) * bits_float((127 - 19) << 23);
     return is_far(shift) ? INFINITE : (about - shift) + (slack + bits_float((127 - 9) << 23));
 }
 
 // The best of a tile's kept tokens, by one warp; 0 if none can reach a score.
 template <class V, class S>
-DEVICE u64 best_of_tile(const V& row, const S& stream, const Cut& cut, u32 tile, float z_first, float s, u32 score) {
+DEVICE u64 best_of_tile(const V& row, const S& stream, const Cut& cut, u32 tile, const Origin& first, float s, u32 score) {
     float z[PER_LANE], logs[PER_LANE];
     u32 lane = lane_id(), odd = 0, words[PER_LANE];
     row.load(tile, lane, z, odd);
@@ -81,21 +87,22 @@ DEVICE u64 best_of_tile(const V& row, const S& stream, const Cut& cut, u32 tile,
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         z[j] = clean(z[j]);
-        bool runs = (z[j] >= cut.low()) & (z[j] <= z_first);
-        logs[j] = runs ? fma_rn(z[j], s, -logs[j]) : -INFINITE;
+        bool runs = (z[j] >= cut.low()) & (z[j] <= first.first);
+        logs[j] = runs ? scaled_less(z[j], s, logs[j]) : -INFINITE;
         most = larger(most, logs[j]);
     }
     u64 best = 0;
     float least = from_ordered_bits(score);
-    if (!(most_of(most, z_first, s) < least)) {
-        First first = first_of(of_tile);
+    if (!(most_of(most, first, s) < least)) {
+        First of_first = first_of(of_tile);
         // A lane has one that can reach the score, if any.
 #pragma unroll 1
         for (u32 j = 0; j < PER_LANE; j++) {
             u32 place = row.place(tile, lane, j), id = tile * TILE + place;
             float own_z = pick(z, j);
-            if (!(most_of(pick(logs, j), z_first, s) < least) & cut.contains(key_of(own_z, id))) {
-                u64 own = leader_of((own_z - z_first) * s - log2_of_normal(token_arrival(stream, first, tile, place)), id);
+            if (!(most_of(pick(logs, j), first, s) < least) & cut.contains(key_of(own_z, id))) {
+                float arrival = token_arrival(stream, of_first, tile, place);
+                u64 own = leader_of(exponent(own_z, first, s) - log2_of_normal(arrival), id);
                 best = own > best ? own : best;
             }
         }
@@ -111,12 +118,12 @@ struct Surveyed {
     static DEVICE_MEMBER float logit(const Record& record) { return record.maximum; }
 
     // What no other token's z s - log2(arrival) exceeds, rounding aside.
-    static DEVICE_MEMBER float rest(const Record& record, float s) { return others_of(record) * s - record.log_first; }
+    static DEVICE_MEMBER float rest(const Record& record, float s) { return scaled(others_of(record), s) - record.log_first; }
 
     // Whether others of the tile's tokens may reach a score. Where filters dropped the first tokens of the row, no kept token
     // has y above 0.
-    static DEVICE_MEMBER bool opens(const Record& record, const Cut& cut, float z_first, float s, u32 score) {
-        float others = others_of(record), bound = fminf((others - z_first) * s, 0.0f) - record.log_first;
+    static DEVICE_MEMBER bool opens(const Record& record, const Cut& cut, const Origin& first, float s, u32 score) {
+        float others = others_of(record), bound = fminf(exponent(others, first, s), 0.0f) - record.log_first;
         return (others >= cut.low()) & reaches(bound, score);
     }
 };
@@ -124,7 +131,7 @@ struct Surveyed {
 // Scores the tokens of the open tiles that can win, and returns what leads then, in every thread. A barrier has to be between
 // this and the last tile opened. `leader` is what leads else.
 template <class Kind, class V, class S>
-DEVICE u32 run_opened(const Records& records, const V& row, const S& stream, const Cut& cut, float z_first, float s,
+DEVICE u32 run_opened(const Records& records, const V& row, const S& stream, const Cut& cut, const Origin& first, float s,
                       u64 leader) {
     Opened& opened = block_opened();
     u32 count = opened.count;
@@ -140,8 +147,8 @@ DEVICE u32 run_opened(const Records& records, const V& row, const S& stream, con
         leader = newer > leader ? newer : leader;
         u32 score = (u32)(leader >> 32);
         // The first time little has changed since the tile was listed.
-        if (i < warps() || Kind::opens(records.records[tile], cut, z_first, s, score)) {
-            u64 own = best_of_tile(row, stream, cut, tile, z_first, s, score);
+        if (i < warps() || Kind::opens(records.records[tile], cut, first, s, score)) {
+            u64 own = best_of_tile(row, stream, cut, tile, first, s, score);
             if (lane_id() == 0 && own > leader) {
                 atomicMax(&opened.raised, own);
             }
@@ -156,14 +163,14 @@ DEVICE u32 run_opened(const Records& records, const V& row, const S& stream, con
 template <class V, class S>
 DEVICE u32 race(const Records& records, const V& row, const S& stream, const Given& kept, float s) {
     const Cut& cut = kept.cut;
-    float z_first = kept.first;
+    const Origin first(kept.first);
     __shared__ u64 leaders[32];
 
     // The best score of tiles' first tokens.
     u64 best = 0;
     records.each([&](u32 tile, const Record& record) INLINE {
         u32 id = tile * TILE + (record.places & 255);
-        u64 own = leader_of((record.maximum - z_first) * s - record.log_top, id);
+        u64 own = leader_of(exponent(record.maximum, first, s) - record.log_top, id);
         best = (own > best) & cut.contains(key_of(record.maximum, id)) ? own : best;
     });
     best = warp_max(best);
@@ -177,11 +184,11 @@ DEVICE u32 race(const Records& records, const V& row, const S& stream, const Giv
     __syncthreads();
     u64 leader = warp_max(lane_id() < warps() ? leaders[lane_id()] : 0);
     records.each([&](u32 tile, const Record& record) INLINE {
-        if (Surveyed::opens(record, cut, z_first, s, (u32)(leader >> 32))) {
+        if (Surveyed::opens(record, cut, first, s, (u32)(leader >> 32))) {
             block_opened().add(tile);
         }
     });
     // Without it warps would miss tiles that others have not listed yet.
     __syncthreads();
-    return run_opened<Surveyed>(records, row, stream, cut, z_first, s, leader);
+    return run_opened<Surveyed>(records, row, stream, cut, first, s, leader);
 }

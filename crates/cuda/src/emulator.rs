@@ -22,6 +22,7 @@ const SOURCES: &[Source] = &[
     ("block.hpp", include_str!("../emulator/block.hpp")),
     ("cuda.hpp", include_str!("../emulator/cuda.hpp")),
     ("kernels.cpp", include_str!("../emulator/kernels.cpp")),
+    ("probabilities.cpp", include_str!("../emulator/probabilities.cpp")),
 ];
 
 /// Kernels must not be contracted, and the host's own fma is the only fast one.
@@ -148,7 +149,12 @@ fn compile(compiler: &str, folder: &Path) -> Result<Vec<u8>> {
     }
     let library = folder.join("made.so");
     let mut command = Command::new(compiler);
-    command.args(OPTIONS).arg("-o").arg(&library).arg(folder.join("kernels.cpp"));
+    command
+        .args(OPTIONS)
+        .arg("-o")
+        .arg(&library)
+        .arg(folder.join("kernels.cpp"))
+        .arg(folder.join("probabilities.cpp"));
     let output = command.output().map_err(|error| Error::call("c++", error))?;
     if !output.status.success() {
         let log = String::from_utf8_lossy(&output.stderr).into_owned();

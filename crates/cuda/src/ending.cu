@@ -8,14 +8,15 @@
 #include "draw.cu"
 #include "filter.cu"
 
-// The cut of min-p (F2), `below` being about threshold / s. The least logit is close to what that gives: mostly one look at 32
+// The cut of min-p (F2), `way` being what `way_down` says of the threshold. The least logit is close to what that gives: mostly one look at 32
 // logits finds it.
-DEVICE Cut min_p_cut(float first, float s, float threshold, float below) {
-    auto passes = [=](float z) INLINE { return (z - first) * s >= threshold; };
+DEVICE Cut min_p_cut(float first, float s, float threshold, float way) {
+    const Origin origin(first);
+    auto passes = [=](float z) INLINE { return exponent(z, origin, s) >= threshold; };
     if (!passes(first)) {
         return Cut{~0ull, key_of(first, 0)};
     }
-    u32 base = ordered_bits(first + below) - 16;
+    u32 base = ordered_bits(down(first, way)) - 16;
     u32 passing = __ballot_sync(ALL_LANES, passes(from_ordered_bits(base + lane_id())));
     // What passes is monotone, so next to one that does not the first that does is the least.
     bool found = passing != 0 && (passing & 1) == 0;
@@ -23,7 +24,7 @@ DEVICE Cut min_p_cut(float first, float s, float threshold, float below) {
     return Cut{~0ull, last_key_of(least)};
 }
 
-DEVICE Cut min_p_cut(float first, float s, float threshold) { return min_p_cut(first, s, threshold, threshold / s); }
+DEVICE Cut min_p_cut(float first, float s, float threshold) { return min_p_cut(first, s, threshold, way_down(threshold, s)); }
 
 // A row of a step: what the parts of its end that are apart find for themselves.
 template <class T, bool EDITED = true>

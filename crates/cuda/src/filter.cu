@@ -42,8 +42,8 @@ DEVICE Given while_logit(const Given& given, Passes passes) {
 
 // The prefix of a set whose y at a scale reaches a threshold.
 DEVICE Given at_least(const Given& given, float s, float threshold) {
-    float first = given.first;
-    return while_logit(given, [=](float z) INLINE { return (z - first) * s >= threshold; });
+    const Origin first(given.first);
+    return while_logit(given, [=](float z) INLINE { return exponent(z, first, s) >= threshold; });
 }
 
 // The first and the last token of a cut, by their keys; there is one.
@@ -133,7 +133,11 @@ DEVICE Given top_n_sigma(const Filtering<V>& f, const Given& given) {
 }
 
 // As logits of models are spread, one that hardly any token is below, where tiles' maxima go down to `low`.
-DEVICE float spread_low(const Given& given, float low) { return given.first - 4.0f * (given.first - low); }
+DEVICE float spread_low(const Given& given, float low) {
+    const Ruler ruler(given.first);
+    float top = ruler.height(given.first);
+    return ruler.at(top - 4.0f * (top - ruler.height(low)));
+}
 
 // A logit that the k-th token of a set reaches: surely, if there are as many tiles; else as logits of models are spread.
 DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
@@ -141,7 +145,7 @@ DEVICE float likely_low(const Maxima& maxima, const Given& given, u32 k) {
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < maxima.tiles; tile += blockDim.x) {
         float maximum = maxima.of(tile);
-        u64 own = maximum > -INFINITE ? ~ordered_bits(maximum) : 0;
+        u64 own = maximum > NOTHING ? ~ordered_bits(maximum) : 0;
         least = own > least ? own : least;
     }
     float low = from_ordered_bits(~(u32)block_largest(least));
@@ -169,8 +173,8 @@ DEVICE AboutRow surveyed(const Filtering<V>& f, float first) {
     for (u32 tile = threadIdx.x; tile < f.step.tiles; tile += blockDim.x) {
         float maximum = records[tile].maximum;
         u64 sum = sums[tile];
-        if (maximum > -INFINITE) {
-            float factor = exp2_rule((maximum - first) * f.s);
+        if (maximum > NOTHING) {
+            float factor = factor_of(maximum, first, f.s);
             mass += tile_mass(factor, sum);
             firsts += tile_mass(factor, 1u << 28);
             u32 own = ~ordered_bits(maximum);
@@ -204,7 +208,7 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
     float likely = about ? spread_low(given, row.low) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
     Searched<V> set{f.step, f.row, f.view};
-    const Order order{nearest, given.first, f.s, log_mass(sums.mass), sums.entropy};
+    const Order order{nearest, Origin(given.first), f.s, log_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.search();
         u32 share = nearest ? f.params.typical_p : f.params.top_p;
@@ -234,7 +238,7 @@ DEVICE Given reaching(const Filtering<V>& f, u32 filter, const Maxima& maxima, c
             search.lowest = larger(search.least, -larger(early, order.excess(likely)));
         } else {
             search.highest = given.first;
-            search.least = search.by_mass ? given.first + y / f.s : likely;
+            search.least = search.by_mass ? down(given.first, way_down(y, f.s)) : likely;
             search.lowest = larger(search.least, likely);
         }
     }
@@ -304,8 +308,9 @@ DEVICE Given filter(const Filtering<V>& f, u64 first) {
     const Given whole{Cut{first, cut_all().last}, key_logit(first), true};
     if (f.params.asks & ASKS_MIROSTAT) {
         float lz = log_mass(weigh(f.view, f.bounds(), whole, whole.cut, f.s).mass);
-        float s = f.s, z_first = whole.first, mu = f.state.mu;
-        return while_logit(whole, [=](float z) INLINE { return lz - (z - z_first) * s <= mu; });
+        float s = f.s, mu = f.state.mu;
+        const Origin first(whole.first);
+        return while_logit(whole, [=](float z) INLINE { return lz - exponent(z, first, s) <= mu; });
     }
     // What is left of the row; not in registers, of which the filters have too few.
     __shared__ Given kept;
@@ -369,6 +374,6 @@ DEVICE Heat temperature(const Filtering<V>& f, u64 first) {
 template <class V>
 DEVICE float next_mu(const Filtering<V>& f, const Given& kept, u32 token) {
     float lz = log_mass(weigh(f.view, f.bounds(), kept, kept.cut, f.s).mass);
-    float surprise = lz - (f.view.logit(token) - kept.first) * f.s;
+    float surprise = lz - exponent(f.view.logit(token), Origin(kept.first), f.s);
     return f.state.mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);
 }

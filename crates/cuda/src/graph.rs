@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use gumball_spec::Result;
+use gumball_spec::{Kind, Result};
 
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
@@ -25,6 +25,8 @@ pub struct Graph<'b> {
     /// By how many tokens they can move a request on.
     moves: u64,
     shape: Shape,
+    /// Whether any of them is on rows of probabilities.
+    kind: Kind,
     /// How few lines the logits of a step have.
     lines: usize,
     /// With what rows may need.
@@ -58,11 +60,13 @@ impl Workspace {
         let recordings = Needs::all().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();
         let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
+        let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
         Ok(Graph {
             workspace: self.id,
             steps: steps.len(),
             moves,
             shape: self.assigned.shape,
+            kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
             lines,
             recordings,
             memory: PhantomData,
@@ -79,6 +83,7 @@ impl Workspace {
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.lines)?;
+        self.check_kind(graph.kind)?;
         self.spend(graph.moves)?;
         let needs = self.needs();
         let recording = graph.recordings.iter().find_map(|(serves, it)| (*serves == needs).then_some(it));

@@ -3,6 +3,7 @@
 use crate::machine::Kernel;
 use crate::program::{Group, PROGRAMS};
 use crate::rows::Dtype;
+use gumball_spec::Kind;
 
 impl Kernel {
     /// Returns the kernel of a name.
@@ -53,6 +54,27 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
+/// The kernels of one stage, by what rows hold and by its type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByRows(pub [ByDtype; 2]);
+
+impl ByRows {
+    pub const fn of(&self, kind: Kind, dtype: Dtype) -> Kernel {
+        self.0[kind as usize].of(dtype)
+    }
+}
+
+/// The same as [`by_dtype!`], for rows of logits and of probabilities.
+macro_rules! by_rows {
+    ($begin:literal, $end:literal) => {
+        $crate::kernels::ByRows([
+            $crate::kernels::by_dtype!($begin, $end),
+            $crate::kernels::by_dtype!($begin, concat!($end, "_probs")),
+        ])
+    };
+}
+pub(crate) use by_rows;
+
 /// The kernels of one stage, by the type of the logits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByDtype(pub [Kernel; 3]);
@@ -65,7 +87,7 @@ impl ByDtype {
 
 /// Names the kernels of a stage for each type, which stands between what the names begin and end with.
 macro_rules! by_dtype {
-    ($begin:literal, $end:literal) => {
+    ($begin:literal, $end:expr) => {
         $crate::kernels::ByDtype([
             $crate::machine::Kernel::named(concat!($begin, "f32", $end)),
             $crate::machine::Kernel::named(concat!($begin, "bf16", $end)),

@@ -22,7 +22,7 @@
 // The token of a row that runs over everything or over what min-p keeps; `status` becomes what is odd in the row.
 template <class Kind, class V>
 DEVICE int run_row(const Records& records, const V& view, const Stream& stream, const Heat& heat, bool is_min_p, float threshold,
-                   float below, bool is_forced, u32& status) {
+                   float way, bool is_forced, u32& status) {
     Front front = front_of<Kind>(records, heat.s);
     Whole whole = whole_of(front);
     status = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
@@ -30,12 +30,13 @@ DEVICE int run_row(const Records& records, const V& view, const Stream& stream, 
         return NONE;
     }
     float first = key_logit(whole.first);
-    Cut cut = is_min_p ? min_p_cut(first, heat.filter_s, threshold, below) : cut_all();
-    u64 leader = leader_of(front, cut, first, heat.s);
-    if (is_sure(front, first, heat.s, leader)) {
+    const Origin origin(first);
+    Cut cut = is_min_p ? min_p_cut(first, heat.filter_s, threshold, way) : cut_all();
+    u64 leader = leader_of(front, cut, origin, heat.s);
+    if (is_sure(front, origin, heat.s, leader)) {
         return (int)key_id(leader);
     }
-    return (int)race_behind<Kind>(records, view, stream, cut, first, heat.s, leader);
+    return (int)race_behind<Kind>(records, view, stream, cut, origin, heat.s, leader);
 }
 
 template <class T, class Kind>
@@ -48,7 +49,7 @@ DEVICE void finish_lean(const Step& step) {
     Stream stream{params.seed, state.position, params.draw};
     u32 asks = params.asks, filter = params.chain;
     // Divided while the survey runs.
-    float threshold = params.min_p, below = Kind::MIN_P ? found_here(threshold / params.filter_s) : 0.0f;
+    float threshold = params.min_p, way = Kind::MIN_P ? found_here(way_down(threshold, params.filter_s)) : 0.0f;
     Chosen chosen{forced, 0, params.temperature, state.mu};
     Heat heat{params.effective_temperature, params.s, params.filter_s};
     View<T, false> view(step, row, slot);
@@ -71,7 +72,7 @@ DEVICE void finish_lean(const Step& step) {
         token = (int)key_id(whole.first);
     } else {
         bool is_min_p = Kind::MIN_P && filter == FILTER_MIN_P;
-        token = run_row<Kind>(records, view, stream, heat, is_min_p, threshold, below, forced >= 0, chosen.status);
+        token = run_row<Kind>(records, view, stream, heat, is_min_p, threshold, way, forced >= 0, chosen.status);
     }
     if (!(chosen.status & STATUS_EMPTY)) {
         chosen.temperature = heat.temperature;
@@ -83,6 +84,12 @@ DEVICE void finish_lean(const Step& step) {
     }
 }
 
+#if GUMBALL_PROBABILITIES
+#define FINISH_LEAN(type, T)                                 \
+    KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) {   \
+        finish_lean<T, Surveyed>(step);                      \
+    }
+#else
 #define FINISH_LEAN(type, T)                                 \
     KERNEL(finish_lean_##type, LEAN_THREADS, Step, step) {   \
         finish_lean<T, Surveyed>(step);                      \
@@ -90,6 +97,7 @@ DEVICE void finish_lean(const Step& step) {
     KERNEL(finish_raced_##type, LEAN_THREADS, Step, step) {  \
         finish_lean<T, Raced>(step);                         \
     }
+#endif
 
 FINISH_LEAN(f32, F32)
 FINISH_LEAN(bf16, Bf16)

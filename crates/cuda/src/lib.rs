@@ -6,7 +6,7 @@
 //! runs where there is no CUDA: there, [`Gpu::new`] says what is missing.
 //!
 //! A [`Machine`] is where kernels run: a [`Gpu`], or under the feature `emulator` the host. On it, a
-//! [`Step`] takes rows from logits to tokens: the survey reads each row once, the draw does the rest. It
+//! [`Step`] takes rows from logits, or probabilities, to tokens: the survey reads each row once, the draw does the rest. It
 //! allocates nothing, waits for nothing, and can be captured in a graph. What comes out equals the oracle of
 //! `gumball-spec` bit for bit. An option that has no kernel yet is refused where parameters are [prepared](Prepared),
 //! never ignored.

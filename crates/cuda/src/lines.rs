@@ -42,7 +42,8 @@ impl Lines {
         rows: &Rows<'_>,
         step: abi::Step,
     ) -> ((Survey, abi::Step), Survey, abi::Step) {
-        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, rows.dtype, Needs::NOTHING);
+        let holds = (rows.kind, rows.dtype);
+        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, holds, Needs::NOTHING);
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,

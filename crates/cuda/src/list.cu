@@ -64,12 +64,12 @@ struct ByMass {
     u64 mass;
 
     // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
-    DEVICE_MEMBER u32 amount_of(float z) const { return (u32)(exp2_rule((z - first) * s) * 524288.0f); }
+    DEVICE_MEMBER u32 amount_of(float z) const { return (u32)(factor_of(z, first, s) * 524288.0f); }
     DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
-        if (!(maximum > -INFINITE)) {
+        if (!(maximum > NOTHING)) {
             return 0;
         }
-        own += tile_mass(exp2_rule((maximum - first) * s), sum);
+        own += tile_mass(factor_of(maximum, first, s), sum);
         return amount_of(maximum);
     }
     // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
@@ -186,7 +186,7 @@ struct Places {
 template <class XtcActs>
 DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count(), true};
-    float first = key_logit(list.ordered[0]);
+    const Origin first(key_logit(list.ordered[0]));
 #pragma unroll 1
     for (u32 filters = chain.filters; filters != 0; filters >>= 4) {
         u32 filter = filters & 15;
@@ -211,7 +211,7 @@ DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chai
             threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log_mass(mass);
         }
         u32 reach = passing(list, firsts, kept.end,
-                            [&](u64 key, u64) INLINE { return (key_logit(key) - first) * s >= threshold; });
+                            [&](u64 key, u64) INLINE { return exponent(key_logit(key), first, s) >= threshold; });
         if (filter != FILTER_XTC) {
             kept.end = reach > 1 ? reach : 1;
         } else if (reach > 1 && xtc_acts()) {
@@ -224,12 +224,12 @@ DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chai
 
 // The winner of the race among listed tokens, by a warp; `place` in shared memory becomes its place.
 DEVICE u32 race_listed(const Gathered& list, const Firsts& firsts, const Places& kept, float s, u32& place) {
-    float first = key_logit(list.ordered[kept.start]);
+    const Origin first(key_logit(list.ordered[kept.start]));
     u64 leader = 0;
     u32 own_place = 0;
     auto run = [&](u32 i, u64 key) INLINE {
         if ((i >= kept.start) & (i < kept.end)) {
-            u64 own = leader_of((key_logit(key) - first) * s - list.log_arrivals[list.from[i]], key_id(key));
+            u64 own = leader_of(exponent(key_logit(key), first, s) - list.log_arrivals[list.from[i]], key_id(key));
             own_place = own > leader ? i : own_place;
             leader = own > leader ? own : leader;
         }
@@ -257,7 +257,7 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
                      const Stream& stream, const Whole& whole, float s, u64& mass) {
     __shared__ u64 scratch[32];
     Gathered& list = block_list();
-    float first = key_logit(whole.first), bar = -LARGEST;
+    float first = key_logit(whole.first), bar = LEAST;
     mass = 0;
     bool found = true;
     if (step.vocab <= GATHERED) {

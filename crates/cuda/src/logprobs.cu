@@ -64,6 +64,32 @@ DEVICE void write_padding(const Step& step, u32 row) {
     }
 }
 
+// ln 2, and log2 in its two parts, in f64.
+DEVICE double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }
+
+DEVICE double log2_in_double(float x, int raise = 0) {
+    Log2Parts parts = log2_parts(x);
+    float p = log2_one_plus(parts.f) * parts.f;
+    return double_sum(float_to_double(int_to_float(parts.e + raise)), float_to_double(p));
+}
+
+#if GUMBALL_PROBABILITIES
+// What of a logprob is the same for all members (P3), in f64.
+struct Likelihood {
+    double first;
+    double log_mass;
+
+    DEVICE_MEMBER void set(float first_value, float, u64 mass) {
+        first = log2_in_double(first_value);
+        log_mass = double_product(ln_2(), double_difference(log2_in_double(u64_to_float(mass)), 43.0));
+    }
+
+    DEVICE_MEMBER float of(float p) const {
+        double own = double_product(ln_2(), double_difference(log2_in_double(p), first));
+        return double_to_float(double_difference(own, log_mass));
+    }
+};
+#else
 // What of a logprob is the same for all members (L3), in f64.
 struct Likelihood {
     double first;
@@ -73,9 +99,7 @@ struct Likelihood {
     DEVICE_MEMBER void set(float first_logit, float t, u64 mass) {
         first = float_to_double(first_logit);
         temperature = float_to_double(t);
-        Log2Parts parts = log2_parts(u64_to_float(mass));
-        float p = log2_one_plus(parts.f) * parts.f;
-        log_mass = double_product(ln_2(), double_sum(float_to_double(int_to_float(parts.e - 43)), float_to_double(p)));
+        log_mass = double_product(ln_2(), log2_in_double(u64_to_float(mass), -43));
     }
 
     DEVICE_MEMBER float of(float z) const {
@@ -84,9 +108,8 @@ struct Likelihood {
         double ratio = temperature == 1.0 ? difference : double_ratio(difference, temperature);
         return double_to_float(double_difference(ratio, log_mass));
     }
-
-    static DEVICE_MEMBER double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }
 };
+#endif
 
 // What was asked for of a row: its token, then its ids.
 struct Asked {
@@ -120,18 +143,18 @@ DEVICE void write_ranked(const Entries& entries, const Asked& asked, const V& ro
     u32 own = threadIdx.x;
     for (u32 start = 0; start < asked.count(); start += SOUGHT) {
         u32 count = asked.count() - start < SOUGHT ? asked.count() - start : SOUGHT;
-        float z = -INFINITE;
+        float z = NOTHING;
         if (own < count) {
             int id = asked.id(start + own);
-            z = id < 0 ? -INFINITE : row.logit((u32)id);
+            z = id < 0 ? NOTHING : row.logit((u32)id);
             u64 key = key_of(z, (u32)id);
             bool inside = members.given.cut.contains(key);
-            z = inside ? z : -INFINITE;
+            z = inside ? z : NOTHING;
             sought.keys[own] = inside ? key : ~0ull;
         }
         count_before(row, members, members.given.cut, sought, count);
         if (own < count) {
-            bool inside = z > -INFINITE;
+            bool inside = z > NOTHING;
             entries.set(start + own, inside ? likelihood.of(z) : -INFINITE, inside ? sought.before[own] + 1 : 0);
         }
     }
@@ -239,7 +262,7 @@ DEVICE void write_logprobs(const Told<T>& told, const Params& params, const Requ
             most = bits > most ? bits : most;
         }
         given.first = from_ordered_bits((u32)block_largest(most));
-        empty = given.first == -INFINITE;
+        empty = !(given.first > NOTHING);
     } else if (!empty && !given.prefix) {
         maxima = give(told.view, maxima, given.cut, room_for_maxima(step, told.row, 0));
     }

@@ -1,4 +1,4 @@
-// numbers.cu: the numbers of num.cuh for many inputs, so that they can be held to the definition.
+// numbers.cu: the numbers of num.cuh and measure.cuh for many inputs, so that they can be held to the definition.
 //
 // Computes   for each input one of the numbers, as bits
 // Twins      src/numbers.rs, which has the definitions in the same order
@@ -6,7 +6,7 @@
 // Grid       x = 256 inputs
 // Requires   nothing; inputs outside a number's domain give anything
 
-#include "num.cuh"
+#include "measure.cuh"
 
 struct Sweep {
     u64 from;
@@ -35,6 +35,7 @@ DEVICE u64 number(u64 which, u64 input) {
     }
     case 10: return key_of(x, word >> 12);
     case 11: return weight(x);
+    case 12: return Portions(bits_float((u32)(input >> 32))).of(x);
     default: {
         Log2Parts parts = log2_parts(x);
         return ((u64)(u32)parts.e << 32) | float_bits(parts.f);

@@ -17,7 +17,7 @@ pub type Definition = fn(u64) -> Option<u64>;
 
 /// Each number with its definition, in the order of `numbers.cu`. Inputs are words of 64 bits, the low 32 of which
 /// are a float where a number takes one.
-pub const NUMBERS: [(&str, Definition); 13] = [
+pub const NUMBERS: [(&str, Definition); 14] = [
     ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
     ("exp2", |i| (float(i) <= 0.0).then(|| bits(num::exp2(float(i))))),
     ("exp_of_u32", |i| Some(bits(num::exp_of_u32(i as u32)))),
@@ -41,6 +41,11 @@ pub const NUMBERS: [(&str, Definition); 13] = [
     }),
     ("key", |i| Some(num::key(float(i), i as u32 >> 12))),
     ("weight", |i| (float(i) <= 0.0).then(|| (num::exp2(float(i)) * 268_435_456.0).round_ties_even() as u64)),
+    ("portions", |i| {
+        let (p, of) = (float(i), float(i >> 32));
+        let inside = is_positive(of) && (0.0..=of).contains(&p);
+        inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
+    }),
     ("log2_parts", |i| {
         let parts = |(e, f): (i32, f32)| u64::from(e as u32) << 32 | bits(f);
         is_positive(float(i)).then(|| parts(num::log2_parts(float(i))))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Result, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{Params, asks};
 use crate::edit::Edits;
@@ -16,6 +16,8 @@ pub struct Prepared {
     edits: Arc<Edits>,
     logprob_ids: Vec<u32>,
     vocab: usize,
+    /// Why it cannot go by rows of probabilities, if it cannot.
+    refusal: Option<Error>,
 }
 
 impl Prepared {
@@ -30,12 +32,18 @@ impl Prepared {
         let edits = Arc::new(edit::prepare(params, vocab, &mut prepared));
         logprobs::prepare(params, &mut prepared);
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
-        Ok(Self { params: prepared, edits, logprob_ids, vocab })
+        let refusal = params.check_kind(Kind::Probabilities, vocab).err();
+        Ok(Self { params: prepared, edits, logprob_ids, vocab, refusal })
     }
 
     /// Returns the parameters as kernels read them, but for the seed.
     pub(crate) fn params(&self) -> Params {
         self.params
+    }
+
+    /// Says why they cannot go by rows of probabilities, if they cannot (P2).
+    pub(crate) fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
     }
 
     /// Returns whether any edit depends on the history.

@@ -8,6 +8,8 @@ pub type Source = (&'static str, &'static str);
 pub enum Group {
     /// Steps on rows of logits.
     Step,
+    /// Steps on rows of probabilities.
+    Probabilities,
     /// Rows of logits made rows of probabilities.
     Softmax,
     /// Chains of drafts verified.
@@ -37,6 +39,7 @@ pub struct Program {
 pub const HEADERS: &[Source] = &[
     ("place.cuh", include_str!("../device/place.cuh")),
     ("num.cuh", include_str!("../device/num.cuh")),
+    ("measure.cuh", include_str!("../device/measure.cuh")),
     ("step.cuh", include_str!("../device/step.cuh")),
     ("warp.cuh", include_str!("../device/warp.cuh")),
     ("records.cuh", include_str!("../device/records.cuh")),
@@ -62,6 +65,11 @@ pub const HEADERS: &[Source] = &[
     ("gather.cuh", include_str!("../device/gather.cuh")),
     ("arrival.cuh", include_str!("../device/arrival.cuh")),
     ("members.cuh", include_str!("../device/members.cuh")),
+    ("survey.cu", include_str!("survey.cu")),
+    ("step.cu", include_str!("step.cu")),
+    ("lean.cu", include_str!("lean.cu")),
+    ("listed.cu", include_str!("listed.cu")),
+    ("told.cu", include_str!("told.cu")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("behind.cu", include_str!("behind.cu")),
@@ -223,9 +231,89 @@ const NUMBERS: Program = Program {
     kernels: &["numbers"],
 };
 
+/// The same source once more, for rows of probabilities.
+macro_rules! of_probabilities {
+    ($name:literal, $kernels:expr) => {
+        Program {
+            name: concat!($name, "_probs"),
+            group: Group::Probabilities,
+            source: concat!("#define GUMBALL_PROBABILITIES 1\n#include \"", $name, ".cu\"\n"),
+            kernels: &$kernels,
+        }
+    };
+}
+
+const SURVEY_PROBS: Program = of_probabilities!(
+    "survey",
+    [
+        "survey_f32_few_probs",
+        "survey_f32_many_probs",
+        "survey_sums_f32_few_probs",
+        "survey_sums_f32_many_probs",
+        "survey_edited_f32_few_probs",
+        "survey_edited_f32_some_probs",
+        "survey_edited_f32_many_probs",
+        "survey_edited_sums_f32_few_probs",
+        "survey_edited_sums_f32_some_probs",
+        "survey_edited_sums_f32_many_probs",
+        "survey_bf16_few_probs",
+        "survey_bf16_many_probs",
+        "survey_sums_bf16_few_probs",
+        "survey_sums_bf16_many_probs",
+        "survey_edited_bf16_few_probs",
+        "survey_edited_bf16_some_probs",
+        "survey_edited_bf16_many_probs",
+        "survey_edited_sums_bf16_few_probs",
+        "survey_edited_sums_bf16_some_probs",
+        "survey_edited_sums_bf16_many_probs",
+        "survey_f16_few_probs",
+        "survey_f16_many_probs",
+        "survey_sums_f16_few_probs",
+        "survey_sums_f16_many_probs",
+        "survey_edited_f16_few_probs",
+        "survey_edited_f16_some_probs",
+        "survey_edited_f16_many_probs",
+        "survey_edited_sums_f16_few_probs",
+        "survey_edited_sums_f16_some_probs",
+        "survey_edited_sums_f16_many_probs"
+    ]
+);
+
+const STEP_PROBS: Program =
+    of_probabilities!("step", ["finish_f32_probs", "finish_bf16_probs", "finish_f16_probs"]);
+
+const LEAN_PROBS: Program =
+    of_probabilities!("lean", ["finish_lean_f32_probs", "finish_lean_bf16_probs", "finish_lean_f16_probs"]);
+
+const LISTED_PROBS: Program = of_probabilities!(
+    "listed",
+    ["finish_listed_f32_probs", "finish_listed_bf16_probs", "finish_listed_f16_probs"]
+);
+
+const TOLD_PROBS: Program =
+    of_probabilities!("told", ["finish_told_f32_probs", "finish_told_bf16_probs", "finish_told_f16_probs"]);
+
 /// All programs.
-pub const PROGRAMS: &[Program] =
-    &[EDIT, SURVEY, RACED, STEP, LEAN, LISTED, TOLD, SOFTMAX, PREPARE, KEEP, EMIT, VERIFY, NUMBERS];
+pub const PROGRAMS: &[Program] = &[
+    EDIT,
+    SURVEY,
+    RACED,
+    STEP,
+    LEAN,
+    LISTED,
+    TOLD,
+    SOFTMAX,
+    PREPARE,
+    KEEP,
+    EMIT,
+    VERIFY,
+    NUMBERS,
+    SURVEY_PROBS,
+    STEP_PROBS,
+    LEAN_PROBS,
+    LISTED_PROBS,
+    TOLD_PROBS,
+];
 
 impl Program {
     /// Returns everything the compiled program depends on, besides the compiler and its options.

@@ -27,7 +27,7 @@ DEVICE void load_share(const Row<T>& row, u32 tile, float (&z)[PER_LANE]) {
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         u32 id = start + place_of<T>(lane, j, true);
-        z[j] = id < row.vocab ? T::convert(row.logits[id]) : -INFINITE;
+        z[j] = id < row.vocab ? T::convert(row.logits[id]) : NOTHING;
     }
 }
 

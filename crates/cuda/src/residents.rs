@@ -93,6 +93,8 @@ pub(crate) struct Residents {
     /// What the request in each slot needs, and what those of all rows do.
     needs: Vec<Needs>,
     rows_need: Needs,
+    /// A slot of the rows whose request cannot go by rows of probabilities.
+    refuses: Option<usize>,
 }
 
 impl Residents {
@@ -107,6 +109,7 @@ impl Residents {
             ledger: Ledger::new(slots),
             needs: vec![Needs::NOTHING; slots],
             rows_need: Needs::NOTHING,
+            refuses: None,
             machine: Arc::clone(machine),
             vocab,
             widths,
@@ -210,7 +213,18 @@ impl Residents {
     /// Finds anew what the rows need, so that a step has nothing to look through.
     fn choose(&mut self) {
         let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        self.rows_need = slots.map(|slot| self.needs[slot]).fold(Needs::NOTHING, Needs::and);
+        self.rows_need = slots.clone().map(|slot| self.needs[slot]).fold(Needs::NOTHING, Needs::and);
+        let refuses = |slot: &usize| self.refusal_of(*slot).is_some();
+        self.refuses = slots.clone().find(refuses);
+    }
+
+    fn refusal_of(&self, slot: usize) -> Option<&Error> {
+        self.slots[slot].request.as_ref().and_then(Prepared::refusal)
+    }
+
+    /// Says why the requests of the rows cannot go by rows of probabilities, if one cannot.
+    pub fn refusal(&self) -> Result<()> {
+        self.refuses.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Returns what the requests of the rows need.

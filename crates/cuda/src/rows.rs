@@ -1,8 +1,8 @@
-//! Rows of logits, and of bitmasks, in a machine's memory, as a caller hands them in.
+//! Rows of logits or probabilities, and of bitmasks, in a machine's memory, as a caller hands them in.
 
 use std::marker::PhantomData;
 
-use gumball_spec::{Error, MAX_VOCAB, Result};
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
 
 use crate::machine::Buffer;
 
@@ -35,18 +35,31 @@ impl Dtype {
     }
 }
 
-/// Rows of logits in the machine's memory, which lives as long as `'b`.
+/// Rows of logits or probabilities in the machine's memory, which lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'b> {
     memory: PhantomData<&'b Buffer>,
     pub(crate) address: u64,
     pub(crate) dtype: Dtype,
+    pub(crate) kind: Kind,
     pub(crate) rows: usize,
     pub(crate) vocab: usize,
     pub(crate) stride: usize,
 }
 
 impl<'b> Rows<'b> {
+    /// Says what the numbers are; [`Kind::Logits`] if not said.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Returns what the numbers are.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Returns some of the rows.
     pub(crate) fn part(&self, rows: std::ops::Range<usize>) -> Self {
         let start = rows.start * self.stride * self.dtype.bytes();
@@ -94,7 +107,7 @@ impl<'b> Rows<'b> {
             let allowed = format!("a multiple of {} bytes", dtype.bytes());
             return Err(Error::out_of_range("logits", format!("{address:#x}"), allowed));
         }
-        Ok(Self { memory: PhantomData, address, dtype, rows, vocab, stride })
+        Ok(Self { memory: PhantomData, address, dtype, kind: Kind::Logits, rows, vocab, stride })
     }
 
     /// Takes rows that begin `start` elements into a buffer.

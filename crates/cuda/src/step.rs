@@ -1,4 +1,4 @@
-//! A step: rows of logits in, tokens out, by kernels alone.
+//! A step: rows of logits or probabilities in, tokens out, by kernels alone.
 //!
 //! [`Workspace::step`] fixes the kernels of a shape, in each [`Variant`]; [`Workspace::enqueue`] launches those that
 //! the assigned rows need. It neither allocates nor waits, so it can be captured in a graph and replayed: positions
@@ -6,34 +6,35 @@
 
 use std::marker::PhantomData;
 
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
 use crate::help::Help;
-use crate::kernels::{ByDtype, by_dtype};
+use crate::kernels::{ByDtype, ByRows, by_dtype, by_rows};
 use crate::machine::{Grid, Kernel, Machine};
+use crate::program::Group;
 use crate::rows::{Dtype, MaskRows, Rows};
 use crate::survey::{self, Survey};
 use crate::variant::{Needs, Over, Variant};
 use crate::workspace::{Shape, Workspace};
 
-const FINISH: ByDtype = by_dtype!("finish_", "");
-const FINISH_LEAN: ByDtype = by_dtype!("finish_lean_", "");
+const FINISH: ByRows = by_rows!("finish_", "");
+const FINISH_LEAN: ByRows = by_rows!("finish_lean_", "");
 const FINISH_RACED: ByDtype = by_dtype!("finish_raced_", "");
-const FINISH_LISTED: ByDtype = by_dtype!("finish_listed_", "");
-const FINISH_TOLD: ByDtype = by_dtype!("finish_told_", "");
+const FINISH_LISTED: ByRows = by_rows!("finish_listed_", "");
+const FINISH_TOLD: ByRows = by_rows!("finish_told_", "");
 
 /// Returns the kernel that ends the rows of a step.
-pub(crate) fn finish(dtype: Dtype, variant: Variant) -> Kernel {
+pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
-        Variant::Raced => FINISH_RACED,
+        Variant::Raced => return FINISH_RACED.of(dtype),
         Variant::Lean => FINISH_LEAN,
         Variant::Listed => FINISH_LISTED,
         Variant::Told => FINISH_TOLD,
         Variant::Whole => FINISH,
     };
-    kernels.of(dtype)
+    kernels.of(kind, dtype)
 }
 
 /// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
@@ -71,6 +72,7 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if the rows are not of the vocabulary, or not as many as were assigned.
+    /// - [`Error::Unavailable`] if the kernels of rows of probabilities are asked for the first time, and cannot be compiled.
     pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
         self.step_masked(rows, None)
     }
@@ -86,6 +88,9 @@ impl Workspace {
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
             return Err(Error::length("logits", rows.vocab, allowed));
+        }
+        if rows.kind == Kind::Probabilities {
+            self.machine.prepare(Group::Probabilities)?;
         }
         let mut abi = self.abi();
         if abi.lines == 0 && rows.rows != self.rows() {
@@ -115,6 +120,7 @@ impl Workspace {
             workspace: self.id,
             shape: self.assigned.shape,
             lines: rows.rows,
+            kind: rows.kind,
             dtype: rows.dtype,
             by_line,
             ends: true,
@@ -143,6 +149,11 @@ impl Workspace {
         Ok(())
     }
 
+    /// Checks that the requests of the assigned rows may go by rows of a kind (P2).
+    pub(crate) fn check_kind(&self, kind: Kind) -> Result<()> {
+        if kind == Kind::Probabilities { self.refusal() } else { Ok(()) }
+    }
+
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
@@ -152,14 +163,18 @@ impl Workspace {
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
     ///   lack, was assigned since the step was fixed.
     /// - [`Error::OutOfRange`] if the history of a row's request may have no room for another token.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities and the request of one speaks of
+    ///   logits.
     /// - [`Error::Unavailable`] if the machine fails.
     ///
     /// # Panics
     /// If the step was fixed by another workspace.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
         self.check(step.shape, step.lines)?;
+        self.check_kind(step.kind)?;
         if self.machine.is_capturing()? {
             // It does not run yet, and the host program may replay it for any requests.
+            self.captured.note(step.kind);
             self.enqueue_kernels(step, Needs::EVERYTHING)?;
             return Ok(false);
         }
@@ -174,7 +189,10 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the history of a row's request may have no room for as many tokens.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if a step on rows of probabilities was ever captured and the
+    ///   request of a row speaks of logits.
     pub fn announce(&self, steps: u64) -> Result<()> {
+        self.check_kind(self.captured.kind())?;
         self.spend(steps)?;
         self.served.count(Needs::EVERYTHING.variant, steps);
         Ok(())
@@ -194,6 +212,7 @@ impl Workspace {
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
         let raced = fixed.by_line.is_none()
+            && fixed.kind == Kind::Logits
             && step.flags & flags::SEARCHES == 0
             && survey::is_raced(multiprocessors, rows, self.room.vocab);
         let needs = if raced { needs } else { needs.and(Needs::LEAN) };
@@ -205,7 +224,7 @@ impl Workspace {
                 *arrive
             }
             _ if needs.variant == Variant::Raced => survey::raced(self.room.vocab, fixed.dtype),
-            _ => survey::survey(multiprocessors, rows, self.room.vocab, fixed.dtype, needs),
+            _ => survey::survey(multiprocessors, rows, self.room.vocab, (fixed.kind, fixed.dtype), needs),
         };
         let step = &step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
@@ -219,7 +238,13 @@ impl Workspace {
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant, help);
         // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu,
         // listed.cu and told.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
-        unsafe { machine.launch_early(finish(fixed.dtype, needs.variant), grid, bytemuck::bytes_of(step)) }
+        unsafe {
+            machine.launch_early(
+                finish(fixed.kind, fixed.dtype, needs.variant),
+                grid,
+                bytemuck::bytes_of(step),
+            )
+        }
     }
 }
 
@@ -230,6 +255,7 @@ pub struct Step<'b> {
     pub(crate) shape: Shape,
     /// How many lines the logits have.
     pub(crate) lines: usize,
+    pub(crate) kind: Kind,
     dtype: Dtype,
     /// The survey of lines that several rows read, and what gives the rows their records from there.
     by_line: Option<((Survey, abi::Step), Survey)>,

@@ -91,7 +91,7 @@ DEVICE Record record_of(const Seen& seen, const Set& set, bool wide, u32 odd) {
     u32 j = PER_LANE;
 #pragma unroll
     for (u32 i = PER_LANE; i-- > 0;) {
-        float z = set.has(i) ? seen.z[i] : -INFINITE;
+        float z = set.has(i) ? seen.z[i] : NOTHING;
         bool first = z >= maximum;
         // Of several with the maximum the first is the tile's, and the maximum bounds the others.
         others = larger(others, first ? (j < PER_LANE ? maximum : -INFINITE) : z);
@@ -135,7 +135,7 @@ DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, boo
     }
     if (told) {
         // In a tile of nothing all lie infinitely far below.
-        tell(z, larger(maximum, -LARGEST), weighs.logprob_s, room.told[tile]);
+        tell(z, larger(maximum, LEAST), weighs.logprob_s, room.told[tile]);
     }
 }
 
@@ -175,7 +175,7 @@ DEVICE void hand_on(const Step& step, u32 row, u32 tile, const Record& record, c
     }
     if (weighs.told) {
         u64 sum = room.told[own].sum.sum();
-        step.told[to] = TileWeights{sum, sum != 0 ? room.told[own].maximum : -INFINITE, 0};
+        step.told[to] = TileWeights{sum, sum != 0 ? room.told[own].maximum : NOTHING, 0};
     }
 }
 
@@ -195,7 +195,7 @@ DEVICE bool load_tiles(const Row<T>& row, u32 wide_tiles, u32 first_tile, float 
             u32 start = (first_tile + i) * TILE + lane;
 #pragma unroll
             for (u32 j = 0; j < PER_LANE; j++) {
-                z[i][j] = start + j * 32 < row.vocab ? T::convert(row.logits[start + j * 32]) : -INFINITE;
+                z[i][j] = start + j * 32 < row.vocab ? T::convert(row.logits[start + j * 32]) : NOTHING;
             }
         }
     }
@@ -422,6 +422,7 @@ DEVICE void survey_edited(const Step& step) {
     }
 }
 
+#if !GUMBALL_PROBABILITIES
 #define ARRIVE_THREADS 256
 
 // Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
@@ -442,6 +443,7 @@ KERNEL(arrive, ARRIVE_THREADS, Step, step) {
         step.sums[to] = step.line_sums[from];
     }
 }
+#endif
 
 // Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
 // takes one tile, so that all of them load at once; else several, and under edits twice as many where not all blocks are there at

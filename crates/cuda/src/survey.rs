@@ -1,29 +1,29 @@
 //! The survey: the launches of `survey.cu`, and how many tiles a warp takes.
 
-use gumball_spec::TILE;
+use gumball_spec::{Kind, TILE};
 
 use crate::abi;
 use crate::error::Result;
-use crate::kernels::{ByDtype, by_dtype};
+use crate::kernels::{ByDtype, ByRows, by_dtype, by_rows};
 use crate::machine::{Grid, Kernel, Machine};
 use crate::rows::Dtype;
 use crate::variant::{Needs, Over};
 
 /// For few rows and for many; first those without edits, then with them; first those that make no sums.
-const SURVEYS: [[[ByDtype; 2]; 2]; 2] = [
+const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
     [
-        [by_dtype!("survey_", "_few"), by_dtype!("survey_sums_", "_few")],
-        [by_dtype!("survey_edited_", "_few"), by_dtype!("survey_edited_sums_", "_few")],
+        [by_rows!("survey_", "_few"), by_rows!("survey_sums_", "_few")],
+        [by_rows!("survey_edited_", "_few"), by_rows!("survey_edited_sums_", "_few")],
     ],
     [
-        [by_dtype!("survey_", "_many"), by_dtype!("survey_sums_", "_many")],
-        [by_dtype!("survey_edited_", "_many"), by_dtype!("survey_edited_sums_", "_many")],
+        [by_rows!("survey_", "_many"), by_rows!("survey_sums_", "_many")],
+        [by_rows!("survey_edited_", "_many"), by_rows!("survey_edited_sums_", "_many")],
     ],
 ];
 
 /// Under edits, for rows that are neither few nor many.
-const OF_SOME_ROWS: [ByDtype; 2] =
-    [by_dtype!("survey_edited_", "_some"), by_dtype!("survey_edited_sums_", "_some")];
+const OF_SOME_ROWS: [ByRows; 2] =
+    [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
 
 /// Of few rows that ask for nothing but a race.
 const RACED: ByDtype = by_dtype!("survey_raced_", "");
@@ -81,7 +81,13 @@ pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
 }
 
 /// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
-pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dtype, needs: Needs) -> Survey {
+pub(crate) fn survey(
+    multiprocessors: u32,
+    rows: usize,
+    vocab: usize,
+    (kind, dtype): (Kind, Dtype),
+    needs: Needs,
+) -> Survey {
     let tiles = vocab.div_ceil(TILE);
     let edited = needs.over > Over::Nothing;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
@@ -93,7 +99,7 @@ pub(crate) fn survey(multiprocessors: u32, rows: usize, vocab: usize, dtype: Dty
         (false, false) => (kernels, OF_FEW),
     };
     Survey {
-        kernel: kernels[usize::from(needs.sums)].of(dtype),
+        kernel: kernels[usize::from(needs.sums)].of(kind, dtype),
         threads: 32 * block.warps as u32,
         blocks_per_row: tiles.div_ceil(block.warps * block.tiles) as u32,
     }
@@ -143,9 +149,11 @@ pub(crate) unsafe fn enqueue_early(machine: &dyn Machine, survey: Survey, step: 
 mod tests {
     use super::*;
 
+    const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
+
     /// Returns how many tiles a block takes on a device of 132 multiprocessors.
     fn tiles_per_block(rows: usize, vocab: usize) -> usize {
-        let survey = survey(132, rows, vocab, Dtype::F32, Needs::NOTHING);
+        let survey = survey(132, rows, vocab, F32, Needs::NOTHING);
         vocab.div_ceil(TILE).div_ceil(survey.blocks_per_row as usize)
     }
 
@@ -163,7 +171,7 @@ mod tests {
     #[test]
     fn rows_with_edits_take_a_second_round_where_blocks_wait_for_room() {
         let needs = Needs { over: Over::Edits, ..Needs::NOTHING };
-        let blocks = |rows| survey(132, rows, 151_936, Dtype::F32, needs).blocks_per_row;
+        let blocks = |rows| survey(132, rows, 151_936, F32, needs).blocks_per_row;
         assert_eq!([1, 8, 32, 35, 36, 512].map(blocks), [75, 75, 38, 38, 19, 19]);
     }
 

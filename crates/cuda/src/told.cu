@@ -67,8 +67,13 @@ DEVICE Tally& block_tally() {
 // What no token of a tile but its first exceeds. Its weight, of which the first's is 2^28, is at most what the others weigh
 // together; that is off by one half from being whole, and by less than 2^-17 of it from rounding, exponentials among it.
 DEVICE float bound_of_others(const TileWeights& tile, float s) {
+#if GUMBALL_PROBABILITIES
+    float most = u64_to_float(tile.weights - (1u << 28) + 1) * bits_float((127 - 28) << 23);
+    return (tile.maximum * most) * (1.0f + 4.8e-7f) + LEAST;
+#else
     float below = (log2_of_normal(u64_to_float(tile.weights - (1u << 28) + 1)) - (28.0f - 0.0001f)) / s;
     return tile.maximum + below + (fabsf(tile.maximum) - below) * 4.8e-7f;
+#endif
 }
 
 // Of what tokens the mass and the ranks are those of the raw row.
@@ -109,9 +114,9 @@ DEVICE void tell_listed(const Step& step, u32 row, const Params& params, const R
         for (u32 start = 32 * own; start < step.tiles; start += 32 * all) {
             u32 tile = start + lane;
             TileWeights weights = tile < step.tiles ? told[tile] : TileWeights{0, -INFINITE, 0};
-            bool any = weights.maximum > -INFINITE;
+            bool any = weights.maximum > NOTHING;
             if (from == 0) {
-                mass += any ? tile_mass(exp2_rule((weights.maximum - first) * s), weights.weights) : 0;
+                mass += any ? tile_mass(factor_of(weights.maximum, first, s), weights.weights) : 0;
             }
             u32 least = ~0u;
 #pragma unroll
@@ -193,7 +198,7 @@ DEVICE_APART void tell_alone(const Step& step, u32 row, int slot, u32 id) {
     for (u32 start = 32 * warp_id(); start < step.tiles; start += 32 * warps()) {
         u32 tile = start + lane_id();
         TileWeights weights = tile < step.tiles ? told[tile] : TileWeights{0, -INFINITE, 0};
-        bool reaches = weights.maximum > -INFINITE && weights.maximum >= z;
+        bool reaches = weights.maximum > NOTHING && weights.maximum >= z;
         bool alone = reaches && bound_of_others(weights, s) < z;
         before += alone && (weights.maximum > z || tile < id / TILE);
         for (u32 open = __ballot_sync(ALL_LANES, reaches && !alone); open != 0; open &= open - 1) {
@@ -217,7 +222,7 @@ DEVICE_APART void tell_alone(const Step& step, u32 row, int slot, u32 id) {
     // Without it the first thread would miss what others count, and a slower warp could read logits edited by what the token
     // becomes part of.
     __syncthreads();
-    if (threadIdx.x == 0 && z > -INFINITE) {
+    if (threadIdx.x == 0 && z > NOTHING) {
         Likelihood likelihood;
         likelihood.set(first, logprob_temperature(params), mass);
         Entries{step, row}.set(0, likelihood.of(z), tally.before + 1);

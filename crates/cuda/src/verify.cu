@@ -274,7 +274,7 @@ KERNEL(finish_chains, 1024, Chains, chains) {
         Whole whole = whole_of(front);
         status |= whole.odd;
         if (whole.first != 0) {
-            float first = key_logit(whole.first);
+            const Origin first(key_logit(whole.first));
             u64 leader = leader_of(front, cut_all(), first, 1.0f);
             token = (int)key_id(leader);
             if (!is_sure(front, first, 1.0f, leader)) {

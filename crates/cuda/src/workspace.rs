@@ -1,10 +1,10 @@
 //! The workspace: requests by slot and room for steps, in memory whose size is settled once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
-use gumball_spec::{Error, MAX_VOCAB, Result, TILE};
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Record, Slot, TileWeights};
 use crate::filter;
@@ -35,7 +35,7 @@ pub struct Room {
 /// What each row of a step goes by; an empty list stands for nothing in any row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row; -1 is padding. Of a slot that stands there twice, the tokens are not specified.
+    /// The slot of each row, each once; -1 is padding.
     pub slots: &'a [Slot],
     /// The token to emit whatever is drawn; -1 for none.
     pub forced: &'a [i32],
@@ -68,6 +68,21 @@ pub struct Workspace {
     kept: Buffer,
     pub(crate) assigned: Assigned,
     pub(crate) served: Served,
+    pub(crate) captured: Captured,
+}
+
+/// Whether the host program ever captured a step on rows of probabilities.
+#[derive(Debug, Default)]
+pub(crate) struct Captured(AtomicBool);
+
+impl Captured {
+    pub fn note(&self, kind: Kind) {
+        self.0.fetch_or(kind == Kind::Probabilities, Ordering::Relaxed);
+    }
+
+    pub fn kind(&self) -> Kind {
+        if self.0.load(Ordering::Relaxed) { Kind::Probabilities } else { Kind::Logits }
+    }
 }
 
 /// What steps are fixed for: the number of rows, and which lists an assignment has.
@@ -120,6 +135,7 @@ impl Workspace {
             kept: take(if kept { rows * mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
             served: Served::default(),
+            captured: Captured::default(),
             machine,
             room,
         })
@@ -166,9 +182,23 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if there are more rows than there is room for, or the lists differ in length.
-    /// - [`Error::OutOfRange`] for a slot or a token that does not exist.
+    /// - [`Error::OutOfRange`] for a slot or a token that does not exist, and for a slot that stands there twice.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
+        let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
+        sorted.sort_unstable();
+        if let Some([slot, _]) = sorted.array_windows().find(|[a, b]| a == b) {
+            return Err(Error::out_of_range(
+                "slots",
+                format!("{slot} twice"),
+                "a slot that stands in a step once",
+            ));
+        }
+        self.assign_scores(rows)
+    }
+
+    /// The same for rows that may be one request's, as scores are: they leave it where it is.
+    pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let Room { vocab, slots, rows: most, .. } = self.room;
         let count = rows.slots.len();
         if count > most {
@@ -343,6 +373,11 @@ impl Workspace {
         let masks = if self.assigned.shape.masks { Needs::MASKS } else { Needs::NOTHING };
         let kept = if self.room.kept { Needs::KEPT } else { Needs::NOTHING };
         self.residents.needs().and(masks).and(kept)
+    }
+
+    /// Says why the requests of the assigned rows cannot go by rows of probabilities, if one cannot.
+    pub(crate) fn refusal(&self) -> Result<()> {
+        self.residents.refusal()
     }
 
     /// Returns how many steps a variant served: those enqueued or replayed here.

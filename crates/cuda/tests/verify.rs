@@ -165,3 +165,51 @@ fn a_chains_own_number_is_its_draw_index() {
         assert_eq!(after[chain * (DRAFTS + 1)..][..DRAFTS + 1], tokens);
     }
 }
+
+#[test]
+fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
+    let Some(machine) = machine() else { return };
+    let all: Vec<f32> = (0..(2 * DRAFTS + 1) * VOCAB).map(probability).collect();
+    let (q, p) = all.split_at(DRAFTS * VOCAB);
+    let [draft_probs, target_probs] = [q, p].map(|values| Buffer::of(&machine, values).expect("memory"));
+    let mut drafts = Buffer::of(&machine, &[0i64; DRAFTS]).expect("memory");
+    let mut positions = Buffer::of(&machine, &[0u32]).expect("memory");
+    let mut tokens = Buffer::of(&machine, &[0i64; DRAFTS + 1]).expect("memory");
+    let emitted = Buffer::of(&machine, &[0u32]).expect("memory");
+    let verify = Verify::new(Arc::clone(&machine)).expect("room");
+    let recording = machine
+        .record(&mut || {
+            let asked = Chains {
+                draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
+                draft_token_ids: Ids::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS).expect("ids"),
+                target_probs: ChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
+                    .expect("rows"),
+                draws: Draws {
+                    seeds: Each::All(7),
+                    positions: Each::Rows(Integers::of(&positions, IntType::U32)),
+                    draws: Some(Each::All(2)),
+                },
+            };
+            let place = IdsMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1).expect("place");
+            let place = Verified { emitted: Some(Column::of(&emitted)), adds: true, ..Verified::new(place) };
+            verify.enqueue(&asked, &place).expect("right");
+            Ok(())
+        })
+        .expect("a recording");
+    let mut sum = 0;
+    for position in 0..20 {
+        let ids = [position as i32 * 13 % VOCAB as i32, position as i32 * 29 % VOCAB as i32];
+        drafts.write(0, &ids.map(i64::from)).expect("memory");
+        positions.write(0, &[position]).expect("memory");
+        // SAFETY: the buffers and the room live.
+        unsafe { recording.replay() }.expect("a replay");
+        let chain =
+            Chain { drafts: &ids, draft_probs: q, target_probs: p, vocab: VOCAB, seed: 7, position, draw: 2 };
+        let (wanted, verified) = chain.verify().expect("right");
+        sum += verified.emitted;
+        let (mut seen, mut count) = ([0i64; DRAFTS + 1], [0u32]);
+        tokens.read(0, &mut seen).expect("memory");
+        emitted.read(0, &mut count).expect("memory");
+        assert_eq!((seen.map(|token| token as i32).to_vec(), count), (wanted, [sum]), "position {position}");
+    }
+}

@@ -13,7 +13,7 @@ SamplingParams, for whatever other filter and ban it has.
 With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
 array of uint32.
 
-On a GPU (rows of probabilities but those of :func:`chain_speculative_sampling` are refused there so far) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
+On a GPU (renormalised rows of probabilities are refused there so far) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
 all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
 nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
 lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are

@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 
 use super::columns::{Given, Value, int_type};
 use super::device::{Input, owner_stream};
-use super::host::{check_apart, check_writable, missing_on, wrong_dtype};
+use super::host::{check_apart, check_writable, wrong_dtype};
 use super::rooms;
 use crate::arrays::{Array, Dtype};
 use crate::errors::{out_of_range, raised};
@@ -216,9 +216,7 @@ pub fn sample_on_device<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
     let py = rows.py();
-    if options::kind(kind)? == gumball_engine::Kind::Probabilities {
-        return Err(missing_on(input.site.location, "draws from probabilities"));
-    }
+    let kind = options::kind(kind)?;
     let filters = Filters::read(&input, filters)?;
     let which = Which::read(&input, seed, position, draw)?;
     let lines = indices.map(|indices| Given::<u32>::unsigned(&input, indices, "indices")).transpose()?;
@@ -245,7 +243,7 @@ pub fn sample_on_device<'py>(
     rooms::at(py, input.site, &streams, |operators| {
         // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
         // is done is the caller's part, as the package says.
-        let rows = unsafe { from.device_logits() }?;
+        let rows = unsafe { from.device_logits() }?.with_kind(kind);
         // SAFETY: the same.
         let params = unsafe { values.params() }?;
         // SAFETY: the same.

@@ -3,7 +3,7 @@
 //! Outputs are drawn so many at a time, whatever their number. Where many of them read few lines, these are surveyed once.
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Result, TILE, Widths};
+use gumball_spec::{Error, Kind, Result, TILE, Widths};
 
 use super::params::{Asked, integers};
 use super::room::Piece;
@@ -93,6 +93,9 @@ impl Operators {
         }
 
         self.machine.prepare(Group::Step)?;
+        if rows.kind == Kind::Probabilities {
+            self.machine.prepare(Group::Probabilities)?;
+        }
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
@@ -128,7 +131,7 @@ impl Operators {
 
     /// Returns how rows are gone through.
     pub(super) fn plan(&self, rows: &Rows<'_>, outputs: usize, asked: &Asked) -> Plan {
-        let Rows { vocab, dtype, .. } = *rows;
+        let Rows { vocab, kind, dtype, .. } = *rows;
         let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
         let most = (MOST_TILES / tiles).clamp(1, MOST_ROWS);
         let needs = asked.needs;
@@ -140,12 +143,12 @@ impl Operators {
                 multiprocessors,
                 rows.rows,
                 vocab,
-                dtype,
+                (kind, dtype),
                 Needs { sums: needs.sums, ..Needs::NOTHING },
             )
         });
         let rows = outputs.min(most);
-        let raced = lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
+        let raced = kind == Kind::Logits && lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
         let needs = if raced { needs } else { needs.and(Needs::LEAN) };
         Plan { tiles, rows, needs, lines }
     }
@@ -275,7 +278,8 @@ impl Operators {
         let survey = if plan.needs.variant == Variant::Raced {
             survey::raced(rows.vocab, rows.dtype)
         } else {
-            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, rows.dtype, plan.needs)
+            let holds = (rows.kind, rows.dtype);
+            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, holds, plan.needs)
         };
         let step = step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this room's, sized by `reserve` for as many rows; the rows' requests are made by the kernel before, for
@@ -297,7 +301,9 @@ impl Operators {
         let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
         // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
         // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.
-        unsafe { machine.launch_early(finish(rows.dtype, variant), grid, bytemuck::bytes_of(&step)) }?;
+        unsafe {
+            machine.launch_early(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
+        }?;
         Ok(())
     }
 }

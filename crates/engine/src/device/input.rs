@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use gumball_cuda::{Buffer, Dtype, Machine, MaskRows, Rows};
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Result, Row};
 
 use crate::options::{BatchOptions, Masks};
 
 /// What a step reads of the device's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInput<'b> {
-    /// The logits.
+    /// The logits, or probabilities.
     pub logits: Rows<'b>,
     /// The grammar bitmasks of all rows, in place of those of [`DeviceOptions`].
     pub masks: Option<MaskRows<'b>>,
@@ -59,15 +59,4 @@ pub(super) fn copy_up(
     };
     buffer.write(0, bytes)?;
     Ok((buffer, dtype))
-}
-
-/// Refuses rows of probabilities, which a device has no kernels for.
-pub(super) fn refuse_probabilities(kind: Kind) -> Result<()> {
-    match kind {
-        Kind::Logits => Ok(()),
-        Kind::Probabilities => {
-            let reason = "rows of probabilities run on the host; take a pool there".to_owned();
-            Err(Error::Unavailable { resource: "CUDA kernel", reason })
-        }
-    }
 }

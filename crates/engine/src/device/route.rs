@@ -13,7 +13,7 @@ use gumball_spec::request::check_forced;
 use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
 
 use super::Device;
-use super::input::{copy_up, refuse_probabilities};
+use super::input::copy_up;
 use crate::route::{Route, Stages};
 
 /// A route through a device, to be [registered](crate::Registry::register).
@@ -68,7 +68,6 @@ struct DeviceStages {
 impl Stages for DeviceStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         task.prepared.params().check_kind(task.kind, task.prepared.vocab())?;
-        refuse_probabilities(task.kind)?;
         if hook.is_some() {
             let reason = "a hook runs on the host; take another route".to_owned();
             return Err(Error::Unavailable { resource: "hooks on a device", reason });
@@ -99,7 +98,8 @@ impl Stages for DeviceStages {
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };
         workspace.assign(&Assignment { slots: &[0], forced: &forced, lines: &[], masks })?;
         let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, row)?;
-        workspace.enqueue(&workspace.step(&Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?)?)?;
+        let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
+        workspace.enqueue(&workspace.step(&rows)?)?;
         let outputs = workspace.outputs(1)?;
         (self.upload, self.workspace) = (Some(buffer), Some(workspace));
 
@@ -115,6 +115,7 @@ impl Stages for DeviceStages {
                 draw,
                 mu,
                 mask: task.mask,
+                kind: task.kind,
                 ..Request::new(params, &[], seed)
             };
             let z = edit(row, &request, None).z;

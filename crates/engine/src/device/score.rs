@@ -4,7 +4,7 @@ use gumball_cuda::{Known, Prepared, Room, Rows, Workspace};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
-use super::input::{copy_up, refuse_probabilities};
+use super::input::copy_up;
 use super::pool::DevicePool;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -39,7 +39,7 @@ impl DevicePool {
         if !options.forced.is_empty() {
             return Err(conflict("forced", "score", "the scored tokens are the forced ones"));
         }
-        refuse_probabilities(logits.kind())?;
+        scored.params.check_kind(logits.kind(), vocab)?;
         self.refuse_hooks(options, logits.rows())?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();
@@ -71,8 +71,10 @@ impl DevicePool {
             true => Vec::new(),
             false => (0..logits.rows()).map(|row| options.masks.row(row)).collect(),
         };
-        let scores = Rows::of(&buffer, dtype, 0, lines, vocab, stride)
-            .and_then(|rows| workspace.score(0, &request, &known, &rows, select.unwrap_or_default(), &masks));
+        let scores = Rows::of(&buffer, dtype, 0, lines, vocab, stride).and_then(|rows| {
+            let rows = rows.with_kind(logits.kind());
+            workspace.score(0, &request, &known, &rows, select.unwrap_or_default(), &masks)
+        });
         self.upload = Some(buffer);
         self.scorer = Some(workspace);
         let scores = scores?;

@@ -7,7 +7,7 @@ use gumball_cuda::{Assignment, Graph, Rows};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, Result};
 
-use super::input::{DeviceInput, DeviceOptions, copy_up, refuse_probabilities};
+use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
@@ -67,7 +67,7 @@ impl DevicePool {
     ///
     /// # Errors
     /// - Those of [`DevicePool::enqueue`].
-    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone, or holds probabilities.
+    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone.
     pub fn step(
         &mut self,
         logits: Logits<'_>,
@@ -80,7 +80,6 @@ impl DevicePool {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.config.vocab)?;
-        refuse_probabilities(logits.kind())?;
         self.refuse_hooks(options, slots.len())?;
         let (data, lines, stride, select) = logits.matrix();
         let on_device =
@@ -91,7 +90,7 @@ impl DevicePool {
         } else {
             let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, data)?;
             let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
-            let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows));
+            let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows.with_kind(logits.kind())));
             self.upload = Some(buffer);
             enqueued?;
         }
@@ -104,13 +103,15 @@ impl DevicePool {
     /// as many tokens as the pool has room for, it moves histories, and waits.
     ///
     /// # Shapes and units
-    /// `input`: rows of the pool's vocabulary in the device's memory. `slots`: R slots, [`PADDING`] for a row without a
+    /// `input`: rows of the pool's vocabulary in the device's memory, logits unless
+    /// [`Rows::with_kind`] says otherwise; from step to step they may change. `slots`: R slots, [`PADDING`] for a row without a
     /// sequence, no other twice. `options`: R of each kind that is given; without `lines` the logits have R rows.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so, or there are more rows than the pool has room for.
     /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a forced token outside the
     ///   vocabulary, or a line that is not there.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
     /// - [`Error::Unavailable`] if the device fails.
     ///
     /// No sequence was changed then.
@@ -151,20 +152,20 @@ impl DevicePool {
         };
         check_slots(slots, admitted, &mut self.seen, self.checks)?;
 
-        let mut assigned = std::mem::take(&mut self.assigned);
-        assigned.known = true;
-        assigned.slots.clear();
-        assigned.slots.extend_from_slice(slots);
-        assigned.forced.clear();
-        assigned.forced.extend(options.forced.iter().copied().map(code));
-        assigned.lines.clear();
-        assigned.lines.extend_from_slice(options.lines);
-        assigned.masks = !options.masks.is_none();
+        let assigned = Assigned {
+            known: true,
+            slots: slots.to_vec(),
+            forced: options.forced.iter().copied().map(code).collect(),
+            lines: options.lines.to_vec(),
+            masks: !options.masks.is_none(),
+        };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
             true => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
             false => Vec::new(),
         };
         let (forced, lines) = (&assigned.forced, &assigned.lines);
+        // If the device fails, the rows stay whose they were, and are written anew when they are assigned again.
+        self.assigned.known = false;
         self.workspace.assign(&Assignment { slots, forced, lines, masks: &masks })?;
         self.assigned = assigned;
         Ok(())

@@ -412,13 +412,40 @@ fn scores_on_a_device_are_those_of_the_host() {
 }
 
 #[test]
-fn probabilities_are_refused_where_there_is_no_kernel_for_them() {
+fn rows_of_probabilities_are_stepped_as_on_the_host() {
+    let Some(device) = device() else { return };
+    let (mut pool, mut host) = (device_pool(&device), pool(1));
+    let params =
+        SamplingParams { top_p: 0.9, banned_ids: vec![3], seed: Some(7), ..SamplingParams::default() };
+    let slots = (pool.admit(params.clone(), &[1]).unwrap(), host.admit(params, &[1]).unwrap());
+    let values: Vec<f32> = (0..VOCAB).map(|id| ((id * 37 % 101) as f32 - 20.0) * 1e-3).collect();
+    let (mut seen, mut wanted) = (Outputs::new(), Outputs::new());
+    // A sequence may change from one kind to the other.
+    for step in 0..6 {
+        let rows = match step % 3 {
+            2 => Logits::new(&values, 1, VOCAB),
+            _ => Logits::probabilities(&values, 1, VOCAB),
+        };
+        let rows = rows.unwrap();
+        pool.step(rows, &[slots.0], &BatchOptions::default(), &mut seen).unwrap();
+        host.step(rows, &[slots.1], &BatchOptions::default(), &mut wanted).unwrap();
+        assert_eq!((seen.tokens(), seen.words()), (wanted.tokens(), wanted.words()), "step {step}");
+    }
+}
+
+#[test]
+fn what_speaks_of_logits_is_refused_beside_probabilities_on_a_device() {
     let Some(device) = device() else { return };
     let mut pool = device_pool(&device);
-    let slot = pool.admit(SamplingParams::default(), &[]).unwrap();
-    let data = [0.5f32; VOCAB];
-    let rows = Logits::probabilities(&data, 1, VOCAB).unwrap();
-    let error = pool.step(rows, &[slot], &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
+    let plain = pool.admit(SamplingParams::default(), &[]).unwrap();
+    let warm = SamplingParams { temperature: 0.5, ..SamplingParams::default() };
+    let warm = pool.admit(warm, &[]).unwrap();
+    let data = [0.5f32; 2 * VOCAB];
+    let rows = Logits::probabilities(&data, 2, VOCAB).unwrap();
+    let error = pool.step(rows, &[plain, warm], &BatchOptions::default(), &mut Outputs::new()).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { parameter: "temperature", .. }), "{error}");
+    assert_eq!(pool.sequence(plain).unwrap().position(), 0);
+    let rows = rows.select(&[0]).unwrap();
+    pool.step(rows, &[plain], &BatchOptions::default(), &mut Outputs::new()).unwrap();
+    assert_eq!(pool.sequence(plain).unwrap().position(), 1);
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use gumball_cuda::{Column, Rows, RowsMut};
 use gumball_spec::Result;
 
-use super::{DeviceOperators, DeviceRowParams, room};
+use super::{DeviceOperators, DeviceRowParams, check_logits, room};
 
 impl DeviceOperators {
     /// Enqueues the distribution that each row's token is drawn from, after temperature and filters:
@@ -31,6 +31,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(rows)?;
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
         let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
@@ -47,6 +48,7 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(rows.rows())?;
         let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
@@ -69,6 +71,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(rows)?;
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
         let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
@@ -85,6 +88,7 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(rows.rows())?;
         let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
