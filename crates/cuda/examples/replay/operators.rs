@@ -1,4 +1,4 @@
-//! Draws from probabilities, and rows masked, over batches. Parameters are columns, one value a row, as servers
+//! Draws from probabilities, and rows renormalised or masked, over batches. Parameters are columns, one value a row, as servers
 //! hold them.
 
 use std::error::Error;
@@ -12,13 +12,15 @@ use gumball_spec::{FilterOrder, Kind, SamplingParams};
 use crate::calls::Calls;
 use crate::softmax;
 
-pub const NAMES: [&str; 7] = [
+pub const NAMES: [&str; 9] = [
     "probs-plain",
     "probs-top-k",
     "probs-top-p",
     "probs-min-p",
     "probs-top-k-top-p",
     "probs-joint",
+    "top-k-renorm",
+    "top-p-renorm",
     "top-k-mask",
 ];
 
