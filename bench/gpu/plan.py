@@ -50,7 +50,8 @@ FIELDS = {
     "softmax: to f32 in another place; softmax-in-place: to the logits' own type; probs-..: a draw from probabilities, joint "
     "is top-k and top-p of the whole row; top-k-renorm, top-p-renorm, top-k-mask: rows written; chain: 3 drafts a row",
     "does": "what a call does; ours: step is the operator alone; the rest are whole steps of the engine and parts of them, eager with the fetch of what they come to",
-    "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities; drafts: probabilities of a drafter, its tokens, and the target's probabilities",
+    "given": "what a call reads: logits, logits already divided by the temperature (scaled), or probabilities; drafts: "
+    "probabilities of a drafter, its tokens, and the target's probabilities",
     "vocab": "tokens of a row",
     "dtype": "type of a logit",
     "rows": "rows of a call",

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use gumball_cuda::{
     Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut,
 };
+use gumball_spec::num::LOG2_E;
 use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
-    DynamicTemperature, Error, Filter, FilterOrder, Mirostat, NONE, Request, Row, SamplingParams, Status,
+    DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Request, Row, SamplingParams,
+    Status,
 };
 use half::{bf16, f16};
 
@@ -38,6 +40,7 @@ struct Asked {
     vocab: usize,
     lines: usize,
     dtype: Dtype,
+    kind: Kind,
     /// The elements before the first row, and between rows.
     start: usize,
     gap: usize,
@@ -59,9 +62,22 @@ impl Asked {
         let (start, gap) = (gap(), gap());
         let aligned = vocab.div_ceil(8) * 8 - vocab;
         let gap = gap + aligned * words.below(2);
-        let common = common(words, vocab);
-        let columns = columns(words, lines, &common);
-        Self { vocab, lines, dtype, start, gap, common, columns, wide: words.below(2) == 0 }
+        let kind = [Kind::Logits, Kind::Probabilities][words.below(2)];
+        let (mut common, mut of_lines) = (common(words, vocab), Columns::default());
+        if kind == Kind::Probabilities {
+            // Nothing that speaks of logits.
+            common.temperature = if words.below(6) == 0 { 0.0 } else { 1.0 };
+            common.dynamic_temperature = None;
+            common.top_n_sigma = 0.0;
+        }
+        if words.below(8) > 0 {
+            of_lines = columns(words, lines, &common);
+            if kind == Kind::Probabilities {
+                of_lines.temperature.clear();
+            }
+        }
+        let columns = of_lines;
+        Self { vocab, lines, dtype, kind, start, gap, common, columns, wide: words.below(2) == 0 }
     }
 
     /// Returns what a line asks for, the numbers of the columns held to their ranges.
@@ -244,6 +260,24 @@ fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome
     sample(row, request, None)
 }
 
+/// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of logits happens to hold.
+fn line(words: &mut Words, asked: &Asked) -> Vec<f32> {
+    let row = row(words, asked.vocab);
+    match (asked.kind, words.below(4)) {
+        (Kind::Logits, _) | (Kind::Probabilities, 0) => row,
+        (Kind::Probabilities, 1) => row.iter().map(|z| exp2(LOG2_E * z.min(60.0) - 200.0)).collect(),
+        (Kind::Probabilities, _) => row.iter().map(|z| exp2(LOG2_E * z.min(60.0) - 20.0)).collect(),
+    }
+}
+
+/// Returns a power of two, the same everywhere; that of NaN is NaN.
+fn exp2(x: f32) -> f32 {
+    let whole = x.round_ties_even().clamp(-200.0, 100.0);
+    let (half, rest) = ((whole / 2.0).floor(), whole - (whole / 2.0).floor());
+    let power = |n: f32| f32::from_bits(((127.0 + n) as u32) << 23);
+    (1.0 + (x - whole) * 0.7) * power(half) * power(rest)
+}
+
 /// Holds an operator over random rows, asked for at random.
 ///
 /// # Errors
@@ -251,7 +285,7 @@ fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome
 pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
-    let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| row(words, asked.vocab)).collect();
+    let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| line(words, &asked)).collect();
     let text = |error: Error| format!("seed {seed}: {error}\n{asked:?}");
     let (differences, rest) = if words.below(2) == 0 {
         let outputs = Outputs::new(words, &asked);
@@ -293,7 +327,7 @@ fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To)
     let seen = Column::of(&statuses);
     let mut operators = Operators::new(Arc::clone(machine))?;
     let got = if to.in_place {
-        let place = RowsMut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?;
+        let place = RowsMut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         if to.masks {
             operators.mask_in_place(&place, &params, Some(&seen))?;
         } else {
@@ -303,7 +337,7 @@ fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To)
     } else {
         let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
         let mut out = buffer(machine, to.dtype, &before)?;
-        let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?;
+        let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         let place = RowsMut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
         // Twice: what a call leaves behind meets the next.
         for _ in 0..2 {
@@ -321,7 +355,8 @@ fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To)
     let (mut wanted, mut differences) = (Vec::new(), String::new());
     for (row, line) in lines.iter().enumerate() {
         let params = asked.params(row);
-        let outcome = outcome(asked, line, &Request::new(&params, &[], 0))?;
+        let request = Request { kind: asked.kind, ..Request::new(&params, &[], 0) };
+        let outcome = outcome(asked, line, &request)?;
         if seen[row] != outcome.status.0 {
             differences += &format!("row {row}: status {} instead of {}\n", seen[row], outcome.status.0);
         }
@@ -345,7 +380,7 @@ fn draw(
 ) -> Result<String, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
     let matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
-    let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?;
+    let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
     let columns = OnMachine::new(machine, asked)?;
     let count = outputs.count;
     let column = |values: &[i64]| integers(machine, values, outputs.wide);
@@ -389,6 +424,7 @@ fn draw(
                 let request = Request {
                     position: outputs.position(output),
                     draw: outputs.draw(output),
+                    kind: asked.kind,
                     ..Request::new(&params, &[], outputs.seed(output))
                 };
                 let outcome = outcome(asked, &lines[line], &request)?;

@@ -144,6 +144,11 @@ fn operators_come_to_what_doubles_do() {
 }
 
 #[test]
+fn a_hundred_thousand_calls_lose_no_memory() {
+    test("leaks", &["tests/c/leaks.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
 fn a_pool_on_a_device_does_what_one_on_the_host_does() {
     if emulated() {
         // The emulator's fibers are not for the sanitizer.

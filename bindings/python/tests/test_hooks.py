@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Pool, Sampler, SamplingParams, UnavailableError
+from gumball import LogprobsParams, Pool, Sampler, SamplingParams, UnavailableError
 
 VOCAB = 900
 Hook = Callable[[np.ndarray], None]
@@ -119,6 +119,17 @@ def test_what_a_hook_raises_comes_out_and_changes_nothing(batch: np.ndarray) -> 
         assert [pool.position(slot) for slot in slots] == [0] * 7
         twins = [Sampler(SamplingParams(seed=seed), VOCAB) for seed in range(7)]
         assert pool.step(batch, slots).tolist() == [one.sample(row) for one, row in zip(twins, batch, strict=True)]
+
+
+def test_scores_are_of_rows_that_hooks_changed(batch: np.ndarray) -> None:
+    pool, params, ids = Pool(VOCAB, slots=1, top_n=1), SamplingParams(logprobs=LogprobsParams("edited", 1)), [1, 8, 9, 9]
+    changed = batch[:3].copy()
+    changed[1, 9] = 50
+    plain, hooked = (pool.score(rows, params, ids) for rows in (batch[:3], changed))
+    seen = pool.score(batch[:3], params, ids, hooks=[None, lift(9), None])
+    assert (seen.logprobs == hooked.logprobs).all() and seen.logprobs[1] != plain.logprobs[1]
+    with pytest.raises(Mine):
+        pool.score(batch[:3], params, ids, hooks=[None, fails, None])
 
 
 def test_mistakes_with_hooks_are_told(batch: np.ndarray, device: str) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64
+from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64, softmax_meets_its_bounds
 
 import gumball
+from gumball import _gumball
 
 # Row count, vocabulary, draws: as much as a minute holds. What is slow has them all, with five million each.
 SOME = [(1, 111, 1_000_000), (99, 111, 300_000), (989, 111, 300_000), (99, 32_000, 100_000), (1, 128_256, 100_000)]
@@ -54,6 +55,16 @@ def place(request: pytest.FixtureRequest) -> Place:
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
 def test_laws_hold(place: Place, body: Any) -> None:
     print(body(place))
+
+
+@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
+def test_the_softmax_of_an_emulated_device_meets_its_bounds() -> None:
+    place = place_of_torch()
+    _gumball.emulate(True)
+    try:
+        print(softmax_meets_its_bounds(place, (111, 4096, 9001)))
+    finally:
+        _gumball.emulate(False)
 
 
 @pytest.mark.parametrize("filters", FILTERS.values(), ids=FILTERS)

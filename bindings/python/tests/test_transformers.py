@@ -53,6 +53,19 @@ def test_generate_draws_what_a_sampler_draws(model: Any) -> None:
         assert seen[row, 3:].tolist() == by_hand(model, prompt, sampler, 12)
 
 
+def test_several_sequences_of_a_prompt_are_told_apart_by_the_draw_index(model: Any) -> None:
+    from gumball.transformers import generate
+
+    params = SamplingParams(temperature=1.3, top_k=50, seed=7)
+    ids = torch.tensor([[5, 6, 7]])
+    asked = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 6, "num_return_sequences": 3}
+    seen = generate(model, params, input_ids=ids, **asked)
+    for row in range(3):
+        sampler = Sampler.resume(params, VOCAB, State([5, 6, 7], seed=7, position=3, draw=row))
+        assert seen[row, 3:].tolist() == by_hand(model, [5, 6, 7], sampler, 6)
+    assert len({tuple(row) for row in seen.tolist()}) > 1
+
+
 def test_rows_may_have_parameters_of_their_own_and_padding(model: Any) -> None:
     from gumball.transformers import generate
 

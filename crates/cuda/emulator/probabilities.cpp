@@ -16,4 +16,8 @@ namespace probabilities {
 
 #include "step.cu"
 
+#include "keep.cu"
+
+#include "emit.cu"
+
 }

@@ -1,6 +1,7 @@
 // emit.cu: rows written: the probabilities of what is kept of them, or them with all else dropped.
 //
-// Computes   for each token kept RN(exp2(y) / RN(RN(Z) 2^-43)) (P4), or its logit; 0 or -inf elsewhere
+// Computes   for each token kept RN(exp2(y) / RN(RN(Z) 2^-43)), of probabilities RN(p / first) for exp2(y) (P4), or its number as it
+//            counts; 0, or -inf of logits, elsewhere
 // Never      reads a tile without a token kept; never writes beyond a row
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles]; kept [rows]
@@ -30,7 +31,7 @@ struct Emitting {
 
     DEVICE_MEMBER bool is_wide(u32 tile) const { return wide && (tile + 1) * TILE <= vocab; }
 
-    DEVICE_MEMBER float dropped() const { return masks ? -INFINITE : 0.0f; }
+    DEVICE_MEMBER float dropped() const { return masks ? NOTHING : 0.0f; }
 
     DEVICE_MEMBER void set(const Kept& of_row) {
         kept = of_row;
@@ -38,6 +39,18 @@ struct Emitting {
         probabilities.scale.s = kept.s;
         probabilities.sum = u64_to_float(kept.mass) * bits_float((127 - 43) << 23);
         probabilities.quarter = Divisor(probabilities.sum * 0.25f);
+    }
+
+    // The probabilities of the lane's share, were all of it kept.
+    DEVICE_MEMBER void renormalise(const float (&z)[PER_LANE], float (&p)[PER_LANE]) const {
+#if GUMBALL_PROBABILITIES
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            p[j] = (z[j] / probabilities.whole.first) / probabilities.sum;
+        }
+#else
+        probabilities.shared(z, p);
+#endif
     }
 
     DEVICE_MEMBER void load(u32 tile, float (&z)[PER_LANE]) const {
@@ -94,7 +107,7 @@ struct Emitting {
                 p[j] = 1.0f;
             }
         } else {
-            probabilities.shared(z, p);
+            renormalise(z, p);
         }
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
@@ -124,7 +137,7 @@ DEVICE void emit_tiles(const Emit& emit) {
         u32 own = start + lane * EMIT_WARPS;
         float maximum = own < span.to ? records[own].maximum : -INFINITE;
         u32 there = __ballot_sync(ALL_LANES, own < span.to);
-        u32 read = __ballot_sync(ALL_LANES, !empty && maximum >= low && maximum > -INFINITE);
+        u32 read = __ballot_sync(ALL_LANES, !empty && maximum >= low && maximum > NOTHING);
         // The tiles that hold nothing are written while the first that does is on its way.
         float next[PER_LANE] = {}, z[PER_LANE];
         u32 left = read;

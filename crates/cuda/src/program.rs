@@ -18,6 +18,8 @@ pub enum Group {
     Requests,
     /// What is kept of rows of logits, written.
     Write,
+    /// What is kept of rows of probabilities, written.
+    WriteProbabilities,
     /// The numbers that are held to their definitions.
     Numbers,
 }
@@ -70,6 +72,8 @@ pub const HEADERS: &[Source] = &[
     ("lean.cu", include_str!("lean.cu")),
     ("listed.cu", include_str!("listed.cu")),
     ("told.cu", include_str!("told.cu")),
+    ("keep.cu", include_str!("keep.cu")),
+    ("emit.cu", include_str!("emit.cu")),
     ("filter.cu", include_str!("filter.cu")),
     ("draw.cu", include_str!("draw.cu")),
     ("behind.cu", include_str!("behind.cu")),
@@ -234,9 +238,12 @@ const NUMBERS: Program = Program {
 /// The same source once more, for rows of probabilities.
 macro_rules! of_probabilities {
     ($name:literal, $kernels:expr) => {
+        of_probabilities!($name, Group::Probabilities, $kernels)
+    };
+    ($name:literal, $group:expr, $kernels:expr) => {
         Program {
             name: concat!($name, "_probs"),
-            group: Group::Probabilities,
+            group: $group,
             source: concat!("#define GUMBALL_PROBABILITIES 1\n#include \"", $name, ".cu\"\n"),
             kernels: &$kernels,
         }
@@ -293,6 +300,18 @@ const LISTED_PROBS: Program = of_probabilities!(
 const TOLD_PROBS: Program =
     of_probabilities!("told", ["finish_told_f32_probs", "finish_told_bf16_probs", "finish_told_f16_probs"]);
 
+const KEEP_PROBS: Program = of_probabilities!(
+    "keep",
+    Group::WriteProbabilities,
+    ["keep_f32_probs", "keep_bf16_probs", "keep_f16_probs"]
+);
+
+const EMIT_PROBS: Program = of_probabilities!(
+    "emit",
+    Group::WriteProbabilities,
+    ["emit_f32_probs", "emit_bf16_probs", "emit_f16_probs", "emit_bf16_f32_probs", "emit_f16_f32_probs"]
+);
+
 /// All programs.
 pub const PROGRAMS: &[Program] = &[
     EDIT,
@@ -313,6 +332,8 @@ pub const PROGRAMS: &[Program] = &[
     LEAN_PROBS,
     LISTED_PROBS,
     TOLD_PROBS,
+    KEEP_PROBS,
+    EMIT_PROBS,
 ];
 
 impl Program {

@@ -139,6 +139,12 @@ impl<'b> Rows<'b> {
 pub struct RowsMut<'b>(Rows<'b>);
 
 impl<'b> RowsMut<'b> {
+    /// Says what the numbers are; [`Kind::Logits`] if not said.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self(self.0.with_kind(kind))
+    }
+
     /// Returns where the rows are and what they are like.
     #[must_use]
     pub fn rows(&self) -> &Rows<'b> {

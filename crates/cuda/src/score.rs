@@ -105,7 +105,7 @@ impl Workspace {
                 [] => (lines, rows.part(row..end)),
                 _ => (&lines[row..end], *rows),
             };
-            self.assign(&Assignment { slots: &slots, forced: &targets[row..end], lines, masks })?;
+            self.assign_scores(&Assignment { slots: &slots, forced: &targets[row..end], lines, masks })?;
             let step = self.step(&rows)?;
             self.enqueue(&if stays { step.scoring() } else { step })?;
             all.place(row, &self.outputs(end - row)?);

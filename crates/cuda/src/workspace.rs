@@ -35,7 +35,7 @@ pub struct Room {
 /// What each row of a step goes by; an empty list stands for nothing in any row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row; -1 is padding. Of a slot that stands there twice, the tokens are not specified.
+    /// The slot of each row, each once; -1 is padding.
     pub slots: &'a [Slot],
     /// The token to emit whatever is drawn; -1 for none.
     pub forced: &'a [i32],
@@ -182,9 +182,23 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`Error::Length`] if there are more rows than there is room for, or the lists differ in length.
-    /// - [`Error::OutOfRange`] for a slot or a token that does not exist.
+    /// - [`Error::OutOfRange`] for a slot or a token that does not exist, and for a slot that stands there twice.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
+        let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
+        sorted.sort_unstable();
+        if let Some([slot, _]) = sorted.array_windows().find(|[a, b]| a == b) {
+            return Err(Error::out_of_range(
+                "slots",
+                format!("{slot} twice"),
+                "a slot that stands in a step once",
+            ));
+        }
+        self.assign_scores(rows)
+    }
+
+    /// The same for rows that may be one request's, as scores are: they leave it where it is.
+    pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let Room { vocab, slots, rows: most, .. } = self.room;
         let count = rows.slots.len();
         if count > most {

@@ -64,6 +64,26 @@ fn a_full_history_is_refused_before_anything_is_launched() {
 }
 
 #[test]
+fn a_slot_stands_in_an_assignment_once() {
+    on_rows(2, |workspace, rows| {
+        admit(workspace, 1, &SamplingParams::default(), &[], 0);
+        admit(workspace, 2, &SamplingParams::default(), &[], 0);
+        assign(workspace, &[2, 1]);
+        for slots in [[1, 1], [2, 2]] {
+            let error = workspace.assign(&Assignment { slots: &slots, ..Assignment::default() }).unwrap_err();
+            let message =
+                format!("slots is {} twice, but must be a slot that stands in a step once", slots[0]);
+            assert_eq!(error.to_string(), message);
+        }
+        // What was assigned before still is; padding may stand there as often as it likes.
+        let step = workspace.step(rows).unwrap();
+        workspace.enqueue(&step).unwrap();
+        assert_eq!([1, 2].map(|slot| workspace.standing(slot).unwrap().output_len), [1, 1]);
+        assign(workspace, &[-1, -1]);
+    });
+}
+
+#[test]
 fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
     on_rows(2, |workspace, rows| {
         let params = SamplingParams { repetition_penalty: 1.5, frequency_penalty: 7.0, ..no_repeats() };

@@ -321,4 +321,5 @@ class Pool:
         start: int = 1,
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
+        hooks: Sequence[_Hook | None] | None = None,
     ) -> Outputs: ...

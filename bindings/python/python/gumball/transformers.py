@@ -102,8 +102,8 @@ class GumballLogitsProcessor(LogitsProcessor):
 def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, **inputs: Any) -> Any:
     """Calls ``model.generate(**inputs)`` with every token drawn by Gumball, and returns what it returns.
 
-    params: as for `GumballLogitsProcessor`. inputs: generate's own, as input_ids, attention_mask, max_new_tokens, streamer. Its
-    parameters of sampling are not read: temperature, top_k and the like stand in `params`. Processors that are handed in act
+    params: as for `GumballLogitsProcessor`. inputs: generate's own, as input_ids, attention_mask, max_new_tokens, streamer,
+    num_return_sequences. Its parameters of sampling are not read: temperature, top_k and the like stand in `params`. Processors that are handed in act
     before the draw.
 
     Raises ValueError for beams, and as the processor does.
@@ -112,6 +112,7 @@ def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | Non
         raise ValueError(f"num_beams is {inputs['num_beams']}, but must be 1: beams choose between tokens themselves")
     processor = GumballLogitsProcessor(params, attention_mask=inputs.get("attention_mask"))
     processors = LogitsProcessorList([*inputs.pop("logits_processor", []), processor])
-    # Off, so that nothing but the draw acts on the scores: generate then takes the only token that is left.
-    off = {"do_sample": False} | dict.fromkeys(SAMPLING)
+    # Off, so that nothing but the draw acts on the scores: generate then takes the only token that is left. Several sequences of
+    # a prompt it gives to those alone who sample; of one token it samples that one, whatever acts on the score in between.
+    off = {"do_sample": inputs.get("num_return_sequences", 1) != 1} | dict.fromkeys(SAMPLING)
     return model.generate(**(inputs | off), logits_processor=processors)

@@ -1,6 +1,6 @@
 //! Steps: rows of logits in, tokens out; assigned rows, graphs, outputs, scores.
 
-use gumball_engine::{DeviceInput, Error, Kind, Layout, Result, Scored, Slot};
+use gumball_engine::{BatchOptions, DeviceInput, Error, Kind, Layout, Result, Scored, Slot};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -438,12 +438,14 @@ impl Pool {
     /// The logprobs of tokens that are known already, in the Outputs that steps with these tokens forced would give.
     ///
     /// logits: [rows, vocab] on the host. params: SamplingParams, whose logprobs say what to report. ids: prompt and output;
-    /// row i scores ids[start + i]. prompt_len: how many of them are prompt; all if None. No slot is touched.
+    /// row i scores ids[start + i]. prompt_len: how many of them are prompt; all if None. masks, hooks: as for step. No slot is
+    /// touched.
     ///
     /// Raises ValueError if a shape is not so, or for mirostat, or XTC without a seed, in mode "processed".
     #[pyo3(
-        signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None),
-        text_signature = "($self, logits, params, ids, *, prompt_len=None, start=1, masks=None, mask_present=None)"
+        signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None, hooks=None),
+        text_signature = "($self, logits, params, ids, *, prompt_len=None, start=1, masks=None, mask_present=None, \
+                          hooks=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn score<'py>(
@@ -456,8 +458,9 @@ impl Pool {
         start: Option<&Bound<'py, PyAny>>,
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
+        hooks: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
-        let keywords = Keywords { masks, mask_present, ..Keywords::default() };
+        let keywords = Keywords { masks, mask_present, hooks, ..Keywords::default() };
         let (options, _masks) = keywords.read(None)?;
         options.masks_on_host()?;
         let array = arrays::read(logits, "logits", None)?;
@@ -473,7 +476,8 @@ impl Pool {
         // SAFETY: the call holds the arrays, and nobody writes them meanwhile.
         let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
         // SAFETY: the same.
-        let options = unsafe { options.on_host() }.map_err(raised)?;
+        let batch = unsafe { options.on_host() }.map_err(raised)?;
+        let hooks = options.hooks(self.address());
         let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
         let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| whole(it, "prompt_len"))?;
         let start = start.map_or(Ok(1), |it| whole(it, "start"))?;
@@ -481,7 +485,8 @@ impl Pool {
         self.with(py, stream, |inner| {
             let mut out = gumball_engine::Outputs::new();
             let scored = Scored { params: &params, ids: &ids, prompt_len, start };
-            inner.place.score(logits, scored, &options, &mut out)?;
+            let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
+            inner.place.score(logits, scored, &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
             Ok(Outputs::new(&out, false))
         })
     }

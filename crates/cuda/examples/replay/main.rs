@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators on rows in `softmax.rs`, `operators.rs` and `chains.rs` |
+//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators in `softmax.rs`, `operators.rs`, `chains.rs` |
 //! | `--type f32,bf16` | these types |
 //! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
 //! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |

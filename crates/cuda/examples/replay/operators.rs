@@ -1,16 +1,58 @@
-//! Rows masked, over batches. Parameters are columns, one value a row, as servers hold them.
+//! Draws from probabilities, and rows renormalised or masked, over batches. Parameters are columns, one value a row, as servers
+//! hold them.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Gpu, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut};
-use gumball_spec::SamplingParams;
+use gumball_cuda::{
+    Buffer, Column, Draws, Gpu, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut,
+};
+use gumball_spec::{FilterOrder, Kind, SamplingParams};
 
 use crate::calls::Calls;
+use crate::softmax;
 
-pub const NAMES: [&str; 1] = ["top-k-mask"];
+pub const NAMES: [&str; 9] = [
+    "probs-plain",
+    "probs-top-k",
+    "probs-top-p",
+    "probs-min-p",
+    "probs-top-k-top-p",
+    "probs-joint",
+    "top-k-renorm",
+    "top-p-renorm",
+    "top-k-mask",
+];
 
-/// Returns an operator over batches of logits.
+/// The columns of a batch.
+struct Columns {
+    top_k: Buffer,
+    top_p: Buffer,
+    min_p: Buffer,
+}
+
+impl Columns {
+    fn new(machine: &Arc<dyn Machine>, rows: usize) -> gumball_cuda::Result<Self> {
+        Ok(Self {
+            top_k: Buffer::of(machine, &vec![50i32; rows])?,
+            top_p: Buffer::of(machine, &vec![0.9f32; rows])?,
+            min_p: Buffer::of(machine, &vec![0.05f32; rows])?,
+        })
+    }
+
+    /// Returns what an operator is asked for.
+    fn asked<'b>(&'b self, name: &str, common: &'b SamplingParams) -> RowParams<'b> {
+        let with = |filter: &str| name == "probs-joint" && filter != "min-p" || name.contains(filter);
+        RowParams {
+            top_k: with("top-k").then(|| Integers::of(&self.top_k, IntType::I32)),
+            top_p: with("top-p").then(|| Column::of(&self.top_p)),
+            min_p: with("min-p").then(|| Column::of(&self.min_p)),
+            ..RowParams::new(common)
+        }
+    }
+}
+
+/// Returns an operator over batches of logits, or over what their softmax left.
 pub fn calls<'b>(
     gpu: &'b Arc<Gpu>,
     name: &'static str,
@@ -18,15 +60,31 @@ pub fn calls<'b>(
 ) -> Result<Calls<'b>, Box<dyn Error>> {
     let machine = Arc::clone(gpu) as Arc<dyn Machine>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
-    let out_bytes = rows * vocab * dtype.bytes();
-    let mut out = Buffer::zeroed(&machine, out_bytes * batches.len())?;
-    let top_k = Buffer::of(&machine, &vec![50i32; rows])?;
-    let (common, mut operators) = (SamplingParams::default(), Operators::new(machine)?);
+    let (masks, draws) = (name == "top-k-mask", name.starts_with("probs-"));
+    let probabilities = if masks { None } else { Some(softmax::probabilities(gpu, batches, batches.len())?) };
+    let out_bytes = if draws { 0 } else { rows * vocab * dtype.bytes() };
+    let mut out = Buffer::zeroed(&machine, (out_bytes * batches.len()).max(4))?;
+    let (tokens, columns) = (Buffer::of(&machine, &vec![0i32; rows])?, Columns::new(&machine, rows)?);
+    let order = if name == "probs-joint" { FilterOrder::Joint } else { FilterOrder::Default };
+    let common = SamplingParams { order, ..SamplingParams::default() };
+    let mut operators = Operators::new(machine)?;
     let call = move |batch: usize| {
-        let top_k = Some(Integers::of(&top_k, IntType::I32));
-        let out = RowsMut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
-        operators.mask(&batches[batch], &RowParams { top_k, ..RowParams::new(&common) }, &out, None)
+        let start = batch * rows * vocab;
+        let given = match &probabilities {
+            Some(all) => Rows::of(all, dtype, start, rows, vocab, vocab)?.with_kind(Kind::Probabilities),
+            None => batches[batch],
+        };
+        let params = columns.asked(name, &common);
+        if draws {
+            let tokens = Integers::of(&tokens, IntType::I32);
+            return operators.sample(&given, &params, &Draws::new(1, 9), None, &tokens, None);
+        }
+        let out = RowsMut::of(&mut out, dtype, start, rows, vocab, vocab)?;
+        if masks {
+            return operators.mask(&given, &params, &out, None);
+        }
+        operators.probabilities(&given, &params, &out, None)
     };
-    let (count, bytes) = (batches.len(), 2 * out_bytes);
-    Ok(Calls { gpu, name, rows: batches[0], count, bytes, call: Box::new(call) })
+    let bytes = rows * vocab * dtype.bytes() + out_bytes;
+    Ok(Calls { gpu, name, rows: batches[0], count: batches.len(), bytes, call: Box::new(call) })
 }

@@ -1,6 +1,6 @@
 //! Parameters of rows: values for all, checked here, and columns that only the machine knows.
 
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{Params, Prepare, asks, columns, prepare_flags};
 use crate::rows::{Column, IntType, Integers};
@@ -25,7 +25,7 @@ pub struct RowParams<'b> {
     /// What all rows have in common, but for what stands in a column. There is no history: what speaks of one finds it empty. Seed and
     /// logprobs are not read.
     pub common: &'b SamplingParams,
-    /// The temperatures, f32.
+    /// The temperatures, f32; of rows of logits alone.
     pub temperature: Option<Column<'b>>,
     /// `top_k` of each, i32 or i64; off at 0 or less, and at the vocabulary or more.
     pub top_k: Option<Integers<'b>>,
@@ -68,9 +68,14 @@ impl<'b> RowParams<'b> {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Checks the parameters of `lines` lines, and makes them ready.
-    pub(super) fn ask(&self, lines: usize, vocab: usize) -> Result<Asked> {
+    /// Checks the parameters of `lines` lines of a kind, and makes them ready.
+    pub(super) fn ask(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Asked> {
         self.common.validate(vocab)?;
+        self.common.check_kind(kind, vocab)?;
+        if kind == Kind::Probabilities && self.temperature.is_some() {
+            let reason = "it speaks of logits; hand over logits, or leave it out";
+            return Err(Error::Conflict { parameter: "temperature", other: "probabilities", reason });
+        }
         let mut asked = Prepare { line_count: lines as u32, vocab: vocab as u32, ..Prepare::default() };
         let mut float = |name, column: &Option<Column<'_>>, bit| -> Result<u64> {
             let Some(column) = column else { return Ok(0) };

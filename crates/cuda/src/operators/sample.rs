@@ -42,7 +42,7 @@ impl Operators {
     /// Draws a token for each output, after temperature and filters.
     ///
     /// The token is that of a request with these parameters, this seed, position and draw index. An output without a token has
-    /// [`gumball_spec::NONE`]: of a row without a logit above -inf, or of an entry of `lines` that is no line; its status says
+    /// [`gumball_spec::NONE`]: of a row without a logit above -inf or a probability above 0, or of an entry of `lines` that is no line; its status says
     /// `EMPTY`. Many outputs of few lines share the survey of these.
     ///
     /// # Shapes and units
@@ -81,7 +81,7 @@ impl Operators {
         if outputs > 0 && rows.rows == 0 {
             return Err(Error::length("rows", 0, "a line at least, where there are outputs"));
         }
-        let mut asked = params.ask(rows.rows, rows.vocab)?;
+        let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
         draws.ask(outputs, &mut asked.prepare)?;
         if let Some(lines) = lines {
             asked.prepare.lines = integers(&mut asked.prepare, "lines", lines, outputs, columns::LINE)?;
@@ -92,10 +92,7 @@ impl Operators {
             return Ok(());
         }
 
-        self.machine.prepare(Group::Step)?;
-        if rows.kind == Kind::Probabilities {
-            self.machine.prepare(Group::Probabilities)?;
-        }
+        self.load(rows.kind)?;
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
@@ -125,6 +122,16 @@ impl Operators {
             self.prepare(&asked.prepare, first, count)?;
             let step = self.survey(rows, &plan, step)?;
             self.finish(rows, &plan, step)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the kernels ready that survey rows of a kind.
+    pub(super) fn load(&self, kind: Kind) -> Result<()> {
+        // What gives rows the arrivals of their own is the same for both.
+        self.machine.prepare(Group::Step)?;
+        if kind == Kind::Probabilities {
+            self.machine.prepare(Group::Probabilities)?;
         }
         Ok(())
     }

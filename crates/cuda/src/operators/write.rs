@@ -3,14 +3,14 @@
 //! A survey, as of a step; then what is kept of each row, and what it weighs; then the rows, tile by tile. A tile that holds nothing
 //! kept is written without being read.
 
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Kind, Result};
 
 use super::params::Asked;
 use super::room::Piece;
 use super::{Operators, RowParams, check_rows};
 use crate::abi::{self, prepare_flags};
 use crate::help::Help;
-use crate::kernels::{ByDtype, by_dtype};
+use crate::kernels::{ByDtype, ByRows, by_rows};
 use crate::machine::{Grid, Kernel};
 use crate::program::Group;
 use crate::rows::{Column, Dtype, Rows, RowsMut};
@@ -18,12 +18,19 @@ use crate::softmax::{Softmax, Temperature};
 use crate::step::finish_grid;
 use crate::variant::Variant;
 
-const KEEP: ByDtype = by_dtype!("keep_", "");
+const KEEP: ByRows = by_rows!("keep_", "");
 
 /// To the rows' own type, and to f32.
-const EMIT: [ByDtype; 2] = [
-    by_dtype!("emit_", ""),
-    ByDtype([Kernel::named("emit_f32"), Kernel::named("emit_bf16_f32"), Kernel::named("emit_f16_f32")]),
+const EMIT: [ByRows; 2] = [
+    by_rows!("emit_", ""),
+    ByRows([
+        ByDtype([Kernel::named("emit_f32"), Kernel::named("emit_bf16_f32"), Kernel::named("emit_f16_f32")]),
+        ByDtype([
+            Kernel::named("emit_f32_probs"),
+            Kernel::named("emit_bf16_f32_probs"),
+            Kernel::named("emit_f16_f32_probs"),
+        ]),
+    ]),
 ];
 
 /// How many warps a block of them has, how many blocks a multiprocessor has before warps take several tiles, and how many they take at
@@ -40,10 +47,11 @@ enum Output {
 }
 
 impl Operators {
-    /// Writes the distribution that each row's token is drawn from: the softmax of what temperature and filters keep (rule P4).
+    /// Writes the distribution that each row's token is drawn from: of logits the softmax of what temperature and filters keep, of
+    /// probabilities what filters keep, renormalised (rule P4).
     ///
-    /// Without filters it is that of [`Softmax`]. XTC acts by draw 0 of seed 0 at position 0. In a row NaN counts as -inf and +inf as
-    /// `f32::MAX`; a row without a logit above -inf becomes all 0.
+    /// Of logits without filters it is that of [`Softmax`]. XTC acts by draw 0 of seed 0 at position 0. In a row NaN counts as -inf and +inf as
+    /// `f32::MAX`; of probabilities NaN and less than 0 as 0; a row with nothing to draw becomes all 0.
     ///
     /// # Shapes and units
     /// `rows`: R rows. `params`: columns of R, or of one for all. `out`: R rows of f32 or of the rows' type, to which each number is
@@ -80,7 +88,7 @@ impl Operators {
         self.write(Output::Probabilities, rows.rows(), params, rows.rows(), statuses)
     }
 
-    /// Writes each row with only the tokens that its filters keep: other logits are -inf.
+    /// Writes each row with only the tokens that its filters keep: other logits are -inf, other probabilities 0.
     ///
     /// Rows of only -inf stay as they are. What is kept counts as input does: -0.0 as +0.0, +inf as `f32::MAX`.
     ///
@@ -121,20 +129,21 @@ impl Operators {
         out: &Rows<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        let mut asked = params.ask(rows.rows, rows.vocab)?;
+        let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
         asked.prepare.flags |= prepare_flags::ONE_DRAW;
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows.rows))?;
         if rows.rows == 0 {
             return Ok(());
         }
-        if output == Output::Probabilities && asked.keeps_all() {
+        if rows.kind == Kind::Logits && output == Output::Probabilities && asked.keeps_all() {
             let temperature =
                 params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::Each);
             return self.softmax()?.enqueue_checked(rows, out, temperature, statuses);
         }
 
-        self.machine.prepare(Group::Step)?;
-        self.machine.prepare(Group::Write)?;
+        self.load(rows.kind)?;
+        let write = [Group::Write, Group::WriteProbabilities][rows.kind as usize];
+        self.machine.prepare(write)?;
         // Whatever is kept may have to be searched for.
         asked.needs.variant = asked.needs.variant.max(Variant::Listed);
         let plan = self.plan(rows, rows.rows, &asked);
@@ -158,8 +167,8 @@ impl Operators {
             };
             self.prepare(&asked.prepare, first, count)?;
             let step = self.survey(rows, &plan, step)?;
-            self.keep(rows.dtype, &asked, output, &step)?;
-            self.emit((rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
+            self.keep((rows.kind, rows.dtype), &asked, output, &step)?;
+            self.emit((rows.kind, rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
         }
         Ok(())
     }
@@ -174,7 +183,13 @@ impl Operators {
     }
 
     /// Finds what is kept of rows that were surveyed.
-    fn keep(&self, dtype: Dtype, asked: &Asked, output: Output, step: &abi::Step) -> Result<()> {
+    fn keep(
+        &self,
+        (kind, dtype): (Kind, Dtype),
+        asked: &Asked,
+        output: Output,
+        step: &abi::Step,
+    ) -> Result<()> {
         let machine = &*self.machine;
         let help = Help::of(machine.multiprocessors(), step.rows, asked.needs);
         let keep = abi::Keep {
@@ -187,14 +202,14 @@ impl Operators {
         // SAFETY: the grid is keep.cu's; the buffers are this room's, sized by `reserve`, with a place for what is kept of each row; the
         // survey was enqueued before, for which every block waits; requests were made when it began. The layout is held to the
         // kernels' in tests/abi.rs.
-        unsafe { machine.launch_early(KEEP.of(dtype), grid, bytemuck::bytes_of(&keep)) }?;
+        unsafe { machine.launch_early(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
         Ok(())
     }
 
     /// Writes rows of which it is known what is kept.
     fn emit(
         &self,
-        (from, to): (Dtype, Dtype),
+        (kind, from, to): (Kind, Dtype, Dtype),
         output: Output,
         step: &abi::Step,
         (out, out_stride): (u64, usize),
@@ -221,7 +236,11 @@ impl Operators {
         // SAFETY: the grid is emit.cu's; `keep` was enqueued before, for which every block waits; for the rows whoever made them
         // vouches, and that those to be written are as many and as wide was seen.
         unsafe {
-            machine.launch_early(EMIT[usize::from(to != from)].of(from), grid, bytemuck::bytes_of(&emit))
+            machine.launch_early(
+                EMIT[usize::from(to != from)].of(kind, from),
+                grid,
+                bytemuck::bytes_of(&emit),
+            )
         }?;
         Ok(())
     }

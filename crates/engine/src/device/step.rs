@@ -152,20 +152,20 @@ impl DevicePool {
         };
         check_slots(slots, admitted, &mut self.seen, self.checks)?;
 
-        let mut assigned = std::mem::take(&mut self.assigned);
-        assigned.known = true;
-        assigned.slots.clear();
-        assigned.slots.extend_from_slice(slots);
-        assigned.forced.clear();
-        assigned.forced.extend(options.forced.iter().copied().map(code));
-        assigned.lines.clear();
-        assigned.lines.extend_from_slice(options.lines);
-        assigned.masks = !options.masks.is_none();
+        let assigned = Assigned {
+            known: true,
+            slots: slots.to_vec(),
+            forced: options.forced.iter().copied().map(code).collect(),
+            lines: options.lines.to_vec(),
+            masks: !options.masks.is_none(),
+        };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
             true => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
             false => Vec::new(),
         };
         let (forced, lines) = (&assigned.forced, &assigned.lines);
+        // If the device fails, the rows stay whose they were, and are written anew when they are assigned again.
+        self.assigned.known = false;
         self.workspace.assign(&Assignment { slots, forced, lines, masks: &masks })?;
         self.assigned = assigned;
         Ok(())

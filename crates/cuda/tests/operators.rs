@@ -1,0 +1,96 @@
+//! More outputs than are worked on at a time, and what operators refuse; what they make is held in `conformance`.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Buffer, Cache, Column, Draws, Dtype, Each, Emulator, IntType, Integers, Machine, Operators, RowParams,
+    Rows,
+};
+use gumball_spec::oracle::sample;
+use gumball_spec::{Error, Kind, Request, Row, SamplingParams};
+
+const VOCAB: usize = 300;
+const LINES: usize = 2;
+
+fn machine() -> Option<Arc<dyn Machine>> {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Some(Arc::new(emulator)),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn lines() -> Vec<f32> {
+    (0..LINES * VOCAB).map(|i| (i * i % 97) as f32 * 0.05).collect()
+}
+
+#[test]
+fn outputs_are_drawn_in_parts_as_each_alone() {
+    let Some(machine) = machine() else { return };
+    let values = lines();
+    let matrix = Buffer::of(&machine, &values).expect("memory");
+    let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows");
+    // Two parts and a bit.
+    let outputs = 2100;
+    let read: Vec<i32> = (0..outputs as i32).map(|output| output * 7 % LINES as i32).collect();
+    let index = Buffer::of(&machine, &read).expect("memory");
+    let positions =
+        Buffer::of(&machine, &(0..outputs as i64).map(|i| i % 5).collect::<Vec<_>>()).expect("memory");
+    let tokens = Buffer::zeroed(&machine, outputs * 8).expect("memory");
+    let statuses = Buffer::zeroed(&machine, outputs * 4).expect("memory");
+    let common = SamplingParams { top_p: 0.7, ..SamplingParams::default() };
+    let draws = Draws { positions: Each::Rows(Integers::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
+    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    operators
+        .sample(
+            &rows,
+            &RowParams::new(&common),
+            &draws,
+            Some(&Integers::of(&index, IntType::I32)),
+            &Integers::of(&tokens, IntType::I64),
+            Some(&Column::of(&statuses)),
+        )
+        .expect("drawn");
+    let mut drawn = vec![0i64; outputs];
+    tokens.read(0, &mut drawn).expect("memory");
+    for output in (0..outputs).step_by(13).chain([1023, 1024, 2047, 2048, outputs - 1]) {
+        let line = read[output] as usize;
+        let request =
+            Request { position: (output % 5) as u32, draw: output as u32, ..Request::new(&common, &[], 11) };
+        let wanted = sample(Row::F32(&values[line * VOCAB..][..VOCAB]), &request, None).expect("drawn");
+        assert_eq!(drawn[output], i64::from(wanted.token), "output {output}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_and_nothing_is_changed() {
+    let Some(machine) = machine() else { return };
+    let matrix = Buffer::of(&machine, &lines()).expect("memory");
+    let tokens = Buffer::of(&machine, &[7u32; LINES]).expect("memory");
+    let column = Buffer::of(&machine, &[1.0f32; LINES + 1]).expect("memory");
+    let plain = SamplingParams::default();
+    let banned = SamplingParams { banned_ids: vec![3], ..plain.clone() };
+    let with = RowParams::new(&plain);
+    let too_many = RowParams { top_p: Some(Column::of(&column)), ..with };
+    let wrong = RowParams { top_k: Some(Integers::of(&column, IntType::U32)), ..with };
+    let hot = RowParams { temperature: Some(Column::of(&column).first(1).expect("one")), ..with };
+    for (params, kind, says) in [
+        (too_many, Kind::Logits, "top_p has length 3, but must have one for each of 2 rows, or for all"),
+        (wrong, Kind::Logits, "top_k.dtype is u32, but must be i32 or i64"),
+        (RowParams::new(&banned), Kind::Logits, "no edits of ids in an operator on a device"),
+        (hot, Kind::Probabilities, "temperature cannot be combined with probabilities"),
+    ] {
+        let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows").with_kind(kind);
+        let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+        let to = Integers::of(&tokens, IntType::I32);
+        let error: Error =
+            operators.sample(&rows, &params, &Draws::new(0, 0), None, &to, None).expect_err("refused");
+        assert!(error.to_string().starts_with(says), "{error}");
+    }
+    let mut after = [0u32; LINES];
+    tokens.read(0, &mut after).expect("memory");
+    assert_eq!(after, [7; LINES]);
+}
