@@ -146,6 +146,10 @@ typedef struct gumball_graph gumball_graph;
 // and positions themselves. What a row comes to is what it would in a pool.
 //
 // They keep buffers from call to call, and nothing else; several threads may use them at the same time.
+//
+// Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
+// is launches on the device's stream and returns before they are done; it may be captured in a graph, once there is room by
+// a call before. What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
 typedef struct gumball_operators gumball_operators;
 
 // All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
@@ -906,6 +910,8 @@ gumball_code gumball_operators_chain_speculative_sampling(const gumball_operator
 //
 // A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
 // where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
+//
+// On a device `statuses` has one for each output, and an entry of `lines` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
 gumball_code gumball_operators_sample(const gumball_operators *operators,
                                       const gumball_logits *rows,
                                       const gumball_row_params *params,
@@ -916,7 +922,10 @@ gumball_code gumball_operators_sample(const gumball_operators *operators,
 // Makes operators of the host. `config`: NULL is the default. NULL after an error.
 gumball_operators *gumball_operators_new(const gumball_operators_config *config);
 
-// Makes operators of a device. There are none yet: NULL, and GUMBALL_UNAVAILABLE.
+// Makes operators of a device, in the order of its stream. NULL after an error.
+//
+// Rows of probabilities but those of chains, and bans and biases, are GUMBALL_UNAVAILABLE there. Graphs captured with the same
+// operators share memory, and are not to be replayed side by side.
 gumball_operators *gumball_operators_new_on_device(const gumball_device *device);
 
 // Ends operators. NULL is fine.
@@ -928,7 +937,8 @@ void gumball_operators_free(gumball_operators *operators);
 // probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 //
 // `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL.
+// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL. On a device
+// `out` is float or of the logits' type.
 gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_logits *logits,
                                        float temperature,

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use gumball_engine::{Each, Error};
 
 use crate::border::{call, fill, given, optional_room, room, slice};
+use crate::device_operators;
 use crate::draws::each;
 use crate::error::{Code, Result};
 use crate::operators::Operators;
@@ -65,7 +66,14 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = &given("operators", operators)?.inner;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for a struct of its size, and for the rest on the device.
+            return unsafe {
+                device_operators::verify(&mut device, chains, tokens, [accepted, emitted, statuses])
+            };
+        }
+        let inner = operators.host();
         // SAFETY: the header asks for a struct of its size.
         let chains = unsafe { read("chains", chains) }?;
         // SAFETY: the header asks for its lists.

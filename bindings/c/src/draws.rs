@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use gumball_engine::{Each, Kind, SamplingParams};
 
 use crate::border::{call, fill, given, optional_room, room};
+use crate::device_operators;
 use crate::error::Code;
 use crate::logits::{Logits, read_logits};
 use crate::operators::{Operators, RowParams, read_columns};
@@ -59,6 +60,8 @@ pub(crate) unsafe fn each<'a, T>(
 ///
 /// A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
 /// where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
+///
+/// On a device `statuses` has one for each output, and an entry of `lines` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_sample(
     operators: Option<&Operators>,
@@ -69,7 +72,12 @@ pub unsafe extern "C" fn gumball_operators_sample(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = &given("operators", operators)?.inner;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe { device_operators::sample(&mut device, rows, params, draws, tokens, statuses) };
+        }
+        let inner = operators.host();
         // SAFETY: the header asks for a struct of its size, and for its rows.
         let rows = unsafe { read_logits(rows) }?;
         let (neutral, lines) = (SamplingParams::default(), rows.rows());

@@ -13,7 +13,7 @@
 //! | `outputs` | what comes out |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `graph` | many, on the host or on a device |
-//! | `operators`, `matrix`, `draws`, `chains` | whole matrices, without requests |
+//! | `operators`, `matrix`, `draws`, `chains`; `device_operators` | whole matrices, without requests; the same on a device |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
 mod border;
@@ -39,6 +39,7 @@ mod graph;
 mod step;
 
 mod chains;
+mod device_operators;
 mod draws;
 mod matrix;
 mod operators;

@@ -65,17 +65,9 @@ pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) ->
     let from = unsafe { read("logits", rows) }?;
     // SAFETY: the caller vouches for the struct.
     let to = unsafe { read("out", out) }?;
-    let (from_stride, from_len) = extent(from.rows, from.vocab, from.stride)?;
+    let same = is_same(&from, &to)?;
     let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
-    let (from_type, to_type) = (dtype(from.dtype)?, dtype(to.dtype)?);
-    let same = from.data.addr() == to.data.addr()
-        && (from.rows, from.vocab, from_stride, from_type) == (to.rows, to.vocab, to_stride, to_type);
-    let (start, end) = span(from.data, from_len, from_type);
-    let (out_start, out_end) = span(to.data, to_len, to_type);
-    if !same && start < out_end && out_start < end {
-        let allowed = "the very rows that are read, or memory that has nothing in common with theirs";
-        return Err(Failure::out_of_range("out", format!("{:p}", to.data), allowed));
-    }
+    let to_type = dtype(to.dtype)?;
     // SAFETY: the caller vouches for the elements, and the two have none in common or are not both made.
     let written = || unsafe { written(to.data, to_type, to_len) };
     if same {
@@ -87,6 +79,22 @@ pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) ->
     // SAFETY: the caller vouches for the struct and its rows, which nobody writes.
     let rows = unsafe { read_logits(ptr::from_ref(&from)) }?;
     Ok(Place::Apart(rows, LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?))
+}
+
+/// Returns whether rows to be written are those that are read; refuses those that overlap in any other way.
+pub(crate) fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
+    let (from_stride, from_len) = extent(from.rows, from.vocab, from.stride)?;
+    let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
+    let (from_type, to_type) = (dtype(from.dtype)?, dtype(to.dtype)?);
+    let same = from.data.addr() == to.data.addr()
+        && (from.rows, from.vocab, from_stride, from_type) == (to.rows, to.vocab, to_stride, to_type);
+    let (start, end) = span(from.data, from_len, from_type);
+    let (out_start, out_end) = span(to.data, to_len, to_type);
+    if !same && start < out_end && out_start < end {
+        let allowed = "the very rows that are read, or memory that has nothing in common with theirs";
+        return Err(Failure::out_of_range("out", format!("{:p}", to.data), allowed));
+    }
+    Ok(same)
 }
 
 /// Returns where elements begin and end.

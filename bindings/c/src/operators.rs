@@ -2,11 +2,13 @@
 
 use std::ffi::c_char;
 use std::mem::offset_of;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{Each, Error, RowParams as Columns, SamplingParams, Status};
+use gumball_engine::{DeviceOperators, Each, RowParams as Columns, SamplingParams, Status};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
+use crate::device_operators;
 use crate::error::{Code, Result};
 use crate::logits::Logits;
 use crate::matrix::{Place, RowsOut, read_place};
@@ -18,9 +20,41 @@ use crate::sized::{Grows, read_or_default};
 /// and positions themselves. What a row comes to is what it would in a pool.
 ///
 /// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
+///
+/// Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
+/// is launches on the device's stream and returns before they are done; it may be captured in a graph, once there is room by
+/// a call before. What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
 #[derive(Debug)]
 pub struct Operators {
-    pub(crate) inner: gumball_engine::Operators,
+    at: At,
+}
+
+/// Where operators work.
+#[derive(Debug)]
+enum At {
+    Host(gumball_engine::Operators),
+    Device(Box<Mutex<DeviceOperators>>),
+}
+
+impl Operators {
+    /// Returns those of the host.
+    ///
+    /// # Panics
+    /// If they are a device's.
+    pub(crate) fn host(&self) -> &gumball_engine::Operators {
+        match &self.at {
+            At::Host(operators) => operators,
+            At::Device(_) => unreachable!("device() was asked before"),
+        }
+    }
+
+    /// Returns those of a device; calls from several threads take turns.
+    pub(crate) fn device(&self) -> Option<MutexGuard<'_, DeviceOperators>> {
+        match &self.at {
+            At::Host(_) => None,
+            At::Device(operators) => Some(operators.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
 }
 
 /// What operators are made for.
@@ -84,17 +118,19 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
         let level = unsafe { optional_text("level", config.level) }?;
         let level = level.map(str::parse).transpose()?;
         let threads = (config.threads > 0).then_some(config.threads);
-        Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? })
+        Ok(Operators { at: At::Host(gumball_engine::Operators::new(level, threads)?) })
     })
 }
 
-/// Makes operators of a device. There are none yet: NULL, and GUMBALL_UNAVAILABLE.
+/// Makes operators of a device, in the order of its stream. NULL after an error.
+///
+/// Rows of probabilities but those of chains, and bans and biases, are GUMBALL_UNAVAILABLE there. Graphs captured with the same
+/// operators share memory, and are not to be replayed side by side.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
     make(|| {
-        given("device", device)?;
-        let reason = "they run on the host; gumball_operators_new makes them there".to_owned();
-        Err(Error::Unavailable { resource: "operators on a device", reason }.into())
+        let device = given("device", device)?.inner.clone();
+        Ok(Operators { at: At::Device(Box::new(Mutex::new(DeviceOperators::new(device)))) })
     })
 }
 
@@ -110,7 +146,8 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
 /// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 ///
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-/// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL.
+/// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL. On a device
+/// `out` is float or of the logits' type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(
     operators: Option<&Operators>,
@@ -121,7 +158,14 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = &given("operators", operators)?.inner;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe {
+                device_operators::softmax(&mut device, logits, temperature, temperatures, out, statuses)
+            };
+        }
+        let inner = operators.host();
         // SAFETY: the header asks for structs of their sizes, and for their rows.
         let place = unsafe { read_place(logits, out) }?;
         // SAFETY: the header asks for an element a row.
@@ -154,7 +198,12 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = &given("operators", operators)?.inner;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, false) };
+        }
+        let inner = operators.host();
         let work = |place: Place<'_>, columns: &Columns<'_>| match place {
             Place::Apart(rows, out) => inner.probabilities(rows, columns, out),
             Place::Same(rows) => inner.probabilities_in_place(rows, columns),
@@ -177,7 +226,12 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let inner = &given("operators", operators)?.inner;
+        let operators = given("operators", operators)?;
+        if let Some(mut device) = operators.device() {
+            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, true) };
+        }
+        let inner = operators.host();
         let work = |place: Place<'_>, columns: &Columns<'_>| match place {
             Place::Apart(rows, out) => inner.mask_logits(rows, columns, out),
             Place::Same(rows) => inner.mask_logits_in_place(rows, columns),

@@ -155,6 +155,18 @@ def test_draws_from_logits_are_the_hosts(emulated: None, logits: Any) -> None:
     assert torch.equal(out.int(), gumball.sampling_from_logits(logits, seed=1))
 
 
+def test_draws_from_probabilities_are_the_hosts(emulated: None, logits: Any) -> None:
+    ks, ps, seeds = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7), torch.arange(7)
+    probs = on_host(lambda: gumball.softmax(logits))
+    probs[3], probs[5, 2] = 0, torch.nan
+    for call in ({"seed": 7}, {"seed": seeds, "top_k": ks, "top_p": ps}, {"seed": 5, "min_p": 0.1, "order": "joint", "n": 3}):
+        listed = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+        for rows in (probs, probs.half()):
+            wanted, words = on_host(lambda: gumball.sampling_from_probs(rows, return_statuses=True, **listed))
+            got, statuses = gumball.sampling_from_probs(rows, return_statuses=True, **call)
+            assert torch.equal(got, wanted) and statuses.tolist() == words.tolist(), call
+
+
 def flat(call: dict[str, Any]) -> dict[str, Any]:
     """Columns [rows, 1] as lists of the host."""
     return {
@@ -210,3 +222,32 @@ def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
     for kind, text, mistake in mistakes:
         with pytest.raises(kind, match=text):
             mistake()
+
+
+def test_written_rows_are_the_hosts(emulated: None, logits: Any) -> None:
+    ks, ps = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7)
+    calls: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.7, "top_k": 5},
+        {"temperature": ps, "top_k": ks, "top_p": ps.reshape(7, 1)},
+        {"min_p": [0.1] * 7, "order": "joint", "top_k": ks.int()},
+        {"params": gumball.SamplingParams(typical_p=0.8, temperature=0.5)},
+    ]
+    logits[2], logits[4, 5] = -torch.inf, torch.nan
+    for of in (gumball.probabilities, gumball.mask_logits):
+        for call in calls:
+            for dtype in (torch.float32, torch.bfloat16):
+                rows = logits.to(dtype)
+                wanted, words = on_host(lambda: of(rows, return_statuses=True, **call))
+                got, statuses = of(rows, return_statuses=True, **call)
+                assert got.dtype == wanted.dtype and torch.equal(got, wanted), call
+                assert statuses.tolist() == words.tolist()
+                place = rows.clone()
+                assert of(place, out=place, **call) is place and torch.equal(place, wanted.to(dtype))
+    assert torch.equal(gumball.top_k_mask_logits(logits, ks), on_host(lambda: gumball.top_k_mask_logits(logits, ks)))
+    with pytest.raises(ValueError, match="top_k has length 2"):
+        gumball.top_k_mask_logits(logits, torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="top_p is -1"):
+        gumball.mask_logits(logits, top_p=-1.0)
+    with pytest.raises(gumball.UnavailableError, match="kernels are missing"):
+        gumball.top_k_renorm_probs(logits, 3)

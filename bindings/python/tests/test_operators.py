@@ -250,7 +250,7 @@ def test_mistakes_are_named_and_nothing_is_written(batch: np.ndarray, probs: np.
         (ValueError, "out has length 3", lambda: gumball.softmax(batch, out=np.zeros((3, VOCAB), np.float32))),
         (ValueError, "side by side", lambda: gumball.softmax(batch[:, ::2])),
         (ValueError, "3 dimensions", lambda: gumball.softmax(batch[None])),
-        (gumball.UnavailableError, "cuda:0 are not there: the kernels are missing", lambda: gumball.top_k_renorm_probs(Cuda(), 3)),
+        (gumball.UnavailableError, "missing", lambda: gumball.top_k_renorm_probs(Cuda(), 3)),
         (ValueError, "min_p is 2", lambda: gumball.min_p_renorm_probs(probs, 2.0)),
         (ValueError, "temperature", lambda: gumball.probabilities(probs, kind="probabilities", temperature=0.5)),
         (ValueError, "kind is scores", lambda: gumball.probabilities(probs, kind="scores")),

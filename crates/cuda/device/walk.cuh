@@ -129,10 +129,18 @@ DEVICE Buckets& block_buckets() {
     return *(Buckets*)level_counts();
 }
 
-// The part in which a key lies: rises as its value falls, as each step is monotone.
-DEVICE u32 bucket_of(u64 key, float top, float scale) {
-    return float_to_u32(fminf((top - key_logit(key)) * scale, BUCKETS - 1));
+// How far a key lies below the ordered bits of a value that none exceeds. Of probabilities nearly all lie in the last of few parts
+// that are equal by value: so theirs are equal by bits.
+DEVICE float depth_of(u64 key, u32 top) {
+#if GUMBALL_PROBABILITIES
+    return u32_to_float(top - (u32)(key >> 32));
+#else
+    return from_ordered_bits(top) - key_logit(key);
+#endif
 }
+
+// The part in which a key lies: rises as its value falls, as each step is monotone.
+DEVICE u32 bucket_of(u64 key, u32 top, float scale) { return float_to_u32(fminf(depth_of(key, top) * scale, BUCKETS - 1)); }
 
 // What a listed token adds to the mass, by itself: together they add less than a unit for each more (M4).
 template <class V>
@@ -145,7 +153,7 @@ DEVICE u64 gain_of(const Searched<V>& set, u64 key) {
 
 // Finds the part of the list in which the mass may first be reached: before it, it surely is not. BUCKETS if in none.
 template <class V>
-DEVICE void find_bucket(const Searched<V>& set, u32 count, float top, float scale) {
+DEVICE void find_bucket(const Searched<V>& set, u32 count, u32 top, float scale) {
     const Search& search = set.search();
     Buckets& buckets = block_buckets();
 #pragma unroll 1
@@ -210,7 +218,8 @@ template <class V>
 DEVICE u64 settle(const Searched<V>& set, u32 count) {
     Search& search = set.search();
     Buckets& buckets = block_buckets();
-    float top = from_ordered_bits(search.most_bits), range = top - from_ordered_bits(~search.least_bits);
+    u32 top = search.most_bits;
+    float range = depth_of((u64)~search.least_bits << 32, top);
     if (count == 0 || !(range < 1e30f)) {
         return 0;
     }

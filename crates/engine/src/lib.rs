@@ -11,7 +11,7 @@
 //! | get the logprobs of tokens that are known already | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
 //! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
-//! | softmax, draw from or verify rows on a GPU, without sequences | [`DeviceOperators`] |
+//! | softmax, renormalise, mask, draw from or verify rows on a GPU, without sequences | [`DeviceOperators`] |
 //! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
 //! | let a sampler draw on a device | [`DeviceRoute`] |
 //! | stand another way from logits to token beside the default | [`Route`], [`routes`] |

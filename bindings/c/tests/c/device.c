@@ -24,6 +24,91 @@ static void same(const gumball_outputs *wanted, const gumball_outputs *seen) {
     CHECK(a && b && memcmp(a, b, layout.words * sizeof *a) == 0);
 }
 
+// Operators over what lies on the device come to what they come to on the host.
+static void operators_of(gumball_device *device, gumball_buffer *logits) {
+    enum { N = 2, CHAINS = 1 };
+    static float wanted[ROWS][VOCAB], seen[ROWS][VOCAB];
+    gumball_operators *host = gumball_operators_new(NULL), *there = gumball_operators_new_on_device(device);
+    CHECK(host && there);
+    const float temperatures[ROWS] = {0.7f, 1.0f, 0.0f, 2.0f};
+    const uint64_t seeds[ROWS] = {5, 6, 7, 8};
+    const int64_t top_ks[ROWS] = {5, 0, 40, 3};
+    uint32_t told[ROWS], statuses[ROWS];
+    gumball_buffer *probs = gumball_buffer_new(device, sizeof wanted), *small = gumball_buffer_new(device, 4096);
+    OK(gumball_buffer_write(small, 0, temperatures, sizeof temperatures));
+    OK(gumball_buffer_write(small, 256, seeds, sizeof seeds));
+    OK(gumball_buffer_write(small, 512, top_ks, sizeof top_ks));
+    char *at = (char *)gumball_buffer_address(small);
+
+    gumball_logits here = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    gumball_logits from = logits_of(gumball_buffer_address(logits), GUMBALL_F32, ROWS, VOCAB);
+    SIZED(gumball_rows_out, out);
+    out.rows = ROWS;
+    out.vocab = VOCAB;
+    out.data = wanted;
+    OK(gumball_operators_softmax(host, &here, 0.0f, temperatures, &out, told));
+    out.data = gumball_buffer_address(probs);
+    OK(gumball_operators_softmax(there, &from, 0.0f, (const float *)at, &out, (uint32_t *)(at + 1024)));
+    OK(gumball_buffer_read(probs, 0, seen, sizeof seen));
+    OK(gumball_buffer_read(small, 1024, statuses, sizeof statuses));
+    CHECK(memcmp(wanted, seen, sizeof seen) == 0 && memcmp(told, statuses, sizeof told) == 0);
+
+    int32_t tokens[ROWS], drawn[ROWS];
+    SIZED(gumball_row_params, params);
+    SIZED(gumball_draws, draws);
+    draws.outputs = ROWS;
+    params.temperature = temperatures;
+    params.top_k = top_ks;
+    draws.seeds = seeds;
+    OK(gumball_operators_sample(host, &here, &params, &draws, tokens, NULL));
+    params.temperature = (const float *)at;
+    params.top_k = (const int64_t *)(at + 512);
+    draws.seeds = (const uint64_t *)(at + 256);
+    OK(gumball_operators_sample(there, &from, &params, &draws, (int32_t *)(at + 1024), NULL));
+    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
+    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
+
+    static float kept[ROWS][VOCAB];
+    params.temperature = temperatures;
+    params.top_k = top_ks;
+    out.data = kept;
+    OK(gumball_operators_mask_logits(host, &here, &params, &out, NULL));
+    params.temperature = (const float *)at;
+    params.top_k = (const int64_t *)(at + 512);
+    gumball_buffer *masked = gumball_buffer_new(device, sizeof seen);
+    out.data = gumball_buffer_address(masked);
+    OK(gumball_operators_mask_logits(there, &from, &params, &out, NULL));
+    OK(gumball_buffer_read(masked, 0, seen, sizeof seen));
+    CHECK(memcmp(kept, seen, sizeof seen) == 0);
+    gumball_buffer_free(masked);
+
+    // A chain of two drafts: the probabilities just made are the target's, and those of the first rows the drafter's.
+    const int32_t ids[N] = {tokens[0], 9};
+    uint32_t counts[3][CHAINS], seen_counts[3][CHAINS];
+    int32_t emitted[N + 1];
+    SIZED(gumball_chains, chains);
+    chains.chains = CHAINS;
+    chains.drafts = N;
+    chains.vocab = VOCAB;
+    chains.draft_probs = chains.target_probs = wanted[0];
+    chains.draft_token_ids = ids;
+    chains.seed = 4;
+    OK(gumball_operators_chain_speculative_sampling(host, &chains, emitted, counts[0], counts[1], counts[2]));
+    OK(gumball_buffer_write(small, 2048, ids, sizeof ids));
+    chains.draft_probs = chains.target_probs = (const float *)gumball_buffer_address(probs);
+    chains.draft_token_ids = (const int32_t *)(at + 2048);
+    uint32_t *words = (uint32_t *)(at + 1024);
+    OK(gumball_operators_chain_speculative_sampling(there, &chains, (int32_t *)(at + 3072), words, words + 1, words + 2));
+    OK(gumball_buffer_read(small, 1024, seen_counts, sizeof seen_counts));
+    OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
+    CHECK(memcmp(counts, seen_counts, sizeof counts) == 0 && memcmp(emitted, drawn, sizeof emitted) == 0);
+
+    gumball_buffer_free(probs);
+    gumball_buffer_free(small);
+    gumball_operators_free(host);
+    gumball_operators_free(there);
+}
+
 int main(int count, char **arguments) {
     gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
     if (!device) {
@@ -140,6 +225,8 @@ int main(int count, char **arguments) {
     OK(gumball_sampler_sample(here, rows[0], GUMBALL_F32, VOCAB, NULL, &a));
     OK(gumball_sampler_sample(there, rows[0], GUMBALL_F32, VOCAB, NULL, &b));
     CHECK(a.id == b.id && a.logprob == b.logprob && a.rank == b.rank);
+
+    operators_of(device, buffer);
 
     // What is wrong is refused before anything is enqueued.
     gumball_device_input wrong = plain;

@@ -29,6 +29,7 @@ __all__ = [
     "softmax_on_device",
     "verify_chains",
     "verify_on_device",
+    "write_on_device",
     "write_rows",
     "Outputs",
     "check_params",
@@ -59,6 +60,17 @@ def sample_on_device(
     position: int | _Integers,
     draw: int | _Integers | None,
     dtype: str,
+    return_statuses: bool,
+    stream: _Stream | None,
+) -> Any: ...
+def write_on_device(
+    what: str,
+    rows: _Array,
+    out: _Array | None,
+    dtype: str | None,
+    kind: str,
+    name: str,
+    filters: tuple[Any, ...],
     return_statuses: bool,
     stream: _Stream | None,
 ) -> Any: ...

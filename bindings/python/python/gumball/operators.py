@@ -13,7 +13,7 @@ SamplingParams, for whatever other filter and ban it has.
 With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
 array of uint32.
 
-On a GPU (:func:`softmax`, :func:`sampling_from_logits` and :func:`chain_speculative_sampling` so far; the others are refused there) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
+On a GPU (renormalised rows of probabilities are refused there so far) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
 all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
 nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
 lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are
@@ -39,6 +39,7 @@ from ._gumball import (
     softmax_on_device,
     verify_chains,
     verify_on_device,
+    write_on_device,
     write_rows,
 )
 from .params import SamplingParams
@@ -105,8 +106,14 @@ def _written(
     kind: str,
     name: str,
     return_statuses: bool,
+    stream: _Stream | None = None,
     **filters: Any,
 ) -> Any:
+    given = tuple(filters.get(key) for key in ("temperature", "top_k", "top_p", "min_p", "order", "params"))
+    done = write_on_device(what, rows, out, dtype, kind, name, given, return_statuses, stream)
+    if done is not None:
+        return done
+    filters = {key: _flat(value) for key, value in filters.items()}
     shape, own = describe(rows, name)
     if out is None:
         out = _empty(rows, shape, dtype or own)
@@ -149,6 +156,7 @@ def probabilities(
     params: SamplingParams | None = None,
     out: _Array | None = None,
     return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any:
     """The distribution that each row's token is drawn from, after temperature and filters; float32 if there is no `out`.
 
@@ -156,7 +164,7 @@ def probabilities(
     the filters, as in SamplingParams; "joint" has all look at the unfiltered row. A row without a token is all 0.
     """
     filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return _written("probabilities", rows, out, "float32", kind, "rows", return_statuses, **filters)
+    return _written("probabilities", rows, out, "float32", kind, "rows", return_statuses, stream, **filters)
 
 
 def _filters(
@@ -168,7 +176,7 @@ def _filters(
     params: SamplingParams | None,
 ) -> dict[str, Any]:
     columns = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return {name: _flat(column) for name, column in columns.items()} | {"order": order, "params": params}
+    return columns | {"order": order, "params": params}
 
 
 def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
@@ -182,7 +190,7 @@ def top_k_renorm_probs(
 
     probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The result has the type of probs, or of `out`.
     """
-    return _renormalised(probs, out, return_statuses, top_k=_flat(top_k))
+    return _renormalised(probs, out, return_statuses, top_k=top_k)
 
 
 def top_p_renorm_probs(
@@ -192,7 +200,7 @@ def top_p_renorm_probs(
 
     top_p: at least 0, off from 1 up. One probability stays at least. Of ties at the cut those with the lower ids stay.
     """
-    return _renormalised(probs, out, return_statuses, top_p=_flat(top_p))
+    return _renormalised(probs, out, return_statuses, top_p=top_p)
 
 
 def min_p_renorm_probs(
@@ -202,7 +210,7 @@ def min_p_renorm_probs(
 
     min_p: in 0..=1.
     """
-    return _renormalised(probs, out, return_statuses, min_p=_flat(min_p))
+    return _renormalised(probs, out, return_statuses, min_p=min_p)
 
 
 def top_k_top_p_renorm_probs(
@@ -215,7 +223,7 @@ def top_k_top_p_renorm_probs(
     return_statuses: bool = False,
 ) -> Any:
     """top_k, then top_p on what that keeps, in one operator; with order="joint" both on the whole row."""
-    filters = {"top_k": _flat(top_k), "top_p": _flat(top_p), "order": order}
+    filters = {"top_k": top_k, "top_p": top_p, "order": order}
     return _renormalised(probs, out, return_statuses, **filters)
 
 
@@ -230,6 +238,7 @@ def mask_logits(
     params: SamplingParams | None = None,
     out: _Array | None = None,
     return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any:
     """Each row of logits with -inf for what its filters and bans do not keep, in the logits' own type; out=logits is in place.
 
@@ -237,7 +246,7 @@ def mask_logits(
     as the largest finite number. A row of only -inf stays as it is.
     """
     filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return _written("masked", logits, out, None, "logits", "logits", return_statuses, **filters)
+    return _written("masked", logits, out, None, "logits", "logits", return_statuses, stream, **filters)
 
 
 def top_k_mask_logits(

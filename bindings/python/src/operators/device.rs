@@ -3,7 +3,7 @@
 //! What comes out is allocated by whose array the rows are. Nothing is waited for, and nothing copied but the values of lists.
 
 use gumball_engine::cuda::{Column, Dtype as DeviceDtype, RowsMut};
-use gumball_engine::{DeviceOperators, Result};
+use gumball_engine::{DeviceOperators, Kind, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,12 +11,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::columns::{Given, Value};
-use super::host::{check_apart, check_writable, wrong_dtype};
+use super::device_draws::Filters;
+use super::host::{check_apart, check_writable, missing_on, wrong_dtype};
 use super::is_emulated;
 use super::rooms::{self, Site};
 use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
 use crate::errors::out_of_range;
 use crate::modules;
+use crate::options;
 use crate::streams::stream_handle;
 
 /// Rows that lie on a device, and where operators work on them.
@@ -255,4 +257,60 @@ pub fn softmax_on_device<'py>(
         }
     };
     written(&input, out, Dtype::F32, return_statuses, &others, work).map(Some)
+}
+
+/// Writes "probabilities" or "masked" rows of rows that lie on a device; `None` if they do not. filters: (temperature, top_k, top_p,
+/// min_p, order, params). dtype: "float32", or None for the rows' own.
+#[pyfunction]
+#[pyo3(signature = (what, rows, out, dtype, kind, name, filters, return_statuses, stream))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+pub fn write_on_device<'py>(
+    what: &str,
+    rows: &Bound<'py, PyAny>,
+    out: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&str>,
+    kind: &str,
+    name: &str,
+    filters: &Bound<'py, PyTuple>,
+    return_statuses: bool,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
+    if options::kind(kind)? == Kind::Probabilities {
+        return Err(missing_on(input.site.location, "operators over probabilities"));
+    }
+    let filters = Filters::read(&input, filters)?;
+    let (others, values, masked) = (filters.streams(), filters.values(), what == "masked");
+    let work = |operators: &mut DeviceOperators,
+                from: &Matrix,
+                to: Option<&Matrix>,
+                statuses: Option<&Column<'_>>| {
+        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
+        // is done is the caller's part, as the package says.
+        let params = unsafe { values.params() }?;
+        match to {
+            Some(to) => {
+                // SAFETY: the same.
+                let rows = unsafe { from.device_logits() }?;
+                // SAFETY: the same, and they lie apart from the rows.
+                let out = unsafe { rows_mut(to) }?;
+                if masked {
+                    operators.mask_logits(&rows, &params, &out, statuses)
+                } else {
+                    operators.probabilities(&rows, &params, &out, statuses)
+                }
+            }
+            None => {
+                // SAFETY: the same; nobody reads them meanwhile.
+                let rows = unsafe { rows_mut(from) }?;
+                if masked {
+                    operators.mask_logits_in_place(&rows, &params, statuses)
+                } else {
+                    operators.probabilities_in_place(&rows, &params, statuses)
+                }
+            }
+        }
+    };
+    let dtype = if dtype.is_some() { Dtype::F32 } else { input.matrix.dtype };
+    written(&input, out, dtype, return_statuses, &others, work).map(Some)
 }

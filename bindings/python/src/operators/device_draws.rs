@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 
 use super::columns::{Given, Value, int_type};
 use super::device::{Input, owner_stream};
-use super::host::{check_apart, check_writable, missing_on, wrong_dtype};
+use super::host::{check_apart, check_writable, wrong_dtype};
 use super::rooms;
 use crate::arrays::{Array, Dtype};
 use crate::errors::{out_of_range, raised};
@@ -33,7 +33,7 @@ pub struct Values<'a> {
 
 impl<'py> Filters<'py> {
     /// Reads (temperature, top_k, top_p, min_p, order, params).
-    fn read(input: &Input<'_, 'py>, given: &Bound<'py, PyTuple>) -> PyResult<Self> {
+    pub fn read(input: &Input<'_, 'py>, given: &Bound<'py, PyTuple>) -> PyResult<Self> {
         let [temperature, top_k, top_p, min_p, order, common]: [Bound<'py, PyAny>; 6] = given.extract()?;
         let mut common = if common.is_none() { SamplingParams::default() } else { params::read(&common)? };
         if !order.is_none() {
@@ -56,7 +56,7 @@ impl<'py> Filters<'py> {
         Ok(Self { common, temperature, top_k, top_p, min_p })
     }
 
-    fn values(&self) -> Values<'_> {
+    pub fn values(&self) -> Values<'_> {
         fn of<'a, T>(given: &'a Option<Given<'_, T>>) -> Option<&'a Value<T>> {
             given.as_ref().map(|given| &given.value)
         }
@@ -69,7 +69,7 @@ impl<'py> Filters<'py> {
         }
     }
 
-    fn streams(&self) -> [Option<usize>; 4] {
+    pub fn streams(&self) -> [Option<usize>; 4] {
         fn of<T>(given: Option<&Given<'_, T>>) -> Option<usize> {
             given.and_then(|given| given.stream)
         }
@@ -96,7 +96,7 @@ impl Values<'_> {
     ///
     /// # Safety
     /// As for [`Column::new`].
-    unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
+    pub unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
         Ok(DeviceRowParams {
             common: self.common,
             // SAFETY: as the caller vouches.
@@ -216,9 +216,7 @@ pub fn sample_on_device<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
     let py = rows.py();
-    if options::kind(kind)? == gumball_engine::Kind::Probabilities {
-        return Err(missing_on(input.site.location, "draws from probabilities"));
-    }
+    let kind = options::kind(kind)?;
     let filters = Filters::read(&input, filters)?;
     let which = Which::read(&input, seed, position, draw)?;
     let lines = indices.map(|indices| Given::<u32>::unsigned(&input, indices, "indices")).transpose()?;
@@ -245,7 +243,7 @@ pub fn sample_on_device<'py>(
     rooms::at(py, input.site, &streams, |operators| {
         // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
         // is done is the caller's part, as the package says.
-        let rows = unsafe { from.device_logits() }?;
+        let rows = unsafe { from.device_logits() }?.with_kind(kind);
         // SAFETY: the same.
         let params = unsafe { values.params() }?;
         // SAFETY: the same.

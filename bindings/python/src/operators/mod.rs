@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::errors::UnavailableError;
 
-pub use device::softmax_on_device;
+pub use device::{softmax_on_device, write_on_device};
 pub use device_chains::verify_on_device;
 pub use device_draws::{rows_on_device, sample_on_device};
 pub use host::{describe, draw_rows, verify_chains, write_rows};

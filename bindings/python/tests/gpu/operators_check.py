@@ -163,6 +163,11 @@ def draws() -> str:
             seen += wanted.numel()
     many = gumball.sampling_from_logits(logits[:1], n=200_000, seed=3)
     assert torch.equal(many.cpu(), gumball.sampling_from_logits(logits[:1].cpu(), n=200_000, seed=3))
+    probs = gumball.softmax(logits)
+    for call in ({"seed": 7}, {"seed": seeds, "top_k": ks, "top_p": ps}, {"seed": 7, "min_p": 0.05}):
+        on_host = {key: value.cpu() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
+        wanted = gumball.sampling_from_probs(probs.cpu(), **on_host)
+        assert torch.equal(gumball.sampling_from_probs(probs, **call).cpu(), wanted), call
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         drawn = gumball.sampling_from_logits(logits, seed=seeds, top_k=ks, top_p=ps)

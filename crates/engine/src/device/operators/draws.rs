@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use gumball_cuda::{Column, IntType, Integers, Rows};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Kind, Result};
 
 use super::lists::check_length;
 use super::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams, room};
 
 impl DeviceOperators {
     /// Enqueues a draw for each output, from the line that it reads, after temperature and filters:
-    /// [`Operators::sample_logits`](crate::Operators::sample_logits) on the device.
+    /// [`Operators::sample_logits`](crate::Operators::sample_logits), or by the rows' kind `sample_probabilities`, on the device.
     ///
     /// An output without a token has [`NONE`](crate::NONE): of a row without a logit above -inf, or of an entry of a column of lines that is
     /// no line. In columns, what is outside its range counts as the nearest value inside, and NaN as off.
@@ -38,6 +38,11 @@ impl DeviceOperators {
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
         let (device, outputs) = (&self.device, tokens.rows());
+        params.common.check_kind(rows.kind(), rows.vocab())?;
+        if rows.kind() == Kind::Probabilities && params.temperature.is_some() {
+            let allowed = "of no row by itself where rows are probabilities";
+            return Err(Error::out_of_range("temperature", "a list", allowed));
+        }
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(device, params, &mut common, rows.rows(), rows.vocab())?;
         let draws = self.draws.lower(device, draws, outputs)?;

@@ -8,11 +8,12 @@
 mod chains;
 mod draws;
 mod lists;
+mod write;
 
 use std::sync::Arc;
 
 use gumball_cuda::{Column, Machine, Rows, RowsMut, Softmax, Temperature, Verify};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Kind, Result};
 
 use super::Device;
 pub use lists::{DeviceDraws, DeviceEach, DeviceRowParams};
@@ -87,6 +88,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(logits)?;
         let temperature = given(&self.device, &mut self.temperatures, temperature, logits.rows())?;
         room(&self.device, &mut self.softmax, Softmax::new)?.enqueue(logits, out, temperature, statuses)
     }
@@ -101,6 +103,7 @@ impl DeviceOperators {
         temperature: DeviceEach<'_, f32>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
+        check_logits(rows.rows())?;
         let temperature = given(&self.device, &mut self.temperatures, temperature, rows.rows().rows())?;
         room(&self.device, &mut self.softmax, Softmax::new)?.enqueue_in_place(rows, temperature, statuses)
     }
@@ -129,6 +132,14 @@ fn can_take(device: &Device) -> Result<()> {
     }
     let reason = "the stream is being captured; call once before".to_owned();
     Err(Error::Unavailable { resource: "room for the operator", reason })
+}
+
+/// Refuses rows of probabilities where logits are asked for.
+fn check_logits(rows: &Rows<'_>) -> Result<()> {
+    match rows.kind() {
+        Kind::Logits => Ok(()),
+        Kind::Probabilities => Err(Error::out_of_range("kind", "probabilities", "logits")),
+    }
 }
 
 /// Returns temperatures where the device finds them.

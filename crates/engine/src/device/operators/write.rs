@@ -1,0 +1,98 @@
+//! Rows that are written on a device: probabilities of what filters keep, masked rows.
+
+use std::borrow::Cow;
+
+use gumball_cuda::{Column, Rows, RowsMut};
+use gumball_spec::Result;
+
+use super::{DeviceOperators, DeviceRowParams, check_logits, room};
+
+impl DeviceOperators {
+    /// Enqueues the distribution that each row's token is drawn from, after temperature and filters:
+    /// [`Operators::probabilities`](crate::Operators::probabilities) of logits on the device.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of f32, bf16 or f16. `params`: columns of R, or of one for all; in them what is outside its range counts as the
+    /// nearest value inside, and NaN as off. `out`: R rows, f32 or of the rows' type. `statuses`: R of u32, the bits of
+    /// [`Status`](crate::Status).
+    ///
+    /// # Errors
+    /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a shape or a type is not so.
+    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate) for what the host sees.
+    /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream, and a list were to be copied.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) for bans and biases; if the device fails; or if the host program captures the
+    ///   stream and there is not enough room.
+    ///
+    /// Nothing was written then.
+    pub fn probabilities(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &DeviceRowParams<'_>,
+        out: &RowsMut<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        check_logits(rows)?;
+        let mut common = Cow::Borrowed(params.common);
+        let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
+        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
+        operators.probabilities(rows, &params, out, statuses)
+    }
+
+    /// Enqueues the same in the rows' place, each number rounded to their type.
+    ///
+    /// # Errors
+    /// Those of [`DeviceOperators::probabilities`].
+    pub fn probabilities_in_place(
+        &mut self,
+        rows: &RowsMut<'_>,
+        params: &DeviceRowParams<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        check_logits(rows.rows())?;
+        let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
+        let mut common = Cow::Borrowed(params.common);
+        let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
+        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
+        operators.probabilities_in_place(rows, &params, statuses)
+    }
+
+    /// Enqueues each row with only the tokens that its filters keep, other logits being -inf:
+    /// [`Operators::mask_logits`](crate::Operators::mask_logits) on the device.
+    ///
+    /// # Shapes and units
+    /// Those of [`DeviceOperators::probabilities`].
+    ///
+    /// # Errors
+    /// Those of [`DeviceOperators::probabilities`].
+    pub fn mask_logits(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &DeviceRowParams<'_>,
+        out: &RowsMut<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        check_logits(rows)?;
+        let mut common = Cow::Borrowed(params.common);
+        let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
+        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
+        operators.mask(rows, &params, out, statuses)
+    }
+
+    /// Enqueues the same in the rows' place.
+    ///
+    /// # Errors
+    /// Those of [`DeviceOperators::probabilities`].
+    pub fn mask_logits_in_place(
+        &mut self,
+        rows: &RowsMut<'_>,
+        params: &DeviceRowParams<'_>,
+        statuses: Option<&Column<'_>>,
+    ) -> Result<()> {
+        check_logits(rows.rows())?;
+        let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
+        let mut common = Cow::Borrowed(params.common);
+        let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
+        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
+        operators.mask_in_place(rows, &params, statuses)
+    }
+}
