@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceGraph, DevicePool, Result};
+use gumball_engine::{DeviceGraph, DevicePool, Kind, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::Matrix;
@@ -22,8 +22,8 @@ pub struct Graph {
 /// The steps.
 #[derive(Debug)]
 pub enum Recorded {
-    /// Where the rows of each lie in the host's memory.
-    Host(Vec<Matrix>),
+    /// Where the rows of each lie in the host's memory, and what they hold.
+    Host(Vec<Matrix>, Kind),
     /// The device's graph.
     Device(Owned),
 }
@@ -53,7 +53,7 @@ impl Recorded {
 impl Graph {
     pub fn new(pool: Py<Pool>, recorded: Recorded, held: Vec<Py<PyAny>>) -> Self {
         let steps = match &recorded {
-            Recorded::Host(matrices) => matrices.len(),
+            Recorded::Host(matrices, _) => matrices.len(),
             Recorded::Device(Owned(graph)) => graph.steps(),
         };
         Self { pool, recorded: Mutex::new(recorded), steps, _held: held }

@@ -249,5 +249,27 @@ def test_written_rows_are_the_hosts(emulated: None, logits: Any) -> None:
         gumball.top_k_mask_logits(logits, torch.tensor([1, 2]))
     with pytest.raises(ValueError, match="top_p is -1"):
         gumball.mask_logits(logits, top_p=-1.0)
-    with pytest.raises(gumball.UnavailableError, match="kernels are missing"):
-        gumball.top_k_renorm_probs(logits, 3)
+
+
+def test_renormalised_rows_are_the_hosts(emulated: None, logits: Any) -> None:
+    probs = (logits.exp() * 3)[:, :VOCAB]
+    probs[2], probs[4, 5], probs[5, 1] = 0, torch.nan, -1.0
+    ks, ps = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7)
+    calls: list[Any] = [
+        lambda rows, **more: gumball.top_k_renorm_probs(rows, ks, **more),
+        lambda rows, **more: gumball.top_p_renorm_probs(rows, ps, **more),
+        lambda rows, **more: gumball.min_p_renorm_probs(rows, [0.1] * 7, **more),
+        lambda rows, **more: gumball.top_k_top_p_renorm_probs(rows, 20, 0.8, order="joint", **more),
+        lambda rows, **more: gumball.probabilities(rows, kind="probabilities", **more),
+    ]
+    for call in calls:
+        for rows in (probs, probs.bfloat16()):
+            wanted, words = on_host(lambda: call(rows, return_statuses=True))
+            got, statuses = call(rows, return_statuses=True)
+            assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+            assert statuses.tolist() == words.tolist()
+            place = rows.clone()
+            assert call(place, out=place) is place and torch.equal(place, wanted.to(rows.dtype))
+    for mistake in (dict(temperature=0.5), dict(temperature=ps)):
+        with pytest.raises(ValueError, match="temperature"):
+            gumball.probabilities(probs, kind="probabilities", **mistake)

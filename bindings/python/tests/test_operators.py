@@ -197,15 +197,19 @@ def test_pools_step_over_probabilities_and_change_kind(batch: np.ndarray, probs:
         Sampler(SamplingParams(temperature=0.7), VOCAB).sample_probabilities(probs[0])
 
 
-def test_a_device_pool_refuses_probabilities(device: str, probs: np.ndarray) -> None:
-    pool = Pool(VOCAB, device=device, slots=1, rows=1)
-    slot = pool.admit(SamplingParams(seed=1))
-    if device == "cpu":
-        assert len(pool.step(probs[0], [slot], kind="probabilities")) == 1
-        return
-    with pytest.raises(gumball.UnavailableError, match="kernels are missing"):
-        pool.step(probs[0], [slot], kind="probabilities")
-    assert pool.position(slot) == 0
+def test_every_pool_steps_over_probabilities(device: str, batch: np.ndarray, probs: np.ndarray) -> None:
+    pool, host = Pool(VOCAB, device=device, slots=7, rows=7), Pool(VOCAB, slots=7, rows=7)
+    for made in (pool, host):
+        assert [made.admit(SamplingParams(seed=seed, top_p=0.9, top_k=40), [1, 2]) for seed in range(7)] == [*range(7)]
+    for kind, rows in (("probabilities", probs), ("logits", batch), ("probabilities", probs)):
+        wanted = host.step(rows, range(7), kind=kind)
+        assert pool.step(rows, range(7), kind=kind).tolist() == wanted.tolist()
+    for made in (pool, host):
+        made.release(6)
+        assert made.admit(SamplingParams(seed=1, temperature=0.7)) == 6
+        with pytest.raises(ValueError, match="temperature"):
+            made.step(probs, range(7), kind="probabilities")
+        assert made.position(6) == 0
 
 
 def test_chains_accept_what_the_target_agrees_with_and_keep_its_distribution() -> None:
@@ -250,7 +254,7 @@ def test_mistakes_are_named_and_nothing_is_written(batch: np.ndarray, probs: np.
         (ValueError, "out has length 3", lambda: gumball.softmax(batch, out=np.zeros((3, VOCAB), np.float32))),
         (ValueError, "side by side", lambda: gumball.softmax(batch[:, ::2])),
         (ValueError, "3 dimensions", lambda: gumball.softmax(batch[None])),
-        (gumball.UnavailableError, "missing", lambda: gumball.top_k_renorm_probs(Cuda(), 3)),
+        (ValueError, "out is on cuda:0, but must be on the host", lambda: gumball.top_k_renorm_probs(probs, 3, Cuda())),
         (ValueError, "min_p is 2", lambda: gumball.min_p_renorm_probs(probs, 2.0)),
         (ValueError, "temperature", lambda: gumball.probabilities(probs, kind="probabilities", temperature=0.5)),
         (ValueError, "kind is scores", lambda: gumball.probabilities(probs, kind="scores")),

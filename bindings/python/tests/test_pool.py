@@ -174,6 +174,26 @@ def test_enqueue_fetch_and_replay(device: str, requests: list[SamplingParams], b
         pool.outputs_on_device("words")
 
 
+def test_what_is_enqueued_and_captured_may_hold_probabilities(device: str, batch: np.ndarray) -> None:
+    if device.startswith("cuda"):
+        pytest.skip("arrays of the host")
+    plain, pool, probs = make("cpu"), make(device), np.exp(batch)
+    params = [SamplingParams(seed=seed, top_p=0.9, top_k=40) for seed in range(7)]
+    slots = [[each.admit(it, [1, 2]) for it in params] for each in (plain, pool)]
+    pool.assign(slots[1])
+    pool.enqueue(probs, kind="probabilities")
+    same(pool.fetch(), plain.step(probs, slots[0], kind="probabilities"))
+    graph = pool.capture([probs, probs], kind="probabilities")
+    pool.enqueue(batch)
+    plain.step(batch, slots[0])
+    pool.replay(graph)
+    plain.step(probs, slots[0], kind="probabilities")
+    same(pool.fetch(), plain.step(probs, slots[0], kind="probabilities"))
+    for work in (pool.enqueue, pool.capture):
+        with pytest.raises(ValueError, match="kind is scores"):
+            work(probs, kind="scores")
+
+
 def test_scores_are_the_logprobs_of_forced_steps(device: str, batch: np.ndarray) -> None:
     params = SamplingParams(seed=1, repetition_penalty=1.3, logprobs=LogprobsParams("edited", 3, [5, 9]))
     pool, ids = make(device), [1, 2, 7, 9, 9, 30, 31, 32]

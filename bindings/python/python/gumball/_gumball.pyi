@@ -300,6 +300,7 @@ class Pool:
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
         lines: _Integers | None = None,
+        kind: str = "logits",
         stream: _Stream | None = None,
     ) -> None: ...
     def assign(
@@ -319,6 +320,7 @@ class Pool:
         logits: _Array | Sequence[_Array],
         *,
         masks: _Array | Sequence[_Array] | None = None,
+        kind: str = "logits",
         stream: _Stream | None = None,
     ) -> Graph: ...
     def replay(self, graph: Graph, *, stream: _Stream | None = None) -> None: ...

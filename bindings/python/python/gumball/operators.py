@@ -13,8 +13,7 @@ SamplingParams, for whatever other filter and ban it has.
 With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
 array of uint32.
 
-On a GPU (renormalised rows of probabilities are refused there so far) the rows are torch's, CuPy's, or anybody's with ``out`` given, and
-all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
+On a GPU the rows are torch's, CuPy's, or anybody's with ``out`` given, and all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
 nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
 lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are
 int32 there. What is captured or enqueued on one stream shares memory: two graphs captured on the same stream must not be

@@ -3,7 +3,7 @@
 //! What comes out is allocated by whose array the rows are. Nothing is waited for, and nothing copied but the values of lists.
 
 use gumball_engine::cuda::{Column, Dtype as DeviceDtype, RowsMut};
-use gumball_engine::{DeviceOperators, Kind, Result};
+use gumball_engine::{DeviceOperators, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::columns::{Given, Value};
 use super::device_draws::Filters;
-use super::host::{check_apart, check_writable, missing_on, wrong_dtype};
+use super::host::{check_apart, check_writable, wrong_dtype};
 use super::is_emulated;
 use super::rooms::{self, Site};
 use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
@@ -276,9 +276,7 @@ pub fn write_on_device<'py>(
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
-    if options::kind(kind)? == Kind::Probabilities {
-        return Err(missing_on(input.site.location, "operators over probabilities"));
-    }
+    let kind = options::kind(kind)?;
     let filters = Filters::read(&input, filters)?;
     let (others, values, masked) = (filters.streams(), filters.values(), what == "masked");
     let work = |operators: &mut DeviceOperators,
@@ -291,7 +289,7 @@ pub fn write_on_device<'py>(
         match to {
             Some(to) => {
                 // SAFETY: the same.
-                let rows = unsafe { from.device_logits() }?;
+                let rows = unsafe { from.device_logits() }?.with_kind(kind);
                 // SAFETY: the same, and they lie apart from the rows.
                 let out = unsafe { rows_mut(to) }?;
                 if masked {
@@ -302,7 +300,7 @@ pub fn write_on_device<'py>(
             }
             None => {
                 // SAFETY: the same; nobody reads them meanwhile.
-                let rows = unsafe { rows_mut(from) }?;
+                let rows = unsafe { rows_mut(from) }?.with_kind(kind);
                 if masked {
                     operators.mask_logits_in_place(&rows, &params, statuses)
                 } else {

@@ -8,16 +8,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
-use crate::errors::{UnavailableError, out_of_range, raised};
+use crate::errors::{out_of_range, raised};
 use crate::lists::{Column, integers, number_column, seed_column, whole, whole_column};
 use crate::{options, params};
-
-/// Returns the error for what is not there on a device yet.
-pub(super) fn missing_on(location: Location, what: &str) -> PyErr {
-    let text =
-        format!("{what} on {location} are not there: the kernels are missing; copy the rows to the host");
-    UnavailableError::new_err(text)
-}
 
 /// The operators of this machine; their buffers are kept from call to call.
 fn operators(py: Python<'_>) -> PyResult<&'static Operators> {
@@ -30,7 +23,7 @@ fn rows<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Matrix, Array<
     let array = arrays::read(object, name, None)?;
     match array.location {
         Location::Host => {}
-        Location::Cuda(_) => return Err(missing_on(array.location, "operators")),
+        Location::Cuda(_) => return Err(out_of_range(name, format!("on {}", array.location), "on the host")),
         Location::Elsewhere => return Err(out_of_range(name, "on another device", "on the host")),
     }
     Ok((array.matrix(name)?, array))

@@ -52,10 +52,6 @@ impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
         let Work { logits, slots, options, others, kind, owner } = work;
-        if *kind == Kind::Probabilities && matches!(self.place, Place::Device(_)) {
-            let reason = "the kernels are missing; take a pool of the host".to_owned();
-            return Err(Error::Unavailable { resource: "step over probabilities on a device", reason });
-        }
         if matches!(self.place, Place::Device(_)) {
             options.refuse_hooks()?;
         }
@@ -96,7 +92,7 @@ impl Inner {
             Place::Device(pool) => {
                 // SAFETY: the arrays lie on the device and are not freed before the step is done: their owner reuses memory in
                 // the order of the stream, as this step is enqueued. That nobody writes them until then is the caller's part.
-                let logits = unsafe { logits.device_logits() }?;
+                let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
                 let masks = match &options.masks {
                     // SAFETY: the same.
                     Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
@@ -168,12 +164,11 @@ impl Pool {
     /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
     /// or -1 for none. lines: for each slot the row of logits that it reads. hooks: for each row a callable or None, on the host
     /// alone, as for Sampler.sample; rows run at the same time, and so may their hooks. kind: "logits", or "probabilities" for
-    /// rows of those, which need not sum to 1 and are the host's alone so far; a sequence may change from step to step. stream: a
-    /// CUDA stream's handle.
+    /// rows of those, which need not sum to 1; a sequence may change from step to step. stream: a CUDA stream's handle.
     ///
     /// Raises ValueError or TypeError for what is of another shape, type or place, for a slot that is vacant or stands there
     /// twice, for a forced id outside the vocabulary, and for parameters that speak of logits where rows are probabilities;
-    /// UnavailableError for probabilities or hooks on a device; and what a hook raises. No sequence was changed then.
+    /// UnavailableError for hooks on a device; and what a hook raises. No sequence was changed then.
     #[pyo3(
         signature = (
             logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, hooks=None, kind=None, stream=None,
@@ -221,7 +216,11 @@ impl Pool {
     /// Arguments as for step; logits lie on the pool's device, and are neither written nor freed out of the stream's order
     /// before the step is done. In a graph that torch captures, leave out slots, call assign before, and announce before
     /// replays. On the host the step is done on return.
-    #[pyo3(signature = (logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    #[pyo3(
+        signature = (
+            logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, kind="logits", stream=None,
+        )
+    )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn enqueue<'py>(
         &self,
@@ -232,10 +231,12 @@ impl Pool {
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
         lines: Option<&Bound<'py, PyAny>>,
+        kind: &str,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
+        let kind = options::kind(kind)?;
         let keywords = Keywords { masks, mask_present, forced, lines, hooks: None };
-        let step = self.read_step(py, logits, slots, &keywords, stream)?;
+        let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
         self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
         let work = step.work(self);
         self.with(py, step.stream, |inner| inner.enqueue(&work, false))
@@ -310,15 +311,17 @@ impl Pool {
     ///
     /// Nothing runs yet. Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned
     /// in between, as long as their number stays, and whether there are lines and masks. The graph holds the arrays, which
-    /// must stay where they are. masks: on the device, one array for each of logits.
-    #[pyo3(signature = (logits, *, masks=None, stream=None))]
+    /// must stay where they are. masks: on the device, one array for each of logits. kind: of all of them, as for step.
+    #[pyo3(signature = (logits, *, masks=None, kind="logits", stream=None))]
     fn capture<'py>(
         slf: &Bound<'py, Self>,
         logits: &Bound<'py, PyAny>,
         masks: Option<&Bound<'py, PyAny>>,
+        kind: &str,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Graph> {
         let (py, this) = (slf.py(), slf.get());
+        let kind = options::kind(kind)?;
         let listed = |object: &Bound<'py, PyAny>| {
             let several = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
             if several { object.try_iter()?.collect() } else { Ok(vec![object.clone()]) }
@@ -345,7 +348,7 @@ impl Pool {
         let mut inputs = Vec::new();
         for (place, matrix) in matrices.iter().enumerate() {
             // SAFETY: the graph holds the arrays, and says that they must stay where they are.
-            let logits = unsafe { matrix.device_logits() }.map_err(raised)?;
+            let logits = unsafe { matrix.device_logits() }.map_err(raised)?.with_kind(kind);
             // SAFETY: the same.
             let masks = mask_matrices
                 .get(place)
@@ -359,7 +362,7 @@ impl Pool {
                 let reason = "on the host masks come by assign";
                 Err(Error::Conflict { parameter: "masks", other: "capture", reason })
             }
-            Place::Host(_) => Ok(Recorded::Host(matrices)),
+            Place::Host(_) => Ok(Recorded::Host(matrices, kind)),
             Place::Device(pool) => pool.capture(&inputs).map(Recorded::device),
         })?;
         let held = logits.into_iter().chain(masks).map(Bound::unbind).collect();
@@ -382,10 +385,10 @@ impl Pool {
         let stream = this.on(py, stream)?;
         this.with(py, stream, |inner| match (&mut inner.place, &*graph.recorded()) {
             (Place::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
-            (Place::Host(host), Recorded::Host(matrices)) => matrices.iter().try_for_each(|matrix| {
+            (Place::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph holds the array, and nobody writes it meanwhile.
                 let logits = unsafe { matrix.logits(&[]) }?;
-                host.step(logits, &[], &mut inner.out)
+                host.step(logits.with_kind(*kind), &[], &mut inner.out)
             }),
             _ => unreachable!("a graph is of its pool's kind"),
         })

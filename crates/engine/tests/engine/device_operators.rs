@@ -2,8 +2,8 @@
 
 use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
-    Device, DeviceColumn, DeviceEach, DeviceLogits, DeviceOperators, DeviceRows, Error, Logits, LogitsMut,
-    Operators, Status, bf16,
+    Device, DeviceColumn, DeviceEach, DeviceLogits, DeviceOperators, DeviceRowParams, DeviceRows, Error,
+    FilterOrder, Kind, Logits, LogitsMut, Operators, RowParams, SamplingParams, Status, bf16,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -71,6 +71,96 @@ fn in_place_each_number_is_rounded_once() {
     let mut seen = vec![0u16; ROWS * VOCAB];
     memory.read(0, &mut seen).unwrap();
     assert_eq!(seen, wanted.iter().map(|p| p.to_bits()).collect::<Vec<u16>>());
+}
+
+/// Numbers that need not sum to 1, with a row of nothing and numbers that count as 0.
+fn weights() -> Vec<f32> {
+    let mut weights: Vec<f32> = rows(0..ROWS as u64).iter().map(|z| z.exp()).collect();
+    weights[VOCAB..2 * VOCAB].fill(0.0);
+    weights[3 * VOCAB + 5] = f32::NAN;
+    weights[4 * VOCAB + 1] = -1.0;
+    weights
+}
+
+#[test]
+fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
+    let Some(mut operators) = operators() else { return };
+    let machine = operators.device().machine().clone();
+    let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
+    let buffer = Buffer::of(&machine, &data).unwrap();
+    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = from.with_kind(Kind::Probabilities);
+    let (ks, ps) = ([3i64, 0, 40, 1, 7], [0.9f32, 0.5, 1.0, 0.3, 0.6]);
+    let common = [
+        SamplingParams::default(),
+        SamplingParams { min_p: 0.1, order: FilterOrder::Joint, ..SamplingParams::default() },
+        SamplingParams { typical_p: 0.8, ..SamplingParams::default() },
+    ];
+    let cases = [(0, false, false), (0, true, false), (0, true, true), (1, true, false), (2, false, true)];
+    for (common, listed, masked) in cases.map(|(which, listed, masked)| (&common[which], listed, masked)) {
+        let (mut on_host, mut given) = (RowParams::new(common), DeviceRowParams::new(common));
+        if listed {
+            (on_host.top_k, on_host.top_p) = (&ks, &ps);
+            (given.top_k, given.top_p) = (Some(ks[..].into()), Some(ps[..].into()));
+        }
+        let mut wanted = vec![7.0f32; ROWS * VOCAB];
+        let to = LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap();
+        let rows = Logits::new(&data, ROWS, VOCAB).unwrap().with_kind(Kind::Probabilities);
+        let told = match masked {
+            true => host.mask_logits(rows, &on_host, to),
+            false => host.probabilities(rows, &on_host, to),
+        };
+        let told: Vec<u32> = told.unwrap().iter().map(|status| status.0).collect();
+
+        let mut out = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
+        let statuses = Buffer::zeroed(&machine, ROWS * 4).unwrap();
+        let column = DeviceColumn::of(&statuses);
+        let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+        match masked {
+            true => operators.mask_logits(&from, &given, &to, Some(&column)),
+            false => operators.probabilities(&from, &given, &to, Some(&column)),
+        }
+        .unwrap();
+        assert_eq!(words(&out), bits(&wanted), "{common:?}, listed: {listed}, masked: {masked}");
+        assert_eq!(words(&statuses), told);
+        if !listed {
+            continue;
+        }
+
+        let mut place = Buffer::of(&machine, &data).unwrap();
+        let rows = DeviceRows::of(&mut place, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+        let rows = rows.with_kind(Kind::Probabilities);
+        match masked {
+            true => operators.mask_logits_in_place(&rows, &given, None),
+            false => operators.probabilities_in_place(&rows, &given, None),
+        }
+        .unwrap();
+        assert_eq!(words(&place), bits(&wanted), "in place");
+    }
+}
+
+#[test]
+fn parameters_of_logits_are_refused_where_rows_are_probabilities() {
+    let Some(mut operators) = operators() else { return };
+    let machine = operators.device().machine().clone();
+    let buffer = Buffer::of(&machine, &weights()).unwrap();
+    let mut out = Buffer::of(&machine, &vec![7u32; ROWS * VOCAB]).unwrap();
+    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let from = from.with_kind(Kind::Probabilities);
+    let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let (neutral, hot) =
+        (SamplingParams::default(), SamplingParams { temperature: 0.7, ..SamplingParams::default() });
+    let listed =
+        DeviceRowParams { temperature: Some(TEMPERATURES[..].into()), ..DeviceRowParams::new(&neutral) };
+    for params in [DeviceRowParams::new(&hot), listed] {
+        let error = operators.probabilities(&from, &params, &to, None).unwrap_err();
+        assert!(error.to_string().starts_with("temperature"), "{error}");
+        let error = operators.mask_logits(&from, &params, &to, None).unwrap_err();
+        assert!(error.to_string().starts_with("temperature"), "{error}");
+    }
+    let error = operators.softmax(&from, 1.0.into(), &to, None).unwrap_err();
+    assert_eq!(error.to_string(), "kind is probabilities, but must be logits");
+    assert!(words(&out).iter().all(|word| *word == 7));
 }
 
 #[test]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._gumball import describe
+from .._gumball import describe, rows_on_device
 from ..operators import softmax
 
 __all__ = ["fused_temperature_softmax", "fused_temperature_softmax_inplace"]
 
 
 def _check(logits: Any, temperatures: Any) -> None:
-    lines, _ = describe(logits, "logits")
-    shape, rows = tuple(getattr(temperatures, "shape", ())), lines[0] if len(lines) == 2 else 1
+    rows = rows_on_device(logits, "logits")
+    if rows is None:
+        lines, _ = describe(logits, "logits")
+        rows = lines[0] if len(lines) == 2 else 1
+    shape = tuple(getattr(temperatures, "shape", ()))
     if shape not in ((rows, 1), (rows,)):
         raise ValueError(f"temperatures has shape {shape}, but must have ({rows}, 1)")
 

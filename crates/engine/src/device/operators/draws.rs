@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use gumball_cuda::{Column, IntType, Integers, Rows};
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Error, Result};
 
 use super::lists::check_length;
-use super::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams, room};
+use super::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams, check_kind, room};
 
 impl DeviceOperators {
     /// Enqueues a draw for each output, from the line that it reads, after temperature and filters:
@@ -38,11 +38,7 @@ impl DeviceOperators {
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
         let (device, outputs) = (&self.device, tokens.rows());
-        params.common.check_kind(rows.kind(), rows.vocab())?;
-        if rows.kind() == Kind::Probabilities && params.temperature.is_some() {
-            let allowed = "of no row by itself where rows are probabilities";
-            return Err(Error::out_of_range("temperature", "a list", allowed));
-        }
+        check_kind(rows, params)?;
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(device, params, &mut common, rows.rows(), rows.vocab())?;
         let draws = self.draws.lower(device, draws, outputs)?;

@@ -18,6 +18,7 @@ use gumball_spec::{Error, Kind, Result};
 use super::Device;
 pub use lists::{DeviceDraws, DeviceEach, DeviceRowParams};
 use lists::{DrawLists, List, ParamLists, check_length};
+
 /// The operators of a device, in the order of its stream, with room that is kept from call to call.
 ///
 /// ```no_run
@@ -140,6 +141,17 @@ fn check_logits(rows: &Rows<'_>) -> Result<()> {
         Kind::Logits => Ok(()),
         Kind::Probabilities => Err(Error::out_of_range("kind", "probabilities", "logits")),
     }
+}
+
+/// Refuses parameters that speak of logits where rows hold probabilities.
+fn check_kind(rows: &Rows<'_>, params: &DeviceRowParams<'_>) -> Result<()> {
+    params.common.check_kind(rows.kind(), rows.vocab())?;
+    let alike = matches!(params.temperature, None | Some(DeviceEach::All(_)));
+    if rows.kind() == Kind::Probabilities && !alike {
+        let allowed = "of no row by itself where rows are probabilities";
+        return Err(Error::out_of_range("temperature", "a list", allowed));
+    }
+    Ok(())
 }
 
 /// Returns temperatures where the device finds them.

@@ -5,20 +5,23 @@ use std::borrow::Cow;
 use gumball_cuda::{Column, Rows, RowsMut};
 use gumball_spec::Result;
 
-use super::{DeviceOperators, DeviceRowParams, check_logits, room};
+use super::{DeviceOperators, DeviceRowParams, check_kind, room};
 
 impl DeviceOperators {
     /// Enqueues the distribution that each row's token is drawn from, after temperature and filters:
-    /// [`Operators::probabilities`](crate::Operators::probabilities) of logits on the device.
+    /// [`Operators::probabilities`](crate::Operators::probabilities) on the device.
+    ///
+    /// Rows of probabilities, which need not sum to 1, come out renormalised; a row without a token is all 0.
     ///
     /// # Shapes and units
     /// `rows`: R rows of f32, bf16 or f16. `params`: columns of R, or of one for all; in them what is outside its range counts as the
-    /// nearest value inside, and NaN as off. `out`: R rows, f32 or of the rows' type. `statuses`: R of u32, the bits of
+    /// nearest value inside, and NaN as off; for rows of probabilities without one of temperatures. `out`: R rows, f32 or of the rows' type. `statuses`: R of u32, the bits of
     /// [`Status`](crate::Status).
     ///
     /// # Errors
     /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a shape or a type is not so.
-    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate) for what the host sees.
+    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate) for what the host sees, and of
+    ///   [`SamplingParams::check_kind`](crate::SamplingParams::check_kind).
     /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream, and a list were to be copied.
     /// - [`Error::Unavailable`](crate::Error::Unavailable) for bans and biases; if the device fails; or if the host program captures the
     ///   stream and there is not enough room.
@@ -31,7 +34,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_logits(rows)?;
+        check_kind(rows, params)?;
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
         let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
@@ -48,7 +51,7 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_logits(rows.rows())?;
+        check_kind(rows.rows(), params)?;
         let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
@@ -56,7 +59,7 @@ impl DeviceOperators {
         operators.probabilities_in_place(rows, &params, statuses)
     }
 
-    /// Enqueues each row with only the tokens that its filters keep, other logits being -inf:
+    /// Enqueues each row with only the tokens that its filters keep, other logits being -inf and other probabilities 0:
     /// [`Operators::mask_logits`](crate::Operators::mask_logits) on the device.
     ///
     /// # Shapes and units
@@ -71,7 +74,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_logits(rows)?;
+        check_kind(rows, params)?;
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
         let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
@@ -88,7 +91,7 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_logits(rows.rows())?;
+        check_kind(rows.rows(), params)?;
         let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
         let mut common = Cow::Borrowed(params.common);
         let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
