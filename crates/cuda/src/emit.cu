@@ -6,7 +6,7 @@
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles]; kept [rows]
 // Grid       x = (row, block), `share` tiles each, 8 warps
-// Traffic    16 bytes a tile and the tiles that hold tokens kept in, a row out
+// Traffic    16 bytes a tile and the tiles that hold tokens kept in, a row out, and those tiles once more
 // Requires   keep.cu before it on the stream; out is the logits' place or apart
 
 #include "kept.cuh"
@@ -121,16 +121,23 @@ DEVICE void emit_tiles(const Emit& emit) {
     u32 row = blockIdx.x / emit.blocks_per_row, part = blockIdx.x % emit.blocks_per_row, lane = lane_id();
     Span span = Span{0, emit.tiles}.part(part, emit.share);
     Emitting<T, Out> emitting(emit, row);
-    wait_for_previous();
-    const Kept kept = emit.kept[row];
-    emitting.set(kept);
-    const Record* records = emit.records + (u64)row * emit.tiles;
-    float low = key_logit(kept.last), nothing[PER_LANE];
-    bool empty = kept.flags & KEPT_NOTHING;
+    float nothing[PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) {
         nothing[j] = emitting.dropped();
     }
+    // Few tiles hold a token kept, as a rule: so all are written while it is found out which, if nobody reads what lies there.
+    const bool apart = emit.logits != emit.out;
+#pragma unroll 1
+    for (u32 tile = span.from + warp_id(); apart && tile < span.to; tile += EMIT_WARPS) {
+        emitting.store(tile, nothing);
+    }
+    wait_for_previous();
+    const Kept kept = emit.kept[row];
+    emitting.set(kept);
+    const Record* records = emit.records + (u64)row * emit.tiles;
+    float low = key_logit(kept.last);
+    bool empty = kept.flags & KEPT_NOTHING;
     // A lane answers for a tile: which of them are read is known at once.
 #pragma unroll 1
     for (u32 start = span.from + warp_id(); start < span.to; start += 32 * EMIT_WARPS) {
@@ -145,7 +152,7 @@ DEVICE void emit_tiles(const Emit& emit) {
             emitting.load(start + ((u32)__ffs((int)left) - 1) * EMIT_WARPS, next);
         }
 #pragma unroll 1
-        for (u32 rest = there & ~read; rest != 0; rest &= rest - 1) {
+        for (u32 rest = apart ? 0 : there & ~read; rest != 0; rest &= rest - 1) {
             emitting.store(start + ((u32)__ffs((int)rest) - 1) * EMIT_WARPS, nothing);
         }
 #pragma unroll 1
