@@ -369,6 +369,9 @@ typedef struct {
     size_t mask_stride;
     // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     int32_t dtype;
+    // GUMBALL_LOGITS or GUMBALL_PROBABILITIES; from step to step it may change. So wide that no padding of the struct as it
+    // was becomes it.
+    int64_t kind;
 } gumball_device_input;
 
 // A batch of rows of logits, or of probabilities, in host memory.
@@ -818,7 +821,7 @@ size_t gumball_pool_capacity(const gumball_pool *pool);
 size_t gumball_pool_vocab(const gumball_pool *pool);
 
 // Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
-// forced tokens and lines from the options. A hook is an error: it runs on the host.
+// forced tokens and lines from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 //
 // Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
 // capture on the stream, unless nothing changed.
@@ -872,8 +875,7 @@ gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out
 //
 // `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
 // many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
-// outputs. In a pool on a device, the logits are copied up and the outputs down; rows of probabilities are
-// GUMBALL_UNAVAILABLE there.
+// outputs. In a pool on a device, the logits are copied up and the outputs down.
 gumball_code gumball_pool_step(gumball_pool *pool,
                                const gumball_logits *logits,
                                const int32_t *slots,
@@ -924,8 +926,8 @@ gumball_operators *gumball_operators_new(const gumball_operators_config *config)
 
 // Makes operators of a device, in the order of its stream. NULL after an error.
 //
-// Rows of probabilities but those of chains, and bans and biases, are GUMBALL_UNAVAILABLE there. Graphs captured with the same
-// operators share memory, and are not to be replayed side by side.
+// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory, and are not to be
+// replayed side by side.
 gumball_operators *gumball_operators_new_on_device(const gumball_device *device);
 
 // Ends operators. NULL is fine.

@@ -51,14 +51,11 @@ unsafe fn integers<'a, T>(first: *const T, int: IntType, len: usize) -> Result<O
 /// # Safety
 /// As for [`DeviceLogits::new`].
 unsafe fn rows<'a>(given: &Logits) -> Result<DeviceLogits<'a>> {
-    if kind(given.kind)? == Holds::Probabilities {
-        let reason = "the kernels are missing; take operators of the host".to_owned();
-        return Err(Error::Unavailable { resource: "rows of probabilities on a device", reason }.into());
-    }
     let (stride, len) = extent(given.rows, given.vocab, given.stride)?;
     let address = place("logits", given.data, len)?;
     // SAFETY: as the caller vouches.
-    Ok(unsafe { DeviceLogits::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?)
+    let rows = unsafe { DeviceLogits::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?;
+    Ok(rows.with_kind(kind(given.kind)?))
 }
 
 /// Returns rows to be written.
@@ -190,7 +187,7 @@ pub(crate) unsafe fn write(
     // SAFETY: the caller vouches for the rows.
     let logits = unsafe { rows(&from) }?;
     // SAFETY: the caller vouches for the rows, which are the same or have nothing in common.
-    let out = unsafe { rows_out(&to) }?;
+    let out = unsafe { rows_out(&to) }?.with_kind(logits.kind());
     // SAFETY: the caller vouches for the lists.
     let params = unsafe { row_params(&params, &neutral, from.rows) }?;
     // SAFETY: the caller vouches for the room.

@@ -7,7 +7,7 @@ use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, Device
 
 use crate::border::{answer, call, end, given, make, slice};
 use crate::error::{Code, Failure, Result};
-use crate::logits::{dtype, stride};
+use crate::logits::{dtype, kind, stride};
 use crate::options::{StepOptions, read_options};
 use crate::outputs::{Layout, Outputs};
 use crate::pool::Pool;
@@ -45,6 +45,9 @@ pub struct DeviceRows {
     pub mask_stride: usize,
     /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     pub dtype: i32,
+    /// GUMBALL_LOGITS or GUMBALL_PROBABILITIES; from step to step it may change. So wide that no padding of the struct as it
+    /// was becomes it.
+    pub kind: i64,
 }
 
 // SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
@@ -67,6 +70,7 @@ unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>>
     let row_stride = stride(input.stride, vocab);
     // SAFETY: the caller vouches for the rows.
     let logits = unsafe { DeviceLogits::new(address, dtype(input.dtype)?, rows, vocab, row_stride) }?;
+    let logits = logits.with_kind(kind(input.kind)?);
     let (address, rows, width) = (input.masks.addr() as u64, input.mask_rows, input.mask_width);
     let row_stride = stride(input.mask_stride, width);
     let masks = match address {
@@ -78,7 +82,7 @@ unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>>
 }
 
 /// Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
-/// forced tokens and lines from the options. A hook is an error: it runs on the host.
+/// forced tokens and lines from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 ///
 /// Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
 /// capture on the stream, unless nothing changed.
@@ -100,8 +104,8 @@ pub unsafe extern "C" fn gumball_pool_assign(
             return Err(Error::Unavailable { resource: "hooks on a device", reason }.into());
         }
         if options.kind == Kind::Probabilities {
-            let reason = "rows of probabilities run on the host; step them in a pool of the host".to_owned();
-            return Err(Error::Unavailable { resource: "probabilities on a device", reason }.into());
+            let reason = "what rows hold is said where a step's are described, in gumball_device_input";
+            return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
         }
         let (masks, lines) = (options.masks()?, options.lines.unwrap_or_default());
         Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, lines })?)

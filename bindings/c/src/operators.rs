@@ -124,8 +124,8 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
 
 /// Makes operators of a device, in the order of its stream. NULL after an error.
 ///
-/// Rows of probabilities but those of chains, and bans and biases, are GUMBALL_UNAVAILABLE there. Graphs captured with the same
-/// operators share memory, and are not to be replayed side by side.
+/// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory, and are not to be
+/// replayed side by side.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
     make(|| {

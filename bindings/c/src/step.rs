@@ -52,8 +52,7 @@ unsafe impl Grows for Scored {
 ///
 /// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
 /// many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
-/// outputs. In a pool on a device, the logits are copied up and the outputs down; rows of probabilities are
-/// GUMBALL_UNAVAILABLE there.
+/// outputs. In a pool on a device, the logits are copied up and the outputs down.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_step(
     pool: Option<&mut Pool>,

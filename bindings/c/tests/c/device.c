@@ -109,6 +109,136 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     gumball_operators_free(there);
 }
 
+// Rows of probabilities: renormalised, masked and drawn from as on the host, in place too.
+static void probabilities_of(gumball_device *device, const float (*weights)[VOCAB], gumball_buffer *buffer) {
+    static float wanted[ROWS][VOCAB], seen[ROWS][VOCAB];
+    gumball_operators *host = gumball_operators_new(NULL), *there = gumball_operators_new_on_device(device);
+    const int64_t top_ks[ROWS] = {5, 0, 40, 3};
+    const float top_ps[ROWS] = {1.0f, 0.8f, 0.9f, 0.5f};
+    uint32_t told[ROWS], statuses[ROWS];
+    int32_t tokens[ROWS], drawn[ROWS];
+    gumball_buffer *result = gumball_buffer_new(device, sizeof wanted), *small = gumball_buffer_new(device, 4096);
+    OK(gumball_buffer_write(small, 0, top_ks, sizeof top_ks));
+    OK(gumball_buffer_write(small, 256, top_ps, sizeof top_ps));
+    char *at = (char *)gumball_buffer_address(small);
+    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB);
+    gumball_logits from = logits_of(gumball_buffer_address(buffer), GUMBALL_F32, ROWS, VOCAB);
+    here.kind = from.kind = GUMBALL_PROBABILITIES;
+    SIZED(gumball_rows_out, out);
+    out.rows = ROWS;
+    out.vocab = VOCAB;
+    SIZED(gumball_row_params, lists);
+    lists.top_k = top_ks;
+    lists.top_p = top_ps;
+    gumball_row_params far = lists;
+    far.top_k = (const int64_t *)at;
+    far.top_p = (const float *)(at + 256);
+    SIZED(gumball_draws, draws);
+    draws.outputs = ROWS;
+    draws.seed = 9;
+    for (int masks = 0; masks < 2; masks++) {
+        out.data = wanted;
+        OK(masks ? gumball_operators_mask_logits(host, &here, &lists, &out, told)
+                 : gumball_operators_probabilities(host, &here, &lists, &out, told));
+        out.data = gumball_buffer_address(result);
+        uint32_t *words = (uint32_t *)(at + 1024);
+        OK(masks ? gumball_operators_mask_logits(there, &from, &far, &out, words)
+                 : gumball_operators_probabilities(there, &from, &far, &out, words));
+        OK(gumball_buffer_read(result, 0, seen, sizeof seen));
+        OK(gumball_buffer_read(small, 1024, statuses, sizeof statuses));
+        CHECK(memcmp(wanted, seen, sizeof seen) == 0 && memcmp(told, statuses, sizeof told) == 0);
+    }
+    OK(gumball_operators_sample(host, &here, &lists, &draws, tokens, NULL));
+    OK(gumball_operators_sample(there, &from, &far, &draws, (int32_t *)(at + 1024), NULL));
+    OK(gumball_buffer_read(small, 1024, drawn, sizeof drawn));
+    CHECK(memcmp(tokens, drawn, sizeof drawn) == 0);
+
+    OK(gumball_buffer_write(result, 0, weights, sizeof seen));
+    from.data = out.data;
+    OK(gumball_operators_probabilities(there, &from, &far, &out, NULL));
+    OK(gumball_buffer_read(result, 0, seen, sizeof seen));
+    out.data = wanted;
+    OK(gumball_operators_probabilities(host, &here, &lists, &out, NULL));
+    CHECK(memcmp(wanted, seen, sizeof seen) == 0);
+    out.data = gumball_buffer_address(result);
+    CHECK(gumball_operators_softmax(there, &from, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
+    far.temperature = (const float *)(at + 256);
+    CHECK(gumball_operators_probabilities(there, &from, &far, &out, NULL) == GUMBALL_OUT_OF_RANGE);
+    from.kind = 2;
+    CHECK(gumball_operators_sample(there, &from, &far, &draws, (int32_t *)(at + 1024), NULL) == GUMBALL_OUT_OF_RANGE);
+
+    gumball_buffer_free(result);
+    gumball_buffer_free(small);
+    gumball_operators_free(host);
+    gumball_operators_free(there);
+}
+
+// Steps over probabilities, in turn with logits: copied up, enqueued and captured.
+static void steps_over_probabilities(gumball_device *device) {
+    static const char *const drawn[ROWS] = {"{\"seed\": 21}", "{\"seed\": 22, \"temperature\": 0}",
+                                            "{\"seed\": 23, \"top_p\": 0.8, \"logprobs\": {\"top_n\": 2}}",
+                                            "{\"seed\": 24, \"top_k\": 9, \"min_p\": 0.1}"};
+    static float weights[ROWS][VOCAB];
+    for (int i = 0; i < ROWS * VOCAB; i++) {
+        weights[i / VOCAB][i % VOCAB] = (float)exp((double)rows[i / VOCAB][i % VOCAB]);
+    }
+    gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_buffer *buffer = gumball_buffer_new(device, sizeof weights), *plain = gumball_buffer_new(device, sizeof rows);
+    OK(gumball_buffer_write(buffer, 0, weights, sizeof weights));
+    OK(gumball_buffer_write(plain, 0, rows, sizeof rows));
+    int32_t slots[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        slots[i] = admit(host, drawn[i], prompt, 3);
+        CHECK(admit(pool, drawn[i], prompt, 3) == slots[i]);
+    }
+    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB), others = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    here.kind = GUMBALL_PROBABILITIES;
+    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
+    OK(gumball_pool_step(pool, &here, slots, ROWS, NULL, seen));
+    same(wanted, seen);
+
+    SIZED(gumball_device_input, input);
+    input.logits = gumball_buffer_address(buffer);
+    input.rows = ROWS;
+    input.vocab = VOCAB;
+    input.dtype = GUMBALL_F32;
+    input.kind = GUMBALL_PROBABILITIES;
+    // A program with the older header says nothing of kinds, and means logits.
+    gumball_device_input older = input;
+    older.struct_size = offsetof(gumball_device_input, kind);
+    older.logits = gumball_buffer_address(plain);
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_enqueue(pool, &older));
+    OK(gumball_pool_fetch(pool, seen));
+    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
+    OK(gumball_pool_step(host, &others, slots, ROWS, NULL, wanted));
+    same(wanted, seen);
+    const gumball_device_input *inputs[] = {&older, &input};
+    gumball_graph *graph = gumball_pool_capture(pool, inputs, 2);
+    OK(gumball_pool_replay(pool, graph));
+    OK(gumball_pool_fetch(pool, seen));
+    OK(gumball_pool_step(host, &others, slots, ROWS, NULL, wanted));
+    OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
+    same(wanted, seen);
+    gumball_graph_free(graph);
+
+    input.kind = 2;
+    REFUSED(gumball_pool_enqueue(pool, &input), GUMBALL_OUT_OF_RANGE,
+            "kind is 2, but must be GUMBALL_LOGITS or GUMBALL_PROBABILITIES");
+    SIZED(gumball_step_options, options);
+    options.kind = GUMBALL_PROBABILITIES;
+    CHECK(gumball_pool_assign(pool, slots, ROWS, &options) == GUMBALL_CONFLICT);
+    probabilities_of(device, (const float (*)[VOCAB])weights, buffer);
+    gumball_buffer_free(buffer);
+    gumball_buffer_free(plain);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+}
+
 int main(int count, char **arguments) {
     gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
     if (!device) {
@@ -227,6 +357,7 @@ int main(int count, char **arguments) {
     CHECK(a.id == b.id && a.logprob == b.logprob && a.rank == b.rank);
 
     operators_of(device, buffer);
+    steps_over_probabilities(device);
 
     // What is wrong is refused before anything is enqueued.
     gumball_device_input wrong = plain;
