@@ -98,9 +98,9 @@ def without_waiting() -> Iterator[None]:
 
 def real() -> Any:
     """FlashInfer's own sampling, if it can be imported."""
-    for folder in (Path(__file__).parent.parent / ".gpu" / "rivals", Path(__file__).parents[4] / ".gpu" / "rivals"):
-        if folder.is_dir() and str(folder) not in sys.path:
-            sys.path.append(str(folder))
+    # Beside the scripts that were carried to a GPU, or in the repository that this one lies in.
+    folders = [parent / ".gpu" / "rivals" for parent in Path(__file__).resolve().parents]
+    sys.path += [str(folder) for folder in folders if folder.is_dir() and str(folder) not in sys.path]
     os.environ.setdefault("FLASHINFER_WORKSPACE_BASE", tempfile.gettempdir())
     if GPU:
         major, minor = torch.cuda.get_device_capability()
