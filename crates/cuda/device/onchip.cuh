@@ -278,6 +278,9 @@ struct Work {
     // Each block tells all blocks a word; lanes get the word of the block of their number, those beyond any.
     DEVICE_MEMBER u64 all_tell(u64 word, u64* words, Flight* told, u32 odd_phase) const {
         u32 lane = lane_id(), blocks = softmax.blocks_per_row;
+        if (blocks == 1) {
+            return word;
+        }
         if (lane == 0) {
             arrive(told, blocks * sizeof(u64));
         }

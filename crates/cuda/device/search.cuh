@@ -121,7 +121,8 @@ DEVICE u64 find(const Searched<V>& set, bool listed) {
     bool aimed = listed;
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
-        u32 every = search.every;
+        // Not read where it is not asked for: nothing would stand between that and the write below.
+        u32 every = aimed ? 1 : search.every;
         if (aimed) {
             // What the levels would say is known.
         } else if (plain && search.levels.is_plain() && search.levels.from.value == INFINITE) {

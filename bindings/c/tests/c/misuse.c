@@ -335,10 +335,6 @@ static void operators(void) {
     gumball_device *device = gumball_device_open("emulated");
     if (device != NULL) {
         gumball_operators *there = gumball_operators_new_on_device(device);
-        rows.kind = GUMBALL_PROBABILITIES;
-        REFUSED(gumball_operators_mask_logits(there, &rows, NULL, &out, NULL), GUMBALL_UNAVAILABLE,
-                "no rows of probabilities on a device: the kernels are missing; take operators of the host");
-        rows.kind = GUMBALL_LOGITS;
         REFUSED(gumball_operators_softmax(there, &rows, -1.0f, NULL, &out, NULL), GUMBALL_OUT_OF_RANGE,
                 "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
         CHECK(gumball_operators_softmax(there, NULL, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);

@@ -114,7 +114,7 @@ static void device(const char *name) {
     OK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs));
     SIZED(gumball_step_options, options);
     options.kind = GUMBALL_PROBABILITIES;
-    CHECK(gumball_pool_assign(pool, &slot, 1, &options) == GUMBALL_UNAVAILABLE);
+    CHECK(gumball_pool_assign(pool, &slot, 1, &options) == GUMBALL_CONFLICT);
     gumball_outputs_free(outputs);
     gumball_pool_free(pool);
     gumball_device_free(device);
