@@ -35,7 +35,7 @@ DEVICE u64 number(u64 which, u64 input) {
     }
     case 10: return key_of(x, word >> 12);
     case 11: return weight(x);
-    case 12: return Portions(bits_float((u32)(input >> 32))).of(x);
+    case 12: return Portions(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x); // of 1.0 in words of 32 bits
     default: {
         Log2Parts parts = log2_parts(x);
         return ((u64)(u32)parts.e << 32) | float_bits(parts.f);

@@ -42,7 +42,7 @@ pub const NUMBERS: [(&str, Definition); 14] = [
     ("key", |i| Some(num::key(float(i), i as u32 >> 12))),
     ("weight", |i| (float(i) <= 0.0).then(|| (num::exp2(float(i)) * 268_435_456.0).round_ties_even() as u64)),
     ("portions", |i| {
-        let (p, of) = (float(i), float(i >> 32));
+        let (p, of) = (float(i), float(i >> 32 ^ ONE));
         let inside = is_positive(of) && (0.0..=of).contains(&p);
         inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
     }),
@@ -51,6 +51,9 @@ pub const NUMBERS: [(&str, Definition); 14] = [
         is_positive(float(i)).then(|| parts(num::log2_parts(float(i))))
     }),
 ];
+
+/// The bits of 1.0: what a portion is of has them turned over, so that words of 32 bits hold the portions of one.
+const ONE: u64 = 0x3F80_0000;
 
 fn bits(x: f32) -> u64 {
     u64::from(x.to_bits())
