@@ -15,6 +15,8 @@ enum KeptFlags : u32 {
     KEPT_CERTAIN = 2,
     // The first token kept is the row's.
     KEPT_PREFIX = 4,
+    // What is kept is written, and so is all else.
+    KEPT_WRITTEN = 8,
 };
 
 // What is kept of a row.
@@ -27,7 +29,22 @@ struct alignas(16) Kept {
     u32 flags;
 };
 
-// Rows to be found out about.
+// What a row's kept tokens share out among them, in units of the first one's weight.
+DEVICE float sum_of(const Kept& kept) { return u64_to_float(kept.mass) * bits_float((127 - 43) << 23); }
+
+// The probability of a kept token, by its clean number (P4).
+DEVICE float probability_of(float z, const Kept& kept) {
+    if (kept.flags & KEPT_CERTAIN) {
+        return 1.0f;
+    }
+#if GUMBALL_PROBABILITIES
+    return (z / key_logit(kept.first)) / sum_of(kept);
+#else
+    return exp2_rule((z - key_logit(kept.first)) * kept.s) / sum_of(kept);
+#endif
+}
+
+// Rows to be found out about. Where the survey filled the rows to be written, those are written at once whose kept tokens are listed.
 struct Keep {
     Step step;
     Kept* kept;

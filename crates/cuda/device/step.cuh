@@ -277,6 +277,12 @@ struct Step {
     // [rows], each once more where an operator's caller wants it; else null. Padding is then a row without a line: it is empty.
     void* tokens;
     u32* statuses;
+    // [rows] rows of vocab elements of `filled_bytes` bytes, `filled_stride` bytes apart, that the survey fills with nothing: the elements'
+    // bits, in each half of the word if they are short. Null: none are.
+    void* filled;
+    u64 filled_stride;
+    u32 filled_bytes;
+    u32 filled_word;
 };
 
 // Step::help: in the first word, how many rows need no more help; from LEFT on, how many parts of each row's tiles are left.

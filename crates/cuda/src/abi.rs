@@ -224,6 +224,10 @@ crossing! {
         line_sums: u64,
         tokens: u64,
         statuses: u64,
+        filled: u64,
+        filled_stride: u64,
+        filled_bytes: u32,
+        filled_word: u32,
     }
 
     /// What the rows of an operator ask for, to be made the requests of a step; addresses are the machine's.

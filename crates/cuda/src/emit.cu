@@ -2,12 +2,12 @@
 //
 // Computes   for each token kept RN(exp2(y) / RN(RN(Z) 2^-43)), of probabilities RN(p / first) for exp2(y) (P4), or its number as it
 //            counts; 0, or -inf of logits, elsewhere
-// Never      reads a tile without a token kept; never writes beyond a row
+// Never      reads a tile without a token kept; never writes beyond a row, nor what the survey filled or keep.cu wrote
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles]; kept [rows]
 // Grid       x = (row, block), `share` tiles each, 8 warps
-// Traffic    16 bytes a tile and the tiles that hold tokens kept in, a row out, and those tiles once more
-// Requires   keep.cu before it on the stream; out is the logits' place or apart
+// Traffic    16 bytes a tile and the tiles that hold tokens kept in; these out, and in the logits' own place all others too
+// Requires   keep.cu before it on the stream; out is the logits' place, or apart and filled
 
 #include "kept.cuh"
 
@@ -37,7 +37,7 @@ struct Emitting {
         kept = of_row;
         probabilities.whole.first = key_logit(kept.first);
         probabilities.scale.s = kept.s;
-        probabilities.sum = u64_to_float(kept.mass) * bits_float((127 - 43) << 23);
+        probabilities.sum = sum_of(kept);
         probabilities.quarter = Divisor(probabilities.sum * 0.25f);
     }
 
@@ -126,14 +126,12 @@ DEVICE void emit_tiles(const Emit& emit) {
     for (u32 j = 0; j < PER_LANE; j++) {
         nothing[j] = emitting.dropped();
     }
-    // Few tiles hold a token kept, as a rule: so all are written while it is found out which, if nobody reads what lies there.
     const bool apart = emit.logits != emit.out;
-#pragma unroll 1
-    for (u32 tile = span.from + warp_id(); apart && tile < span.to; tile += EMIT_WARPS) {
-        emitting.store(tile, nothing);
-    }
     wait_for_previous();
     const Kept kept = emit.kept[row];
+    if (kept.flags & KEPT_WRITTEN) {
+        return;
+    }
     emitting.set(kept);
     const Record* records = emit.records + (u64)row * emit.tiles;
     float low = key_logit(kept.last);

@@ -1,7 +1,8 @@
 // keep.cu: what temperature and filters keep of rows that are to be written, and what it weighs.
 //
-// Computes   a row's first token, its temperature, its cut, the mass inside; its status
-// Never      writes a row; draws nothing, XTC's word aside
+// Computes   a row's first token, its temperature, its cut, the mass inside; its status; of a row that the survey filled what is listed of
+//            it, as emit.cu would write it
+// Never      reads a row to write it; draws nothing, XTC's word aside
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; kept [rows]
 // Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
@@ -20,8 +21,9 @@ struct Keeping {
     u64 first;
     u32 asks;
     u32 status;
-    // From a list: what is kept weighs so much, if that is known.
+    // From a list: what is kept weighs so much, if that is known, and stands there.
     u64 mass;
+    Places places;
     bool sure;
 };
 
@@ -48,6 +50,7 @@ DEVICE bool keep_listed(const Step& step, u32 row, int slot, const Records& reco
             block_found().kept = Given{Cut{from, to}, key_logit(from), places.start == 0};
             // Of a prefix, at the scale of the filters.
             keeping.mass = places.start == 0 && keeping.heat.s == keeping.heat.filter_s ? list.masses[places.end - 1] : 0;
+            keeping.places = places;
             keeping.sure = places.sure;
         }
     }
@@ -65,6 +68,50 @@ DEVICE_APART void weigh_kept(const Step& step, u32 row, int slot, float s) {
     u64 mass = weigh(f.view, f.maxima(kept), kept, kept.cut, s).mass;
     if (threadIdx.x == 0) {
         block_keeping().mass = mass;
+    }
+}
+
+// What is kept of a row, once that is known.
+DEVICE Kept kept_of(u64 first, u32 flags) {
+    const Keeping& keeping = block_keeping();
+    Kept kept{first, first, keeping.mass, keeping.heat.s, flags};
+    if (!(flags & (KEPT_NOTHING | KEPT_CERTAIN))) {
+        const Given& found = block_found().kept;
+        kept.first = found.cut.first;
+        kept.last = found.cut.last;
+        kept.flags |= found.prefix ? KEPT_PREFIX : 0;
+    }
+    return kept;
+}
+
+// Writes a token kept into a row that is filled with nothing.
+template <class T>
+DEVICE void write_token(const Keep& keep, u32 row, const Kept& kept, u64 key) {
+    const Step& step = keep.step;
+    float z = key_logit(key), p = keep.masks ? z : probability_of(z, kept);
+    char* out = (char*)step.filled + row * step.filled_stride;
+    if constexpr (sizeof(typename T::Element) == 2) {
+        if (step.filled_bytes == 2) {
+            store_one<T>((unsigned short*)out + key_id(key), p);
+            return;
+        }
+    }
+    store_one<T>((float*)out + key_id(key), p);
+}
+
+// Writes all that is kept of such a row: what the list says, or the first token.
+template <class T>
+DEVICE void write_kept(const Keep& keep, u32 row, const Kept& kept) {
+    if (kept.flags & KEPT_CERTAIN) {
+        if (threadIdx.x == 0) {
+            write_token<T>(keep, row, kept, kept.first);
+        }
+        return;
+    }
+    const Places& places = block_keeping().places;
+#pragma unroll 1
+    for (u32 i = places.start + threadIdx.x; i < places.end; i += blockDim.x) {
+        write_token<T>(keep, row, kept, block_list().ordered[i]);
     }
 }
 
@@ -92,6 +139,8 @@ DEVICE void keep_row(const Keep& keep, u32 row) {
     // Its barrier is that of what is known too.
     Whole whole = whole_of(records, true);
     u32 flags = 0;
+    // Whether it is the list that says what is kept, and what it weighs.
+    bool listed = false;
     if (whole.first == 0) {
         flags = KEPT_NOTHING;
         if (lists) {
@@ -109,7 +158,8 @@ DEVICE void keep_row(const Keep& keep, u32 row) {
         if (keeping.heat.temperature == 0.0f) {
             flags = KEPT_CERTAIN | KEPT_PREFIX;
         } else {
-            if (!lists || !keep_listed(step, row, slot, records, view, whole)) {
+            listed = lists && keep_listed(step, row, slot, records, view, whole);
+            if (!listed) {
                 // Without it a thread could write what is known while a slower warp still reads it.
                 __syncthreads();
                 if (threadIdx.x == 0) {
@@ -119,19 +169,19 @@ DEVICE void keep_row(const Keep& keep, u32 row) {
                 need_no_help(step);
             }
             if (!keep.masks && keeping.mass == 0) {
+                listed = false;
                 weigh_kept<T>(step, row, slot, keeping.heat.s);
             }
         }
     }
+    // The survey filled the row before this began.
+    const bool writes = step.filled != nullptr && (listed || flags != 0);
+    flags |= writes ? KEPT_WRITTEN : 0;
+    if (writes && !(flags & KEPT_NOTHING)) {
+        write_kept<T>(keep, row, kept_of(whole.first, flags));
+    }
     if (threadIdx.x == 0) {
-        Kept kept{whole.first, whole.first, keeping.mass, keeping.heat.s, flags};
-        if (flags == 0) {
-            const Given& found = block_found().kept;
-            kept.first = found.cut.first;
-            kept.last = found.cut.last;
-            kept.flags = found.prefix ? KEPT_PREFIX : 0;
-        }
-        keep.kept[row] = kept;
+        keep.kept[row] = kept_of(whole.first, flags);
         if (step.statuses != nullptr) {
             step.statuses[row] = whole.odd | (whole.first == 0 ? STATUS_EMPTY : 0);
         }

@@ -51,6 +51,7 @@ pub const HEADERS: &[Source] = &[
     ("chosen.cuh", include_str!("../device/chosen.cuh")),
     ("over.cuh", include_str!("../device/over.cuh")),
     ("tile.cuh", include_str!("../device/tile.cuh")),
+    ("fill.cuh", include_str!("../device/fill.cuh")),
     ("chip.cuh", include_str!("../device/chip.cuh")),
     ("chains.cuh", include_str!("../device/chains.cuh")),
     ("softmax.cuh", include_str!("../device/softmax.cuh")),

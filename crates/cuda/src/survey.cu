@@ -7,13 +7,15 @@
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, sums, told [rows, tiles]
 // Grid       x = (row, block of warps); WARPS warps a block, each GROUPS times TILES tiles; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; of edits see over.cuh
+// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; a row out where one is filled; of edits
+//            see over.cuh
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read, or in vain
 //
 // A warp finds a tile's maximum by one reduction; the lane that has it leaves its share on chip. Then the first warp works
 // the tiles of the block out, one a lane, and draws their arrivals: else each warp would, with most lanes idle.
 
 #include "arrival.cuh"
+#include "fill.cuh"
 #include "over.cuh"
 #include "tile.cuh"
 
@@ -279,6 +281,10 @@ DEVICE void survey(const Step& step) {
         Record record = record_of<T>(room.seen[lane], All(), was_wide, room.odd[lane / PER_WARP]);
         arriving.complete(record, own_tile);
         hand_on(step, row_index, own_tile, record, weighs, lane, room);
+    }
+    if (step.filled != nullptr) {
+        // The other warps begin while the first works the tiles out.
+        fill_tiles(step, row_index, block_tile, PER_BLOCK);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rows that are written: the probabilities of what temperature and filters keep, or the rows with all else dropped.
 //!
-//! A survey, as of a step; then what is kept of each row, and what it weighs; then the rows, tile by tile. A tile that holds nothing
-//! kept is written without being read.
+//! A survey, as of a step, that fills the rows to be written with nothing, if they lie apart; then what is kept of each row, and what it
+//! weighs, which is written at once if a list says so; then other rows, tile by tile. A tile that holds nothing kept is not read.
 
 use gumball_spec::{Error, Kind, Result};
 
@@ -34,7 +34,7 @@ const EMIT: [ByRows; 2] = [
 ];
 
 /// How many warps a block of them has, how many blocks a multiprocessor has before warps take several tiles, and how many they take at
-/// most.
+/// most where all are written.
 const EMIT_WARPS: usize = 8;
 const EMIT_BLOCKS: usize = 4;
 const MOST_PER_WARP: usize = 8;
@@ -44,6 +44,18 @@ const MOST_PER_WARP: usize = 8;
 enum Output {
     Probabilities,
     Masked,
+}
+
+impl Output {
+    /// Returns the bits of what stands where no token is kept, twice those of a short element.
+    fn nothing(self, kind: Kind, dtype: Dtype) -> u32 {
+        match (self, kind, dtype) {
+            (Self::Probabilities, ..) | (_, Kind::Probabilities, _) => 0,
+            (Self::Masked, Kind::Logits, Dtype::F32) => f32::NEG_INFINITY.to_bits(),
+            (Self::Masked, Kind::Logits, Dtype::Bf16) => 0xFF80_FF80,
+            (Self::Masked, Kind::Logits, Dtype::F16) => 0xFC00_FC00,
+        }
+    }
 }
 
 impl Operators {
@@ -155,8 +167,13 @@ impl Operators {
         for first in (0..rows.rows).step_by(plan.rows) {
             let count = plan.rows.min(rows.rows - first);
             let at = |rows: &Rows<'_>| rows.address + (first * rows.stride * rows.dtype.bytes()) as u64;
+            let filled = if at(rows) == at(out) { 0 } else { at(out) };
             let step = abi::Step {
                 logits: at(rows),
+                filled,
+                filled_stride: (out.stride * out.dtype.bytes()) as u64,
+                filled_bytes: out.dtype.bytes() as u32,
+                filled_word: output.nothing(rows.kind, out.dtype),
                 rows: count as u32,
                 statuses: if step.statuses == 0 {
                     0
@@ -216,8 +233,14 @@ impl Operators {
     ) -> Result<()> {
         let machine = &*self.machine;
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-        let per_warp = (rows * tiles).div_ceil(machine.multiprocessors() as usize * EMIT_BLOCKS * EMIT_WARPS);
-        let share = EMIT_WARPS * per_warp.clamp(1, MOST_PER_WARP);
+        let blocks = machine.multiprocessors() as usize * EMIT_BLOCKS;
+        // Where most rows are written by now, no block shall wait for room only to see that.
+        let per_warp = if step.filled == 0 {
+            (rows * tiles).div_ceil(blocks * EMIT_WARPS).clamp(1, MOST_PER_WARP)
+        } else {
+            tiles.div_ceil((blocks / rows).max(1) * EMIT_WARPS)
+        };
+        let share = EMIT_WARPS * per_warp;
         let emit = abi::Emit {
             logits: step.logits,
             out,
