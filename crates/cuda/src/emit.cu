@@ -24,6 +24,11 @@ struct Emitting {
     bool masks;
     Kept kept;
     Probabilities probabilities;
+#if GUMBALL_PROBABILITIES
+    // A power of two by which the first token's probability lies between 2^-22 and 4.
+    float unit;
+    Divisor first;
+#endif
 
     DEVICE_MEMBER Emitting(const Emit& emit, u32 row)
         : logits((const Element*)emit.logits + row * emit.stride), out((Out*)emit.out + row * emit.out_stride), vocab(emit.vocab),
@@ -39,14 +44,29 @@ struct Emitting {
         probabilities.scale.s = kept.s;
         probabilities.sum = sum_of(kept);
         probabilities.quarter = Divisor(probabilities.sum * 0.25f);
+#if GUMBALL_PROBABILITIES
+        u32 exponent = float_bits(probabilities.whole.first) >> 23;
+        unit = bits_float((exponent < 254 ? 254 - exponent : 1) << 23);
+        first = Divisor(probabilities.whole.first * unit);
+#endif
     }
 
-    // The probabilities of the lane's share, were all of it kept.
-    DEVICE_MEMBER void renormalise(const float (&z)[PER_LANE], float (&p)[PER_LANE]) const {
+    // The probabilities of those tokens of the lane's share that are kept.
+    DEVICE_MEMBER void renormalise(const float (&z)[PER_LANE], u32 members, float (&p)[PER_LANE]) const {
 #if GUMBALL_PROBABILITIES
+        // Where no quotient of a member is less than 2^-60, nothing on the way to it is subnormal.
+        float least = 1.0f;
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
-            p[j] = (z[j] / probabilities.whole.first) / probabilities.sum;
+            float quotient = first.quotient(z[j] * unit);
+            least = members >> j & 1 ? fminf(least, quotient) : least;
+            p[j] = probabilities.quarter.quotient(quotient) * 0.25f;
+        }
+        if (least < bits_float((127 - 60) << 23)) {
+#pragma unroll
+            for (u32 j = 0; j < PER_LANE; j++) {
+                p[j] = (z[j] / probabilities.whole.first) / probabilities.sum;
+            }
         }
 #else
         probabilities.shared(z, p);
@@ -107,7 +127,7 @@ struct Emitting {
                 p[j] = 1.0f;
             }
         } else {
-            renormalise(z, p);
+            renormalise(z, members, p);
         }
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
