@@ -63,10 +63,7 @@ fn verify(machine: &Arc<dyn Machine>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
             draft_probs: rows(shapes.draft)?,
             draft_token_ids: Ids::of(&drafts, IntType::I32, 0, chains, width, width)?,
             target_probs: rows(shapes.target)?,
-            draws: Draws {
-                seeds: Each::Rows(Integers::of(&seeds, IntType::I64)),
-                ..Draws::new(0, 9)
-            },
+            draws: Draws { seeds: Each::Rows(Integers::of(&seeds, IntType::I64)), ..Draws::new(0, 9) },
         };
         let [chains, width] = shapes.tokens;
         let place = IdsMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
