@@ -118,8 +118,10 @@ def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[An
     if not torch.compiler.is_compiling():
         # Kernels do to offsets, and to what has no token, what stands below: each operator of torch takes as long as a call.
         kind = "logits" if name == "logits" else "probabilities"
-        ways = (dtype, False, None, True, not return_valid)
-        done = sample_on_device(rows, None, kind, name, indices, (None, *filters, None), *places, None, *ways)
+        given, zeros = (None, *filters, None), not return_valid
+        done = sample_on_device(
+            rows, None, kind, name, indices, given, *places, None, dtype, False, None, True, zeros
+        )
         if done is not None:
             if not return_valid:
                 return done
