@@ -311,21 +311,21 @@ def _drawn(
     return out, statuses
 
 
-def _namespace(rows: _Array) -> Any:
-    """torch, or CuPy, whose array it is."""
-    return _torch_of(rows) or sys.modules[type(rows).__module__.partition(".")[0]]
+def _beside(rows: _Array) -> tuple[Any, dict[str, Any]]:
+    """torch, or CuPy, whose array it is, and the keywords that put another where the rows lie."""
+    if (torch := _torch_of(rows)) is not None:
+        return torch, {"device": rows.device}
+    return sys.modules[type(rows).__module__.partition(".")[0]], {}
 
 
 def _each_line(rows: _Array, lines: int, n: int) -> _Array:
     """Each line n times, where the rows lie."""
-    namespace = _namespace(rows)
-    place = {"device": rows.device} if namespace is _torch_of(rows) else {}
+    namespace, place = _beside(rows)
     return namespace.arange(lines * n, dtype=namespace.int32, **place) // max(n, 1)
 
 
 def _empty_beside(rows: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
-    namespace = _namespace(rows)
-    place = {"device": rows.device} if namespace is _torch_of(rows) else {}
+    namespace, place = _beside(rows)
     return namespace.empty(shape, dtype=getattr(namespace, dtype), **place)
 
 
