@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::offset_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceOperators, Each, RowParams as Columns, SamplingParams, Status};
+use gumball_engine::{DeviceOperators, Each, RowParams as Columns, SamplingParams};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
@@ -197,20 +197,8 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     out: *const RowsOut,
     statuses: *mut u32,
 ) -> Code {
-    call(|| {
-        let operators = given("operators", operators)?;
-        if let Some(mut device) = operators.device() {
-            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
-            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, false) };
-        }
-        let inner = operators.host();
-        let work = |place: Place<'_>, columns: &Columns<'_>| match place {
-            Place::Apart(rows, out) => inner.probabilities(rows, columns, out),
-            Place::Same(rows) => inner.probabilities_in_place(rows, columns),
-        };
-        // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
-        unsafe { write(rows, params, out, statuses, work) }
-    })
+    // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+    call(|| unsafe { write(operators, rows, params, out, statuses, false) })
 }
 
 /// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0. Rows of
@@ -225,33 +213,28 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     out: *const RowsOut,
     statuses: *mut u32,
 ) -> Code {
-    call(|| {
-        let operators = given("operators", operators)?;
-        if let Some(mut device) = operators.device() {
-            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
-            return unsafe { device_operators::write(&mut device, rows, params, out, statuses, true) };
-        }
-        let inner = operators.host();
-        let work = |place: Place<'_>, columns: &Columns<'_>| match place {
-            Place::Apart(rows, out) => inner.mask_logits(rows, columns, out),
-            Place::Same(rows) => inner.mask_logits_in_place(rows, columns),
-        };
-        // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
-        unsafe { write(rows, params, out, statuses, work) }
-    })
+    // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+    call(|| unsafe { write(operators, rows, params, out, statuses, true) })
 }
 
-/// Looks at what an operator is given, does its work, and tells the statuses.
+/// Writes rows of probabilities, or masked rows, where the operators work.
 ///
 /// # Safety
 /// Each pointer is NULL or points to what its function asks for.
 unsafe fn write(
+    operators: Option<&Operators>,
     rows: *const Logits,
     params: *const RowParams,
     out: *const RowsOut,
     statuses: *mut u32,
-    work: impl FnOnce(Place<'_>, &Columns<'_>) -> gumball_engine::Result<Vec<Status>>,
+    masked: bool,
 ) -> Result<()> {
+    let operators = given("operators", operators)?;
+    if let Some(mut device) = operators.device() {
+        // SAFETY: the caller vouches for structs, and for the rest on the device.
+        return unsafe { device_operators::write(&mut device, rows, params, out, statuses, masked) };
+    }
+    let inner = operators.host();
     // SAFETY: the caller vouches for the structs and their rows.
     let place = unsafe { read_place(rows, out) }?;
     let neutral = SamplingParams::default();
@@ -259,7 +242,13 @@ unsafe fn write(
     let columns = unsafe { read_columns(params, place.rows(), &neutral) }?;
     // SAFETY: the caller vouches for the room.
     let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
-    fill(statuses, work(place, &columns)?.iter().map(|status| status.0));
+    let told = match (masked, place) {
+        (true, Place::Same(rows)) => inner.mask_logits_in_place(rows, &columns),
+        (true, Place::Apart(rows, out)) => inner.mask_logits(rows, &columns, out),
+        (false, Place::Same(rows)) => inner.probabilities_in_place(rows, &columns),
+        (false, Place::Apart(rows, out)) => inner.probabilities(rows, &columns, out),
+    }?;
+    fill(statuses, told.iter().map(|status| status.0));
     Ok(())
 }
 

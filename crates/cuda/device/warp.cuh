@@ -66,20 +66,6 @@ DEVICE u64 block_largest(u64 x) {
     return block_max(x, scratch);
 }
 
-// The bits that any of the block's words has, in every thread.
-DEVICE u32 block_or(u32 x) {
-    __shared__ u32 scratch[32];
-    x = __reduce_or_sync(ALL_LANES, x);
-    // Without it a warp could overwrite what a slower one still reads of the words before.
-    __syncthreads();
-    if (lane_id() == 0) {
-        scratch[warp_id()] = x;
-    }
-    // Without it a warp reads the words of warps that have not written theirs.
-    __syncthreads();
-    return __reduce_or_sync(ALL_LANES, lane_id() < warps() ? scratch[lane_id()] : 0);
-}
-
 // The sum of what the threads before this one have, and of what all have.
 struct Scan {
     u64 before;

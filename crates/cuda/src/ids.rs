@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use gumball_spec::{Error, Result};
 
 use crate::machine::Buffer;
-use crate::rows::IntType;
+use crate::rows::{IntType, holds};
 
 /// Rows of ids in the machine's memory, which live as long as `'b`.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,9 @@ impl<'b> Ids<'b> {
         width: usize,
         stride: usize,
     ) -> Result<Self> {
-        let room = buffer.bytes() / dtype.bytes();
-        let end = |rows: usize| (rows - 1).checked_mul(stride)?.checked_add(width)?.checked_add(start);
-        if rows > 0 && end(rows).is_none_or(|end| end > room) {
+        if !holds(buffer, dtype.bytes(), start, (rows, width, stride)) {
             let allowed = format!("at least {rows} rows of {width} ids, {stride} apart, from {start}");
-            return Err(Error::length("ids", room, allowed));
+            return Err(Error::length("ids", buffer.bytes() / dtype.bytes(), allowed));
         }
         let address = buffer.address() + (start * dtype.bytes()) as u64;
         // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing enqueues a

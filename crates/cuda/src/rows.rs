@@ -361,7 +361,7 @@ impl<'b> MaskRows<'b> {
 }
 
 /// Returns whether lines of elements that begin `start` elements into a buffer end inside it.
-fn holds(
+pub(crate) fn holds(
     buffer: &Buffer,
     element: usize,
     start: usize,

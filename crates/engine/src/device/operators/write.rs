@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gumball_cuda::{Column, Rows, RowsMut};
+use gumball_cuda::{Column, RowParams, Rows, RowsMut};
 use gumball_spec::Result;
 
 use super::{DeviceOperators, DeviceRowParams, check_kind, room};
@@ -34,11 +34,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_kind(rows, params)?;
-        let mut common = Cow::Borrowed(params.common);
-        let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
-        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
-        operators.probabilities(rows, &params, out, statuses)
+        self.write(rows, params, |operators, params| operators.probabilities(rows, params, out, statuses))
     }
 
     /// Enqueues the same in the rows' place, each number rounded to their type.
@@ -51,12 +47,9 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_kind(rows.rows(), params)?;
-        let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
-        let mut common = Cow::Borrowed(params.common);
-        let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
-        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
-        operators.probabilities_in_place(rows, &params, statuses)
+        self.write(rows.rows(), params, |operators, params| {
+            operators.probabilities_in_place(rows, params, statuses)
+        })
     }
 
     /// Enqueues each row with only the tokens that its filters keep, other logits being -inf and other probabilities 0:
@@ -74,11 +67,7 @@ impl DeviceOperators {
         out: &RowsMut<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_kind(rows, params)?;
-        let mut common = Cow::Borrowed(params.common);
-        let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
-        let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
-        operators.mask(rows, &params, out, statuses)
+        self.write(rows, params, |operators, params| operators.mask(rows, params, out, statuses))
     }
 
     /// Enqueues the same in the rows' place.
@@ -91,11 +80,20 @@ impl DeviceOperators {
         params: &DeviceRowParams<'_>,
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
-        check_kind(rows.rows(), params)?;
-        let (lines, vocab) = (rows.rows().rows(), rows.rows().vocab());
+        self.write(rows.rows(), params, |operators, params| operators.mask_in_place(rows, params, statuses))
+    }
+
+    /// Checks the parameters, brings them to where the device finds them, and enqueues an operator of these rows.
+    fn write(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &DeviceRowParams<'_>,
+        enqueue: impl FnOnce(&mut gumball_cuda::Operators, &RowParams<'_>) -> Result<()>,
+    ) -> Result<()> {
+        check_kind(rows, params)?;
         let mut common = Cow::Borrowed(params.common);
-        let params = self.params.lower(&self.device, params, &mut common, lines, vocab)?;
+        let params = self.params.lower(&self.device, params, &mut common, rows.rows(), rows.vocab())?;
         let operators = room(&self.device, &mut self.rows, gumball_cuda::Operators::new)?;
-        operators.mask_in_place(rows, &params, statuses)
+        enqueue(operators, &params)
     }
 }
