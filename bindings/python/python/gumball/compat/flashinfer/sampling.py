@@ -372,9 +372,9 @@ def chain_speculative_sampling(
     places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 1))
     chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
     onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
-    if not torch.compiler.is_compiling() and _fit(chain, onto):
+    shape = (chains, drafts, vocab)
+    if not torch.compiler.is_compiling() and _fit(chain, onto, shape):
         added = None if onto[0] is None else onto
-        shape = (chains, drafts, vocab)
         done = verify_on_device(*chain, shape, *places, None, "int32", None, added, True, True)
         if done is not None:
             return done[:3]
@@ -388,11 +388,11 @@ def chain_speculative_sampling(
     return tokens, accepted, emitted
 
 
-def _fit(chain: tuple[Any, Any, Any], onto: tuple[Any, Any]) -> bool:
+def _fit(chain: tuple[Any, Any, Any], onto: tuple[Any, Any], shape: tuple[int, int, int]) -> bool:
     """Whether chains are of shapes that go together, and counts of a type that kernels add to, if there are any."""
-    draft, ids, target = (tensor.shape for tensor in chain)
-    if target != (draft[0], draft[1] + 1, draft[2]) or ids != draft[:2]:
+    (_, ids, target), (chains, drafts, vocab) = chain, shape
+    if target.shape != (chains, drafts + 1, vocab) or ids.shape != (chains, drafts):
         return False
     counts = [counts for counts in onto if counts is not None]
-    fit = all(one.dtype is torch.int32 and one.shape == draft[:1] and one.is_contiguous() for one in counts)
+    fit = all(one.dtype is torch.int32 and one.shape == (chains,) and one.is_contiguous() for one in counts)
     return fit and len(counts) != 1
