@@ -31,17 +31,6 @@ enum ChainFlags : u32 {
     CHAIN_ZERO_TOKENS = 2048,
 };
 
-// What acceptance says of a chain.
-struct alignas(16) Judged {
-    // How many drafts would be accepted if each were judged by itself.
-    u32 accepted;
-    // How many drafts are emitted: the number of the row that the last token comes from.
-    u32 emitted;
-    // Whether that token comes from what the target's row has more of than the drafter's.
-    u32 rejected;
-    u32 reserved;
-};
-
 // Chains of `length` drafts each. Strides are in elements: from chain to chain, and from row to row.
 struct Chains {
     // [chains, length, vocab]
@@ -71,8 +60,6 @@ struct Chains {
     u32 draw;
     // [chains, tiles]
     Record* records;
-    // [chains]
-    Judged* judged;
     u32 length;
     u32 vocab;
     u32 tiles;
@@ -136,36 +123,40 @@ DEVICE u32 end_by(const Chains& chains, const Stream& stream, u32 chain, u32 j) 
     return (p >= q) | (u * q < p) ? ENDLESS : 2 * j + 1;
 }
 
+// What acceptance says of a chain.
+struct Judged {
+    // How many drafts would be accepted if each were judged by itself.
+    u32 accepted;
+    // How many drafts are emitted: the number of the row that the last token comes from.
+    u32 emitted;
+    bool rejected;
+};
+
 // Judges a chain; the same in every thread. Once a kernel.
 DEVICE Judged judge(const Chains& chains, const Stream& stream, u32 chain) {
     __shared__ u32 ends[32], counts[32];
     u32 end = ENDLESS, accepted = 0, length = chains.length;
-    // Each warp judges a short chain for itself, and waits for no other.
-    const bool alone = length <= 32;
-    u32 apart = alone ? 32 : blockDim.x;
 #pragma unroll 1
-    for (u32 j = alone ? lane_id() : threadIdx.x; j - lane_id() < length; j += apart) {
+    for (u32 j = threadIdx.x; j - lane_id() < length; j += blockDim.x) {
         u32 own = j < length ? end_by(chains, stream, chain, j) : 2 * j;
         accepted += own == ENDLESS;
         end = own < end ? own : end;
     }
     end = __reduce_min_sync(ALL_LANES, end);
     accepted = __reduce_add_sync(ALL_LANES, accepted);
-    if (!alone) {
-        if (lane_id() == 0) {
-            ends[warp_id()] = end;
-            counts[warp_id()] = accepted;
-        }
-        // Without it a warp reads what others have not said yet.
-        __syncthreads();
-        end = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? ends[lane_id()] : ENDLESS);
-        accepted = __reduce_add_sync(ALL_LANES, lane_id() < warps() ? counts[lane_id()] : 0);
+    if (lane_id() == 0) {
+        ends[warp_id()] = end;
+        counts[warp_id()] = accepted;
     }
+    // Without it a warp reads what others have not said yet.
+    __syncthreads();
+    end = __reduce_min_sync(ALL_LANES, lane_id() < warps() ? ends[lane_id()] : ENDLESS);
+    accepted = __reduce_add_sync(ALL_LANES, lane_id() < warps() ? counts[lane_id()] : 0);
     end = end < 2 * length ? end : 2 * length;
-    return Judged{accepted, end / 2, end & 1, 0};
+    return Judged{accepted, end / 2, (end & 1) != 0};
 }
 
 // The draws of the chain's last token.
 DEVICE LastStream stream_of_last(const Stream& stream, const Judged& judged) {
-    return LastStream{{stream.seed, stream.position + judged.emitted, stream.draw}, judged.rejected != 0};
+    return LastStream{{stream.seed, stream.position + judged.emitted, stream.draw}, judged.rejected};
 }

@@ -8,9 +8,11 @@
 
 #include "row.cuh"
 
-// Fills the place of some tiles of a row.
-DEVICE void fill_tiles(const Step& step, u32 row, u32 first_tile, u32 tiles) {
-    u32 start = first_tile * TILE, end = start + tiles * TILE;
+// Fills the place of the tiles of a survey's block, which has so many. Apart, and where the block stands found anew: where nothing is
+// filled that shall take no registers.
+DEVICE_APART void fill_tiles(const Step& step, u32 tiles) {
+    const Standing where = standing_of(step, blockIdx.x);
+    u32 row = where.row, start = where.part * tiles * TILE, end = start + tiles * TILE;
     end = end < step.vocab ? end : step.vocab;
     if (start >= end) {
         return;
@@ -21,7 +23,7 @@ DEVICE void fill_tiles(const Step& step, u32 row, u32 first_tile, u32 tiles) {
         whole = bytes / sizeof(Quad);
 #pragma unroll 4
         for (u32 i = threadIdx.x; i < whole; i += blockDim.x) {
-            ((Quad*)to)[i] = Quad{{word, word, word, word}};
+            store_once((Quad*)to + i, word);
         }
     }
     // What is left, by elements.

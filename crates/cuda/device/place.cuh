@@ -88,6 +88,11 @@ DEVICE void load_once(const void* from, unsigned int (&words)[4]) {
                  : "l"(from));
 }
 
+// Sixteen bytes of one word four times, that nobody reads soon.
+DEVICE void store_once(void* to, unsigned int word) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1,%1,%1,%1};" ::"l"(to), "r"(word) : "memory");
+}
+
 // The same, found here and not where it is asked for.
 DEVICE float found_here(float x) {
     float y;
@@ -198,6 +203,10 @@ DEVICE float bits_float(unsigned int bits) {
     return x;
 }
 DEVICE void load_once(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
+DEVICE void store_once(void* to, unsigned int word) {
+    const unsigned int words[4] = {word, word, word, word};
+    std::memcpy(to, words, sizeof words);
+}
 DEVICE float found_here(float x) { return x; }
 DEVICE unsigned int found_here(unsigned int x) { return x; }
 DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }

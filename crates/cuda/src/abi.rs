@@ -321,15 +321,6 @@ crossing! {
         reserved: u32,
     }
 
-    /// What acceptance says of a chain.
-    #[repr(C, align(16))]
-    struct Judged {
-        accepted: u32,
-        emitted: u32,
-        rejected: u32,
-        reserved: u32,
-    }
-
     /// Chains of drafts; addresses are the machine's.
     #[repr(C)]
     struct Chains {
@@ -353,7 +344,6 @@ crossing! {
         position: u32,
         draw: u32,
         records: u64,
-        judged: u64,
         length: u32,
         vocab: u32,
         tiles: u32,

@@ -284,7 +284,7 @@ DEVICE void survey(const Step& step) {
     }
     if (step.filled != nullptr) {
         // The other warps begin while the first works the tiles out.
-        fill_tiles(step, row_index, block_tile, PER_BLOCK);
+        fill_tiles(step, PER_BLOCK);
     }
 }
 

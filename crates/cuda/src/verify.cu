@@ -4,9 +4,9 @@
 //            of the target's row
 // Never      reads a row besides those that the last token is drawn from; never writes a residual
 // Twins      oracle spec/src/verify.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md
-// Shapes     as Chains has them; records [chains, tiles], judged [chains]
+// Shapes     as Chains has them; records [chains, tiles]
 // Grid       survey: x = (chain, block of 8 warps), per_warp tiles a warp; end: x = chain, whole warps; no dynamic shared memory
-// Traffic    two numbers a draft; the target's row and, after a rejection, the drafter's, once; 16 bytes a tile
+// Traffic    two numbers a draft, twice; the target's row and, after a rejection, the drafter's, once; 16 bytes a tile
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed
 //
 // A race of probabilities is one of logits L(r) at s = 1 (P1), so records hold logarithms, and the race is that of any row. What
@@ -196,9 +196,6 @@ KERNEL_BESIDE(survey_chains, 32 * SURVEY_WARPS, 5, Chains, chains) {
     if (threadIdx.x == 0) {
         // Read there where it is needed: there is more than registers.
         room.stream = stream_of_last(of_chain, judged);
-        if (part == 0) {
-            chains.judged[chain] = judged;
-        }
     }
     // Without it the first warp would draw by what its first lane has not left yet.
     __syncwarp();
@@ -262,12 +259,11 @@ KERNEL(finish_chains, 1024, Chains, chains) {
     u32 chain = blockIdx.x, tiles = chains.tiles, length = chains.length;
     // What the survey does not write is read before it is done.
     const Stream of_chain = stream_of(chains, chain);
-    i64 draft = threadIdx.x < length ? draft_of(chains, chain, threadIdx.x) : NONE;
-    Record* own = chains.records + (u64)chain * tiles;
-    wait_for_previous();
-    const Judged judged = chains.judged[chain];
+    const Judged judged = judge(chains, of_chain, chain);
     const LastStream stream = stream_of_last(of_chain, judged);
     Residual row(chains, chain, judged);
+    Record* own = chains.records + (u64)chain * tiles;
+    wait_for_previous();
 
     u32 status = 0;
     int token = NONE;
@@ -299,10 +295,7 @@ KERNEL(finish_chains, 1024, Chains, chains) {
     int last = token < 0 && chains.flags & CHAIN_ZERO_TOKENS ? 0 : token;
 #pragma unroll 1
     for (u32 j = threadIdx.x; j <= length; j += blockDim.x) {
-        if (j >= blockDim.x && j < length) {
-            draft = draft_of(chains, chain, j);
-        }
-        i64 id = j < judged.emitted ? draft : j == judged.emitted ? last : NONE;
+        i64 id = j < judged.emitted ? draft_of(chains, chain, j) : j == judged.emitted ? last : NONE;
         u64 place = chain * chains.tokens_stride + j;
         if (chains.flags & CHAIN_WIDE_TOKENS) {
             ((i64*)chains.tokens)[place] = id;

@@ -1,8 +1,8 @@
 //! Verify: chains of drafts, accepted or replaced by rejection, by the kernels of `verify.cu` (rule S4).
 //!
 //! Two kernels. The first surveys, of each chain, the one or two rows that its last token is drawn from, and makes the
-//! residual on the way; the second races and writes. Each block of the first judges its chain for itself, for which it needs two
-//! numbers a draft: so there is no kernel before it that all would wait for.
+//! residual on the way; the second races and writes. Each judges the drafts for itself, of which it needs two numbers: so
+//! there is no kernel between that all would wait for, and the second judges while the first reads.
 
 use std::sync::Arc;
 
@@ -26,16 +26,14 @@ const MOST_PER_WARP: usize = 4;
 /// How many tiles the blocks of a multiprocessor take at once, one a warp.
 const TILES_AT_ONCE: usize = 40;
 
-/// How many records there is room for, and how many chains.
+/// How many records there is room for.
 const RECORDS: usize = 1 << 18;
-const CHAINS: usize = 1 << 14;
 
 /// Verification on a machine, with what room it needs: four megabytes, whatever it is asked.
 #[derive(Debug)]
 pub struct Verify {
     machine: Arc<dyn Machine>,
     records: Buffer,
-    judged: Buffer,
     /// How many chains are launched together at most.
     most: usize,
 }
@@ -48,14 +46,13 @@ impl Verify {
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         machine.prepare(Group::Verify)?;
         let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::Record>())?;
-        let judged = Buffer::zeroed(&machine, CHAINS * size_of::<abi::Judged>())?;
-        Ok(Self { machine, records, judged, most: CHAINS })
+        Ok(Self { machine, records, most: usize::MAX })
     }
 
     /// Returns the same that launches few chains at a time, one at least. For tests.
     #[must_use]
     pub fn few_at_a_time(self, chains: usize) -> Self {
-        Self { most: chains.clamp(1, CHAINS), ..self }
+        Self { most: chains.max(1), ..self }
     }
 
     /// Enqueues, on the machine's stream, the verification of chains: accepts each chain's drafts or replaces the first that
@@ -75,10 +72,9 @@ impl Verify {
         let at_a_time = self.most.min(RECORDS / tiles);
         for from in (0..count).step_by(at_a_time) {
             let now = at_a_time.min(count - from);
-            let (records, judged) = (self.records.address(), self.judged.address());
-            let asked = abi::Chains { records, judged, ..asked(chains, out, from) };
+            let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };
             // SAFETY: the rows, the numbers and the places that are written lie in memory that whoever made them vouches for,
-            // and are of the shapes that were checked; the room has a record for each tile of as many chains, and a place for each.
+            // and are of the shapes that were checked; the room has a record for each tile of as many chains.
             unsafe { self.launch(now, asked) }?;
         }
         Ok(())
@@ -154,7 +150,6 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         position: positions.of_all as u32,
         draw: draws.of_all as u32,
         records: 0,
-        judged: 0,
         length: length as u32,
         vocab: vocab as u32,
         tiles: vocab.div_ceil(TILE) as u32,
