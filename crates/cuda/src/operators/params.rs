@@ -104,11 +104,14 @@ impl<'b> RowParams<'b> {
         asked.base = prepared(&whole);
         asked.filters = asked.base.chain;
         asked.mu = whole.initial_mu();
-        // Whatever stands in the columns: each on or off.
+        // Whatever stands in the columns: each on or off. Rows are not long where there is a top-k: that those without it could be helped
+        // takes more of the others than it is worth.
+        let long = self.top_k.is_none();
         let needs = (0..16u32)
             .map(|on| self.with(vocab, [0, 1, 2, 3].map(|i| on >> i & 1 != 0)))
             .map(|params| Needs::of(&prepared(&params)))
             .fold(Needs::NOTHING, Needs::and);
+        let needs = Needs { long: needs.long && long, ..needs };
         Ok(Asked { prepare: asked, needs })
     }
 
