@@ -117,8 +117,10 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.filter_s = prepared.s;
         return;
     }
-    let mut chain: Vec<Filter> = params.filters(vocab).collect();
-    if params.order == FilterOrder::Joint && !order_joint(&mut chain, params) {
+    let mut places = [Filter::TopK; Filter::ALL.len()];
+    let on = places.iter_mut().zip(params.filters(vocab)).map(|(place, filter)| *place = filter).count();
+    let chain = &mut places[..on];
+    if params.order == FilterOrder::Joint && !order_joint(chain, params) {
         prepared.asks &= !asks::JOINT;
     }
     for (place, filter) in chain.iter().enumerate() {
@@ -128,7 +130,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
-    if lists(&chain, prepared.asks & asks::JOINT != 0, params) {
+    if lists(chain, prepared.asks & asks::JOINT != 0, params) {
         let of_row = chain[0] == Filter::TopP || prepared.asks & asks::JOINT != 0;
         prepared.asks |= asks::LIST | if of_row { asks::SUMS } else { 0 };
     }

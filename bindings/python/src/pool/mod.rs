@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | `mod.rs` | the class: how it is made, its lock, its streams |
 //! | `requests.rs` | requests come, go, and tell their state |
-//! | `steps.rs` | steps, assigned rows, graphs, outputs, scores |
+//! | `steps.rs` | steps, assigned rows, outputs, scores |
+//! | `graphs.rs` | steps captured and replayed |
 
+mod graphs;
 mod requests;
 mod steps;
 

@@ -1,15 +1,13 @@
-//! Steps: rows of logits in, tokens out; assigned rows, graphs, outputs, scores.
+//! Steps: rows of logits in, tokens out; assigned rows, outputs, scores.
 
-use gumball_engine::{BatchOptions, DeviceInput, Error, Kind, Layout, Result, Scored, Slot};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Slot};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
 
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::DeviceArray;
 use crate::errors::raised;
-use crate::graph::{Graph, Recorded};
 use crate::lists::{integers, whole};
 use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
@@ -287,111 +285,6 @@ impl Pool {
     fn fetch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Outputs> {
         let (stream, kept) = (self.on(py, stream)?, self.kept);
         self.with(py, stream, |inner| inner.outputs(kept))
-    }
-
-    /// Says that a graph of the host program's own is about to be replayed, with so many steps of this pool in all.
-    ///
-    /// Waits for the device where histories need more room, once in as many tokens as the pool's room.
-    #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
-    fn announce(
-        &self,
-        py: Python<'_>,
-        steps: Option<&Bound<'_, PyAny>>,
-        stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let steps = steps.map_or(Ok(1), |steps| whole(steps, "steps"))?;
-        let stream = self.on(py, stream)?;
-        self.with(py, stream, |inner| match &mut inner.place {
-            Place::Host(_) => Ok(()),
-            Place::Device(pool) => pool.announce(steps),
-        })
-    }
-
-    /// Captures a step over some logits, or one for each array of a list, to be replayed in this order; returns a Graph.
-    ///
-    /// Nothing runs yet. Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned
-    /// in between, as long as their number stays, and whether there are lines and masks. The graph holds the arrays, which
-    /// must stay where they are. masks: on the device, one array for each of logits. kind: of all of them, as for step.
-    #[pyo3(signature = (logits, *, masks=None, kind="logits", stream=None))]
-    fn capture<'py>(
-        slf: &Bound<'py, Self>,
-        logits: &Bound<'py, PyAny>,
-        masks: Option<&Bound<'py, PyAny>>,
-        kind: &str,
-        stream: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Graph> {
-        let (py, this) = (slf.py(), slf.get());
-        let kind = options::kind(kind)?;
-        let listed = |object: &Bound<'py, PyAny>| {
-            let several = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
-            if several { object.try_iter()?.collect() } else { Ok(vec![object.clone()]) }
-        };
-        let logits: Vec<Bound<'py, PyAny>> = listed(logits)?;
-        let masks: Vec<_> = masks.map_or(Ok(Vec::new()), listed)?;
-        if !masks.is_empty() && masks.len() != logits.len() {
-            let text = format!(
-                "masks has length {}, but must have one for each of logits, {}",
-                masks.len(),
-                logits.len()
-            );
-            return Err(PyValueError::new_err(text));
-        }
-        let stream = this.on(py, stream)?;
-        let matrix = |object: &Bound<'py, PyAny>, name: &str| {
-            let matrix = arrays::read(object, name, stream)?.matrix(name)?;
-            this.check_location(name, matrix.location, "")?;
-            if name == "logits" { matrix.check_float() } else { matrix.check_words() }?;
-            Ok::<_, PyErr>(matrix)
-        };
-        let matrices = logits.iter().map(|it| matrix(it, "logits")).collect::<PyResult<Vec<_>>>()?;
-        let mask_matrices = masks.iter().map(|it| matrix(it, "masks")).collect::<PyResult<Vec<_>>>()?;
-        let mut inputs = Vec::new();
-        for (place, matrix) in matrices.iter().enumerate() {
-            // SAFETY: the graph holds the arrays, and says that they must stay where they are.
-            let logits = unsafe { matrix.device_logits() }.map_err(raised)?.with_kind(kind);
-            // SAFETY: the same.
-            let masks = mask_matrices
-                .get(place)
-                .map(|masks| unsafe { masks.device_masks() })
-                .transpose()
-                .map_err(raised)?;
-            inputs.push(DeviceInput { logits, masks });
-        }
-        let recorded = this.with(py, stream, |inner| match &inner.place {
-            Place::Host(_) if !mask_matrices.is_empty() => {
-                let reason = "on the host masks come by assign";
-                Err(Error::Conflict { parameter: "masks", other: "capture", reason })
-            }
-            Place::Host(_) => Ok(Recorded::Host(matrices, kind)),
-            Place::Device(pool) => pool.capture(&inputs).map(Recorded::device),
-        })?;
-        let held = logits.into_iter().chain(masks).map(Bound::unbind).collect();
-        Ok(Graph::new(slf.clone().unbind(), recorded, held))
-    }
-
-    /// Enqueues the steps of a graph: one call, whatever their number.
-    ///
-    /// Raises ValueError if it was captured by another pool, or if what is assigned has another shape than at the capture.
-    #[pyo3(signature = (graph, *, stream=None))]
-    fn replay(
-        slf: &Bound<'_, Self>,
-        graph: &Bound<'_, Graph>,
-        stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let (py, this, graph) = (slf.py(), slf.get(), graph.get());
-        if !graph.is_of(slf) {
-            return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
-        }
-        let stream = this.on(py, stream)?;
-        this.with(py, stream, |inner| match (&mut inner.place, &*graph.recorded()) {
-            (Place::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
-            (Place::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
-                // SAFETY: the graph holds the array, and nobody writes it meanwhile.
-                let logits = unsafe { matrix.logits(&[]) }?;
-                host.step(logits.with_kind(*kind), &[], &mut inner.out)
-            }),
-            _ => unreachable!("a graph is of its pool's kind"),
-        })
     }
 
     /// The tokens of the last step where they lie, [rows] int32, as many as are assigned: a DeviceArray on a device, whose address stays, and an

@@ -4,42 +4,14 @@
 :mod:`gumball.compat.flashinfer`, the same objects.
 """
 
-from gumball.compat.flashinfer import (
-    chain_speculative_sampling,
-    min_p_sampling_from_probs,
-    sampling_from_logits,
-    sampling_from_probs,
-    softmax,
-    top_k_mask_logits,
-    top_k_renorm_probs,
-    top_k_sampling_from_probs,
-    top_k_top_p_sampling_from_logits,
-    top_k_top_p_sampling_from_probs,
-    top_p_renorm_probs,
-    top_p_sampling_from_probs,
-)
-
-from . import logits_processor, sampling
+# First, so that each is a module under this name too.
+from . import logits_processor as _logits_processor
+from . import sampling as _sampling
+from gumball.compat.flashinfer import *
+from gumball.compat.flashinfer import __all__ as __all__
 
 # The release whose surface this is.
 __version__ = "0.7.2"
-
-__all__ = [
-    "chain_speculative_sampling",
-    "logits_processor",
-    "min_p_sampling_from_probs",
-    "sampling",
-    "sampling_from_logits",
-    "sampling_from_probs",
-    "softmax",
-    "top_k_mask_logits",
-    "top_k_renorm_probs",
-    "top_k_sampling_from_probs",
-    "top_k_top_p_sampling_from_logits",
-    "top_k_top_p_sampling_from_probs",
-    "top_p_renorm_probs",
-    "top_p_sampling_from_probs",
-]
 
 
 def __getattr__(name: str) -> object:
