@@ -396,6 +396,7 @@ fn draw(
         },
         positions: given(&outputs.positions, &positions).map_or(Each::All(5), Each::Rows),
         draws: given(&outputs.draws, &draws).map(Each::Rows),
+        ..Draws::new(0, 0)
     };
     // One more, which nobody writes.
     let tokens = Buffer::of(machine, &vec![-77i64; count + 1])?;

@@ -220,6 +220,7 @@ unsafe fn which<'a>(
         positions: positions.map_or(DeviceEach::All(position), DeviceEach::Column),
         // SAFETY: the same.
         draws: unsafe { integers(draws, IntType::U32, n) }?.map(DeviceEach::Column),
+        ..DeviceDraws::new(seed, position)
     })
 }
 

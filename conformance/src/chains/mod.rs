@@ -157,6 +157,7 @@ impl Verifier {
                 seeds: each(0).map_or(Each::All(chains[0].seed), Each::Rows),
                 positions: each(1).map_or(Each::All(chains[0].position), Each::Rows),
                 draws: (!layout.own_draws).then_some(draws),
+                ..Draws::new(0, 0)
             },
         };
         self.verify.enqueue(&asked, &place)?;

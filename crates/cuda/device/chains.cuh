@@ -25,6 +25,10 @@ enum ChainFlags : u32 {
     CHAIN_EACH_SEED = 128,
     CHAIN_EACH_POSITION = 256,
     CHAIN_EACH_DRAW = 512,
+    // The high words of positions move the seeds, as PREPARE_OFFSETS has it.
+    CHAIN_OFFSETS = 1024,
+    // A chain whose last row has no token ends with 0.
+    CHAIN_ZERO_TOKENS = 2048,
 };
 
 // Chains of `length` drafts each. Strides are in elements: from chain to chain, and from row to row.
@@ -77,8 +81,10 @@ DEVICE u64 number_of(const void* column, bool wide, u32 place, u64 of_all) {
 DEVICE Stream stream_of(const Chains& chains, u32 chain) {
     u32 flags = chains.flags, draw = flags & CHAIN_OWN_DRAWS ? chains.first + chain : chains.draw;
     u32 seed = flags & CHAIN_EACH_SEED ? chain : 0, position = flags & CHAIN_EACH_POSITION ? chain : 0;
-    return Stream{number_of(chains.seeds, flags & CHAIN_WIDE_SEEDS, seed, chains.seed),
-                  (u32)number_of(chains.positions, flags & CHAIN_WIDE_POSITIONS, position, chains.position),
+    u64 place = number_of(chains.positions, flags & CHAIN_WIDE_POSITIONS, position, chains.position);
+    return Stream{number_of(chains.seeds, flags & CHAIN_WIDE_SEEDS, seed, chains.seed) +
+                      (flags & CHAIN_OFFSETS ? seed_of_offset(place) : 0),
+                  (u32)place,
                   (u32)number_of(chains.draws, flags & CHAIN_WIDE_DRAWS, flags & CHAIN_EACH_DRAW ? chain : 0, draw)};
 }
 

@@ -19,10 +19,13 @@ DEVICE void write(const Step& step, u32 row, const Chosen& chosen) {
     out[(u64)1 * step.rows] = chosen.status;
     out[(u64)4 * step.rows] = float_bits(chosen.temperature);
     out[(u64)5 * step.rows] = float_bits(chosen.mu);
-    if (step.tokens != nullptr && step.flags & STEP_WIDE_TOKENS) {
-        ((i64*)step.tokens)[row] = chosen.token;
-    } else if (step.tokens != nullptr) {
-        ((int*)step.tokens)[row] = chosen.token;
+    if (step.tokens != nullptr) {
+        int token = chosen.token < 0 && step.flags & STEP_ZERO_TOKENS ? 0 : chosen.token;
+        if (step.flags & STEP_WIDE_TOKENS) {
+            ((i64*)step.tokens)[row] = token;
+        } else {
+            ((int*)step.tokens)[row] = token;
+        }
     }
     if (step.statuses != nullptr) {
         step.statuses[row] = chosen.status;

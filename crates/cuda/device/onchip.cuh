@@ -12,6 +12,8 @@
 #define MOST_ROWS 4
 #define MOST_BLOCKS 16
 #define MOST_WARPS 19
+// A tile alone is too small to be fetched, awaited and gone on from: two neighbours are.
+#define PAIR (2 * TILE)
 
 // What a block knows of the rows that are under way; that of its n-th row lies in place n % MOST_ROWS.
 struct Beside {
@@ -26,6 +28,24 @@ struct Beside {
     Probabilities probabilities[MOST_ROWS];
 };
 
+// The maxima of two tiles' logits, side by side; odd values are cleaned.
+DEVICE void maxima_of(float (&z)[2][PER_LANE], u32& odd, float (&maxima)[2]) {
+    u32 bits[2];
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        bits[half] = (u32)__reduce_max_sync(ALL_LANES, (int)float_bits(largest_of(z[half], All())));
+        maxima[half] = bits_float(bits[half]);
+    }
+    // Bits of positive floats compare as they do, above all with a sign; infinities and NaN, which has none here, are above them.
+    if ((bits[0] > bits[1] ? bits[0] : bits[1]) >= float_bits(INFINITE)) {
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            int lanes;
+            maxima[half] = from_signed_order(maximum_of(z[half], All(), All(), odd, lanes));
+        }
+    }
+}
+
 // Goes round places that are used again and again, and knows which phase of theirs it is in.
 struct Round {
     u32 place;
@@ -38,12 +58,12 @@ struct Round {
     }
 };
 
-// Fetches a tile that may begin anywhere, and end.
+// Fetches a pair that may begin anywhere, and end.
 template <class Element>
 DEVICE_APART void fetch_rest(const Element* from, Element* to, u32 size, Flight* flight) {
     constexpr u32 PER_QUAD = 16 / sizeof(Element);
     u32 lane = lane_id(), ahead = (u32)(-(u64)from % 16) / sizeof(Element);
-    size = size < TILE ? size : TILE;
+    size = size < PAIR ? size : PAIR;
     ahead = ahead < size ? ahead : size;
     u32 middle = (size - ahead) / PER_QUAD * PER_QUAD, rest = size - ahead - middle;
     if (lane == 0) {
@@ -60,18 +80,18 @@ DEVICE_APART void fetch_rest(const Element* from, Element* to, u32 size, Flight*
     }
 }
 
-// A block at work. Its tiles of a row are dealt out to its warps, neighbours to each; a warp has the same of every row. Where they
-// come to lie on chip goes round: a tile that is written makes room for the one that is that many tiles later.
+// A block at work. Its tiles of a row are dealt out to its warps in pairs, neighbours to each; a warp has the same of every row. Where
+// they come to lie on chip goes round: a pair that is written makes room for the one that is that many pairs later.
 template <class T, class Out>
 struct Work {
     typedef typename T::Element Element;
     static constexpr u32 PER_QUAD = 16 / sizeof(Element);
-    // A tile lies on chip as far from a multiple of 16 bytes as it does in memory.
-    static constexpr u32 QUADS = TILE / PER_QUAD + 1;
+    // A pair lies on chip as far from a multiple of 16 bytes as it does in memory.
+    static constexpr u32 QUADS = PAIR / PER_QUAD + 1;
 
     const Softmax& softmax;
     Beside& beside;
-    // The warp's tiles, and whether they are there; the block's records of the rows under way.
+    // The warp's pairs, and whether they are there; the block's records of the rows under way.
     Quad* chips;
     Flight* flights;
     TileWeights* records;
@@ -84,19 +104,21 @@ struct Work {
     // Of every row, the block's tiles and the warp's.
     Span tiles;
     Span own;
+    // Up to which of the warp's tiles they are pairs that are whole.
+    u32 whole_end;
 
-    // A tile to be fetched.
+    // A pair to be fetched.
     struct Cursor {
         const Element* from;
-        // Of the warp's tiles of its row, after those that come; of its row, whether they are whole and lie on 16 bytes.
+        // How many of the warp's pairs of a row are to come, this one with them; whether all are whole and lie on 16 bytes.
         u32 left;
         u32 plain;
         u32 n;
     };
 
-    // At the warp's first tile of a row; nowhere if there is none.
+    // At the warp's first pair of a row; nowhere if there is none.
     DEVICE_MEMBER Cursor start(u32 n) const {
-        Cursor cursor{logits(n) + own.from * TILE, own.to - own.from, 0, n};
+        Cursor cursor{logits(n) + own.from * TILE, (own.to - own.from + 1) / 2, 0, n};
         cursor.left = n < count ? cursor.left : 0;
         cursor.plain = wide_end(off(logits(n))) == own.to;
         return cursor;
@@ -112,7 +134,9 @@ struct Work {
         cluster = blockIdx.x / softmax.blocks_per_row;
         count = (softmax.rows - cluster + clusters - 1) / clusters;
         tiles = Span{0, softmax.tiles}.part(rank, softmax.share);
-        own = tiles.part(warp_id(), (softmax.share + workers - 1) / workers);
+        own = tiles.part(warp_id(), (softmax.share / 2 + workers - 1) / workers * 2);
+        u32 whole = softmax.vocab / PAIR * 2 < own.to ? softmax.vocab / PAIR * 2 : own.to / 2 * 2;
+        whole_end = whole > own.from ? whole : own.from;
     }
 
     DEVICE_MEMBER u32 row(u32 n) const { return cluster + n * clusters; }
@@ -122,7 +146,7 @@ struct Work {
     // How many elements after a multiple of 16 bytes the tiles of a row begin.
     static DEVICE_MEMBER u32 off(const Element* row) { return (u32)(u64)row % 16 / sizeof(Element); }
 
-    // Begins to fetch the tile of the cursor, and moves that on: whole quads by one copy, what is left at the ends by lanes.
+    // Begins to fetch the pair of the cursor, and moves that on: whole quads by one copy, what is left at the ends by lanes.
     DEVICE_MEMBER void fetch(Cursor& cursor, u32 slot) const {
         if (cursor.left == 0) {
             return;
@@ -130,14 +154,15 @@ struct Work {
         Quad* to = chips + slot * QUADS;
         if (cursor.plain) {
             if (lane_id() == 0) {
-                arrive(flights + slot, TILE * sizeof(Element));
-                copy_flies(flights + slot, to, cursor.from, TILE * sizeof(Element));
+                arrive(flights + slot, PAIR * sizeof(Element));
+                copy_flies(flights + slot, to, cursor.from, PAIR * sizeof(Element));
             }
         } else {
-            u32 tile = own.to - cursor.left;
-            fetch_rest(cursor.from, (Element*)to + off(cursor.from), softmax.vocab - tile * TILE, flights + slot);
+            u32 end = own.to * TILE < softmax.vocab ? own.to * TILE : softmax.vocab;
+            u32 begin = (u32)(cursor.from - logits(cursor.n));
+            fetch_rest(cursor.from, (Element*)to + off(cursor.from), end - begin, flights + slot);
         }
-        cursor.from += TILE;
+        cursor.from += PAIR;
         if (--cursor.left == 0) {
             cursor = start(cursor.n + 1);
         }
@@ -152,42 +177,56 @@ struct Work {
         }
     }
 
-    // Up to which of the warp's tiles of a row they are whole and lie on 16 bytes.
-    DEVICE_MEMBER u32 wide_end(u32 off) const {
-        u32 whole = softmax.vocab / TILE < own.to ? softmax.vocab / TILE : own.to;
-        return off == 0 && whole > own.from ? whole : own.from;
-    }
+    // Up to which of the warp's tiles of a row they are pairs that are whole and lie on 16 bytes.
+    DEVICE_MEMBER u32 wide_end(u32 off) const { return off == 0 ? whole_end : own.from; }
+
+    // The pair that lies in a place.
+    DEVICE_MEMBER const Element* pair(const Round& slot) const { return (const Element*)(chips + slot.place * QUADS); }
 
     // Weighs the warp's tiles of a row.
-    DEVICE_MEMBER void weigh(u32 n, Round& slot, const Round& place, float temperature) const {
-        Scale scale(temperature);
+    DEVICE_MEMBER void weigh(u32 n, Round& slot, const Round& place, const Scale& scale) const {
         u32 off = this->off(logits(n)), wide = wide_end(off), odd = 0;
         TileWeights *first = records + place.place * softmax.share + (own.from - tiles.from), *to = first;
-        auto weigh_one = [&](float(&z)[PER_LANE]) INLINE {
-            int lanes, maximum = maximum_of(z, All(), All(), odd, lanes);
-            Halves sum = sum_of_weights(z, from_signed_order(maximum), scale.s);
+        auto told = [&](const Halves& sum, float maximum) INLINE {
             if (lane_id() == 0) {
-                *to = TileWeights{sum.sum(), from_signed_order(maximum), 0};
+                *to = TileWeights{sum.sum(), maximum, 0};
             }
             to++;
-            slot.advance(softmax.slots);
         };
         u32 tile = own.from;
 #pragma unroll 1
-        for (; tile < wide; tile++) {
+        for (; tile < wide; tile += 2) {
             wait_for(flights + slot.place, slot.odd_phase);
-            float z[PER_LANE];
-            load_wide<T>((const Element*)(chips + slot.place * QUADS), lane_id(), z);
-            weigh_one(z);
+            float z[2][PER_LANE];
+            load_wide<T>(pair(slot), lane_id(), z[0]);
+            load_wide<T>(pair(slot) + TILE, lane_id(), z[1]);
+            float maxima[2];
+            maxima_of(z, odd, maxima);
+            Halves sums[2];
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                sums[half] = sum_of_weights(z[half], maxima[half], scale.s);
+            }
+            told(sums[0], maxima[0]);
+            told(sums[1], maxima[1]);
+            slot.advance(softmax.slots);
         }
 #pragma unroll 1
         for (; tile < own.to; tile++) {
-            wait_for(flights + slot.place, slot.odd_phase);
-            // Without it a lane would miss logits that others copied.
-            __syncwarp();
+            bool second = (tile - own.from) % 2 != 0;
+            if (!second) {
+                wait_for(flights + slot.place, slot.odd_phase);
+                // Without it a lane would miss logits that others copied.
+                __syncwarp();
+            }
             float z[PER_LANE];
-            load_narrow((const Element*)(chips + slot.place * QUADS) + off, tile, z);
-            weigh_one(z);
+            load_narrow(pair(slot) + off + second * TILE, tile, z);
+            int lanes;
+            float maximum = from_signed_order(maximum_of(z, All(), All(), odd, lanes));
+            told(sum_of_weights(z, maximum, scale.s), maximum);
+            if (second || tile + 1 == own.to) {
+                slot.advance(softmax.slots);
+            }
         }
         odd = __reduce_or_sync(ALL_LANES, odd);
         if (lane_id() == 0) {
@@ -214,29 +253,41 @@ struct Work {
         u32 tile = own.from;
         Out* to = sink.row + tile * TILE;
 #pragma unroll 1
-        for (; tile < wide; tile++) {
-            float z[PER_LANE], p[PER_LANE];
-            load_wide_as<T, Placed<T, Out>>((const Element*)(chips + slot.place * QUADS), lane_id(), z);
+        for (; tile < wide; tile += 2) {
+            float z[2][PER_LANE];
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                load_wide_as<T, Placed<T, Out>>(pair(slot) + half * TILE, lane_id(), z[half]);
+            }
             // Without it a copy would overwrite what a lane has not read yet.
             __syncwarp();
             fetch(next, slot.place);
-            probabilities.shared(z, p);
-            store_wide<T>(to, lane_id(), p);
-            to += TILE;
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                float p[PER_LANE];
+                probabilities.shared(z[half], p);
+                store_wide<T>(to + half * TILE, lane_id(), p);
+            }
+            to += PAIR;
             slot.advance(softmax.slots);
         }
 #pragma unroll 1
         for (; tile < own.to; tile++) {
+            bool second = (tile - own.from) % 2 != 0, last = second || tile + 1 == own.to;
             float z[PER_LANE];
-            load_narrow((const Element*)(chips + slot.place * QUADS) + off, tile, z);
-            // As above.
-            __syncwarp();
-            fetch(next, slot.place);
+            load_narrow(pair(slot) + off + second * TILE, tile, z);
+            if (last) {
+                // As above.
+                __syncwarp();
+                fetch(next, slot.place);
+            }
             if (odd) {
                 clean_share(z, Nothing());
             }
             sink.write(probabilities, tile, false, z);
-            slot.advance(softmax.slots);
+            if (last) {
+                slot.advance(softmax.slots);
+            }
         }
     }
 
@@ -319,22 +370,26 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
         }
         return;
     }
-    auto next_tile = work.start(0);
+    auto next_pair = work.start(0);
     for (u32 slot = 0; slot < softmax.slots; slot++) {
-        work.fetch(next_tile, slot);
+        work.fetch(next_pair, slot);
     }
     Round weighed{0, 0}, weighed_slot{0, 0}, written_slot{0, 0};
-    float next = temperature_of(softmax, work.row(0));
+    float temperature = temperature_of(softmax, work.row(0)), next = temperature;
+    Scale scale(temperature);
     for (u32 n = 0; n < count + softmax.lead; n++) {
         if (n < count) {
-            float temperature = next;
+            if (next != temperature) {
+                temperature = next;
+                scale = Scale(temperature);
+            }
             // It comes while this one is worked on.
-            next = n + 1 < count ? temperature_of(softmax, work.row(n + 1)) : 1.0f;
-            work.weigh(n, weighed_slot, weighed, temperature);
+            next = n + 1 < count ? temperature_of(softmax, work.row(n + 1)) : temperature;
+            work.weigh(n, weighed_slot, weighed, scale);
             weighed.advance(MOST_ROWS);
         }
         if (n >= softmax.lead) {
-            work.write(n - softmax.lead, written_slot, heard, next_tile);
+            work.write(n - softmax.lead, written_slot, heard, next_pair);
             heard.advance(MOST_ROWS);
         }
     }

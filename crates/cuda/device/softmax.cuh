@@ -28,7 +28,7 @@ struct Softmax {
     // Into how many blocks a row is cut, and how many tiles each of them has at most.
     u32 blocks_per_row;
     u32 share;
-    // On chip: how many tiles a warp has room for, and how many rows it has weighed, besides one, when it writes one.
+    // On chip: how many pairs of tiles a warp has room for, and how many rows it has weighed, besides one, when it writes one.
     u32 slots;
     u32 lead;
     float temperature;

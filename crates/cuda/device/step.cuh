@@ -211,6 +211,10 @@ DEVICE float least_of_others(const Record& record) {
     return from_ordered_bits((record.places & OTHERS_BITS) - ~OTHERS_BITS);
 }
 
+// What an offset of 64 bits adds to the seed: its high word, with its sign, times 2^64 over the golden ratio, odd. Its low word is the
+// position. So no two offsets of one seed share random numbers.
+DEVICE u64 seed_of_offset(u64 offset) { return (u64)((i64)offset >> 32) * 0x9E3779B97F4A7C15ull; }
+
 // Bits of Step::flags.
 enum StepFlags : u32 {
     // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.
@@ -219,6 +223,8 @@ enum StepFlags : u32 {
     STEP_SEARCHES = 2,
     // Step::tokens has numbers of 64 bits.
     STEP_WIDE_TOKENS = 4,
+    // Step::tokens has 0 for a row without a token.
+    STEP_ZERO_TOKENS = 8,
 };
 
 // One step of a batch.

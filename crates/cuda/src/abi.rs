@@ -27,6 +27,7 @@ pub(crate) mod flags {
     pub const SCORES: u32 = 1;
     pub const SEARCHES: u32 = 2;
     pub const WIDE_TOKENS: u32 = 4;
+    pub const ZERO_TOKENS: u32 = 8;
 }
 
 /// Bits of [`Prepare::wide`] and [`Prepare::of_each`].
@@ -45,6 +46,7 @@ pub(crate) mod columns {
 pub(crate) mod prepare_flags {
     pub const SURVEYS: u32 = 1;
     pub const ONE_DRAW: u32 = 2;
+    pub const OFFSETS: u32 = 4;
 }
 
 /// Bits of [`Chains::flags`].
@@ -59,6 +61,8 @@ pub(crate) mod chain_flags {
     pub const EACH_SEED: u32 = 128;
     pub const EACH_POSITION: u32 = 256;
     pub const EACH_DRAW: u32 = 512;
+    pub const OFFSETS: u32 = 1024;
+    pub const ZERO_TOKENS: u32 = 2048;
 }
 
 /// A place in the pool, from 0; -1 stands for none.

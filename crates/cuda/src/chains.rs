@@ -122,7 +122,7 @@ impl Chains<'_> {
             }
         }
         self.draft_token_ids.check("draft_token_ids", chains, n)?;
-        let Draws { seeds, positions, draws } = &self.draws;
+        let Draws { seeds, positions, draws, .. } = &self.draws;
         check_column("seeds", seeds, chains)?;
         check_column("positions", positions, chains)?;
         draws.as_ref().map_or(Ok(()), |draws| check_column("draws", draws, chains))

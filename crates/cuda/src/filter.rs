@@ -103,8 +103,10 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.filter_s = prepared.s;
         return;
     }
-    let mut chain: Vec<Filter> = params.filters(vocab).collect();
-    if params.order == FilterOrder::Joint && as_one_by_one(&mut chain) {
+    let mut places = [Filter::TopK; Filter::ALL.len()];
+    let on = places.iter_mut().zip(params.filters(vocab)).map(|(place, filter)| *place = filter).count();
+    let chain = &mut places[..on];
+    if params.order == FilterOrder::Joint && as_one_by_one(chain) {
         prepared.asks &= !asks::JOINT;
     }
     for (place, filter) in chain.iter().enumerate() {
@@ -114,7 +116,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
-    if lists(&chain, prepared.asks & asks::JOINT != 0, params) {
+    if lists(chain, prepared.asks & asks::JOINT != 0, params) {
         prepared.asks |= asks::LIST | if chain[0] == Filter::TopP { asks::SUMS } else { 0 };
     }
     prepared.top_p = fraction(params.top_p);

@@ -1,6 +1,7 @@
 //! Kernels as a GPU has loaded them: a group of programs is compiled, or found in the cache, when something is made that launches
 //! one of its kernels. So nobody waits for kernels that nobody launches.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::{
@@ -33,6 +34,8 @@ pub(crate) struct Kernels {
     block: i32,
     /// By their places among all kernels of all programs.
     loaded: Box<[OnceLock<Loaded>]>,
+    /// A bit for each group that is loaded, the last of it as well: every call of an operator asks.
+    ready: AtomicU32,
     /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
     clusters: OnceLock<[u32; MOST_BLOCKS]>,
     /// Held by who loads, so that nothing is compiled twice.
@@ -73,8 +76,8 @@ impl Kernels {
         (shared, block): (i32, i32),
     ) -> Self {
         let loaded = Kernel::all().map(|_| OnceLock::new()).collect();
-        let (clusters, loading) = (OnceLock::new(), Mutex::new(()));
-        Self { context, nvrtc, cache, arch, shared, block, loaded, clusters, loading }
+        let (ready, clusters, loading) = (AtomicU32::new(0), OnceLock::new(), Mutex::new(()));
+        Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
     }
 
     /// Returns a kernel, its group loaded with it if nobody has.
@@ -113,14 +116,13 @@ impl Kernels {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
         }
+        self.ready.fetch_or(1 << group as u32, Ordering::Release);
         Ok(())
     }
 
     /// Returns whether a group is loaded, the last of it as well.
     fn has(&self, group: Group) -> bool {
-        let counted = group != CLUSTERED.group() || self.arch < EARLY || self.clusters.get().is_some();
-        let places = PROGRAMS.iter().flat_map(|program| program.kernels.iter().map(|_| program.group));
-        counted && places.zip(&self.loaded).all(|(own, loaded)| own != group || loaded.get().is_some())
+        self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
     }
 
     fn load(&self, program: &Program, cubin: Vec<u8>) -> Result<()> {

@@ -29,6 +29,8 @@ enum PrepareFlags : u32 {
     PREPARE_SURVEYS = 1,
     // All outputs are the same draw, that of the base, instead of each that of its number.
     PREPARE_ONE_DRAW = 2,
+    // Positions of 64 bits are offsets: the low word is the position, the high one moves the seed.
+    PREPARE_OFFSETS = 4,
 };
 
 // What the rows of an operator ask for.
@@ -190,9 +192,16 @@ KERNEL(prepare, PREPARE_THREADS, Prepare, prepare) {
     if (prepare.flags & PREPARE_SURVEYS) {
         params.asks = ASKS_GREEDY | (params.asks & ASKS_SUMS);
     }
+    u64 position = prepare.position;
+    if (prepare.positions) {
+        position = (u64)whole_of(prepare, prepare.positions, COLUMN_POSITION, output);
+        if (prepare.flags & PREPARE_OFFSETS && prepare.wide & COLUMN_POSITION) {
+            params.seed += seed_of_offset(position);
+        }
+    }
     prepare.params[row] = params;
     State state{};
-    state.position = prepare.positions ? (u32)whole_of(prepare, prepare.positions, COLUMN_POSITION, output) : prepare.position;
+    state.position = (u32)position;
     state.mu = prepare.mu;
     state.step = 1;
     prepare.states[row] = state;

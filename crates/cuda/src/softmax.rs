@@ -46,7 +46,7 @@ const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
 /// takes for itself, rounded up.
 const MOST_WARPS: usize = 19;
-/// How many tiles a warp has room for at most.
+/// How many pairs of tiles a warp has room for at most.
 const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
 const BESIDE: usize = 1536;
@@ -89,7 +89,7 @@ struct Shape {
     /// Into how many blocks a row is cut, and how many tiles each has at most.
     blocks: usize,
     share: usize,
-    /// How many warps of a block work at tiles, and how many tiles each of them has room for.
+    /// How many warps of a block work at tiles, and how many pairs of tiles each of them has room for.
     warps: usize,
     slots: usize,
     /// How many rows a block has weighed, besides one, when it writes one.
@@ -102,11 +102,12 @@ impl Shape {
     /// Returns the shape of rows whose blocks are so many, if they stay on chip then.
     fn new(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
         let clusters = rows.min(machine.clusters(blocks as u32) as usize);
-        let share = vocab.div_ceil(TILE).div_ceil(blocks);
-        let per_warp = share.div_ceil(MOST_WARPS);
-        let warps = share.div_ceil(per_warp);
-        // A tile on chip, with what lies before it where rows do not begin on 16 bytes, and what says that it is there.
-        let slot_bytes = TILE * dtype.bytes() + 16 + size_of::<u64>();
+        let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
+        let per_warp = pairs.div_ceil(MOST_WARPS);
+        let warps = pairs.div_ceil(per_warp);
+        // A pair on chip, with what lies before it where rows do not begin on 16 bytes, and what says that it is there.
+        let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
+        let share = 2 * pairs;
         let records = MOST_ROWS * share * size_of::<abi::TileWeights>();
         let room = machine.room_on_chip().checked_sub(BESIDE + records)?;
         let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);

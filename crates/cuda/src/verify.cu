@@ -292,9 +292,10 @@ KERNEL(finish_chains, 1024, Chains, chains) {
         survey_target(row, stream, tiles, own);
     }
 
+    int last = token < 0 && chains.flags & CHAIN_ZERO_TOKENS ? 0 : token;
 #pragma unroll 1
     for (u32 j = threadIdx.x; j <= length; j += blockDim.x) {
-        i64 id = j < judged.emitted ? draft_of(chains, chain, j) : j == judged.emitted ? token : NONE;
+        i64 id = j < judged.emitted ? draft_of(chains, chain, j) : j == judged.emitted ? last : NONE;
         u64 place = chain * chains.tokens_stride + j;
         if (chains.flags & CHAIN_WIDE_TOKENS) {
             ((i64*)chains.tokens)[place] = id;

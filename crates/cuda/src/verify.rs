@@ -123,6 +123,8 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         (draws.each, chain_flags::EACH_DRAW),
         (chains.draws.draws.is_none(), chain_flags::OWN_DRAWS),
         (out.adds, chain_flags::ADDS),
+        (chains.draws.offsets && positions.wide, chain_flags::OFFSETS),
+        (chains.draws.zero_for_none, chain_flags::ZERO_TOKENS),
     ];
     let column = |column: &Option<Column<'_>>| {
         column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)

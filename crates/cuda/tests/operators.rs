@@ -66,6 +66,42 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
 }
 
 #[test]
+fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_0() {
+    let Some(machine) = machine() else { return };
+    let mut values = lines();
+    values[VOCAB..].fill(f32::NEG_INFINITY);
+    let matrix = Buffer::of(&machine, &values).expect("memory");
+    let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows");
+    let (seed, common) = (u64::MAX - 5, SamplingParams::default());
+    let seeds = Buffer::of(&machine, &[seed]).expect("memory");
+    let tokens = Buffer::zeroed(&machine, LINES * 8).expect("memory");
+    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    for offset in [7i64, 7 + (3 << 32), -1, i64::MIN, i64::MAX] {
+        for offsets in [true, false] {
+            let positions = Buffer::of(&machine, &[offset]).expect("memory");
+            let draws = Draws {
+                seeds: Each::Rows(Integers::of(&seeds, IntType::U64)),
+                positions: Each::Rows(Integers::of(&positions, IntType::I64)),
+                offsets,
+                zero_for_none: offsets,
+                ..Draws::new(0, 0)
+            };
+            let to = Integers::of(&tokens, IntType::I64);
+            let to = to.first(LINES).expect("as many");
+            operators.sample(&rows, &RowParams::new(&common), &draws, None, &to, None).expect("drawn");
+            let mut drawn = [7i64; LINES];
+            tokens.read(0, &mut drawn).expect("memory");
+            let moved = ((offset >> 32) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let seed = if offsets { seed.wrapping_add(moved) } else { seed };
+            let request = Request { position: offset as u32, ..Request::new(&common, &[], seed) };
+            let wanted = sample(Row::F32(&values[..VOCAB]), &request, None).expect("drawn");
+            assert_eq!(drawn[0], i64::from(wanted.token), "offset {offset}");
+            assert_eq!(drawn[1], if offsets { 0 } else { -1 }, "offset {offset}");
+        }
+    }
+}
+
+#[test]
 fn mistakes_are_named_and_nothing_is_changed() {
     let Some(machine) = machine() else { return };
     let matrix = Buffer::of(&machine, &lines()).expect("memory");

@@ -63,11 +63,7 @@ fn verify(machine: &Arc<dyn Machine>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
             draft_probs: rows(shapes.draft)?,
             draft_token_ids: Ids::of(&drafts, IntType::I32, 0, chains, width, width)?,
             target_probs: rows(shapes.target)?,
-            draws: Draws {
-                seeds: Each::Rows(Integers::of(&seeds, IntType::I64)),
-                positions: Each::All(9),
-                draws: None,
-            },
+            draws: Draws { seeds: Each::Rows(Integers::of(&seeds, IntType::I64)), ..Draws::new(0, 9) },
         };
         let [chains, width] = shapes.tokens;
         let place = IdsMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
@@ -167,6 +163,55 @@ fn a_chains_own_number_is_its_draw_index() {
 }
 
 #[test]
+fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_with_0() {
+    let Some(machine) = machine() else { return };
+    let mut all: Vec<f32> = (0..2 * VOCAB).map(probability).collect();
+    let memory = |values: &[f32]| Buffer::of(&machine, values).expect("memory");
+    let seeds = Buffer::of(&machine, &[3u64]).expect("memory");
+    let verify = Verify::new(Arc::clone(&machine)).expect("room");
+    for (offset, empty) in [(9i64, false), (9 + (5 << 32), false), (-2, false), (9, true)] {
+        if empty {
+            all[VOCAB..].fill(0.0);
+        }
+        // A draft that was not drawn ends its chain.
+        let drafts = Buffer::of(&machine, &[-1i32]).expect("memory");
+        let mut tokens = Buffer::of(&machine, &[7i32; 2]).expect("memory");
+        let positions = Buffer::of(&machine, &[offset]).expect("memory");
+        let (q, p) = (memory(&all[..VOCAB]), memory(&all.repeat(2)[VOCAB..][..2 * VOCAB]));
+        let asked = Chains {
+            draft_probs: ChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
+            draft_token_ids: Ids::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
+            target_probs: ChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
+            draws: Draws {
+                seeds: Each::Rows(Integers::of(&seeds, IntType::U64)),
+                positions: Each::Rows(Integers::of(&positions, IntType::I64)),
+                draws: None,
+                offsets: true,
+                zero_for_none: true,
+            },
+        };
+        let place = IdsMut::of(&mut tokens, IntType::I32, 0, 1, 2, 2).expect("place");
+        verify.enqueue(&asked, &Verified::new(place)).expect("right");
+        let mut after = [7i32; 2];
+        tokens.read(0, &mut after).expect("memory");
+        let moved = ((offset >> 32) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let target = all.repeat(2)[VOCAB..][..2 * VOCAB].to_vec();
+        let chain = Chain {
+            drafts: &[-1],
+            draft_probs: &all[..VOCAB],
+            target_probs: &target,
+            vocab: VOCAB,
+            seed: 3u64.wrapping_add(moved),
+            position: offset as u32,
+            draw: 0,
+        };
+        let (wanted, _) = chain.verify().expect("right");
+        assert_eq!(after.map(|token| token.max(0)).to_vec(), [wanted[0].max(0), 0], "offset {offset}");
+        assert_eq!((after[0] == 0, after[1]), (empty || wanted[0] == 0, -1), "offset {offset}");
+    }
+}
+
+#[test]
 fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
     let Some(machine) = machine() else { return };
     let all: Vec<f32> = (0..(2 * DRAFTS + 1) * VOCAB).map(probability).collect();
@@ -185,9 +230,9 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
                 target_probs: ChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
                     .expect("rows"),
                 draws: Draws {
-                    seeds: Each::All(7),
                     positions: Each::Rows(Integers::of(&positions, IntType::U32)),
                     draws: Some(Each::All(2)),
+                    ..Draws::new(7, 0)
                 },
             };
             let place = IdsMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1).expect("place");

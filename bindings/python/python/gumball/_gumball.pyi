@@ -62,6 +62,8 @@ def sample_on_device(
     dtype: str,
     return_statuses: bool,
     stream: _Stream | None,
+    offsets: bool = False,
+    zero_for_none: bool = False,
 ) -> Any: ...
 def write_on_device(
     what: str,
@@ -78,13 +80,16 @@ def verify_on_device(
     draft_probs: _Array,
     draft_token_ids: _Array,
     target_probs: _Array,
-    shape: tuple[int, int],
+    shape: tuple[int, int, int],
     seed: int | _Integers,
     position: int | _Integers,
     draw: int | _Integers | None,
     dtype: str,
     stream: _Stream | None,
-) -> tuple[Any, Any] | None: ...
+    added: tuple[_Array, _Array] | None = None,
+    offsets: bool = False,
+    zero_for_none: bool = False,
+) -> tuple[Any, Any, Any, Any] | None: ...
 def softmax_on_device(
     logits: _Array,
     temperature: float | Sequence[float] | _Array,

@@ -97,6 +97,17 @@ def _flat(values: _Array) -> _Array:
     return values.reshape(-1) if getattr(values, "ndim", 0) > 1 else values
 
 
+# Temperature, top_k, top_p, min_p, order and params, as they were given.
+_Filters: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
+
+
+def _named(filters: _Filters) -> dict[str, Any]:
+    """Filters by their names, as rows of the host take them."""
+    *columns, order, params = filters
+    flat = (_flat(column) for column in columns)
+    return dict(zip(("temperature", "top_k", "top_p", "min_p"), flat, strict=True)) | {"order": order, "params": params}
+
+
 def _written(
     what: str,
     rows: _Array,
@@ -105,18 +116,28 @@ def _written(
     kind: str,
     name: str,
     return_statuses: bool,
-    stream: _Stream | None = None,
-    **filters: Any,
+    stream: _Stream | None,
+    filters: _Filters,
 ) -> Any:
-    given = tuple(filters.get(key) for key in ("temperature", "top_k", "top_p", "min_p", "order", "params"))
-    done = write_on_device(what, rows, out, dtype, kind, name, given, return_statuses, stream)
-    if done is not None:
-        return done
-    filters = {key: _flat(value) for key, value in filters.items()}
+    done = write_on_device(what, rows, out, dtype, kind, name, filters, return_statuses, stream)
+    return _written_on_host(what, rows, out, dtype, kind, name, return_statuses, filters) if done is None else done
+
+
+def _written_on_host(
+    what: str,
+    rows: _Array,
+    out: _Array | None,
+    dtype: str | None,
+    kind: str,
+    name: str,
+    return_statuses: bool,
+    filters: _Filters,
+) -> Any:
+    named = _named(filters)
     shape, own = describe(rows, name)
     if out is None:
         out = _empty(rows, shape, dtype or own)
-    statuses = write_rows(what, rows, out, kind, name, **filters)
+    statuses = write_rows(what, rows, out, kind, name, **named)
     return (out, _words(statuses)) if return_statuses else out
 
 
@@ -139,8 +160,8 @@ def softmax(
     done = softmax_on_device(logits, temperature, out, return_statuses, stream)
     if done is not None:
         return done
-    filters = {"temperature": _flat(temperature)}
-    return _written("probabilities", logits, out, "float32", "logits", "logits", return_statuses, **filters)
+    filters = (temperature, None, None, None, None, None)
+    return _written_on_host("probabilities", logits, out, "float32", "logits", "logits", return_statuses, filters)
 
 
 def probabilities(
@@ -162,24 +183,12 @@ def probabilities(
     kind: "logits", or "probabilities" for rows of those, which need not sum to 1 and take no temperature but 0 and 1. order: of
     the filters, as in SamplingParams; "joint" has all look at the unfiltered row. A row without a token is all 0.
     """
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return _written("probabilities", rows, out, "float32", kind, "rows", return_statuses, stream, **filters)
+    filters = (temperature, top_k, top_p, min_p, order, params)
+    return _written("probabilities", rows, out, "float32", kind, "rows", return_statuses, stream, filters)
 
 
-def _filters(
-    temperature: _Numbers | None,
-    top_k: _Integers | None,
-    top_p: _Numbers | None,
-    min_p: _Numbers | None,
-    order: _Order | None,
-    params: SamplingParams | None,
-) -> dict[str, Any]:
-    columns = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return columns | {"order": order, "params": params}
-
-
-def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
-    return _written("probabilities", probs, out, None, "probabilities", "probs", return_statuses, **filters)
+def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, filters: _Filters) -> Any:
+    return _written("probabilities", probs, out, None, "probabilities", "probs", return_statuses, None, filters)
 
 
 def top_k_renorm_probs(
@@ -189,7 +198,7 @@ def top_k_renorm_probs(
 
     probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The result has the type of probs, or of `out`.
     """
-    return _renormalised(probs, out, return_statuses, top_k=top_k)
+    return _renormalised(probs, out, return_statuses, (None, top_k, None, None, None, None))
 
 
 def top_p_renorm_probs(
@@ -199,7 +208,7 @@ def top_p_renorm_probs(
 
     top_p: at least 0, off from 1 up. One probability stays at least. Of ties at the cut those with the lower ids stay.
     """
-    return _renormalised(probs, out, return_statuses, top_p=top_p)
+    return _renormalised(probs, out, return_statuses, (None, None, top_p, None, None, None))
 
 
 def min_p_renorm_probs(
@@ -209,7 +218,7 @@ def min_p_renorm_probs(
 
     min_p: in 0..=1.
     """
-    return _renormalised(probs, out, return_statuses, min_p=min_p)
+    return _renormalised(probs, out, return_statuses, (None, None, None, min_p, None, None))
 
 
 def top_k_top_p_renorm_probs(
@@ -222,8 +231,7 @@ def top_k_top_p_renorm_probs(
     return_statuses: bool = False,
 ) -> Any:
     """top_k, then top_p on what that keeps, in one operator; with order="joint" both on the whole row."""
-    filters = {"top_k": top_k, "top_p": top_p, "order": order}
-    return _renormalised(probs, out, return_statuses, **filters)
+    return _renormalised(probs, out, return_statuses, (None, top_k, top_p, None, order, None))
 
 
 def mask_logits(
@@ -244,15 +252,16 @@ def mask_logits(
     The temperature is that at which filters weigh tokens; the logits that stay are not divided by it. -0.0 comes out as 0.0, +inf
     as the largest finite number. A row of only -inf stays as it is.
     """
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return _written("masked", logits, out, None, "logits", "logits", return_statuses, stream, **filters)
+    filters = (temperature, top_k, top_p, min_p, order, params)
+    return _written("masked", logits, out, None, "logits", "logits", return_statuses, stream, filters)
 
 
 def top_k_mask_logits(
     logits: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
     """The k largest logits of each row, and -inf elsewhere; of ties at the cut those with the lower ids."""
-    return mask_logits(logits, top_k=top_k, out=out, return_statuses=return_statuses)
+    filters = (None, top_k, None, None, None, None)
+    return _written("masked", logits, out, None, "logits", "logits", return_statuses, None, filters)
 
 
 def _drawn(
@@ -268,7 +277,7 @@ def _drawn(
     out: _Array | None,
     return_statuses: bool,
     stream: _Stream | None,
-    **filters: Any,
+    filters: _Filters,
 ) -> Any:
     if dtype not in ("int32", "int64"):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
@@ -280,9 +289,9 @@ def _drawn(
             raise ValueError("n conflicts with indices, which name each output")
         indices, seed, position = _each_line(rows, lines, n), _repeated(seed, n), _repeated(position, n)
         out = _empty_beside(rows, (lines, n), dtype) if out is None else out
-    given = tuple(filters[key] for key in ("temperature", "top_k", "top_p", "min_p", "order", "params"))
-    which = (seed, position, draw, dtype, return_statuses, stream)
-    done = sample_on_device(rows, out, kind, name, indices, given, *which)
+    done = sample_on_device(
+        rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream
+    )
     if done is not None:
         return done
     shape, _ = describe(rows, name)
@@ -290,9 +299,8 @@ def _drawn(
     if out is None:
         each = (lines if indices is None else len(indices),) if n is None else (lines, n)
         out = _empty(rows, each, dtype)
-    filters = {key: _flat(value) for key, value in filters.items()}
     draws: dict[str, Any] = {"indices": indices, "n": n, "seed": seed, "position": position, "draw": draw}
-    told = draw_rows(rows, out, kind, name, **draws, **filters)
+    told = draw_rows(rows, out, kind, name, **draws, **_named(filters))
     if not return_statuses:
         return out
     statuses = _words(told)
@@ -365,9 +373,10 @@ def sampling_from_probs(
 
     With return_statuses they are of the row that each output reads, in the outputs' shape.
     """
-    filters: dict[str, Any] = {"temperature": None, "top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order, "params": params}
-    draws = (indices, n, seed, position, draw, dtype, out, return_statuses, stream)
-    return _drawn(probs, "probabilities", "probs", *draws, **filters)
+    filters = (None, top_k, top_p, min_p, order, params)
+    return _drawn(
+        probs, "probabilities", "probs", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
+    )
 
 
 def sampling_from_logits(
@@ -390,10 +399,10 @@ def sampling_from_logits(
     stream: _Stream | None = None,
 ) -> Any:
     """A token for each row of logits, after temperature and filters; the rest as for sampling_from_probs."""
-    filters: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    filters |= {"order": order, "params": params}
-    draws = (indices, n, seed, position, draw, dtype, out, return_statuses, stream)
-    return _drawn(logits, "logits", "logits", *draws, **filters)
+    filters = (temperature, top_k, top_p, min_p, order, params)
+    return _drawn(
+        logits, "logits", "logits", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
+    )
 
 
 class ChainSamples(NamedTuple):
@@ -433,7 +442,7 @@ def chain_speculative_sampling(
         if len(getattr(array, "shape", ())) != 3:
             found = f"{len(array.shape)} dimensions" if hasattr(array, "shape") else "no shape"
             raise ValueError(f"{name} has {found}, but must have 3: chains, drafts and vocab")
-    chains, width, vocab = (int(length) for length in target_probs.shape)
+    chains, width, vocab = target_probs.shape
     if width < 1 or tuple(draft_probs.shape) != (chains, width - 1, vocab):
         text = f"({chains}, {max(width - 1, 0)}, {vocab}), target_probs having one row more"
         raise ValueError(f"draft_probs has shape {tuple(draft_probs.shape)}, but must have {text}")
@@ -443,14 +452,15 @@ def chain_speculative_sampling(
     if dtype not in ("int32", "int64"):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
     seed = secrets.randbits(64) if seed is None else seed
+    shape = (chains, width - 1, vocab)
+    done = verify_on_device(draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream)
+    if done is not None:
+        return ChainSamples(*done)
     flat = (
         draft_probs.reshape(chains * (width - 1), vocab),
         draft_token_ids.reshape(-1),
         target_probs.reshape(chains * width, vocab),
     )
-    done = verify_on_device(*flat, (chains, width - 1), seed, position, draw, dtype, stream)
-    if done is not None:
-        return ChainSamples(done[0], *done[1])
     tokens = _empty(target_probs, (chains, width), dtype)
     which: dict[str, Any] = {"chains": chains, "drafts": width - 1, "seed": seed, "position": position, "draw": draw}
     accepted, emitted, statuses = verify_chains(*flat, tokens, **which)

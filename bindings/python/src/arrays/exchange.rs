@@ -85,25 +85,46 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         _ => Location::Elsewhere,
     };
     let ndim = usize::try_from(tensor.ndim).unwrap_or_default();
-    let (mut shape, mut strides) = ([0; 2], [0; 2]);
-    if (1..=2).contains(&ndim) {
+    let (mut shape, mut strides, mut outer) = ([0; 2], [0; 2], None);
+    if (1..=3).contains(&ndim) {
         // SAFETY: the caller vouches for the list.
-        let lengths = unsafe { std::slice::from_raw_parts(tensor.shape, ndim) };
+        let mut lengths = unsafe { std::slice::from_raw_parts(tensor.shape, ndim) };
+        let first = lengths[0] as usize;
+        if ndim == 3 {
+            lengths = &lengths[1..];
+        }
         for (length, given) in shape.iter_mut().zip(lengths) {
             *length = *given as usize;
         }
-        strides[ndim - 1] = 1;
-        if ndim == 2 {
+        strides[lengths.len() - 1] = 1;
+        if ndim > 1 {
             strides[0] = shape[1] as isize;
         }
+        let mut first_stride = (shape[0] * shape[1]) as isize;
         if !tensor.strides.is_null() {
             // SAFETY: the same.
-            let given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
+            let mut given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
+            if ndim == 3 {
+                first_stride = given[0] as isize;
+                given = &given[1..];
+            }
             for (stride, given) in strides.iter_mut().zip(given) {
                 *stride = *given as isize;
             }
         }
+        outer = (ndim == 3).then_some((first, first_stride));
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array { address, location, dtype, ndim, shape, strides, stream: None, readonly: false, _loan: loan }
+    Array {
+        address,
+        location,
+        dtype,
+        ndim,
+        shape,
+        strides,
+        outer,
+        stream: None,
+        readonly: false,
+        _loan: loan,
+    }
 }

@@ -88,7 +88,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// An array of one or two dimensions. More are counted, not described.
+/// An array of one or two dimensions. More are counted, not described, but for the first of three where a reader looks at it.
 #[derive(Debug)]
 pub struct Array<'py> {
     pub address: usize,
@@ -98,6 +98,8 @@ pub struct Array<'py> {
     pub shape: [usize; 2],
     /// In elements.
     pub strides: [isize; 2],
+    /// Of three dimensions the first one's length and stride, the others being those above.
+    pub outer: Option<(usize, isize)>,
     /// The stream on which the array's owner works, if it says so.
     pub stream: Option<usize>,
     /// Whether the owner says that nobody may write it.

@@ -44,7 +44,8 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     // SAFETY: the same.
     let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
     let (location, stream, _loan) = (Location::Host, None, None);
-    Ok(Some(Array { address, location, dtype, ndim, shape, strides, stream, readonly, _loan }))
+    let outer = None;
+    Ok(Some(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, _loan }))
 }
 
 fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {

@@ -121,7 +121,8 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
         _ => None,
     };
-    Ok(Array { address, location, dtype, ndim, shape, strides, stream, readonly, _loan: None })
+    let outer = None;
+    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, _loan: None })
 }
 
 /// Returns an array interface that describes memory of ours.

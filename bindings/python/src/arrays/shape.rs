@@ -65,6 +65,31 @@ impl Array<'_> {
         Ok(Matrix { address, location, dtype, rows, width, stride })
     }
 
+    /// Takes rows of rows as rows, one after the other: the first two of three dimensions, where their elements follow each other.
+    /// Others stay as they are.
+    pub fn joined(self) -> Self {
+        let ([rows, width], Some((outer, stride))) = (self.shape, self.outer) else { return self };
+        let follows = |length: usize, stride: isize, wanted: usize| length < 2 || stride == wanted as isize;
+        let count = outer * rows;
+        let follow = follows(width, self.strides[1], 1)
+            && follows(rows, self.strides[0], width)
+            && follows(outer, stride, rows * width);
+        if !follow && count * width > 0 {
+            return self;
+        }
+        Self { ndim: 2, shape: [count, width], strides: [width as isize, 1], outer: None, ..self }
+    }
+
+    /// Takes two dimensions as one, where their elements follow each other. Others stay as they are.
+    pub fn flat(self) -> Self {
+        let ([rows, width], [stride, one]) = (self.shape, self.strides);
+        let follow = (width < 2 || one == 1) && (rows < 2 || stride == width as isize);
+        if self.ndim != 2 || !follow && rows * width > 0 {
+            return self;
+        }
+        Self { ndim: 1, shape: [rows * width, 0], strides: [1, 0], ..self }
+    }
+
     /// Refuses elements that lie nowhere.
     fn check_memory(&self, name: &str, elements: usize) -> PyResult<()> {
         if self.address == 0 && elements > 0 {

@@ -52,6 +52,7 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         ndim,
         shape,
         strides,
+        outer: None,
         stream: None,
         readonly: false,
         _loan: None,

@@ -167,10 +167,15 @@ impl<'py, T> Given<'py, T> {
         }
     }
 
-    /// Reads a column of integers alone.
+    /// Reads integers one after the other, of one dimension or two.
     pub fn integers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        let array = arrays::read(object, name, Some(input.site.stream))?;
-        Self::column(input, object, array, name, SIGNED, false)
+        let array = arrays::read(object, name, Some(input.site.stream))?.flat();
+        if array.ndim == 1 && array.strides[0] == 1 {
+            return Self::column(input, object, array, name, SIGNED, false);
+        }
+        let object = object.call_method1(intern!(object.py(), "reshape"), (-1,))?;
+        let array = arrays::read(&object, name, Some(input.site.stream))?;
+        Self::column(input, &object, array, name, SIGNED, false)
     }
 
     /// Reads a column: [rows], [rows, 1], or of one number. A tensor of torch is converted where it is of another type than

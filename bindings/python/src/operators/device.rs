@@ -39,6 +39,16 @@ impl<'a, 'py> Input<'a, 'py> {
     ) -> PyResult<Option<Self>> {
         let named = stream.map(stream_handle).transpose()?;
         let array = arrays::read(object, name, named)?;
+        Self::of(object, name, array, named)
+    }
+
+    /// Takes rows that were read; `None` if they do not lie on a device.
+    pub fn of(
+        object: &'a Bound<'py, PyAny>,
+        name: &'a str,
+        array: Array<'py>,
+        named: Option<usize>,
+    ) -> PyResult<Option<Self>> {
         let location = array.location;
         let emulated = location == Location::Host && is_emulated();
         if !emulated && !matches!(location, Location::Cuda(_)) {
@@ -118,6 +128,13 @@ impl<'a, 'py> Input<'a, 'py> {
     /// Returns an array of the caller's kind, of a shape and of a type by its name.
     pub fn empty(&self, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = self.object.py();
+        if let Some(torch) = modules::torch_of(self.object)? {
+            // Where the rows lie, and fewer words than `torch.empty` takes.
+            let keywords = PyDict::new(py);
+            keywords.set_item(intern!(py, "dtype"), torch.getattr(dtype)?)?;
+            let shape = (PyTuple::new(py, shape)?,);
+            return self.object.getattr(intern!(py, "new_empty"))?.call(shape, Some(&keywords));
+        }
         if empty_like(py, self.object)?.is_none() {
             return Err(PyTypeError::new_err(format!(
                 "out must be given, and no statuses, where {} is neither torch's nor CuPy's",
@@ -127,9 +144,6 @@ impl<'a, 'py> Input<'a, 'py> {
         let keywords = PyDict::new(py);
         let namespace = self.namespace()?;
         keywords.set_item(intern!(py, "dtype"), namespace.getattr(dtype)?)?;
-        if modules::torch_of(self.object)?.is_some() {
-            keywords.set_item(intern!(py, "device"), self.object.getattr(intern!(py, "device"))?)?;
-        }
         namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
     }
 

@@ -116,6 +116,14 @@ pub struct Which<'py> {
     seed: Given<'py, u64>,
     position: Given<'py, u32>,
     draw: Option<Given<'py, u32>>,
+    ways: Ways,
+}
+
+/// How draws are told and told apart, as [`DeviceDraws`] has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways {
+    pub offsets: bool,
+    pub zero_for_none: bool,
 }
 
 /// The same without what holds arrays.
@@ -123,6 +131,7 @@ pub struct WhichValues<'a> {
     seed: &'a Value<u64>,
     position: &'a Value<u32>,
     draw: Option<&'a Value<u32>>,
+    ways: Ways,
 }
 
 impl<'py> Which<'py> {
@@ -131,8 +140,10 @@ impl<'py> Which<'py> {
         seed: &Bound<'py, PyAny>,
         position: &Bound<'py, PyAny>,
         draw: Option<&Bound<'py, PyAny>>,
+        ways: Ways,
     ) -> PyResult<Self> {
         Ok(Self {
+            ways,
             seed: Given::seeds(input, seed)?,
             position: Given::unsigned(input, position, "position")?,
             draw: draw.map(|draw| Given::unsigned(input, draw, "draw")).transpose()?,
@@ -141,7 +152,7 @@ impl<'py> Which<'py> {
 
     pub fn values(&self) -> WhichValues<'_> {
         let draw = self.draw.as_ref().map(|draw| &draw.value);
-        WhichValues { seed: &self.seed.value, position: &self.position.value, draw }
+        WhichValues { seed: &self.seed.value, position: &self.position.value, draw, ways: self.ways }
     }
 
     pub fn streams(&self) -> [Option<usize>; 3] {
@@ -162,6 +173,8 @@ impl WhichValues<'_> {
             positions: unsafe { self.position.integers() }?,
             // SAFETY: the same.
             draws: self.draw.map(|draw| unsafe { draw.integers() }).transpose()?,
+            offsets: self.ways.offsets,
+            zero_for_none: self.ways.zero_for_none,
         })
     }
 }
@@ -197,8 +210,10 @@ pub fn rows_on_device(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<us
 }
 
 /// Draws tokens from rows that lie on a device; `None` if they do not. filters: (temperature, top_k, top_p, min_p, order, params).
+/// offsets: the high words of positions in a column of 64 bits move the seeds. zero_for_none: an output without a token has 0.
 #[pyfunction]
-#[pyo3(signature = (rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream))]
+#[pyo3(signature = (rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream, offsets=false,
+    zero_for_none=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
 pub fn sample_on_device<'py>(
     rows: &Bound<'py, PyAny>,
@@ -213,12 +228,14 @@ pub fn sample_on_device<'py>(
     dtype: &str,
     return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
+    offsets: bool,
+    zero_for_none: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(input) = Input::read(rows, name, stream)? else { return Ok(None) };
     let py = rows.py();
     let kind = options::kind(kind)?;
     let filters = Filters::read(&input, filters)?;
-    let which = Which::read(&input, seed, position, draw)?;
+    let which = Which::read(&input, seed, position, draw, Ways { offsets, zero_for_none })?;
     let lines = indices.map(|indices| Given::<u32>::unsigned(&input, indices, "indices")).transpose()?;
     let count = match lines.as_ref().map(|lines| &lines.value) {
         None => input.matrix.rows,

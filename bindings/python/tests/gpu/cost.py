@@ -17,6 +17,7 @@ import torch
 
 import gumball.torch
 from gumball import Pool, SamplingParams
+from gumball.compat.flashinfer import sampling as compat
 
 VOCAB, WARM, RUNS = 151_936, 50, 400
 
@@ -73,9 +74,25 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball sampling_from_logits, columns of top-k, top-p, seeds"] = lambda: gumball.sampling_from_logits(
         logits, seed=seeds, top_k=ks, top_p=column
     )
+    probs = torch.softmax(logits, -1)
+    found["gumball sampling_from_probs"] = lambda: gumball.sampling_from_probs(probs, seed=7)
+    found["gumball sampling_from_probs, columns of top-k, top-p"] = lambda: gumball.sampling_from_probs(
+        probs, seed=7, top_k=ks, top_p=column
+    )
+    found["gumball top_k_renorm_probs, a column"] = lambda: gumball.top_k_renorm_probs(probs, ks)
+    found["gumball top_k_mask_logits, a column"] = lambda: gumball.top_k_mask_logits(logits, ks)
     target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
     draft = torch.rand(rows, 3, VOCAB, device="cuda")
     found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(draft, drafts, target, seed=7)
+    given = {"seed": torch.tensor([7], device="cuda"), "offset": torch.tensor([0], device="cuda")}
+    counts = [torch.zeros(rows, device="cuda", dtype=torch.int32) for _ in range(2)]
+    found["compat softmax"] = lambda: compat.softmax(logits, column)
+    found["compat sampling_from_probs"] = lambda: compat.sampling_from_probs(probs, **given)
+    found["compat sampling_from_probs, a generator"] = lambda: compat.sampling_from_probs(probs)
+    found["compat top_k_sampling_from_probs"] = lambda: compat.top_k_sampling_from_probs(probs, ks, **given)
+    found["compat top_k_top_p_sampling_from_probs"] = lambda: compat.top_k_top_p_sampling_from_probs(probs, ks, column, **given)
+    found["compat top_k_renorm_probs"] = lambda: compat.top_k_renorm_probs(probs, ks)
+    found["compat chain_speculative_sampling"] = lambda: compat.chain_speculative_sampling(draft, drafts, target, *counts, **given)
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)
@@ -83,7 +100,6 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
         from flashinfer import sampling
     except ImportError:
         return found
-    probs = torch.softmax(logits, -1)
     found["flashinfer softmax"] = lambda: sampling.softmax(logits, column)
     found["flashinfer sampling_from_logits"] = lambda: sampling.sampling_from_logits(logits)
     found["flashinfer sampling_from_probs"] = lambda: sampling.sampling_from_probs(probs)

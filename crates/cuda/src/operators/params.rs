@@ -44,6 +44,11 @@ pub struct Draws<'b> {
     pub positions: Each<'b, u32>,
     /// The draw indices; `None`: each output's own number, so that outputs of one seed and position are independent.
     pub draws: Option<Each<'b, u32>>,
+    /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
+    /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
+    pub offsets: bool,
+    /// Whether an output without a token is told as 0, and not as [`gumball_spec::NONE`].
+    pub zero_for_none: bool,
 }
 
 /// What rows ask for, as kernels read it; and the least that serves all of them.
@@ -93,41 +98,56 @@ impl<'b> RowParams<'b> {
             asked.top_ks = integers(&mut asked, "top_k", top_k, lines, columns::TOP_K)?;
         }
 
-        let whole = self.with(vocab, [true; 4]);
-        whole.validate(vocab)?;
-        check_edits(&whole, vocab)?;
+        let mut tried = SamplingParams { logprobs: None, ..self.common.clone() };
+        let columns = self.columns();
+        self.fill(&mut tried, columns, vocab);
+        tried.validate(vocab)?;
+        check_edits(&tried, vocab)?;
         let prepared = |params: &SamplingParams| {
             let mut prepared = Params::default();
             filter::prepare(params, vocab, &mut prepared);
             prepared
         };
-        asked.base = prepared(&whole);
+        asked.base = prepared(&tried);
         asked.filters = asked.base.chain;
-        asked.mu = whole.initial_mu();
+        asked.mu = tried.initial_mu();
+        let mut needs = Needs::of(&asked.base);
         // Whatever stands in the columns: each on or off.
-        let needs = (0..16u32)
-            .map(|on| self.with(vocab, [0, 1, 2, 3].map(|i| on >> i & 1 != 0)))
-            .map(|params| Needs::of(&prepared(&params)))
-            .fold(Needs::NOTHING, Needs::and);
+        let mut on = columns;
+        while on != 0 {
+            on = (on - 1) & columns;
+            self.fill(&mut tried, on, vocab);
+            needs = needs.and(Needs::of(&prepared(&tried)));
+        }
         Ok(Asked { prepare: asked, needs })
     }
 
-    /// Returns what is in common with values in the place of columns that are on or off: of temperature, top-k, top-p and min-p.
-    fn with(&self, vocab: usize, [temperature, top_k, top_p, min_p]: [bool; 4]) -> SamplingParams {
-        let mut params = SamplingParams { logprobs: None, ..self.common.clone() };
+    /// Returns which parameters stand in columns, by their bits.
+    fn columns(&self) -> u32 {
+        let columns = [
+            (self.temperature.is_some(), columns::TEMPERATURE),
+            (self.top_k.is_some(), columns::TOP_K),
+            (self.top_p.is_some(), columns::TOP_P),
+            (self.min_p.is_some(), columns::MIN_P),
+        ];
+        columns.iter().filter(|(there, _)| *there).fold(0, |bits, (_, bit)| bits | bit)
+    }
+
+    /// Puts values in the place of columns: those that are `on`, and off the others.
+    fn fill(&self, params: &mut SamplingParams, on: u32, vocab: usize) {
+        let on = |bit: u32| on & bit != 0;
         if self.temperature.is_some() {
-            params.temperature = if temperature { 1.0 } else { 0.0 };
+            params.temperature = if on(columns::TEMPERATURE) { 1.0 } else { 0.0 };
         }
         if self.top_k.is_some() {
-            params.top_k = if top_k { (vocab as i64 - 1).min(50) } else { 0 };
+            params.top_k = if on(columns::TOP_K) { (vocab as i64 - 1).min(50) } else { 0 };
         }
         if self.top_p.is_some() {
-            params.top_p = if top_p { 0.5 } else { 1.0 };
+            params.top_p = if on(columns::TOP_P) { 0.5 } else { 1.0 };
         }
         if self.min_p.is_some() {
-            params.min_p = if min_p { 0.5 } else { 0.0 };
+            params.min_p = if on(columns::MIN_P) { 0.5 } else { 0.0 };
         }
-        params
     }
 }
 
@@ -135,11 +155,13 @@ impl<'b> Draws<'b> {
     /// Takes a seed and a position for all outputs, told apart by their numbers.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        Self { seeds: Each::All(seed), positions: Each::All(position), draws: None }
+        let (seeds, positions) = (Each::All(seed), Each::All(position));
+        Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 
     /// Adds the draws of `outputs` outputs to what is asked.
     pub(super) fn ask(&self, outputs: usize, asked: &mut Prepare) -> Result<()> {
+        asked.flags |= if self.offsets { prepare_flags::OFFSETS } else { 0 };
         match &self.seeds {
             Each::All(seed) => asked.base.seed = *seed,
             Each::Rows(seeds) => asked.seeds = integers(asked, "seeds", seeds, outputs, columns::SEED)?,

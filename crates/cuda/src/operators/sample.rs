@@ -98,7 +98,8 @@ impl Operators {
         let step = abi::Step {
             tokens: tokens.address,
             statuses: statuses.map_or(0, |statuses| statuses.address),
-            flags: if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 },
+            flags: if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 }
+                | if draws.zero_for_none { flags::ZERO_TOKENS } else { 0 },
             ..self.step(rows, &plan, asked.prepare.lines != 0)
         };
         if let Some(survey) = plan.lines {

@@ -46,6 +46,20 @@ pub fn read(log: &str) -> (BTreeMap<String, Needs>, Vec<&str>) {
     (functions, warnings)
 }
 
+/// Reads what a table was written as: by architecture and kernel.
+pub fn read_table(table: &str) -> BTreeMap<(String, String), String> {
+    let mut lines = table.lines().skip(1).map(str::split_whitespace);
+    let archs: Vec<&str> = lines.next().into_iter().flatten().skip(1).collect();
+    let mut recorded = BTreeMap::new();
+    for mut line in lines {
+        let kernel = line.next().unwrap_or_default();
+        let needs = archs.iter().zip(line);
+        recorded
+            .extend(needs.map(|(arch, needs)| (((*arch).to_owned(), kernel.to_owned()), needs.to_owned())));
+    }
+    recorded
+}
+
 fn number_before(line: &str, words: &str) -> u32 {
     let number = line.split(words).next().and_then(|before| before.split([' ', ',']).next_back());
     number

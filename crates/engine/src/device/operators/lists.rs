@@ -65,13 +65,19 @@ pub struct DeviceDraws<'a> {
     pub positions: DeviceEach<'a, u32, Integers<'a>>,
     /// The draw indices, alike; `None`: each output's own number.
     pub draws: Option<DeviceEach<'a, u32, Integers<'a>>>,
+    /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
+    /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
+    pub offsets: bool,
+    /// Whether an output without a token is told as 0, and not as [`NONE`](crate::NONE).
+    pub zero_for_none: bool,
 }
 
 impl DeviceDraws<'_> {
     /// Takes a seed and a position for all outputs, told apart by their numbers.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        Self { seeds: DeviceEach::All(seed), positions: DeviceEach::All(position), draws: None }
+        let (seeds, positions) = (DeviceEach::All(seed), DeviceEach::All(position));
+        Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 }
 
@@ -188,9 +194,10 @@ impl DrawLists {
         let seeds = integers(&mut self.seeds, device, "seeds", draws.seeds, IntType::U64, outputs)?;
         let positions =
             integers(&mut self.positions, device, "positions", draws.positions, IntType::U32, outputs)?;
+        let DeviceDraws { offsets, zero_for_none, .. } = *draws;
         let draws =
             draws.draws.map(|draws| integers(&mut self.draws, device, "draws", draws, IntType::U32, outputs));
-        Ok(gumball_cuda::Draws { seeds, positions, draws: draws.transpose()? })
+        Ok(gumball_cuda::Draws { seeds, positions, draws: draws.transpose()?, offsets, zero_for_none })
     }
 }
 

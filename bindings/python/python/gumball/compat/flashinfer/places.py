@@ -12,8 +12,8 @@ multiples of four, and so no call that is handed what `get_seed_and_offset` retu
 takes a generator. The state is read before it moves, so that calls which move it by different amounts, from logits and
 from probabilities, draw the same. A generator of the host has no offset: 64 bits are drawn from it, for the seed.
 
-Seeds and offsets in tensors are not looked at: what is done to them is done where they lie, and can be captured in a
-graph.
+Seeds and offsets in tensors are not looked at: what is done to them is done where they lie, on a GPU by the kernels that read
+them, and can be captured in a graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Places", "get_seed_and_offset", "place"]
+__all__ = ["Places", "checked", "get_seed_and_offset", "moved"]
 
 # (seed, position): numbers, or tensors of one for each output, or of one for all.
 Places = tuple[Any, Any]
@@ -40,7 +40,8 @@ _LOCK = threading.Lock()
 
 def _default_generator(device: Any) -> Any:
     if device is None or device.type == "cuda":
-        torch.cuda.init()
+        if not torch.cuda.default_generators:
+            torch.cuda.init()
         index = None if device is None else device.index
         return torch.cuda.default_generators[torch.cuda.current_device() if index is None else index]
     return torch.default_generator
@@ -51,19 +52,17 @@ def _take(increment: int, generator: Any, device: Any) -> tuple[int, int, int]:
     generator = _default_generator(device) if generator is None else generator
     if generator.device.type == "cpu":
         return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, generator=generator)), 0, 0
+    step = (increment + 3) // 4 * 4
     with _LOCK:
         if hasattr(generator, "get_offset"):
             seed, before = generator.initial_seed(), generator.get_offset()
+            generator.set_offset(before + step)
         else:
             state = generator.get_state()
             seed, before = state.view(torch.int64).tolist()
-        after = before + (increment + 3) // 4 * 4
-        if hasattr(generator, "get_offset"):
-            generator.set_offset(after)
-        else:
-            state.view(torch.int64)[1] = after
+            state.view(torch.int64)[1] = before + step
             generator.set_state(state)
-    return seed, before, after
+    return seed, before, before + step
 
 
 def get_seed_and_offset(
@@ -91,21 +90,31 @@ def _check(name: str, words: Any, device: Any, outputs: int) -> None:
         raise ValueError(f"{name} tensor length must be 1 or {outputs}")
 
 
-def place(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, increment: int) -> Places:
-    """Seed and position of a call with so many outputs, from whichever of the three the caller gave.
+def checked(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, increment: int) -> Places:
+    """Seed and position of a call with so many outputs, from whichever of the three the caller gave; of tensors seed and offset
+    as they are, for :func:`moved` or for kernels that do the same.
 
     The generator counts, and moves on by `increment`, unless both seed and offset are given.
     """
     if seed is None or offset is None:
         seed, before, _ = _take(increment, generator, device)
         offset = before + 1
-    if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
+    tensors = isinstance(seed, torch.Tensor)
+    if tensors != isinstance(offset, torch.Tensor):
         raise ValueError("seed and offset must both be tensors or both be scalars")
-    if not isinstance(seed, torch.Tensor):
+    if not tensors:
         high = ((offset & _MASK) ^ _SIGN) - _SIGN >> 32
         return (seed + high * _STEP) & _MASK, offset & _LOW
     _check("seed", seed, device, outputs)
     _check("offset", offset, device, outputs)
+    return seed, offset
+
+
+def moved(places: Places, outputs: int) -> Places:
+    """What was checked as the operators take it: seed and position, the high words of offsets in tensors having moved the seeds."""
+    seed, offset = places
+    if not isinstance(seed, torch.Tensor):
+        return places
     if seed.dtype == torch.uint64:
         seed = seed.view(torch.int64)
     if offset.dtype == torch.uint64:

@@ -29,7 +29,8 @@ import torch
 
 # With the latter there, what torch compiles has operators of torch in the place of the former.
 from ... import operators, torch_operators
-from .places import get_seed_and_offset, place
+from ..._gumball import sample_on_device, verify_on_device
+from .places import checked, get_seed_and_offset, moved
 
 __all__ = [
     "chain_speculative_sampling",
@@ -77,20 +78,26 @@ def _column(value: Any, rows: Any, *, whole: bool = False) -> Any:
     """A sampling parameter: a number, or one for each row in a tensor."""
     if not isinstance(value, torch.Tensor):
         return value
-    if value.ndim == 0:
+    if value.ndim != 1:
+        if value.ndim > 1:
+            text = f"Expected a 1D tensor or scalar for the sampling parameter, but got a {value.ndim}D tensor."
+            raise ValueError(text)
         raise ValueError(
             "Expected a 1D tensor of shape (batch_size,) or scalar for the sampling parameter, but got a 0-dimensional tensor."
         )
-    if value.ndim > 1:
-        raise ValueError(f"Expected a 1D tensor or scalar for the sampling parameter, but got a {value.ndim}D tensor.")
     if value.size(0) != rows.size(0):
         raise ValueError(
             f"Sampling parameter tensor batch size mismatch: expected length {rows.size(0)} to match the reference tensor "
             f"batch size, but got length {value.size(0)}."
         )
     if whole:
-        return value if value.dtype in (torch.int32, torch.int64) else value.int()
-    return value.float()
+        return value if value.dtype is torch.int64 else _as(value, torch.int32)
+    return _as(value, torch.float32)
+
+
+def _as(values: Any, dtype: Any) -> Any:
+    """A tensor of a type: itself, if it is of that, which asks torch for less."""
+    return values if values.dtype is dtype else values.to(dtype)
 
 
 def _check_nan(check: bool, rows: Any, name: str) -> None:
@@ -98,14 +105,33 @@ def _check_nan(check: bool, rows: Any, name: str) -> None:
         raise ValueError(f"Input {name} contains NaN.")
 
 
-def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, **filters: Any) -> Any:
+# The filters of a call: top_k, top_p, min_p, order.
+_NO_FILTERS = (None, None, None, None)
+
+
+def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[Any, Any, Any, Any] = _NO_FILTERS) -> Any:
     """Tokens of rows; a generator moves on by `per_output` for each."""
     indices, generator, seed, offset, return_valid = draw
     outputs = rows.size(0) if indices is None else indices.size(0)
-    seed, position = place(seed, offset, generator, rows.device, outputs, outputs * per_output)
+    places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
+    dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
+    if not torch.compiler.is_compiling():
+        # Kernels do to offsets, and to what has no token, what stands below: each operator of torch takes as long as a call.
+        kind = "logits" if name == "logits" else "probabilities"
+        given, zeros = (None, *filters, None), not return_valid
+        done = sample_on_device(
+            rows, None, kind, name, indices, given, *places, None, dtype, False, None, True, zeros
+        )
+        if done is not None:
+            if not return_valid:
+                return done
+            valid = done >= 0
+            return done.clamp_(min=0), valid
+    seed, position = moved(places, outputs)
     sample = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
-    dtype = "int64" if indices is not None and indices.dtype == torch.int64 else "int32"
-    samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **filters)
+    top_k, top_p, min_p, order = filters
+    named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
+    samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **named)
     if return_valid:
         valid = samples >= 0
         return samples.clamp_(min=0), valid
@@ -135,7 +161,7 @@ def softmax(
         if temperature.dtype not in _TEMPERATURES:
             text = "temperature tensor must have dtype float16, bfloat16, float32, or float64"
             raise ValueError(f"{text}, got {temperature.dtype}")
-        temperature = temperature.float()
+        temperature = _as(temperature, torch.float32)
     elif temperature is None:
         temperature = 1.0
     elif isinstance(temperature, bool) or not isinstance(temperature, Real):
@@ -192,7 +218,7 @@ def top_p_sampling_from_probs(
     _check_nan(check_nan, probs, "probs")
     probs = rows_of(probs, "probs")
     draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 32, top_p=_column(top_p, probs))
+    return _drawn(probs, "probs", draw, 32, (None, _column(top_p, probs), None, None))
 
 
 def top_k_sampling_from_probs(
@@ -210,7 +236,7 @@ def top_k_sampling_from_probs(
     _check_nan(check_nan, probs, "probs")
     probs = rows_of(probs, "probs")
     draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 32, top_k=_column(top_k, probs, whole=True))
+    return _drawn(probs, "probs", draw, 32, (_column(top_k, probs, whole=True), None, None, None))
 
 
 def min_p_sampling_from_probs(
@@ -228,7 +254,7 @@ def min_p_sampling_from_probs(
     _check_nan(check_nan, probs, "probs")
     probs = rows_of(probs, "probs")
     draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 1, min_p=_column(min_p, probs))
+    return _drawn(probs, "probs", draw, 1, (None, None, _column(min_p, probs), None))
 
 
 def _order(filter_apply_order: str) -> str | None:
@@ -258,8 +284,8 @@ def top_k_top_p_sampling_from_logits(
     if check_nan:
         _check_nan(check_nan, torch.softmax(logits, dim=-1), "probs")
     logits = rows_of(logits, "logits")
-    filters = {"top_k": _column(top_k, logits, whole=True), "top_p": _column(top_p, logits), "order": order}
-    return _drawn(logits, "logits", (indices, generator, seed, offset, False), 32, **filters)
+    filters = (_column(top_k, logits, whole=True), _column(top_p, logits), None, order)
+    return _drawn(logits, "logits", (indices, generator, seed, offset, False), 32, filters)
 
 
 def top_k_top_p_sampling_from_probs(
@@ -279,8 +305,8 @@ def top_k_top_p_sampling_from_probs(
     order = _order(filter_apply_order)
     _check_nan(check_nan, probs, "probs")
     probs = rows_of(probs, "probs")
-    filters = {"top_k": _column(top_k, probs, whole=True), "top_p": _column(top_p, probs), "order": order}
-    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, **filters)
+    filters = (_column(top_k, probs, whole=True), _column(top_p, probs), None, order)
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, filters)
 
 
 def top_p_renorm_probs(
@@ -289,7 +315,7 @@ def top_p_renorm_probs(
     is_deterministic: bool = False,
 ) -> torch.Tensor:
     """The fewest probabilities of each row that hold the share `top_p`, summing to 1, 0 elsewhere; float32."""
-    probs = rows_of(probs, "probs").float()
+    probs = _as(rows_of(probs, "probs"), torch.float32)
     return operators.top_p_renorm_probs(probs, _column(top_p, probs))
 
 
@@ -342,15 +368,31 @@ def chain_speculative_sampling(
     accepted, each looked at by itself; and how many were emitted, the token after them not counted. Both are [chains]
     int32, or added to the tensors that were handed in, which are returned.
     """
-    chains = draft_probs.size(0)
-    increment = chains * (draft_probs.size(1) + 1)
-    seed, position = place(seed, offset, generator, draft_probs.device, chains, increment)
-    drawn = operators.chain_speculative_sampling(
-        draft_probs.float(), draft_token_ids.int(), target_probs.float(), seed=seed, position=position
-    )
+    chains, drafts, vocab = draft_probs.shape
+    places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 1))
+    chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
+    onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
+    shape = (chains, drafts, vocab)
+    if not torch.compiler.is_compiling() and _fit(chain, onto, shape):
+        added = None if onto[0] is None else onto
+        done = verify_on_device(*chain, shape, *places, None, "int32", None, added, True, True)
+        if done is not None:
+            return done[:3]
+    seed, position = moved(places, chains)
+    drawn = operators.chain_speculative_sampling(*chain, seed=seed, position=position)
     # A target row without a token has token 0, as in the other functions; what follows it stays -1.
     emitted = _counted(drawn.emitted)
     last = emitted.long().unsqueeze(1)
     tokens = drawn.tokens.scatter_(1, last, drawn.tokens.gather(1, last).clamp_(min=0))
-    accepted = _added(_counted(drawn.accepted), maybe_output_accepted_token_num)
-    return tokens, accepted, _added(emitted, maybe_output_emitted_draft_token_num)
+    accepted, emitted = _added(_counted(drawn.accepted), onto[0]), _added(emitted, onto[1])
+    return tokens, accepted, emitted
+
+
+def _fit(chain: tuple[Any, Any, Any], onto: tuple[Any, Any], shape: tuple[int, int, int]) -> bool:
+    """Whether chains are of shapes that go together, and counts of a type that kernels add to, if there are any."""
+    (_, ids, target), (chains, drafts, vocab) = chain, shape
+    if target.shape != (chains, drafts + 1, vocab) or ids.shape != (chains, drafts):
+        return False
+    counts = [counts for counts in onto if counts is not None]
+    fit = all(one.dtype is torch.int32 and one.shape == (chains,) and one.is_contiguous() for one in counts)
+    return fit and len(counts) != 1
