@@ -386,7 +386,7 @@ impl Backend for Cuda {
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.
     fn patience(&self, count: u32) -> u32 {
-        if self.name.starts_with("cuda_emulated") { count.div_ceil(10) } else { count }
+        if self.name.starts_with("cuda_emulated") { count.div_ceil(20) } else { count }
     }
 
     /// Draws many rows in a step, all of which read one line.

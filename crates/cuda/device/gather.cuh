@@ -124,8 +124,9 @@ DEVICE void list_tops(Gathered& gathered, const Records& records, float bar) {
 DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23); }
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
-// most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Fails if
-// all together do not reach the goal, or too many pass. The gathered must be cleared.
+// most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Where all
+// together do not reach the goal, it lists all if `Want::TAKES_ALL`, and fails if not; so it does if too many pass. The gathered must
+// be cleared.
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
@@ -191,6 +192,13 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
         } else if (low > widest) {
             low = widest;
             width = top - low;
+        } else if (Want::TAKES_ALL) {
+            // There are no more tokens than that, or few tiles have them.
+            bar = LEAST;
+            list_tops(gathered, records, bar);
+            // Without it a warp would miss what others have not listed yet.
+            __syncthreads();
+            return gathered.top_count() <= GATHERED;
         } else {
             return false;
         }

@@ -145,6 +145,13 @@ DEVICE float about_exp2(float x) {
     return y;
 }
 
+// 1/x of a normal x, with a relative error of 2^-23 at most. Not the same everywhere: for bounds only.
+DEVICE float about_inverse(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // log2 of a positive normal x, within 2^-22 or, where it is larger than 1, 2^-22 of it. Not the same everywhere: for bounds only.
 DEVICE float about_log2(float x) {
     float y;
@@ -248,6 +255,7 @@ DEVICE void product_of_words(unsigned int a, unsigned int b, unsigned int& high,
 }
 
 DEVICE float about_exp2(float x) { return __builtin_exp2f(x); }
+DEVICE float about_inverse(float x) { return 1.0f / x; }
 DEVICE float about_log2(float x) { return __builtin_log2f(x); }
 
 // An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.

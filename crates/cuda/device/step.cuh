@@ -41,7 +41,7 @@ enum Asks : u32 {
     ASKS_COUNTS = 1 << 9,
     // The filters keep a short set as a rule and can be done on a list.
     ASKS_LIST = 1 << 10,
-    // The first filter asks for the mass of the whole row: the survey tells it about.
+    // A filter asks for the mass of the whole row, the first one or joint top-p: the survey tells it about.
     ASKS_SUMS = 1 << 11,
     // The history is kept though no edit reads it.
     ASKS_HISTORY = 1 << 12,

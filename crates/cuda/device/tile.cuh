@@ -166,6 +166,15 @@ DEVICE int maximum_of(float (&z)[PER_LANE], const Set& set, const Counted& count
 #endif
 }
 
+// The float of such a maximum.
+DEVICE float from_maximum(int maximum) {
+#if GUMBALL_PROBABILITIES
+    return bits_float((u32)maximum);
+#else
+    return from_signed_order(maximum);
+#endif
+}
+
 // The maximum of all of a tile's logits, to weigh them by: no less than floats have, which in a tile of nothing is above it. Odd
 // values are cleaned.
 DEVICE float maximum_to_weigh_by(float (&z)[PER_LANE]) {
@@ -235,12 +244,20 @@ DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s)
     return sum_of_lanes(sum);
 }
 
-// About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device; eight weights summed as floats 2^-22; the exact
-// ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
+// About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device, and inverses 2^-23; eight weights summed as floats
+// 2^-22; the exact ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
 DEVICE Halves about_sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
 #if GUMBALL_PROBABILITIES
-    // They are as soon summed as they are.
-    return sum_of_weights(z, larger(maximum, LEAST), s);
+    // Numbers are summed, and their sum divided, both scaled by a power of two that makes of the maximum one from 2^-22 to 16.
+    float divisor = larger(maximum, LEAST), scale = bits_float(0x7F000000u - (float_bits(divisor) & 0x7E000000u));
+    float low = z[0] * scale, high = z[PER_LANE / 2] * scale;
+#pragma unroll
+    for (u32 j = 1; j < PER_LANE / 2; j++) {
+        low = fma_rn(z[j], scale, low);
+        high = fma_rn(z[j + PER_LANE / 2], scale, high);
+    }
+    // At most 2^31, and 0 in a tile of nothing.
+    return sum_of_lanes(float_to_u32((low + high) * (about_inverse(divisor * scale) * 268435456.0f)));
 #else
     float weights[PER_LANE];
 #pragma unroll

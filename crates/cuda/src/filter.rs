@@ -18,7 +18,8 @@ pub(crate) fn scratch_words(tiles: usize) -> usize {
     2 * tiles + 2 * LISTED + HANDED
 }
 
-/// Min-p in a chain.
+/// Top-p and min-p in a chain.
+pub(crate) const TOP_P: u32 = 4;
 pub(crate) const MIN_P: u32 = 5;
 
 /// Returns a filter as it stands in a chain.
@@ -27,7 +28,7 @@ fn code(filter: Filter) -> u32 {
         Filter::TopNSigma => 1,
         Filter::TopK => 2,
         Filter::TypicalP => 3,
-        Filter::TopP => 4,
+        Filter::TopP => TOP_P,
         Filter::MinP => MIN_P,
         Filter::EpsilonCutoff => 6,
         Filter::EtaCutoff => 7,
@@ -35,21 +36,34 @@ fn code(filter: Filter) -> u32 {
     }
 }
 
-/// Returns whether filters that act jointly keep the same one by one, and puts them in the order in which they do.
-///
-/// Each of these keeps a prefix of the order, and what the shortest has in common with the others is itself. Top-p alone goes by the
-/// mass of what it is given, so it comes first; top-k counts from the first token, and min-p goes by that.
-fn as_one_by_one(chain: &mut [Filter]) -> bool {
-    const ONE_BY_ONE: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
-    let place = |filter: &Filter| ONE_BY_ONE.iter().position(|other| other == filter);
-    if chain.iter().any(|filter| place(filter).is_none()) {
-        return false;
-    }
-    chain.sort_by_key(place);
-    true
+/// Filters that keep a prefix of the order each, and go by no more of what they are given than its first token and its mass.
+const PREFIXES: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
+
+fn are_prefixes(chain: &[Filter]) -> bool {
+    chain.iter().all(|filter| PREFIXES.contains(filter))
 }
 
-/// The most tokens that top-k may keep for the filters to be tried on a list.
+/// Puts filters that act jointly in the order in which least is done. Returns whether they act jointly there, and not one by one.
+///
+/// Of prefixes of the order the shortest is what they have in common. Top-p alone goes by the mass of what it is given, so where it comes
+/// first such filters keep the same one by one: top-k counts from the first token, and min-p goes by that. But a nucleus may be long. The
+/// few tokens that top-k keeps are listed whatever the nucleus is; then top-p comes second, and goes by the mass of the row, which
+/// the survey tells.
+fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
+    if !are_prefixes(chain) {
+        return true;
+    }
+    chain.sort_by_key(|filter| PREFIXES.iter().position(|other| other == filter));
+    // Under dynamic temperature the survey does not know the scale of the mass.
+    let few = params.top_k <= FEW && params.dynamic_temperature.is_none();
+    let listed = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
+    if listed {
+        chain.swap(0, 1);
+    }
+    listed
+}
+
+/// The most tokens that top-k may keep for the filters to be tried on a list; `prepare.cu` has the same.
 const FEW: i64 = 256;
 
 /// Returns whether filters in the order they act leave something short as a rule, so that they are tried on a list.
@@ -66,7 +80,7 @@ fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let listed = |filter: &Filter| {
         matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
     };
-    let apart = joint && chain.len() > 1;
+    let apart = joint && !are_prefixes(chain);
     short && !apart && rest.iter().all(listed)
 }
 
@@ -106,7 +120,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let mut places = [Filter::TopK; Filter::ALL.len()];
     let on = places.iter_mut().zip(params.filters(vocab)).map(|(place, filter)| *place = filter).count();
     let chain = &mut places[..on];
-    if params.order == FilterOrder::Joint && as_one_by_one(chain) {
+    if params.order == FilterOrder::Joint && !order_joint(chain, params) {
         prepared.asks &= !asks::JOINT;
     }
     for (place, filter) in chain.iter().enumerate() {
@@ -117,7 +131,8 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
     if lists(chain, prepared.asks & asks::JOINT != 0, params) {
-        prepared.asks |= asks::LIST | if chain[0] == Filter::TopP { asks::SUMS } else { 0 };
+        let of_row = chain[0] == Filter::TopP || prepared.asks & asks::JOINT != 0;
+        prepared.asks |= asks::LIST | if of_row { asks::SUMS } else { 0 };
     }
     prepared.top_p = fraction(params.top_p);
     prepared.typical_p = fraction(params.typical_p);

@@ -25,12 +25,12 @@ const PARTS: [u32; 2] = [32, 16];
 impl Help {
     /// Returns the help for so many rows: a pure function of what they need, the shape and the device.
     ///
-    /// Rows on lists are long where their filters go by mass: top-p, which asks for sums. Helpers stay on multiprocessors that
+    /// Rows on lists are long where their filters go by mass alone: top-p before all others. Helpers stay on multiprocessors that
     /// rows leave free, and there are no more than few rows can use: each takes a little of the time of the others.
     pub fn of(multiprocessors: u32, rows: u32, needs: Needs) -> Self {
         let free = multiprocessors.saturating_sub(rows);
         let blocks = free.min(PARTS[0] * rows);
-        if needs.variant != Variant::Listed || !needs.sums || blocks < rows {
+        if needs.variant != Variant::Listed || !needs.long || blocks < rows {
             return Self::default();
         }
         Self { blocks, parts: PARTS[usize::from(blocks < PARTS[0] * rows)] }
@@ -44,12 +44,12 @@ mod tests {
 
     #[test]
     fn helpers_have_multiprocessors_of_their_own() {
-        let needs = Needs { variant: Variant::Listed, over: Over::Nothing, sums: true };
+        let needs = Needs { variant: Variant::Listed, over: Over::Nothing, sums: true, long: true };
         for rows in 1..=512 {
             let Help { blocks, parts } = Help::of(132, rows, needs);
             assert!(blocks == 0 || rows + blocks <= 132 && parts >= 16);
         }
         assert_eq!(Help::of(132, 1, needs), Help { blocks: 32, parts: 32 });
-        assert_eq!(Help::of(132, 1, Needs { sums: false, ..needs }), Help::default());
+        assert_eq!(Help::of(132, 1, Needs { long: false, ..needs }), Help::default());
     }
 }

@@ -3,10 +3,16 @@
 //
 // Computes   what top-k or a small nucleus and the filters after it keep, and which of those tokens wins
 // Never      reads a tile that holds no more of the list than its first token; never sorts by anything but keys, which
-//            all differ
+//            all differ; never asks a long nucleus for its end where top-k keeps a short list of it
 // Twins      CPU cpu/src/filter/{list,select}.rs | why docs/stages/filter.md
 // Traffic    8 bytes per tile for a nucleus; the logits of the tiles that the list has several tokens of
 // Requires   all threads of the block, whole warps
+//
+// Joint top-k and top-p (F9): each keeps a prefix of the order, so together they keep the shorter one. Let M(i) be the mass of the first i
+// tokens, by the one mass function (M4), and G the goal of the nucleus, which goes by the mass of the whole row. The nucleus ends with the
+// first i with M(i) >= G, and top-k with i = k: the list has the first k tokens and M of each, so it has the first end of the two. Of G the
+// survey knows bounds; the end is sure if it is the same at both. Where no i below k has M(i) >= G at either, k is the end, and
+// nobody asks how long the nucleus is.
 //
 // Each token counts the tokens before it, which gives its place, and adds up what they add to the mass of the prefix it ends: of a
 // tile's first token that is known at once, of others the warp that finds them knows. One warp does the rest.
@@ -24,6 +30,8 @@ DEVICE Gathered& block_list() {
 // What a chain of filters goes by, read once: each read of memory would make the block wait.
 struct Chain {
     u32 filters;
+    // Whether top-p goes by the mass of the row wherever it stands.
+    bool joint;
     u32 top_k;
     u32 top_p;
     float min_p;
@@ -32,7 +40,7 @@ struct Chain {
 };
 
 DEVICE Chain chain_of(const Params& params) {
-    return Chain{params.chain, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
+    return Chain{params.chain, (params.asks & ASKS_JOINT) != 0, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
 }
 
 // Says that the list came to nothing.
@@ -44,6 +52,8 @@ DEVICE bool not_listed() {
 
 // Asks `find_bar` for a number of tokens.
 struct ByCount {
+    // Of fewer tokens than that all are listed.
+    static const bool TAKES_ALL = true;
     u32 count;
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
@@ -53,8 +63,19 @@ struct ByCount {
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
+// Hands on what a warp found of the row's mass, for after a barrier.
+DEVICE void hand_on_mass(u64* scratch, u64 own) {
+    own = warp_sum(own);
+    if (lane_id() == 0) {
+        scratch[warp_id()] = own;
+    }
+}
+
+DEVICE u64 handed_mass(const u64* scratch) { return warp_sum(lane_id() < warps() ? scratch[lane_id()] : 0); }
+
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
+    static const bool TAKES_ALL = false;
     float first;
     float s;
     u32 top_p;
@@ -75,15 +96,12 @@ struct ByMass {
     // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
     DEVICE_MEMBER bool gives_up(u32 count) const { return count > GATHERED + GATHERED / 4; }
     DEVICE_MEMBER void add_up() {
-        own = warp_sum(own);
-        if (lane_id() == 0) {
-            scratch[warp_id()] = own;
-        }
+        hand_on_mass(scratch, own);
         own = 0;
     }
     // After a barrier; rounded up.
     DEVICE_MEMBER u32 goal() {
-        mass = warp_sum(lane_id() < warps() ? scratch[lane_id()] : 0);
+        mass = handed_mass(scratch);
         u64 goal = (target_mass(top_p, most_of(mass)) >> 24) + 1;
         return goal >> 32 ? ~0u : (u32)goal;
     }
@@ -181,8 +199,8 @@ struct Places {
     bool sure;
 };
 
-// What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about that of what the first
-// filter is given, if that is not the list.
+// What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about the row's, if a filter goes by that and
+// the list is not the row.
 template <class XtcActs>
 DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chain& chain, float s, u64 mass, XtcActs xtc_acts) {
     Places kept{0, list.count(), true};
@@ -196,16 +214,19 @@ DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chai
             continue;
         }
         if (filter != FILTER_MIN_P) {
-            bool about = filters == chain.filters && mass != 0;
-            mass = about ? mass : list.masses[kept.end - 1];
+            bool about = (chain.joint || filters == chain.filters) && mass != 0;
+            mass = about ? mass : list.masses[(chain.joint ? list.count() : kept.end) - 1];
             if (filter == FILTER_TOP_P) {
                 u64 target = target_mass(chain.top_p, about ? most_of(mass) : mass);
                 u32 before = passing(list, firsts, kept.end, [&](u64, u64 upto) INLINE { return upto < target; });
+                bool within = before < kept.end;
+                kept.end = within ? before + 1 : kept.end;
                 if (about) {
-                    bool same = before == 0 || list.masses[before - 1] < target_mass(chain.top_p, least_of(mass));
-                    kept.sure = before < kept.end && same;
+                    // Whether the nucleus has as many of the listed tokens at least, be the row's mass the least that it may be.
+                    u64 least = target_mass(chain.top_p, least_of(mass));
+                    bool same = kept.end == 1 || list.masses[kept.end - 2] < least;
+                    kept.sure = same && (within || chain.joint);
                 }
-                kept.end = before < kept.end ? before + 1 : kept.end;
                 continue;
             }
             threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log_mass(mass);
@@ -265,8 +286,17 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         // Without it a warp would miss what others have not listed yet.
         __syncthreads();
     } else if ((chain.filters & 15) == FILTER_TOP_K) {
+        if (chain.joint) {
+            u64 own = 0;
+            records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
+                own += record.maximum > NOTHING ? tile_mass(factor_of(record.maximum, first, s), sum) : 0;
+            });
+            hand_on_mass(scratch, own);
+        }
         ByCount want{chain.top_k};
         found = find_bar(list, records, first, whole.least, want, chain.top_k + chain.top_k / 4 + 16, bar);
+        // Its barriers are those of the mass too.
+        mass = chain.joint ? handed_mass(scratch) : 0;
     } else {
         ByMass want{first, s, chain.top_p, scratch, 0, 0};
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);

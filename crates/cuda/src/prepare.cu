@@ -85,11 +85,37 @@ DEVICE u32 fraction_to_u32(float p) {
     return whole + (u32_to_float(whole) < scaled);
 }
 
+// The most tokens that top-k may keep for joint filters to begin with it (filter.rs).
+#define FEW 256
+
+// Whether a chain of joint filters consists of top-k, top-p and min-p alone.
+DEVICE bool are_prefixes(u32 chain) {
+    bool prefixes = true;
+    for (; chain != 0; chain >>= 4) {
+        u32 filter = chain & 15;
+        prefixes = prefixes && (filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P);
+    }
+    return prefixes;
+}
+
+// Puts joint filters, which stand as the host has them for few tokens of top-k, in the order for the row's own k (filter.rs).
+DEVICE void order_joint(Params& params) {
+    const u32 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
+    if (!(params.asks & ASKS_JOINT) || !are_prefixes(params.chain)) {
+        return;
+    }
+    bool both = (params.chain & 255) == BOTH;
+    if (!both || params.top_k > FEW) {
+        params.asks &= ~ASKS_JOINT;
+        params.chain = both ? (params.chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.chain;
+    }
+}
+
 // Whether filters in the order they act are tried on a list (filter.rs), however many tokens top-k keeps: where that is too many the
 // list fails.
 DEVICE bool lists(u32 chain, u32 asks) {
     u32 first = chain & 15, rest = chain >> 4;
-    bool apart = (asks & ASKS_JOINT) && rest != 0;
+    bool apart = (asks & ASKS_JOINT) && !are_prefixes(chain);
     bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(asks & ASKS_DYNAMIC_TEMPERATURE));
     for (; rest != 0; rest >>= 4) {
         u32 filter = rest & 15;
@@ -150,10 +176,13 @@ DEVICE void ask(const Prepare& prepare, u32 line, Params& params) {
         }
     }
     params.chain = chain;
+    order_joint(params);
+    chain = params.chain;
     // A number of all is known to the host, which goes by how many tokens that are.
     bool listed = lists(chain, params.asks) && ((chain & 15) != FILTER_TOP_K || prepare.top_ks || params.asks & ASKS_LIST);
     params.asks &= ~(ASKS_LIST | ASKS_SUMS);
-    params.asks |= (listed ? ASKS_LIST : 0) | (listed && (chain & 15) == FILTER_TOP_P ? ASKS_SUMS : 0);
+    bool of_row = (chain & 15) == FILTER_TOP_P || params.asks & ASKS_JOINT;
+    params.asks |= (listed ? ASKS_LIST : 0) | (listed && of_row ? ASKS_SUMS : 0);
 }
 
 #define PREPARE_THREADS 128

@@ -124,20 +124,30 @@ DEVICE void tell(const float (&z)[PER_LANE], float maximum, float s, SumSeen& to
     }
 }
 
-// The sums that are asked for of a tile's edited logits.
-template <u32 WARPS, u32 TILES>
-DEVICE void weigh(const float (&z)[PER_LANE], int top, const Weighs& weighs, bool told, u32 tile,
+// The sums that are asked for of neighbouring tiles' edited logits. Each is asked for once for all of them: then what is done to one
+// tile fills the waits of the other.
+template <u32 COUNT, u32 WARPS, u32 TILES>
+DEVICE void weigh(const float (&z)[COUNT][PER_LANE], const int (&top)[COUNT], const Weighs& weighs, bool told, u32 first_tile,
                   Room<WARPS, TILES>& room) {
-    float maximum = from_signed_order(top);
     if (weighs.sums) {
-        Halves sum = about_sum_of_weights(z, maximum, weighs.s);
+        Halves sums[COUNT];
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            sums[i] = about_sum_of_weights(z[i], from_maximum(top[i]), weighs.s);
+        }
         if (lane_id() == 0) {
-            room.sums[tile] = sum;
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++) {
+                room.sums[first_tile + i] = sums[i];
+            }
         }
     }
     if (told) {
-        // In a tile of nothing all lie infinitely far below.
-        tell(z, larger(maximum, LEAST), weighs.logprob_s, room.told[tile]);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            // In a tile of nothing all lie infinitely far below.
+            tell(z[i], larger(from_maximum(top[i]), LEAST), weighs.logprob_s, room.told[first_tile + i]);
+        }
     }
 }
 
@@ -259,13 +269,14 @@ DEVICE void survey(const Step& step) {
         if (group > 0) {
             wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + group * TILES, z);
         }
+        const u32 first_own = warp * PER_WARP + group * TILES;
+        int top[TILES];
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 own = warp * PER_WARP + group * TILES + i;
-            int top = see<T>(z[i], All(), wide, room.seen[own], odd);
-            if constexpr (SUMS) {
-                weigh(z[i], top, weighs, weighs.told, own, room);
-            }
+            top[i] = see<T>(z[i], All(), wide, room.seen[first_own + i], odd);
+        }
+        if constexpr (SUMS) {
+            weigh(z, top, weighs, weighs.told, first_own, room);
         }
     }
     odd = __reduce_or_sync(ALL_LANES, odd);
@@ -357,7 +368,7 @@ DEVICE void survey_edited(const Step& step) {
         }
     }
     u32 odd = 0;
-    float z[PER_LANE];
+    float z[1][PER_LANE];
 #pragma unroll 1
     for (u32 round = 0; round < ROUNDS; round++) {
         const u32 first_tile = block_tile + round * AT_ONCE, first_own = round * AT_ONCE + warp * OWN;
@@ -372,8 +383,8 @@ DEVICE void survey_edited(const Step& step) {
             for (u32 i = 0; i < OWN; i++, quads += 64, told++) {
                 // The lanes have been apart: together again at once, not before each reduction.
                 __syncwarp();
-                over.load(quads, z);
-                tell(z, maximum_to_weigh_by(z), weighs.logprob_s, *told);
+                over.load(quads, z[0]);
+                tell(z[0], maximum_to_weigh_by(z[0]), weighs.logprob_s, *told);
             }
         }
         if (any) {
@@ -395,11 +406,11 @@ DEVICE void survey_edited(const Step& step) {
 #pragma unroll 1
         for (u32 i = 0; i < OWN; i++, quads += 64, shares += 32, seen++) {
             __syncwarp();
-            over.load(quads, z);
+            over.load(quads, z[0]);
             const Share allowed(shares);
-            int top = see<F32>(z, allowed, true, *seen, odd);
+            const int top[1] = {see<F32>(z[0], allowed, true, *seen, odd)};
             if (weighed) {
-                leave(z, allowed.again());
+                leave(z[0], allowed.again());
                 weigh(z, top, weighs, weighs.told && !raw, first_own + i, room);
             }
         }

@@ -66,25 +66,28 @@ pub(crate) struct Needs {
     pub over: Over,
     /// Whether any of them reads sums of weights, which the survey then makes.
     pub sums: bool,
+    /// Whether the end of rows on lists may find long ones, which help shortens: nuclei that no number of tokens bounds.
+    pub long: bool,
     /// The least variant that serves all of them.
     pub variant: Variant,
 }
 
 impl Needs {
     /// What rows without a request need.
-    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Raced };
+    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, long: false, variant: Variant::Raced };
 
     /// What rows need of a shape for which nothing is done for races alone.
-    pub const LEAN: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Lean };
+    pub const LEAN: Self = Self { variant: Variant::Lean, ..Self::NOTHING };
 
     /// What serves whatever rows there are.
-    pub const EVERYTHING: Self = Self { over: Over::Searched, sums: true, variant: Variant::Whole };
+    pub const EVERYTHING: Self =
+        Self { over: Over::Searched, sums: true, long: false, variant: Variant::Whole };
 
     /// What rows with masks need.
-    pub const MASKS: Self = Self { over: Over::Edits, sums: false, variant: Variant::Told };
+    pub const MASKS: Self = Self { over: Over::Edits, variant: Variant::Told, ..Self::NOTHING };
 
     /// What rows need whose kept sets are asked for.
-    pub const KEPT: Self = Self { over: Over::Nothing, sums: false, variant: Variant::Whole };
+    pub const KEPT: Self = Self { variant: Variant::Whole, ..Self::NOTHING };
 
     /// Returns what a request needs.
     pub fn of(params: &Params) -> Self {
@@ -94,16 +97,24 @@ impl Needs {
             () if asks(asks::EDITS | asks::ALLOWED) => Over::Edits,
             () => Over::Nothing,
         };
-        Self { over, sums: asks(asks::SUMS | asks::TOLD), variant: Variant::of(params) }
+        let long = asks(asks::SUMS) && params.chain & 15 == filter::TOP_P;
+        Self { over, sums: asks(asks::SUMS | asks::TOLD), long: false, variant: Variant::of(params) }
+            .with(long)
+    }
+
+    /// Returns the same with rows that may be long, or without: other ends than those of lists have no help.
+    fn with(self, long: bool) -> Self {
+        Self { long: long && self.variant == Variant::Listed, ..self }
     }
 
     /// Returns all that there may be: edits and sums are asked for by requests that no lesser variant serves.
     pub fn all() -> impl Iterator<Item = Self> {
         let overs = [Over::Nothing, Over::Edits, Over::Searched];
         let all = overs.into_iter().flat_map(|over| {
-            let sums = [false, true].into_iter();
-            sums.flat_map(move |sums| Variant::ALL.map(|variant| Self { over, sums, variant }))
+            let sums = [(false, false), (true, false), (true, true)].into_iter();
+            sums.flat_map(move |(sums, long)| Variant::ALL.map(|variant| Self { over, sums, long, variant }))
         });
+        let all = all.filter(|needs| needs.with(needs.long) == *needs);
         all.filter(|needs| {
             let least = match needs {
                 Self { over: Over::Edits | Over::Searched, .. } => Variant::Told,
@@ -119,8 +130,10 @@ impl Needs {
         Self {
             over: self.over.max(other.over),
             sums: self.sums || other.sums,
+            long: false,
             variant: self.variant.max(other.variant),
         }
+        .with(self.long || other.long)
     }
 }
 
@@ -166,11 +179,18 @@ mod tests {
         }
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
         let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
-        assert!(top_p.sums && !top_k.sums && all.contains(&top_p));
+        assert!(top_p.sums && top_p.long && !top_k.sums && all.contains(&top_p));
+        let joint = |top_k| {
+            let order = gumball_spec::FilterOrder::Joint;
+            needs(SamplingParams { top_k, top_p: 0.9, min_p: 0.1, order, ..Default::default() })
+        };
+        assert_eq!(joint(50), Needs { sums: true, variant: Variant::Listed, ..Needs::NOTHING });
+        assert_eq!(joint(900), top_p);
+        assert_eq!([joint(50).and(top_p), top_k.and(top_p)], [top_p; 2]);
         let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
-        assert_eq!(told, Needs { over: Over::Nothing, sums: true, variant: Variant::Told });
+        assert_eq!(told, Needs { sums: true, variant: Variant::Told, ..Needs::NOTHING });
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
-        assert_eq!(edited, Needs { over: Over::Edits, sums: false, variant: Variant::Told });
+        assert_eq!(edited, Needs { over: Over::Edits, variant: Variant::Told, ..Needs::NOTHING });
         assert_eq!(needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over, Over::Searched);
     }
 

@@ -10,6 +10,8 @@ rules!(chain_rules:
     F9 joint_intersects_what_each_keeps_of_the_whole_row,
     F9 an_empty_joint_intersection_keeps_the_first_token,
     F9 joint_xtc_drops_from_the_whole_row,
+    F9 joint_top_k_ends_a_long_nucleus_and_top_p_a_short_one,
+    F9 joint_filters_keep_all_of_a_row_of_few_tokens,
     F1 filters_that_are_off_remove_nothing,
     F8 temperature_last_filters_at_one_and_draws_at_t,
     F6 mirostat_keeps_surprises_up_to_mu,
@@ -70,6 +72,70 @@ fn joint_xtc_drops_from_the_whole_row(check: &Check<'_>) {
     check.keeps(&Case::of(&DYADIC, params.clone()), &[1]);
     let list = FilterOrder::List(vec![Filter::Xtc, Filter::TopK]);
     check.keeps(&Case::of(&DYADIC, SamplingParams { order: list, ..params }), &[0, 1]);
+}
+
+fn joint(top_k: i64, top_p: f32) -> SamplingParams {
+    SamplingParams { order: FilterOrder::Joint, top_k, top_p, ..unit() }
+}
+
+/// The case of a row of logits at which weights are `2^z`, and that of these weights.
+fn of_either_kind(row: &[f32], params: &SamplingParams) -> [Case; 2] {
+    let weights: Vec<f32> = row.iter().map(|z| z.exp2()).collect();
+    let of_weights = SamplingParams { temperature: 1.0, ..params.clone() };
+    [Case::of(row, params.clone()), Case::of_probabilities(&weights, of_weights)]
+}
+
+fn joint_top_k_ends_a_long_nucleus_and_top_p_a_short_one(check: &Check<'_>) {
+    // All alike; 1/2 of the mass in a few and the rest alike; heavy ones at the end, ties at the k-th.
+    let flat = vec![0.0; 3000];
+    let heavy = |id: usize, high: f32| if id % 300 == 7 { high } else { -8.0 };
+    let half: Vec<f32> = (0..2570).map(|id| heavy(id, 0.0)).collect();
+    let steep: Vec<f32> = (0..3000).map(|id| if id < 20 { -(id as f32) } else { -40.0 }).collect();
+    for (top_k, top_p, count) in
+        [(1, 0.9, 1), (50, 0.9, 50), (50, 0.0009, 3), (256, 0.5, 256), (300, 0.5, 300)]
+    {
+        of_either_kind(&flat, &joint(top_k, top_p)).iter().for_each(|case| check.keeps_first(case, count));
+    }
+    // 9 weigh 1 each, 2561 others 1/256 each, 10.00390625 together: 9 are 0.4736 of all.
+    let order = |count: usize| {
+        let (heavy, light): (Vec<usize>, Vec<usize>) = (0..2570).partition(|id| id % 300 == 7);
+        heavy.into_iter().chain(light).take(count).map(|id| id as u32).collect::<Vec<u32>>()
+    };
+    for (top_k, top_p, count) in
+        [(50, 0.9, 50), (50, 0.4, 8), (8, 0.9, 8), (9, 0.47, 9), (10, 0.48, 10), (50, 0.475, 16)]
+    {
+        for case in of_either_kind(&half, &joint(top_k, top_p)) {
+            check.keeps(&case, &order(count));
+        }
+    }
+    for (top_k, top_p, min_p, count) in
+        [(50, 0.9, 0.0, 4), (3, 0.9, 0.0, 3), (50, 0.99, 0.25, 3), (200, 0.99, 0.0, 7)]
+    {
+        let params = SamplingParams { min_p, ..joint(top_k, top_p) };
+        of_either_kind(&steep, &params).iter().for_each(|case| check.keeps_first(case, count));
+    }
+}
+
+fn joint_filters_keep_all_of_a_row_of_few_tokens(check: &Check<'_>) {
+    for (tokens, apart) in [(10, 1), (10, 290), (1, 1), (40, 37)] {
+        let mut row = vec![f32::NEG_INFINITY; 3000];
+        (0..tokens).for_each(|place| row[place * apart] = 0.0);
+        let ids = |count: usize| (0..count).map(|place| (place * apart) as u32).collect::<Vec<u32>>();
+        for (top_p, count) in [(0.95, (tokens * 95).div_ceil(100)), (0.5, tokens.div_ceil(2)), (1.0, tokens)]
+        {
+            for case in of_either_kind(&row, &joint(50, top_p)) {
+                check.keeps(&case, &ids(count));
+            }
+            let listed = SamplingParams { order: FilterOrder::Default, ..joint(50, top_p) };
+            check.keeps(&Case::of(&row, listed), &ids(count));
+        }
+    }
+    // Nothing, and what counts as nothing.
+    check.keeps(&Case::of(&[f32::NAN; 500], joint(50, 0.9)), &[]);
+    check.keeps(
+        &Case::of_probabilities(&[0.0; 500], SamplingParams { temperature: 1.0, ..joint(50, 0.9) }),
+        &[],
+    );
 }
 
 fn filters_that_are_off_remove_nothing(check: &Check<'_>) {

@@ -185,7 +185,7 @@ fn the_argmax_survives_a_narrow_type(check: &Check<'_>) {
 }
 
 fn whatever_is_written_is_the_definitions(check: &Check<'_>) {
-    for seed in 0..check.backend.patience(250) {
+    for seed in 0..check.backend.patience(250).max(25) {
         let bytes: Vec<u8> = {
             let mut words = Words(u64::from(seed) ^ 0x0D15_EA5E);
             (0..400).map(|_| words.word() as u8).collect()

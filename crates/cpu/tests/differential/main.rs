@@ -94,12 +94,23 @@ fn run(cases: std::ops::Range<u64>, vocabs: &[usize]) {
     }
 }
 
+const FEW_TILES: [usize; 11] = [1, 2, 15, 16, 17, 255, 256, 257, 300, 700, 1030];
+const MANY_TILES: [usize; 3] = [4097, 5000, 9000];
+
 #[test]
 fn small_rows() {
-    run(0..10_000, &[1, 2, 15, 16, 17, 255, 256, 257, 300, 700, 1030]);
+    run(0..4_000, &FEW_TILES);
 }
 
 #[test]
 fn rows_of_many_tiles() {
-    run(100_000..100_200, &[4097, 5000, 9000]);
+    run(100_000..100_080, &MANY_TILES);
+}
+
+/// `ci/long vocabularies` runs it.
+#[test]
+#[ignore = "takes a minute"]
+fn more_rows() {
+    run(4_000..10_000, &FEW_TILES);
+    run(100_080..100_200, &MANY_TILES);
 }

@@ -119,6 +119,8 @@ impl<'b> RowParams<'b> {
             self.fill(&mut tried, on, vocab);
             needs = needs.and(Needs::of(&prepared(&tried)));
         }
+        // Rows are not long where there is a top-k: to help those without it takes more of the others than it is worth.
+        needs.long &= self.top_k.is_none();
         Ok(Asked { prepare: asked, needs })
     }
 
