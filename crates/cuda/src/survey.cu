@@ -127,7 +127,7 @@ DEVICE void tell(const float (&z)[PER_LANE], float maximum, float s, SumSeen& to
 // The sums that are asked for of neighbouring tiles' edited logits. Each is asked for once for all of them: then what is done to one
 // tile fills the waits of the other.
 template <u32 COUNT, u32 WARPS, u32 TILES>
-DEVICE void weigh(const float (&z)[COUNT][PER_LANE], const int (&top)[COUNT], const Weighs& weighs, bool told, u32 first_tile,
+DEVICE void weigh(const float (*z)[PER_LANE], const int (&top)[COUNT], const Weighs& weighs, bool told, u32 first_tile,
                   Room<WARPS, TILES>& room) {
     if (weighs.sums) {
         Halves sums[COUNT];
@@ -270,13 +270,17 @@ DEVICE void survey(const Step& step) {
             wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile + group * TILES, z);
         }
         const u32 first_own = warp * PER_WARP + group * TILES;
-        int top[TILES];
+        constexpr u32 TOGETHER = SUMS_TOGETHER ? TILES : 1;
 #pragma unroll
-        for (u32 i = 0; i < TILES; i++) {
-            top[i] = see<T>(z[i], All(), wide, room.seen[first_own + i], odd);
-        }
-        if constexpr (SUMS) {
-            weigh(z, top, weighs, weighs.told, first_own, room);
+        for (u32 start = 0; start < TILES; start += TOGETHER) {
+            int top[TOGETHER];
+#pragma unroll
+            for (u32 i = 0; i < TOGETHER; i++) {
+                top[i] = see<T>(z[start + i], All(), wide, room.seen[first_own + start + i], odd);
+            }
+            if constexpr (SUMS) {
+                weigh(z + start, top, weighs, weighs.told, first_own + start, room);
+            }
         }
     }
     odd = __reduce_or_sync(ALL_LANES, odd);
