@@ -173,7 +173,8 @@ impl Operators {
             (Piece::Slots, count * size_of::<Slot>()),
             (Piece::Forced, count * size_of::<i32>()),
             (Piece::Read, count * size_of::<u32>()),
-            (Piece::Requests, size_of::<Request>()),
+            // Of no lists; ends in general look at them nonetheless.
+            (Piece::Requests, count * size_of::<Request>()),
             (Piece::Records, count * tiles * size_of::<Record>()),
             (Piece::Sums, count * sums),
             (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
