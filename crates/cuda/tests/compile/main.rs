@@ -30,7 +30,7 @@ const ARCHS: [Arch; 4] = [
 const MOST_REGISTERS: u32 = 128;
 
 /// The end of a step calls functions that keep what most rows do not need apart; they save registers on the stack.
-const MOST_STACK: u32 = 640;
+const MOST_STACK: u32 = 576;
 
 /// Bounds of other kernels admit one block more for a few words that are spilled.
 const MOST_STACK_ELSEWHERE: u32 = 32;
