@@ -108,31 +108,17 @@ def _named(filters: _Filters) -> dict[str, Any]:
     return dict(zip(("temperature", "top_k", "top_p", "min_p"), flat, strict=True)) | {"order": order, "params": params}
 
 
-def _written(
-    what: str,
-    rows: _Array,
-    out: _Array | None,
-    dtype: str | None,
-    kind: str,
-    name: str,
-    return_statuses: bool,
-    stream: _Stream | None,
-    filters: _Filters,
-) -> Any:
-    done = write_on_device(what, rows, out, dtype, kind, name, filters, return_statuses, stream)
-    return _written_on_host(what, rows, out, dtype, kind, name, return_statuses, filters) if done is None else done
+# What is written, rows, out, dtype, kind, the rows' name, filters, and whether statuses are returned.
+_Asked: TypeAlias = tuple[str, _Array, _Array | None, str | None, str, str, _Filters, bool]
 
 
-def _written_on_host(
-    what: str,
-    rows: _Array,
-    out: _Array | None,
-    dtype: str | None,
-    kind: str,
-    name: str,
-    return_statuses: bool,
-    filters: _Filters,
-) -> Any:
+def _written(asked: _Asked, stream: _Stream | None) -> Any:
+    done = write_on_device(*asked, stream)
+    return _written_on_host(asked) if done is None else done
+
+
+def _written_on_host(asked: _Asked) -> Any:
+    what, rows, out, dtype, kind, name, filters, return_statuses = asked
     named = _named(filters)
     shape, own = describe(rows, name)
     if out is None:
@@ -161,7 +147,7 @@ def softmax(
     if done is not None:
         return done
     filters = (temperature, None, None, None, None, None)
-    return _written_on_host("probabilities", logits, out, "float32", "logits", "logits", return_statuses, filters)
+    return _written_on_host(("probabilities", logits, out, "float32", "logits", "logits", filters, return_statuses))
 
 
 def probabilities(
@@ -184,11 +170,11 @@ def probabilities(
     the filters, as in SamplingParams; "joint" has all look at the unfiltered row. A row without a token is all 0.
     """
     filters = (temperature, top_k, top_p, min_p, order, params)
-    return _written("probabilities", rows, out, "float32", kind, "rows", return_statuses, stream, filters)
+    return _written(("probabilities", rows, out, "float32", kind, "rows", filters, return_statuses), stream)
 
 
 def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, filters: _Filters) -> Any:
-    return _written("probabilities", probs, out, None, "probabilities", "probs", return_statuses, None, filters)
+    return _written(("probabilities", probs, out, None, "probabilities", "probs", filters, return_statuses), None)
 
 
 def top_k_renorm_probs(
@@ -253,7 +239,7 @@ def mask_logits(
     as the largest finite number. A row of only -inf stays as it is.
     """
     filters = (temperature, top_k, top_p, min_p, order, params)
-    return _written("masked", logits, out, None, "logits", "logits", return_statuses, stream, filters)
+    return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), stream)
 
 
 def top_k_mask_logits(
@@ -261,7 +247,7 @@ def top_k_mask_logits(
 ) -> Any:
     """The k largest logits of each row, and -inf elsewhere; of ties at the cut those with the lower ids."""
     filters = (None, top_k, None, None, None, None)
-    return _written("masked", logits, out, None, "logits", "logits", return_statuses, None, filters)
+    return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), None)
 
 
 def _drawn(

@@ -28,6 +28,11 @@ pub struct Vector {
     stride: isize,
 }
 
+/// Returns whether so many elements that lie so far apart lie as they would if they followed each other `wanted` apart.
+fn follows(length: usize, stride: isize, wanted: usize) -> bool {
+    length < 2 || stride == wanted as isize
+}
+
 impl Array<'_> {
     /// Takes the array as rows: two dimensions, or one for a single row.
     ///
@@ -69,7 +74,6 @@ impl Array<'_> {
     /// Others stay as they are.
     pub fn joined(self) -> Self {
         let ([rows, width], Some((outer, stride))) = (self.shape, self.outer) else { return self };
-        let follows = |length: usize, stride: isize, wanted: usize| length < 2 || stride == wanted as isize;
         let count = outer * rows;
         let follow = follows(width, self.strides[1], 1)
             && follows(rows, self.strides[0], width)
@@ -83,7 +87,7 @@ impl Array<'_> {
     /// Takes two dimensions as one, where their elements follow each other. Others stay as they are.
     pub fn flat(self) -> Self {
         let ([rows, width], [stride, one]) = (self.shape, self.strides);
-        let follow = (width < 2 || one == 1) && (rows < 2 || stride == width as isize);
+        let follow = follows(width, one, 1) && follows(rows, stride, width);
         if self.ndim != 2 || !follow && rows * width > 0 {
             return self;
         }

@@ -73,7 +73,7 @@ fn lines<'py>(array: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>; 3]> {
 }
 
 /// Verifies chains of drafts that lie on a device, as `verify_chains` does; `None` if they do not. shape: chains, drafts, vocab, which
-/// were held to the arrays'. counts: (accepted, emitted), [chains] int32 each, which are added to; then no statuses are made. The rest is as
+/// were held to the arrays'. added: (accepted, emitted), [chains] int32 each, which are added to; then no statuses are made. The rest is as
 /// for `sample_on_device`. Returns tokens, accepted, emitted, statuses.
 #[pyfunction]
 #[pyo3(signature = (draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream, added=None, offsets=false,

@@ -115,23 +115,22 @@ def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[An
     outputs = rows.size(0) if indices is None else indices.size(0)
     places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
+    samples, zeros = None, not return_valid
     if not torch.compiler.is_compiling():
         # Kernels do to offsets, and to what has no token, what stands below: each operator of torch takes as long as a call.
         kind = "logits" if name == "logits" else "probabilities"
-        given, zeros = (None, *filters, None), not return_valid
-        done = sample_on_device(
+        given = (None, *filters, None)
+        samples = sample_on_device(
             rows, None, kind, name, indices, given, *places, None, dtype, False, None, True, zeros
         )
-        if done is not None:
-            if not return_valid:
-                return done
-            valid = done >= 0
-            return done.clamp_(min=0), valid
-    seed, position = moved(places, outputs)
-    sample = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
-    top_k, top_p, min_p, order = filters
-    named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
-    samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **named)
+        if samples is not None and zeros:
+            return samples
+    if samples is None:
+        seed, position = moved(places, outputs)
+        sample = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
+        top_k, top_p, min_p, order = filters
+        named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
+        samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **named)
     if return_valid:
         valid = samples >= 0
         return samples.clamp_(min=0), valid
