@@ -106,6 +106,12 @@ DEVICE unsigned int found_here(unsigned int x) {
     return y;
 }
 
+DEVICE const float* found_here(const float* x) {
+    const float* y;
+    asm volatile("mov.u64 %0, %1;" : "=l"(y) : "l"(x));
+    return y;
+}
+
 // Sixteen bytes begin to come to shared memory; they are there for the thread after `copies_end`, for others after a barrier.
 DEVICE void copy_begins(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
@@ -216,6 +222,7 @@ DEVICE void store_once(void* to, unsigned int word) {
 }
 DEVICE float found_here(float x) { return x; }
 DEVICE unsigned int found_here(unsigned int x) { return x; }
+DEVICE const float* found_here(const float* x) { return x; }
 DEVICE void copy_begins(void* to, const void* from) { std::memcpy(to, from, 16); }
 DEVICE void copies_end() {}
 template <class T>

@@ -10,7 +10,8 @@
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed
 //
 // A race of probabilities is one of logits L(r) at s = 1 (P1), so records hold logarithms, and the race is that of any row. What
-// is larger is found among the probabilities themselves, of which only two a tile get a logarithm.
+// is larger is found among the probabilities themselves, of which only two a tile get a logarithm. In a tile that would likely be
+// opened, all tokens run while the survey has them; its record says which one leads. So records are as raced.cu makes them.
 
 #include "behind.cu"
 #include "chains.cuh"
@@ -18,6 +19,10 @@
 
 #define SURVEY_WARPS 8
 #define MOST_PER_WARP 4
+
+// A tile is run if p / e of a token besides its first is at least this, e being when the tile's first token arrives. What leads has
+// p / e = m / x, with m what all p add up to and x an exponential variable: so hardly any tile is open that was not run.
+#define RUN_FROM 0.0625f
 
 // A lane's shares of a tile of one or two rows of probabilities.
 struct Shares {
@@ -31,22 +36,23 @@ struct Residual {
     // Null: nothing is taken away.
     const float* q;
     u32 vocab;
-    // Whether 16 bytes can be loaded at once, of both rows.
-    bool wide;
 
     DEVICE_MEMBER Residual(const Chains& chains, u32 chain, const Judged& judged)
         : p(target_row(chains, chain, judged.emitted)),
-          q(judged.rejected ? draft_row(chains, chain, judged.emitted) : nullptr), vocab(chains.vocab),
-          wide((((u64)p | (u64)q) & 15) == 0) {}
+          q(judged.rejected ? draft_row(chains, chain, judged.emitted) : nullptr), vocab(chains.vocab) {}
 
-    DEVICE_MEMBER bool is_wide(u32 tile) const { return wide && tile * TILE + TILE <= vocab; }
+    // Whether 16 bytes can be loaded at once, of both rows. Found where it is asked for: there is more than registers.
+    DEVICE_MEMBER bool is_wide(u32 tile) const {
+        return are_aligned(found_here(p), found_here(q)) && tile * TILE + TILE <= vocab;
+    }
 
-    DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const { return place_of<F32>(lane, j, is_wide(tile)); }
+    static DEVICE_MEMBER bool are_aligned(const float* p, const float* q) { return (((u64)p | (u64)q) & 15) == 0; }
 
     // A lane's shares of a tile as they came, 0 beyond the vocabulary and where nothing is taken away.
     DEVICE_MEMBER void fetch(u32 tile, u32 lane, Shares& shares) const {
         u32 start = tile * TILE;
         bool wide_tile = is_wide(tile);
+        const float *p = found_here(this->p), *q = found_here(this->q);
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
             shares.q[j] = 0.0f;
@@ -58,12 +64,13 @@ struct Residual {
             }
             return;
         }
+        u32 id = start + lane;
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) {
-            u32 id = start + j * 32 + lane;
-            bool inside = id < vocab;
-            shares.p[j] = inside ? p[id] : 0.0f;
-            shares.q[j] = inside && q ? q[id] : 0.0f;
+            bool inside = id + j * 32 < vocab;
+            // From one address.
+            shares.p[j] = inside ? (p + id)[j * 32] : 0.0f;
+            shares.q[j] = inside && q ? (q + id)[j * 32] : 0.0f;
         }
     }
 };
@@ -106,7 +113,14 @@ DEVICE u32 subtract(Shares& shares) {
 
 // The same row as the race sees it.
 struct LogResidual : Residual {
-    DEVICE_MEMBER explicit LogResidual(const Residual& row) : Residual(row) {}
+    // Whether both rows lie on 16 bytes.
+    bool wide;
+
+    DEVICE_MEMBER explicit LogResidual(const Residual& row) : Residual(row), wide(are_aligned(p, q)) {}
+
+    DEVICE_MEMBER bool is_wide(u32 tile) const { return wide && tile * TILE + TILE <= vocab; }
+
+    DEVICE_MEMBER u32 place(u32 tile, u32 lane, u32 j) const { return place_of<F32>(lane, j, is_wide(tile)); }
 
     // The logarithms of a lane's share of a tile, -inf where nothing is left or there is no token.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[PER_LANE], u32&) const {
@@ -160,8 +174,63 @@ DEVICE void see_share(const float (&r)[PER_LANE], bool wide, SeenShare& seen) {
     }
 }
 
-// The record of a tile that its warp saw.
-DEVICE Record record_of_share(const SeenShare& seen, bool wide, u32 odd, const LastStream& stream, const First& first, u32 tile) {
+// What a warp learns by running a tile's tokens.
+struct alignas(16) RunShare {
+    // Of the one that leads, or nearly: what is left of its probability, and its place in the tile; TILE if the tile was not run.
+    float p;
+    u32 place;
+    // What no other token's log2(p) - log2(arrival) exceeds, errors of approximate logarithms aside.
+    float rest;
+    u32 reserved;
+};
+
+// Whether a tile has a number at least as large as a bar besides its first; the same in all lanes.
+DEVICE bool has_two(const float (&r)[PER_LANE], float bar) {
+    float largest = larger(larger(larger(r[0], r[1]), larger(r[2], r[3])), larger(larger(r[4], r[5]), larger(r[6], r[7])));
+    u32 who = __ballot_sync(ALL_LANES, largest >= bar), count = 0;
+    if ((who & (who - 1)) != 0 || who == 0) {
+        return who != 0;
+    }
+#pragma unroll
+    for (u32 j = 0; j < PER_LANE; j++) {
+        count += r[j] >= bar;
+    }
+    return __ballot_sync(ALL_LANES, count > 1) != 0;
+}
+
+// Runs the tokens of a wide tile, about; the lane that has the one that leads leaves what it knows.
+DEVICE void run_share(const float (&r)[PER_LANE], const LastStream& stream, const First& first, u32 tile, RunShare& run) {
+    u32 lane = lane_id(), to = 0;
+    float lead = -INFINITE, rest = -INFINITE, p = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < PER_LANE; i += 4) {
+        // One block after the other: side by side they take more registers than there are.
+        u32 id = found_here(tile * TILE + place_of<F32>(lane, i, true));
+        const Words words = philox(stream.seed, id / 4, stream.position, stream.token_tag(), stream.draw);
+#pragma unroll
+        for (u32 j = i; j < i + 4; j++) {
+            bool is_first = place_of<F32>(lane, j, true) == first.place;
+            float log_arrival = about_log_arrival(first.e, is_first ? 0 : words.w[j - i]);
+            // What is less than a normal number is taken for the least of these.
+            float score = about_log2(larger(found_here(r[j]), bits_float(1 << 23))) - log_arrival;
+            // Of several with the highest score the first is known, and bounds the others.
+            rest = larger(rest, fminf(score, lead));
+            p = score > lead ? r[j] : p;
+            to = score > lead ? j : to;
+            lead = larger(lead, score);
+        }
+    }
+    u32 bits = ordered_bits(lead), top = __reduce_max_sync(ALL_LANES, bits);
+    bool leads = lane == (u32)__ffs((int)__ballot_sync(ALL_LANES, bits == top)) - 1;
+    rest = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(leads ? rest : lead)));
+    if (leads) {
+        run = RunShare{p, place_of<F32>(lane, to, true), rest, 0};
+    }
+}
+
+// The record of a tile that its warp saw, as Raced reads it.
+DEVICE Record record_of_share(const SeenShare& seen, const RunShare& run, bool wide, u32 odd, const LastStream& stream,
+                              const First& first, u32 tile) {
     float maximum = bits_float(seen.maximum), others = bits_float(seen.others);
     u32 j = PER_LANE;
 #pragma unroll
@@ -172,62 +241,82 @@ DEVICE Record record_of_share(const SeenShare& seen, bool wide, u32 odd, const L
         others = larger(others, leads ? (j < PER_LANE ? maximum : 0.0f) : r);
         j = leads ? i : j;
     }
-    u32 place = place_of<F32>(seen.lane, j % PER_LANE, wide);
-    return Record{log2_rule(maximum), log2_of_normal(first.e), log2_of_normal(token_arrival(stream, first, tile, place)),
-                  places_of(place, odd, log2_rule(others))};
+    bool ran = run.place < TILE;
+    u32 place = ran ? run.place : place_of<F32>(seen.lane, j % PER_LANE, wide);
+    float rest = ran ? run.rest : log2_rule(others) - log2_of_normal(first.e);
+    return Record{log2_rule(maximum), log2_rule(ran ? run.p : maximum),
+                  log2_of_normal(token_arrival(stream, first, tile, place)), places_of(place, odd, rest)};
 }
 
 // What a block learns of its tiles, in shared memory.
 struct ChainRoom {
     SeenShare seen[SURVEY_WARPS * MOST_PER_WARP];
+    RunShare run[SURVEY_WARPS * MOST_PER_WARP];
     First first[SURVEY_WARPS * MOST_PER_WARP];
     u32 odd[SURVEY_WARPS];
-    LastStream stream;
+    LastStream streams[SURVEY_WARPS];
 };
 
 KERNEL_BESIDE(survey_chains, 32 * SURVEY_WARPS, 5, Chains, chains) {
     __shared__ ChainRoom room;
-    let_next_begin();
+    // The kernel before may be anyone's, and make what is read here.
+    wait_for_previous();
     u32 chain = blockIdx.x / chains.blocks_per_chain, part = blockIdx.x % chains.blocks_per_chain;
     u32 per_block = SURVEY_WARPS * chains.per_warp, block_tile = part * per_block, lane = lane_id(), warp = warp_id();
     const Stream of_chain = stream_of(chains, chain);
     const Judged judged = judge(chains, of_chain, chain);
     const Residual row(chains, chain, judged);
-    if (threadIdx.x == 0) {
+    LastStream& stream = room.streams[warp];
+    if (lane == 0) {
         // Read there where it is needed: there is more than registers.
-        room.stream = stream_of_last(of_chain, judged);
+        stream = stream_of_last(of_chain, judged);
+        room.odd[warp] = 0;
     }
-    // Without it the first warp would draw by what its first lane has not left yet.
+    // Without it lanes would draw by what the first one has not left yet.
     __syncwarp();
-    u32 odd = 0;
 #pragma unroll 1
     for (u32 group = 0; group < chains.per_warp; group++) {
-        u32 own = group * SURVEY_WARPS + warp;
+        // Found here, else the compiler keeps the places of all that is told of a tile from round to round.
+        u32 own = found_here(group * SURVEY_WARPS + warp), tile = block_tile + own;
         Shares shares;
-        row.fetch(block_tile + own, lane, shares);
-        if (own == 0) {
-            // While the first of the block's tiles come, which are under way by now.
-            room.first[lane] = first_arrival(room.stream, block_tile + lane);
+        row.fetch(tile, lane, shares);
+        if (group == 0) {
+            let_next_begin();
+            // While the first of the warp's tiles come, which are under way by now: a lane a tile.
+            u32 place = lane % MOST_PER_WARP * SURVEY_WARPS + warp;
+            First first = first_arrival(stream, block_tile + place);
+            if (lane < MOST_PER_WARP) {
+                room.first[place] = first;
+            }
+            // Without it lanes would miss what others have just drawn.
+            __syncwarp();
         }
-        odd |= subtract(shares);
-        see_share(shares.p, row.is_wide(block_tile + own), room.seen[own]);
-    }
-    odd = __reduce_or_sync(ALL_LANES, odd);
-    if (lane == 0) {
-        room.odd[warp] = odd;
+        u32 odd = subtract(shares);
+        if (odd != 0) {
+            atomicOr(&room.odd[warp], odd);
+        }
+        bool wide = row.is_wide(tile);
+        see_share(shares.p, wide, room.seen[own]);
+        if (wide && has_two(shares.p, room.first[own].e * RUN_FROM)) {
+            run_share(shares.p, stream, room.first[own], tile, room.run[own]);
+        } else if (lane == 0) {
+            room.run[own].place = TILE;
+        }
     }
     // Without it the first warp would read of tiles that others have not seen yet.
     __syncthreads();
     u32 tile = block_tile + lane;
     if (warp == 0 && lane < per_block && tile < chains.tiles) {
+        u32 odd = room.odd[lane % SURVEY_WARPS];
         chains.records[(u64)chain * chains.tiles + tile] =
-            record_of_share(room.seen[lane], row.is_wide(tile), room.odd[lane % SURVEY_WARPS], room.stream, room.first[lane], tile);
+            record_of_share(room.seen[lane], room.run[lane], row.is_wide(tile), odd, stream, room.first[lane], tile);
     }
 }
 
 // Makes the records of the target's row anew, by one block: where the drafter has all that the target has.
 DEVICE void survey_target(const Residual& row, const LastStream& stream, u32 tiles, Record* records) {
     __shared__ SeenShare seen[32];
+    const RunShare not_run{0.0f, TILE, 0.0f, 0};
 #pragma unroll 1
     for (u32 tile = warp_id(); tile < tiles; tile += warps()) {
         Shares shares;
@@ -238,8 +327,8 @@ DEVICE void survey_target(const Residual& row, const LastStream& stream, u32 til
         __syncwarp();
         if (lane_id() == 0) {
             // What is odd in the row is known.
-            records[tile] =
-                record_of_share(seen[warp_id()], row.is_wide(tile), 0, stream, first_arrival(stream, tile), tile);
+            First first = first_arrival(stream, tile);
+            records[tile] = record_of_share(seen[warp_id()], not_run, row.is_wide(tile), 0, stream, first, tile);
         }
         // Without it another lane would leave the next tile's before this one was read.
         __syncwarp();
@@ -270,7 +359,7 @@ KERNEL(finish_chains, 1024, Chains, chains) {
 #pragma unroll 1
     for (;;) {
         Records records(own, nullptr, tiles);
-        Front front = front_of<Surveyed>(records, 1.0f);
+        Front front = front_of<Raced>(records, 1.0f);
         Whole whole = whole_of(front);
         status |= whole.odd;
         if (whole.first != 0) {
@@ -278,7 +367,7 @@ KERNEL(finish_chains, 1024, Chains, chains) {
             u64 leader = leader_of(front, cut_all(), first, 1.0f);
             token = (int)key_id(leader);
             if (!is_sure(front, first, 1.0f, leader)) {
-                token = (int)race_behind<Surveyed>(records, LogResidual(row), stream, cut_all(), first, 1.0f, leader);
+                token = (int)race_behind<Raced>(records, LogResidual(row), stream, cut_all(), first, 1.0f, leader);
             }
             break;
         }
@@ -288,7 +377,6 @@ KERNEL(finish_chains, 1024, Chains, chains) {
         }
         // Nothing is left: only roundings led here, or rows that do not add up to 1.
         row.q = nullptr;
-        row.wide = ((u64)row.p & 15) == 0;
         survey_target(row, stream, tiles, own);
     }
 

@@ -92,11 +92,12 @@ impl Verify {
         let asked = abi::Chains { per_warp: per_warp as u32, blocks_per_chain, ..asked };
         let chains = chains as u32;
         let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
-        // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; for the
-        // rest the caller vouches.
-        unsafe { machine.launch(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; each block waits
+        // before anything else; for the rest the caller vouches.
+        unsafe { machine.launch_early(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
         let grid = finish_grid(machine, chains, asked.tiles, Variant::Lean, Default::default());
-        // SAFETY: the same; each block waits before it reads what the survey writes, or writes itself.
+        // SAFETY: the same; each block waits before it reads what the survey writes, or writes itself. It begins when all blocks of the
+        // survey have waited, so that whatever was before them is there.
         unsafe { machine.launch_early(FINISH, grid, bytemuck::bytes_of(&asked)) }
     }
 }
