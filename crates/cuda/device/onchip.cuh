@@ -153,7 +153,7 @@ struct Work {
         }
         Quad* to = chips + slot * QUADS;
         if (cursor.plain) {
-            if (lane_id() == 0) {
+            if (chosen_lane()) {
                 arrive(flights + slot, PAIR * sizeof(Element));
                 copy_flies(flights + slot, to, cursor.from, PAIR * sizeof(Element));
             }
