@@ -166,7 +166,8 @@ struct Probabilities {
         scale = at;
         sum = u64_to_float(mass) * bits_float((127 - 43) << 23);
         quarter = Divisor(sum * 0.25f);
-        inverse = 1.0f / sum;
+        // Both are powers of two apart, hence rounded alike.
+        inverse = quarter.high * 0.25f;
     }
 
     // Whether the first token takes all, or there is none.
