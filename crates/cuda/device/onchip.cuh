@@ -95,7 +95,9 @@ struct Work {
     Quad* chips;
     Flight* flights;
     TileWeights* records;
+    // How many warps work at tiles, and which of them this one is; the first warp of the block is none.
     u32 workers;
+    u32 worker;
     u32 rank;
     // Of all clusters, and this one; how many rows it has.
     u32 clusters;
@@ -126,15 +128,16 @@ struct Work {
 
     DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside) {
         workers = warps() - 1;
-        chips = room + warp_id() * softmax.slots * QUADS;
+        worker = warp_id() - 1;
+        chips = room + worker * softmax.slots * QUADS;
         records = (TileWeights*)(room + workers * softmax.slots * QUADS);
-        flights = (Flight*)(records + MOST_ROWS * softmax.share) + warp_id() * softmax.slots;
+        flights = (Flight*)(records + MOST_ROWS * softmax.share) + worker * softmax.slots;
         rank = rank_in_cluster();
         clusters = gridDim.x / softmax.blocks_per_row;
         cluster = blockIdx.x / softmax.blocks_per_row;
         count = (softmax.rows - cluster + clusters - 1) / clusters;
         tiles = Span{0, softmax.tiles}.part(rank, softmax.share);
-        own = tiles.part(warp_id(), (softmax.share / 2 + workers - 1) / workers * 2);
+        own = tiles.part(worker, (softmax.share / 2 + workers - 1) / workers * 2);
         u32 whole = softmax.vocab / PAIR * 2 < own.to ? softmax.vocab / PAIR * 2 : own.to / 2 * 2;
         whole_end = whole > own.from ? whole : own.from;
     }
@@ -282,7 +285,7 @@ struct Work {
             if (odd != 0) {
                 records[place * softmax.share + (own.from - tiles.from)].reserved = odd;
             }
-            if (warp_id() == 0) {
+            if (worker == 0) {
                 beside.scales[place] = at.scale;
             }
             arrive(&beside.weighed[place]);
@@ -385,8 +388,8 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     __shared__ Beside beside;
     ON_CHIP(room);
     Work<T, Out> work(softmax, beside, room);
-    u32 warp = warp_id(), count = work.count;
-    if (warp < work.workers && lane_id() < softmax.slots) {
+    u32 count = work.count;
+    if (warp_id() != 0 && lane_id() < softmax.slots) {
         flight_begins(work.flights + lane_id(), 1);
     }
     if (threadIdx.x < MOST_ROWS) {
@@ -399,7 +402,7 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     // Without it a warp, or another block, would use flights that are not made yet.
     meet_cluster();
     Round heard{0, 0};
-    if (warp == work.workers) {
+    if (warp_id() == 0) {
         // One warp hears of other blocks, so that no other waits for anybody.
         for (u32 n = 0; n < count; n++) {
             work.exchange(n, heard);
