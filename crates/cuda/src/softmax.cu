@@ -28,8 +28,8 @@ DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool 
 
 #define TWICE_WARPS 8
 
-// A warp's tiles of a row that does not stay on chip, its block's dealt out one by one; while one is worked on, so many are on their way.
-template <class T, class Q, u32 AHEAD>
+// A warp's tiles of a row that does not stay on chip, its block's dealt out one by one; the next is on its way while one is worked on.
+template <class T, class Q>
 struct Walk {
     typedef typename T::Element Element;
 
@@ -38,7 +38,7 @@ struct Walk {
     u32 tile;
     u32 end;
     bool wide;
-    float next[AHEAD][PER_LANE];
+    float next[PER_LANE];
 
     DEVICE_MEMBER Walk(const Softmax& softmax, u32 row_number, u32 part, bool wide_out)
         : row((const Element*)softmax.logits + row_number * softmax.stride), vocab(softmax.vocab) {
@@ -46,17 +46,14 @@ struct Walk {
         tile = span.from + warp_id();
         end = span.to;
         wide = (u64)row % 16 == 0 && wide_out;
-#pragma unroll
-        for (u32 k = 0; k < AHEAD; k++) {
-            load(tile + k * TWICE_WARPS, next[k]);
-        }
+        load();
     }
 
-    DEVICE_MEMBER bool is_wide(u32 tile) const { return wide && (tile + 1) * TILE <= vocab; }
+    DEVICE_MEMBER bool is_wide() const { return wide && (tile + 1) * TILE <= vocab; }
 
-    DEVICE_MEMBER void load(u32 tile, float (&z)[PER_LANE]) const {
+    DEVICE_MEMBER void load() {
         if (tile < end) {
-            load_tile<T, Q>(row, vocab, tile, is_wide(tile), z);
+            load_tile<T, Q>(row, vocab, tile, is_wide(), next);
         }
     }
 
@@ -64,20 +61,16 @@ struct Walk {
     template <class F>
     DEVICE_MEMBER void each(F f) {
         while (tile < end) {
+            u32 now = tile;
+            bool wide_now = is_wide();
+            float z[PER_LANE];
 #pragma unroll
-            for (u32 k = 0; k < AHEAD; k++) {
-                if (tile >= end) {
-                    return;
-                }
-                float z[PER_LANE];
-#pragma unroll
-                for (u32 j = 0; j < PER_LANE; j++) {
-                    z[j] = next[k][j];
-                }
-                load(tile + AHEAD * TWICE_WARPS, next[k]);
-                f(tile, is_wide(tile), z);
-                tile += TWICE_WARPS;
+            for (u32 j = 0; j < PER_LANE; j++) {
+                z[j] = next[j];
             }
+            tile += TWICE_WARPS;
+            load();
+            f(now, wide_now, z);
         }
     }
 };
@@ -87,8 +80,7 @@ template <class T>
 DEVICE void weigh_tiles(const Softmax& softmax) {
     let_next_begin();
     u32 row = blockIdx.x / softmax.blocks_per_row, part = blockIdx.x % softmax.blocks_per_row;
-    // From memory they are longer under way than one takes.
-    Walk<T, T, 2> walk(softmax, row, part, true);
+    Walk<T, T> walk(softmax, row, part, true);
     Scale scale(temperature_of(softmax, row));
     TileWeights* told = softmax.told + (u64)row * softmax.tiles;
     walk.each([&](u32 tile, bool, float(&z)[PER_LANE]) INLINE {
@@ -122,7 +114,7 @@ DEVICE void write_tiles(const Softmax& softmax) {
     __shared__ u64 scratch[TWICE_WARPS];
     u32 row = blockIdx.x / softmax.blocks_per_row, part = blockIdx.x % softmax.blocks_per_row;
     Sink<T, Out> sink(softmax, row);
-    Walk<T, Placed<T, Out>, 1> walk(softmax, row, part, sink.wide);
+    Walk<T, Placed<T, Out>> walk(softmax, row, part, sink.wide);
     Scale scale(temperature_of(softmax, row));
     wait_for_previous();
 
