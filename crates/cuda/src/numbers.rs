@@ -47,18 +47,16 @@ pub const NUMBERS: [(&str, Definition); 15] = [
         inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
     }),
     ("about_quotient", |i| {
-        let (d, divisor) = (float(i), float(i >> 32 ^ ONE));
-        let inside = (-126.0..=0.0).contains(&d) && (1.0..=LARGEST_SUM).contains(&divisor);
-        (inside && num::exp2(d) / divisor >= f32::MIN_POSITIVE).then_some(1)
+        // By 1 up to 2^20: no row's weights sum to more, relative to its first token's.
+        let (d, divisor) = (float(i), float(ONE + (i >> 32) % (20 << 23)));
+        let inside = (-126.0..=0.0).contains(&d) && num::exp2(d) / divisor >= f32::MIN_POSITIVE;
+        inside.then_some(1)
     }),
     ("log2_parts", |i| {
         let parts = |(e, f): (i32, f32)| u64::from(e as u32) << 32 | bits(f);
         is_positive(float(i)).then(|| parts(num::log2_parts(float(i))))
     }),
 ];
-
-/// No row's weights sum to more, relative to its first token's: 2^20 tokens.
-const LARGEST_SUM: f32 = 1_048_576.0;
 
 /// The bits of 1.0: what a portion is of has them turned over, so that words of 32 bits hold the portions of one.
 const ONE: u64 = 0x3F80_0000;
