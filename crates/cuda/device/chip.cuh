@@ -55,6 +55,13 @@ DEVICE void wait_for(Flight* flight, u32 odd) {
     }
 }
 
+// True in one lane of the warp, all of which are here.
+DEVICE bool chosen_lane() {
+    u32 chosen;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+    return chosen != 0;
+}
+
 DEVICE u32 rank_in_cluster() {
     u32 rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -85,6 +92,7 @@ DEVICE void arrive(Flight*, u32) {}
 DEVICE void arrive(Flight*) {}
 DEVICE void copy_flies(Flight*, void*, const void*, u32) {}
 DEVICE void wait_for(Flight*, u32) {}
+DEVICE bool chosen_lane() { return true; }
 DEVICE u32 rank_in_cluster() { return 0; }
 DEVICE void meet_cluster() {}
 DEVICE void tell_block(u32, u64*, u64, Flight*) {}
@@ -139,6 +147,7 @@ DEVICE void wait_for(Flight* flight, u32 odd) {
         emulator::yield();
     }
 }
+DEVICE bool chosen_lane() { return threadIdx.x % 32 == 0; }
 DEVICE u32 rank_in_cluster() { return emulator::rank; }
 DEVICE void meet_cluster() {
     emulator::meet(emulator::everyone, emulator::living);

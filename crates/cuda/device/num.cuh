@@ -116,6 +116,13 @@ DEVICE float exp2_rule(float d) {
     return exp2_scaled(d, 0);
 }
 
+// About RN(2^d / divisor) for d from -126 to 0, `inverse` being 1 by the divisor, rounded once: within so many units in the last place
+// of a normal quotient. The exponential is 2^-21 off by the device, and the definition's 2^-23; the inverse, the product and the
+// quotient are 2^-24 off each. Not the same everywhere: for bounds only.
+#define ABOUT_QUOTIENT 13
+
+DEVICE float about_quotient(float d, float inverse) { return about_exp2(d) * inverse; }
+
 // What over T turns differences of logits into exponents of two (N6).
 DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
 

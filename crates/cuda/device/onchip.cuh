@@ -95,7 +95,9 @@ struct Work {
     Quad* chips;
     Flight* flights;
     TileWeights* records;
+    // How many warps work at tiles, and which of them this one is; the first warp of the block is none.
     u32 workers;
+    u32 worker;
     u32 rank;
     // Of all clusters, and this one; how many rows it has.
     u32 clusters;
@@ -126,15 +128,16 @@ struct Work {
 
     DEVICE_MEMBER Work(const Softmax& softmax, Beside& beside, Quad* room) : softmax(softmax), beside(beside) {
         workers = warps() - 1;
-        chips = room + warp_id() * softmax.slots * QUADS;
+        worker = warp_id() - 1;
+        chips = room + worker * softmax.slots * QUADS;
         records = (TileWeights*)(room + workers * softmax.slots * QUADS);
-        flights = (Flight*)(records + MOST_ROWS * softmax.share) + warp_id() * softmax.slots;
+        flights = (Flight*)(records + MOST_ROWS * softmax.share) + worker * softmax.slots;
         rank = rank_in_cluster();
         clusters = gridDim.x / softmax.blocks_per_row;
         cluster = blockIdx.x / softmax.blocks_per_row;
         count = (softmax.rows - cluster + clusters - 1) / clusters;
         tiles = Span{0, softmax.tiles}.part(rank, softmax.share);
-        own = tiles.part(warp_id(), (softmax.share / 2 + workers - 1) / workers * 2);
+        own = tiles.part(worker, (softmax.share / 2 + workers - 1) / workers * 2);
         u32 whole = softmax.vocab / PAIR * 2 < own.to ? softmax.vocab / PAIR * 2 : own.to / 2 * 2;
         whole_end = whole > own.from ? whole : own.from;
     }
@@ -153,7 +156,7 @@ struct Work {
         }
         Quad* to = chips + slot * QUADS;
         if (cursor.plain) {
-            if (lane_id() == 0) {
+            if (chosen_lane()) {
                 arrive(flights + slot, PAIR * sizeof(Element));
                 copy_flies(flights + slot, to, cursor.from, PAIR * sizeof(Element));
             }
@@ -183,61 +186,109 @@ struct Work {
     // The pair that lies in a place.
     DEVICE_MEMBER const Element* pair(const Round& slot) const { return (const Element*)(chips + slot.place * QUADS); }
 
-    // Weighs the warp's tiles of a row.
-    DEVICE_MEMBER void weigh(u32 n, Round& slot, const Round& place, const Scale& scale) const {
-        u32 off = this->off(logits(n)), wide = wide_end(off), odd = 0;
-        TileWeights *first = records + place.place * softmax.share + (own.from - tiles.from), *to = first;
+    // Where a warp is with weighing: at a tile of its n-th row, which lies in a place.
+    struct Weighing {
+        u32 n;
+        u32 tile;
+        u32 odd;
+        Round slot;
+        Round place;
+        Scale scale;
+        // That of the row, and of the next one.
+        float temperature;
+        float next;
+    };
+
+    DEVICE_MEMBER Weighing start_weighing() const {
+        float temperature = temperature_of(softmax, row(0));
+        return Weighing{0, own.from, 0, Round{0, 0}, Round{0, 0}, Scale(temperature), temperature, next_temperature(0, temperature)};
+    }
+
+    // It comes while the row before is worked on.
+    DEVICE_MEMBER float next_temperature(u32 n, float otherwise) const {
+        return n + 1 < count ? temperature_of(softmax, row(n + 1)) : otherwise;
+    }
+
+    // Weighs the warp's tiles of rows before the n-th, and those of that before `end`.
+    DEVICE_MEMBER void weigh(Weighing& at, u32 n, u32 end) const {
+        while (at.n < count) {
+            weigh_tiles(at, at.n < n ? own.to : end);
+            if (at.n >= n) {
+                return;
+            }
+            tell_weighed(at);
+            at.n++;
+            at.tile = own.from;
+            at.odd = 0;
+            at.place.advance(MOST_ROWS);
+            if (at.next != at.temperature) {
+                at.temperature = at.next;
+                at.scale = Scale(at.next);
+            }
+            at.next = next_temperature(at.n, at.temperature);
+        }
+    }
+
+    // Weighs the warp's tiles of a row up to one that begins a pair, or all.
+    DEVICE_MEMBER void weigh_tiles(Weighing& at, u32 end) const {
+        u32 off = this->off(logits(at.n)), wide = wide_end(off), tile = at.tile;
+        wide = wide < end ? wide : end;
+        TileWeights* to = records + at.place.place * softmax.share + (tile - tiles.from);
         auto told = [&](const Halves& sum, float maximum) INLINE {
             if (lane_id() == 0) {
                 *to = TileWeights{sum.sum(), maximum, 0};
             }
             to++;
         };
-        u32 tile = own.from;
 #pragma unroll 1
         for (; tile < wide; tile += 2) {
-            wait_for(flights + slot.place, slot.odd_phase);
+            wait_for(flights + at.slot.place, at.slot.odd_phase);
             float z[2][PER_LANE];
-            load_wide<T>(pair(slot), lane_id(), z[0]);
-            load_wide<T>(pair(slot) + TILE, lane_id(), z[1]);
+            load_wide<T>(pair(at.slot), lane_id(), z[0]);
+            load_wide<T>(pair(at.slot) + TILE, lane_id(), z[1]);
             float maxima[2];
-            maxima_of(z, odd, maxima);
+            maxima_of(z, at.odd, maxima);
             Halves sums[2];
 #pragma unroll
             for (u32 half = 0; half < 2; half++) {
-                sums[half] = sum_of_weights(z[half], maxima[half], scale.s);
+                sums[half] = sum_of_weights(z[half], maxima[half], at.scale.s);
             }
             told(sums[0], maxima[0]);
             told(sums[1], maxima[1]);
-            slot.advance(softmax.slots);
+            at.slot.advance(softmax.slots);
         }
 #pragma unroll 1
-        for (; tile < own.to; tile++) {
+        for (; tile < end; tile++) {
             bool second = (tile - own.from) % 2 != 0;
             if (!second) {
-                wait_for(flights + slot.place, slot.odd_phase);
+                wait_for(flights + at.slot.place, at.slot.odd_phase);
                 // Without it a lane would miss logits that others copied.
                 __syncwarp();
             }
             float z[PER_LANE];
-            load_narrow(pair(slot) + off + second * TILE, tile, z);
+            load_narrow(pair(at.slot) + off + second * TILE, tile, z);
             int lanes;
-            float maximum = from_signed_order(maximum_of(z, All(), All(), odd, lanes));
-            told(sum_of_weights(z, maximum, scale.s), maximum);
+            float maximum = from_signed_order(maximum_of(z, All(), All(), at.odd, lanes));
+            told(sum_of_weights(z, maximum, at.scale.s), maximum);
             if (second || tile + 1 == own.to) {
-                slot.advance(softmax.slots);
+                at.slot.advance(softmax.slots);
             }
         }
-        odd = __reduce_or_sync(ALL_LANES, odd);
+        at.tile = tile;
+    }
+
+    // The warp's tiles of a row are weighed.
+    DEVICE_MEMBER void tell_weighed(const Weighing& at) const {
+        u32 odd = __reduce_or_sync(ALL_LANES, at.odd), place = at.place.place;
         if (lane_id() == 0) {
             // The odd values of all of the warp's tiles stand in the record of the first.
             if (odd != 0) {
-                first->reserved = odd;
+                records[place * softmax.share + (own.from - tiles.from)].reserved = odd;
             }
-            if (warp_id() == 0) {
-                beside.scales[place.place] = scale;
+            if (worker == 0) {
+                beside.scales[place] = at.scale;
             }
-            arrive(&beside.weighed[place.place]);
+            arrive(&beside.weighed[place]);
         }
     }
 
@@ -264,9 +315,7 @@ struct Work {
             fetch(next, slot.place);
 #pragma unroll
             for (u32 half = 0; half < 2; half++) {
-                float p[PER_LANE];
-                probabilities.shared(z[half], p);
-                store_wide<T>(to + half * TILE, lane_id(), p);
+                store_shared<T>(to + half * TILE, lane_id(), probabilities, z[half]);
             }
             to += PAIR;
             slot.advance(softmax.slots);
@@ -296,25 +345,16 @@ struct Work {
     DEVICE_MEMBER void exchange(u32 n, const Round& place) const {
         u32 lane = lane_id(), size = tiles.to - tiles.from, blocks = softmax.blocks_per_row;
         wait_for(&beside.weighed[place.place], place.odd_phase);
-        const TileWeights* own = records + place.place * softmax.share;
+        ToldTiles<4> told(records + place.place * softmax.share, size, lane, 32);
         Scale scale = beside.scales[place.place];
-        u64 key = 0;
         u32 odd = 0;
-        for (u32 i = lane; i < size; i += 32) {
-            u64 other = key_of_tile(own[i].maximum, tiles.from + i);
-            key = other > key ? other : key;
-            odd |= own[i].reserved;
-        }
+        u64 key = told.key(tiles.from, odd);
         key = warp_max(key) | __reduce_or_sync(ALL_LANES, odd);
         key = all_tell(key, beside.keys[place.place], &beside.keys_told[place.place], place.odd_phase);
         key = lane < blocks ? key : 0;
         odd = __reduce_or_sync(ALL_LANES, (u32)key & 0xFFFF);
         Heard whole = heard_of(warp_max(key), odd);
-        u64 mass = 0;
-        for (u32 i = lane; i < size; i += 32) {
-            mass += mass_of_tile(own[i], whole, scale);
-        }
-        mass = all_tell(warp_sum(mass), beside.masses[place.place], &beside.masses_told[place.place], place.odd_phase);
+        u64 mass = all_tell(warp_sum(told.mass(whole, scale)), beside.masses[place.place], &beside.masses_told[place.place], place.odd_phase);
         mass = warp_sum(lane < blocks ? mass : 0);
         if (lane == 0) {
             beside.probabilities[place.place].set(whole, scale, mass);
@@ -348,8 +388,8 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     __shared__ Beside beside;
     ON_CHIP(room);
     Work<T, Out> work(softmax, beside, room);
-    u32 warp = warp_id(), count = work.count;
-    if (warp < work.workers && lane_id() < softmax.slots) {
+    u32 count = work.count;
+    if (warp_id() != 0 && lane_id() < softmax.slots) {
         flight_begins(work.flights + lane_id(), 1);
     }
     if (threadIdx.x < MOST_ROWS) {
@@ -362,7 +402,7 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     // Without it a warp, or another block, would use flights that are not made yet.
     meet_cluster();
     Round heard{0, 0};
-    if (warp == work.workers) {
+    if (warp_id() == 0) {
         // One warp hears of other blocks, so that no other waits for anybody.
         for (u32 n = 0; n < count; n++) {
             work.exchange(n, heard);
@@ -374,23 +414,17 @@ DEVICE void softmax_on_chip(const Softmax& softmax) {
     for (u32 slot = 0; slot < softmax.slots; slot++) {
         work.fetch(next_pair, slot);
     }
-    Round weighed{0, 0}, weighed_slot{0, 0}, written_slot{0, 0};
-    float temperature = temperature_of(softmax, work.row(0)), next = temperature;
-    Scale scale(temperature);
-    for (u32 n = 0; n < count + softmax.lead; n++) {
-        if (n < count) {
-            if (next != temperature) {
-                temperature = next;
-                scale = Scale(temperature);
-            }
-            // It comes while this one is worked on.
-            next = n + 1 < count ? temperature_of(softmax, work.row(n + 1)) : temperature;
-            work.weigh(n, weighed_slot, weighed, scale);
-            weighed.advance(MOST_ROWS);
-        }
-        if (n >= softmax.lead) {
-            work.write(n - softmax.lead, written_slot, heard, next_pair);
-            heard.advance(MOST_ROWS);
-        }
+    // A warp has weighed so many rows besides the one that it writes, and of the next one the tiles before `ahead`.
+    u32 pairs = (work.own.to - work.own.from + 1) / 2, rows_ahead = MOST_ROWS - 2, ahead = work.own.from;
+    if (softmax.ahead < rows_ahead * pairs) {
+        rows_ahead = softmax.ahead / pairs;
+        ahead += 2 * (softmax.ahead % pairs);
+    }
+    auto weighing = work.start_weighing();
+    Round slot{0, 0};
+    for (u32 n = 0; n < count; n++) {
+        work.weigh(weighing, n + 1 + rows_ahead, ahead);
+        work.write(n, slot, heard, next_pair);
+        heard.advance(MOST_ROWS);
     }
 }

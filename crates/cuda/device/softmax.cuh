@@ -1,7 +1,7 @@
 // softmax.cuh: rows of probabilities: what a row asks, what is known of it once it was read, and how its tiles are written.
 //
 // Computes   p_i = RN(exp2(y_i) / RN(RN(Z) 2^-43)), y relative to the row's first token, Z the integer mass (P4, M1 to M4)
-// Never      decides anything by an approximate number; never writes beyond a row
+// Never      decides by an approximate number what its bound does not prove; never writes beyond a row
 // Twins      definition spec/src/outputs.rs, src/abi.rs for the argument | why docs/stages/softmax.md
 // Requires   whole warps
 #pragma once
@@ -28,9 +28,9 @@ struct Softmax {
     // Into how many blocks a row is cut, and how many tiles each of them has at most.
     u32 blocks_per_row;
     u32 share;
-    // On chip: how many pairs of tiles a warp has room for, and how many rows it has weighed, besides one, when it writes one.
+    // On chip: how many pairs of tiles a warp has room for, and how many it has weighed, besides those of a row, when it writes that.
     u32 slots;
-    u32 lead;
+    u32 ahead;
     float temperature;
     u32 temperature_stride;
     u32 reserved;
@@ -103,6 +103,54 @@ DEVICE u64 mass_of_tile(const TileWeights& tile, const Heard& whole, const Scale
     return tile.maximum > -INFINITE ? tile_mass(exp2_rule((tile.maximum - whole.first) * scale.s), tile.weights) : 0;
 }
 
+// What tiles of a row were weighed to, every `step`-th of them; the first KEPT are read once.
+template <u32 KEPT>
+struct ToldTiles {
+    const TileWeights* tiles;
+    u32 size;
+    u32 first;
+    u32 step;
+    TileWeights kept[KEPT];
+
+    DEVICE_MEMBER ToldTiles(const TileWeights* tiles, u32 size, u32 first, u32 step) : tiles(tiles), size(size), first(first), step(step) {
+#pragma unroll
+        for (u32 k = 0; k < KEPT; k++) {
+            u32 i = first + k * step;
+            kept[k] = i < size ? tiles[i] : TileWeights{0, -INFINITE, 0};
+        }
+    }
+
+    // The largest key of them, the row's tile `from` being their first one; `odd` takes their odd values.
+    DEVICE_MEMBER u64 key(u32 from, u32& odd) const {
+        u64 key = 0;
+        each([&](const TileWeights& tile, u32 i) INLINE {
+            u64 other = key_of_tile(tile.maximum, from + i);
+            key = other > key ? other : key;
+            odd |= tile.reserved;
+        });
+        return key;
+    }
+
+    DEVICE_MEMBER u64 mass(const Heard& whole, const Scale& scale) const {
+        u64 mass = 0;
+        each([&](const TileWeights& tile, u32) INLINE { mass += mass_of_tile(tile, whole, scale); });
+        return mass;
+    }
+
+  private:
+    template <class F>
+    DEVICE_MEMBER void each(F f) const {
+#pragma unroll
+        for (u32 k = 0; k < KEPT; k++) {
+            f(kept[k], first + k * step);
+        }
+#pragma unroll 2
+        for (u32 i = first + KEPT * step; i < size; i += step) {
+            f(tiles[i], i);
+        }
+    }
+};
+
 // The probabilities of a row's tokens.
 struct Probabilities {
     Heard whole;
@@ -110,12 +158,16 @@ struct Probabilities {
     float sum;
     // Of the sum, which is 1 or more, by 4.
     Divisor quarter;
+    // 1 by the sum, rounded once.
+    float inverse;
 
     DEVICE_MEMBER void set(const Heard& row, const Scale& at, u64 mass) {
         whole = row;
         scale = at;
         sum = u64_to_float(mass) * bits_float((127 - 43) << 23);
         quarter = Divisor(sum * 0.25f);
+        // Both are powers of two apart, hence rounded alike.
+        inverse = quarter.high * 0.25f;
     }
 
     // Whether the first token takes all, or there is none.
@@ -144,6 +196,27 @@ struct Probabilities {
                 p[j] = exp2_scaled(y, 0) / sum;
             }
         }
+    }
+
+    // The same rounded once more, to bf16, two by two, if numbers about them tell all: none of those may be so near the middle of two
+    // bf16s that it could lie on the other side, or be small. Returns whether it is so.
+    DEVICE_MEMBER bool shared_as_bf16(const float (&z)[PER_LANE], u32 (&words)[PER_LANE / 2]) const {
+        const u32 MIDDLE = 0x8000;
+        u32 least = ~0u, nearest = ~0u;
+        float p[PER_LANE];
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE; j++) {
+            p[j] = about_quotient((z[j] - whole.first) * scale.s, inverse);
+            // What is left of the word after rounding, counted from as far below the middle as matters.
+            u32 bits = float_bits(p[j]), left = (bits << 16) + ((ABOUT_QUOTIENT - MIDDLE) << 16);
+            least = bits < least ? bits : least;
+            nearest = left < nearest ? left : nearest;
+        }
+#pragma unroll
+        for (u32 j = 0; j < PER_LANE / 2; j++) {
+            words[j] = Bf16::round_two(p[2 * j], p[2 * j + 1]);
+        }
+        return least >= (127 - 100) << 23 && nearest > (2 * ABOUT_QUOTIENT) << 16;
     }
 
   private:
@@ -202,6 +275,16 @@ struct PlacedAs<T, float> {
 template <class T, class Out>
 using Placed = typename PlacedAs<T, Out>::Type;
 
+// Whether probabilities are rounded to bf16.
+template <class T, class Out>
+struct Narrow {
+    static constexpr bool TO_BF16 = false;
+};
+template <>
+struct Narrow<Bf16, unsigned short> {
+    static constexpr bool TO_BF16 = true;
+};
+
 // A lane's share of a whole tile that lies on 16 bytes, as tiles of Q lie over the lanes.
 template <class T, class Q>
 DEVICE void load_wide_as(const typename T::Element* tile, u32 lane, float (&z)[PER_LANE]) {
@@ -243,6 +326,21 @@ DEVICE void store_wide(unsigned short* tile, u32 lane, const float (&p)[PER_LANE
     ((Quad*)tile)[lane] = quad;
 }
 
+// Stores a lane's share of the probabilities of a whole tile that lies on 16 bytes.
+template <class T, class Out>
+DEVICE void store_shared(Out* tile, u32 lane, const Probabilities& probabilities, const float (&z)[PER_LANE]) {
+    if constexpr (Narrow<T, Out>::TO_BF16) {
+        Quad quad;
+        if (probabilities.shared_as_bf16(z, quad.word)) {
+            ((Quad*)tile)[lane] = quad;
+            return;
+        }
+    }
+    float p[PER_LANE];
+    probabilities.shared(z, p);
+    store_wide<T>(tile, lane, p);
+}
+
 template <class T>
 DEVICE void store_one(float* to, float p) { *to = p; }
 template <class T>
@@ -261,9 +359,13 @@ struct Sink {
     // Writes a tile, a lane's share of whose clean logits is given, as wide tiles have it or not.
     DEVICE_MEMBER void write(const Probabilities& probabilities, u32 tile, bool wide_tile, const float (&z)[PER_LANE]) const {
         u32 lane = lane_id();
+        Out* to = row + tile * TILE;
+        if (wide_tile && !probabilities.is_all_or_nothing()) {
+            store_shared<T>(to, lane, probabilities, z);
+            return;
+        }
         float p[PER_LANE];
         probabilities.of(z, p, tile, [&](u32 j) INLINE { return place_of<Placed<T, Out>>(lane, j, wide_tile); });
-        Out* to = row + tile * TILE;
         if (wide_tile) {
             store_wide<T>(to, lane, p);
             return;

@@ -90,7 +90,7 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
                 sizeof(Softmax), offsetof(Softmax, logits), offsetof(Softmax, out), offsetof(Softmax, stride),
         offsetof(Softmax, out_stride), offsetof(Softmax, temperatures), offsetof(Softmax, statuses), offsetof(Softmax,
         told), offsetof(Softmax, rows), offsetof(Softmax, vocab), offsetof(Softmax, tiles), offsetof(Softmax,
-        blocks_per_row), offsetof(Softmax, share), offsetof(Softmax, slots), offsetof(Softmax, lead),
+        blocks_per_row), offsetof(Softmax, share), offsetof(Softmax, slots), offsetof(Softmax, ahead),
         offsetof(Softmax, temperature), offsetof(Softmax, temperature_stride), offsetof(Softmax, reserved),
                 sizeof(Chains), offsetof(Chains, draft_probs), offsetof(Chains, draft_stride),
         offsetof(Chains, draft_row_stride), offsetof(Chains, target_probs), offsetof(Chains, target_stride),

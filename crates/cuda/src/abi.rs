@@ -316,7 +316,7 @@ crossing! {
         blocks_per_row: u32,
         share: u32,
         slots: u32,
-        lead: u32,
+        ahead: u32,
         temperature: f32,
         temperature_stride: u32,
         reserved: u32,

@@ -36,6 +36,12 @@ DEVICE u64 number(u64 which, u64 input) {
     case 10: return key_of(x, word >> 12);
     case 11: return weight(x);
     case 12: return Portions(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x); // of 1.0 in words of 32 bits
+    case 13: {
+        // Whether what is about a quotient is as near as it says: of words of 32 bits by 1, of others by up to 2^20.
+        float divisor = bits_float(0x3F800000u + (u32)(input >> 32) % (20u << 23));
+        u32 quotient = float_bits(exp2_rule(x) / divisor), about = float_bits(about_quotient(x, 1.0f / divisor));
+        return (about > quotient ? about - quotient : quotient - about) <= ABOUT_QUOTIENT;
+    }
     default: {
         Log2Parts parts = log2_parts(x);
         return ((u64)(u32)parts.e << 32) | float_bits(parts.f);

@@ -17,7 +17,7 @@ pub type Definition = fn(u64) -> Option<u64>;
 
 /// Each number with its definition, in the order of `numbers.cu`. Inputs are words of 64 bits, the low 32 of which
 /// are a float where a number takes one.
-pub const NUMBERS: [(&str, Definition); 14] = [
+pub const NUMBERS: [(&str, Definition); 15] = [
     ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
     ("exp2", |i| (float(i) <= 0.0).then(|| bits(num::exp2(float(i))))),
     ("exp_of_u32", |i| Some(bits(num::exp_of_u32(i as u32)))),
@@ -45,6 +45,12 @@ pub const NUMBERS: [(&str, Definition); 14] = [
         let (p, of) = (float(i), float(i >> 32 ^ ONE));
         let inside = is_positive(of) && (0.0..=of).contains(&p);
         inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
+    }),
+    ("about_quotient", |i| {
+        // By 1 up to 2^20: no row's weights sum to more, relative to its first token's.
+        let (d, divisor) = (float(i), float(ONE + (i >> 32) % (20 << 23)));
+        let inside = (-126.0..=0.0).contains(&d) && num::exp2(d) / divisor >= f32::MIN_POSITIVE;
+        inside.then_some(1)
     }),
     ("log2_parts", |i| {
         let parts = |(e, f): (i32, f32)| u64::from(e as u32) << 32 | bits(f);

@@ -118,37 +118,13 @@ DEVICE void write_tiles(const Softmax& softmax) {
     Scale scale(temperature_of(softmax, row));
     wait_for_previous();
 
-    const TileWeights* told = softmax.told + (u64)row * softmax.tiles;
     // Those of rows of up to 768 tiles are read once.
-    constexpr u32 KEPT = 3;
-    TileWeights kept[KEPT];
-    u64 key = 0, mass = 0;
+    ToldTiles<3> told(softmax.told + (u64)row * softmax.tiles, softmax.tiles, threadIdx.x, blockDim.x);
     u32 odd = 0;
-    auto hear = [&](const TileWeights& other, u32 tile) INLINE {
-        u64 own = key_of_tile(other.maximum, tile);
-        key = own > key ? own : key;
-        odd |= other.reserved;
-    };
-#pragma unroll
-    for (u32 k = 0; k < KEPT; k++) {
-        u32 i = threadIdx.x + k * blockDim.x;
-        kept[k] = i < softmax.tiles ? told[i] : TileWeights{0, -INFINITE, 0};
-        hear(kept[k], i);
-    }
-    const u32 first_other = threadIdx.x + KEPT * blockDim.x;
-    for (u32 i = first_other; i < softmax.tiles; i += blockDim.x) {
-        hear(told[i], i);
-    }
+    u64 key = told.key(0, odd);
     Heard whole = heard_by_warps(key, odd, scratch);
-#pragma unroll
-    for (u32 k = 0; k < KEPT; k++) {
-        mass += mass_of_tile(kept[k], whole, scale);
-    }
-    for (u32 i = first_other; i < softmax.tiles; i += blockDim.x) {
-        mass += mass_of_tile(told[i], whole, scale);
-    }
     Probabilities probabilities;
-    probabilities.set(whole, scale, block_sum(mass));
+    probabilities.set(whole, scale, block_sum(told.mass(whole, scale)));
     if (softmax.statuses && part == 0 && threadIdx.x == 0) {
         softmax.statuses[row] = whole.status();
     }

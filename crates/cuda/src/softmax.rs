@@ -92,8 +92,8 @@ struct Shape {
     /// How many warps of a block work at tiles, and how many pairs of tiles each of them has room for.
     warps: usize,
     slots: usize,
-    /// How many rows a block has weighed, besides one, when it writes one.
-    lead: usize,
+    /// How many pairs of tiles a warp has weighed, besides those of a row, when it writes that.
+    ahead: usize,
     /// Bytes of shared memory a block.
     room: usize,
 }
@@ -114,14 +114,20 @@ impl Shape {
         if clusters == 0 || slots < per_warp {
             return None;
         }
-        let lead = (slots / per_warp - 1).min(MOST_ROWS - 2);
+        let ahead = (slots - per_warp).min((MOST_ROWS - 2) * per_warp);
         let room = records + warps * slots * slot_bytes;
-        Some(Self { clusters, blocks, share, warps, slots, lead, room })
+        Some(Self { clusters, blocks, share, warps, slots, ahead, room })
     }
 
     /// Returns how many tiles a block has of all rows.
     fn tiles(&self, rows: usize) -> usize {
         rows.div_ceil(self.clusters) * self.share
+    }
+
+    /// Returns about how long a block takes for all rows: where its warps cannot be a row ahead they wait for other blocks now and then.
+    fn cost(&self, rows: usize) -> usize {
+        let waits = self.ahead < (self.share / 2).div_ceil(self.warps);
+        self.tiles(rows) * if waits { 103 } else { 100 }
     }
 }
 
@@ -132,7 +138,7 @@ fn path(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, twice: O
     let twice = twice.unwrap_or(rows * tiles <= TILES_OF_TWICE * multiprocessors);
     if !twice {
         let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(machine, rows, vocab, dtype, *blocks));
-        if let Some(shape) = shapes.min_by_key(|shape| (shape.tiles(rows), shape.blocks)) {
+        if let Some(shape) = shapes.min_by_key(|shape| (shape.cost(rows), shape.blocks)) {
             return Path::OnChip(shape);
         }
     }
@@ -242,7 +248,7 @@ impl Softmax {
             blocks_per_row: 0,
             share: 0,
             slots: 0,
-            lead: 0,
+            ahead: 0,
             temperature: of_all,
             temperature_stride,
             reserved: 0,
@@ -275,12 +281,12 @@ impl Softmax {
     unsafe fn launch(&self, path: Path, asked: abi::Softmax, dtype: Dtype, to: usize) -> crate::Result<()> {
         let machine = &*self.machine;
         match path {
-            Path::OnChip(Shape { clusters, blocks, share, warps, slots, lead, room }) => {
+            Path::OnChip(Shape { clusters, blocks, share, warps, slots, ahead, room }) => {
                 let asked = abi::Softmax {
                     blocks_per_row: blocks as u32,
                     share: share as u32,
                     slots: slots as u32,
-                    lead: lead as u32,
+                    ahead: ahead as u32,
                     ..asked
                 };
                 let grid = Grid::new((clusters * blocks) as u32, 32 * (warps as u32 + 1));
