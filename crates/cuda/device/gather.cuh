@@ -35,16 +35,21 @@ struct Gathered {
     // How many first tokens there are; in the high half how many of their tiles are open.
     u32 tops;
     u32 others;
-    // The bin in which the bar lies.
+    // The bin in which the bar lies; by number too, where the goals are two.
     u32 bin;
+    u32 bin_by_number;
     union {
         struct {
             // The keys of the first tokens of tiles that may have others.
             u64 open[GATHERED];
             // What the maxima in each part of their range come to, the highest part first.
             alignas(16) u32 bins[BINS];
-            // The weights of the other tokens, by place.
-            u32 weights[GATHERED];
+            union {
+                // The weights of the other tokens, by place.
+                u32 weights[GATHERED];
+                // How many maxima lie in each part, where the goals are two: there are no others yet.
+                alignas(16) u32 numbers[BINS];
+            };
         };
         // Once all are there: the tokens in order, the masses of the prefixes that they end, and their places above.
         struct {
@@ -63,6 +68,7 @@ struct Gathered {
 DEVICE void clear(Gathered& gathered) {
     for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
         gathered.bins[i] = 0;
+        gathered.numbers[i] = 0;
     }
     if (threadIdx.x == 0) {
         gathered.tops = 0;
@@ -125,8 +131,8 @@ DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + pow
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
 // most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Where all
-// together do not reach the goal, it lists all if `Want::TAKES_ALL`, and fails if not; so it does if too many pass. The gathered must
-// be cleared.
+// together do not reach the goal, it lists all if `Want::TAKES_ALL`, and fails if not; so it does if too many pass. With
+// `Want::BY_NUMBER` their number may reach `want.number()` instead, whichever is sooner. The gathered must be cleared.
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
@@ -144,7 +150,11 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
                 // A higher logit's place is no lower, as each step is monotone.
                 float place = (ruler.height(z) - low) * scale;
                 if (place >= 0.0f) {
-                    atomicAdd(&gathered.bins[BINS - 1 - (u32)fminf(place, BINS - 1)], amount);
+                    u32 bin = BINS - 1 - (u32)fminf(place, BINS - 1);
+                    atomicAdd(&gathered.bins[bin], amount);
+                    if constexpr (Want::BY_NUMBER) {
+                        atomicAdd(&gathered.numbers[bin], 1u);
+                    }
                 }
             };
             add(record.maximum, want.amount(record.maximum, sum));
@@ -163,9 +173,20 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
                 gathered.bin = bin;
             }
         }
+        if constexpr (Want::BY_NUMBER) {
+            if (warp_id() == warps() - 1) {
+                u32 bin = bin_reaching(gathered.numbers, want.number());
+                if (lane_id() == 0) {
+                    gathered.bin_by_number = bin;
+                }
+            }
+        }
         // Without it the other warps would read the bin before it is found.
         __syncthreads();
         u32 bin = gathered.bin;
+        if constexpr (Want::BY_NUMBER) {
+            bin = gathered.bin_by_number < bin ? gathered.bin_by_number : bin;
+        }
         if (bin < BINS) {
             // Less than any maximum in the bin, however its place was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;

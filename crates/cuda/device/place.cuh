@@ -130,6 +130,19 @@ DEVICE T* held_on_chip(T* place) {
 // Some 32 bytes that are asked for soon.
 DEVICE void load_soon(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
+// Fetches a kernel's argument, which each launch has anew: else 64 bytes of it are waited for each time something there is first read.
+template <class Argument>
+DEVICE void fetch_argument(const Argument& argument) {
+    const unsigned int* words = (const unsigned int*)&argument;
+    unsigned int any = 0;
+#pragma unroll
+    for (unsigned int i = 0; i < sizeof(Argument) / 4; i += 16) {
+        any |= words[i];
+    }
+    // Something that must have been seen, and does nothing.
+    asm volatile("{.reg .pred none; setp.eq.u32 none, %0, 0; @none nanosleep.u32 0;}" ::"r"(any) : "memory");
+}
+
 // Lets the next kernel on the stream begin where it was launched to: it waits before it reads what this one writes.
 DEVICE void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -230,6 +243,8 @@ DEVICE T* held_on_chip(T* place) {
     return place;
 }
 DEVICE void load_soon(const void*) {}
+template <class Argument>
+DEVICE void fetch_argument(const Argument&) {}
 DEVICE void let_next_begin() {}
 DEVICE void wait_for_previous() {}
 DEVICE float round_even(float x) { return __builtin_rintf(x); }

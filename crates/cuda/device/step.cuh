@@ -225,6 +225,8 @@ enum StepFlags : u32 {
     STEP_WIDE_TOKENS = 4,
     // Step::tokens has 0 for a row without a token.
     STEP_ZERO_TOKENS = 8,
+    // Row i has slot i unless it is padding, which has a request as well: the survey need not wait to be told so.
+    STEP_OWN_SLOTS = 16,
 };
 
 // One step of a batch.
@@ -308,6 +310,9 @@ DEVICE void wait_for_requests() {
     wait_for_previous();
     let_next_begin();
 }
+
+// The slot of a row for its survey: -1 of padding, unless that is as well surveyed in vain.
+DEVICE int surveyed_slot(const Step& step, u32 row) { return step.flags & STEP_OWN_SLOTS ? (int)row : step.slots[row]; }
 
 // Where in a survey's grid a block stands.
 struct Standing {

@@ -28,6 +28,7 @@ pub(crate) mod flags {
     pub const SEARCHES: u32 = 2;
     pub const WIDE_TOKENS: u32 = 4;
     pub const ZERO_TOKENS: u32 = 8;
+    pub const OWN_SLOTS: u32 = 16;
 }
 
 /// Bits of [`Prepare::wide`] and [`Prepare::of_each`].

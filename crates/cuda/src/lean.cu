@@ -41,6 +41,8 @@ DEVICE int run_row(const Records& records, const V& view, const Stream& stream, 
 
 template <class T, class Kind>
 DEVICE void finish_lean(const Step& step) {
+    // What makes the next requests waits for this.
+    let_next_begin();
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
     int slot = step.slots[row], forced = step.forced[row];

@@ -12,7 +12,8 @@
 // tokens, by the one mass function (M4), and G the goal of the nucleus, which goes by the mass of the whole row. The nucleus ends with the
 // first i with M(i) >= G, and top-k with i = k: the list has the first k tokens and M of each, so it has the first end of the two. Of G the
 // survey knows bounds; the end is sure if it is the same at both. Where no i below k has M(i) >= G at either, k is the end, and
-// nobody asks how long the nucleus is.
+// nobody asks how long the nucleus is. One visit to the records finds two bars: k tokens reach one, and tokens that weigh the goal at its
+// upper bound reach the other. The list goes down to the higher one: of a short nucleus it is the nucleus, and else the first k.
 //
 // Each token counts the tokens before it, which gives its place, and adds up what they add to the mass of the prefix it ends: of a
 // tile's first token that is known at once, of others the warp that finds them knows. One warp does the rest.
@@ -54,6 +55,7 @@ DEVICE bool not_listed() {
 struct ByCount {
     // Of fewer tokens than that all are listed.
     static const bool TAKES_ALL = true;
+    static const bool BY_NUMBER = false;
     u32 count;
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
@@ -76,6 +78,7 @@ DEVICE u64 handed_mass(const u64* scratch) { return warp_sum(lane_id() < warps()
 // Asks `find_bar` for a part of the row's mass, and adds that up on the way.
 struct ByMass {
     static const bool TAKES_ALL = false;
+    static const bool BY_NUMBER = false;
     float first;
     float s;
     u32 top_p;
@@ -105,6 +108,17 @@ struct ByMass {
         u64 goal = (target_mass(top_p, most_of(mass)) >> 24) + 1;
         return goal >> 32 ? ~0u : (u32)goal;
     }
+};
+
+// Asks it for the same or for a number of tokens, whichever are fewer: joint top-k and top-p.
+struct ByEither : ByMass {
+    static const bool TAKES_ALL = true;
+    static const bool BY_NUMBER = true;
+    u32 count;
+
+    DEVICE_MEMBER ByEither(const ByMass& mass, u32 count) : ByMass(mass), count(count) {}
+    DEVICE_MEMBER bool gives_up(u32) const { return false; }
+    DEVICE_MEMBER u32 number() const { return count; }
 };
 
 // Draws the arrivals of the listed tokens that are not the first of their tiles; by some threads, of which this is one.
@@ -222,10 +236,11 @@ DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chai
                 bool within = before < kept.end;
                 kept.end = within ? before + 1 : kept.end;
                 if (about) {
-                    // Whether the nucleus has as many of the listed tokens at least, be the row's mass the least that it may be.
+                    // Whether the nucleus has as many of the listed tokens at least, be the row's mass the least that it may be. Where it
+                    // does not end within, top-k must have ended it before, or the list might.
                     u64 least = target_mass(chain.top_p, least_of(mass));
                     bool same = kept.end == 1 || list.masses[kept.end - 2] < least;
-                    kept.sure = same && (within || chain.joint);
+                    kept.sure = same && (within || (chain.joint && kept.end == chain.top_k));
                 }
                 continue;
             }
@@ -286,17 +301,16 @@ DEVICE bool list_row(const Step& step, const Records& records, const V& view, co
         // Without it a warp would miss what others have not listed yet.
         __syncthreads();
     } else if ((chain.filters & 15) == FILTER_TOP_K) {
+        u32 limit = chain.top_k + chain.top_k / 4 + 16;
         if (chain.joint) {
-            u64 own = 0;
-            records.each_weighed([&](u32, const Record& record, u64 sum) INLINE {
-                own += record.maximum > NOTHING ? tile_mass(factor_of(record.maximum, first, s), sum) : 0;
-            });
-            hand_on_mass(scratch, own);
+            ByEither want{ByMass{first, s, chain.top_p, scratch, 0, 0}, chain.top_k};
+            found = find_bar(list, records, first, whole.least, want, limit, bar);
+            // Where all are listed the list says it exactly.
+            mass = bar == LEAST ? 0 : want.mass;
+        } else {
+            ByCount want{chain.top_k};
+            found = find_bar(list, records, first, whole.least, want, limit, bar);
         }
-        ByCount want{chain.top_k};
-        found = find_bar(list, records, first, whole.least, want, chain.top_k + chain.top_k / 4 + 16, bar);
-        // Its barriers are those of the mass too.
-        mass = chain.joint ? handed_mass(scratch) : 0;
     } else {
         ByMass want{first, s, chain.top_p, scratch, 0, 0};
         found = find_bar(list, records, first, whole.least, want, GATHERED / 4, bar);

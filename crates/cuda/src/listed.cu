@@ -133,6 +133,8 @@ DEVICE void finish_listed_row(const Step& step, u32 row) {
 
 template <class T>
 DEVICE void finish_listed(const Step& step) {
+    // What makes the next requests waits for this.
+    let_next_begin();
     if (blockIdx.x < step.rows) {
         finish_listed_row<T>(step, blockIdx.x);
     } else {

@@ -7,6 +7,7 @@
 // Shapes     columns [outputs], or of one for all; of temperatures and filters [lines]
 // Grid       x = block of outputs, a thread each
 // Traffic    what the columns have, 200 bytes an output out
+// Requires   nothing of the kernels before it on the stream: it waits for them, and lets the survey begin after that
 
 #include "cut.cuh"
 #include "step.cuh"
@@ -67,15 +68,42 @@ struct alignas(16) Prepare {
     u32 flags;
 };
 
-// A whole number of a column, from its 32 bits or its 64.
-DEVICE i64 whole_of(const Prepare& prepare, const void* column, u32 bit, u64 place) {
-    place = prepare.of_each & bit ? place : 0;
-    return prepare.wide & bit ? ((const i64*)column)[place] : (i64)((const int*)column)[place];
-}
+// A number of a column, of 32 bits or 64: as it is loaded, so that nobody waits for it before it is used.
+struct Number {
+    u32 low;
+    u32 high;
 
-DEVICE float float_of(const Prepare& prepare, const float* column, u32 bit, u64 place) {
-    return column[prepare.of_each & bit ? place : 0];
-}
+    DEVICE_MEMBER Number(const Prepare& prepare, const void* column, u32 bit, u64 place) : low(0), high(0) {
+        if (column == nullptr) {
+            return;
+        }
+        const u32* words = (const u32*)column;
+        const u32 wide = prepare.wide & bit ? 1 : 0;
+        place = (prepare.of_each & bit ? place : 0) << wide;
+        low = words[place];
+        if (wide) {
+            high = words[place + 1];
+        }
+    }
+
+    DEVICE_MEMBER i64 whole(const Prepare& prepare, u32 bit) const {
+        return prepare.wide & bit ? (i64)((u64)high << 32 | low) : (i64)(int)low;
+    }
+    DEVICE_MEMBER float real() const { return bits_float(low); }
+};
+
+// What stands in the columns of a line; all of it is loaded before any is used.
+struct OfLine {
+    Number temperature;
+    Number top_k;
+    Number top_p;
+    Number min_p;
+
+    DEVICE_MEMBER OfLine(const Prepare& prepare, u32 line)
+        : temperature(prepare, prepare.temperatures, COLUMN_TEMPERATURE, line),
+          top_k(prepare, prepare.top_ks, COLUMN_TOP_K, line), top_p(prepare, prepare.top_ps, COLUMN_TOP_P, line),
+          min_p(prepare, prepare.min_ps, COLUMN_MIN_P, line) {}
+};
 
 // P of F1, of a fraction below 1; rounded up.
 DEVICE u32 fraction_to_u32(float p) {
@@ -127,10 +155,10 @@ DEVICE bool lists(u32 chain, u32 asks) {
 }
 
 // What a line asks for.
-DEVICE void ask(const Prepare& prepare, u32 line, Params& params) {
+DEVICE void ask(const Prepare& prepare, const OfLine& own, Params& params) {
     bool dynamic = params.asks & ASKS_DYNAMIC_TEMPERATURE;
     if (prepare.temperatures) {
-        float t = float_of(prepare, prepare.temperatures, COLUMN_TEMPERATURE, line);
+        float t = own.temperature.real();
         // NaN counts as 0.
         t = t > 0.0f ? fminf(t, bits_float((127 + 100) << 23)) : 0.0f;
         dynamic = dynamic && t != 0.0f;
@@ -152,15 +180,15 @@ DEVICE void ask(const Prepare& prepare, u32 line, Params& params) {
     i64 k = params.top_k;
     float p = 1.0f, min_p = 0.0f;
     if (prepare.top_ks) {
-        k = whole_of(prepare, prepare.top_ks, COLUMN_TOP_K, line);
+        k = own.top_k.whole(prepare, COLUMN_TOP_K);
         params.top_k = k < 0 ? 0 : k < (i64)prepare.vocab ? (u32)k : prepare.vocab;
     }
     if (prepare.top_ps) {
-        p = float_of(prepare, prepare.top_ps, COLUMN_TOP_P, line);
+        p = own.top_p.real();
         params.top_p = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
     }
     if (prepare.min_ps) {
-        min_p = float_of(prepare, prepare.min_ps, COLUMN_MIN_P, line);
+        min_p = own.min_p.real();
         params.min_p = min_p > 0.0f ? log2_rule(fminf(min_p, 1.0f)) : 0.0f;
     }
     u32 chain = 0, shift = 0;
@@ -188,33 +216,39 @@ DEVICE void ask(const Prepare& prepare, u32 line, Params& params) {
 #define PREPARE_THREADS 128
 
 KERNEL(prepare, PREPARE_THREADS, Prepare, prepare) {
+    fetch_argument(prepare);
+    // The kernel before may write what is read here, and the rows too, which the survey reads as soon as it is let begin.
+    wait_for_previous();
     let_next_begin();
     u32 row = blockIdx.x * PREPARE_THREADS + threadIdx.x;
     if (row >= prepare.rows) {
         return;
     }
     u32 output = prepare.first + row;
+    const Number seed(prepare, prepare.seeds, COLUMN_SEED, output), draw(prepare, prepare.draws, COLUMN_DRAW, output);
+    const Number offset(prepare, prepare.positions, COLUMN_POSITION, output);
     u64 line = output;
     bool there = true;
     if (prepare.lines) {
-        i64 own = whole_of(prepare, prepare.lines, COLUMN_LINE, output);
+        i64 own = Number(prepare, prepare.lines, COLUMN_LINE, output).whole(prepare, COLUMN_LINE);
         // There are fewer lines than words, so one below 0 is beyond the last.
         line = prepare.wide & COLUMN_LINE ? (u64)own : (u32)own;
         there = line < prepare.line_count;
         line = there ? line : 0;
         prepare.read[row] = (u32)line;
     }
+    const OfLine own(prepare, (u32)line);
     prepare.slots[row] = there ? (int)row : -1;
     prepare.forced[row] = -1;
     Params params = prepare.base;
     if (there) {
-        ask(prepare, (u32)line, params);
+        ask(prepare, own, params);
     }
     if (prepare.seeds) {
-        params.seed = (u64)whole_of(prepare, prepare.seeds, COLUMN_SEED, output);
+        params.seed = (u64)seed.whole(prepare, COLUMN_SEED);
     }
     if (prepare.draws) {
-        params.draw = (u32)whole_of(prepare, prepare.draws, COLUMN_DRAW, output);
+        params.draw = draw.low;
     } else if (!(prepare.flags & PREPARE_ONE_DRAW)) {
         params.draw = output;
     }
@@ -223,7 +257,7 @@ KERNEL(prepare, PREPARE_THREADS, Prepare, prepare) {
     }
     u64 position = prepare.position;
     if (prepare.positions) {
-        position = (u64)whole_of(prepare, prepare.positions, COLUMN_POSITION, output);
+        position = (u64)offset.whole(prepare, COLUMN_POSITION);
         if (prepare.flags & PREPARE_OFFSETS && prepare.wide & COLUMN_POSITION) {
             params.seed += seed_of_offset(position);
         }

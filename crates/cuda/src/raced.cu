@@ -43,7 +43,7 @@ DEVICE void survey_raced(const Step& step) {
     float z[PER_LANE];
     load_share(row, tile, z);
     wait_for_requests();
-    int slot = step.slots[row_index];
+    int slot = surveyed_slot(step, row_index);
     if (slot < 0) {
         return;
     }

@@ -39,6 +39,8 @@ DEVICE_APART void tell(const Step& step, u32 row, int slot, int token, float tem
 
 template <class T>
 DEVICE void finish(const Step& step) {
+    // What makes the next requests waits for this.
+    let_next_begin();
     u32 row = blockIdx.x;
     // What the survey does not write is read before it is done.
     int slot = step.slots[row];

@@ -236,7 +236,7 @@ DEVICE void survey(const Step& step) {
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;
-    int slot = EARLY ? 0 : step.slots[row_index];
+    int slot = EARLY ? 0 : surveyed_slot(step, row_index);
     if (!EARLY && slot < 0) {
         return;
     }
@@ -246,8 +246,9 @@ DEVICE void survey(const Step& step) {
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
     // Where rows are few, their loads do not wait for the slot: padding is read in vain.
     if (EARLY) {
+        fetch_argument(step);
         wait_for_requests();
-        slot = step.slots[row_index];
+        slot = surveyed_slot(step, row_index);
         if (slot < 0) {
             return;
         }

@@ -98,7 +98,8 @@ impl Operators {
         let step = abi::Step {
             tokens: tokens.address,
             statuses: statuses.map_or(0, |statuses| statuses.address),
-            flags: if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 }
+            flags: flags::OWN_SLOTS
+                | if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 }
                 | if draws.zero_for_none { flags::ZERO_TOKENS } else { 0 },
             ..self.step(rows, &plan, asked.prepare.lines != 0)
         };
@@ -213,6 +214,7 @@ impl Operators {
             scratch_words: filter::scratch_words(tiles) as u64,
             help: room.at(Piece::Help),
             outputs: room.at(Piece::Outputs),
+            flags: flags::OWN_SLOTS,
             ..abi::Step::default()
         }
     }
@@ -236,7 +238,8 @@ impl Operators {
         let grid = Grid::new(prepare.rows.div_ceil(PREPARE_THREADS), PREPARE_THREADS);
         // SAFETY: the grid is prepare.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
         // they are as long as is said was seen; the layout is held to the kernels' in tests/abi.rs.
-        unsafe { self.machine.launch(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
+        // Each block waits before anything else for the kernels before, and lets the survey begin only then.
+        unsafe { self.machine.launch_early(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
         Ok(())
     }
 
