@@ -229,26 +229,30 @@ DEVICE void survey(const Step& step) {
     constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<WARPS, PER_BLOCK> room;
-    if (!EARLY || step.lines != nullptr) {
+    // Whether tiles are loaded before it is known what slot their row has: where rows are few, or all of them have one.
+    const bool early = EARLY || step.flags & STEP_OWN_SLOTS;
+    if (!early || step.lines != nullptr) {
         wait_for_requests();
     }
     const Standing standing = begin<SUMS>(step);
     u32 row_index = standing.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = standing.part * PER_BLOCK, own_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;
-    int slot = EARLY ? 0 : surveyed_slot(step, row_index);
-    if (!EARLY && slot < 0) {
+    int slot = early ? (int)row_index : step.slots[row_index];
+    if (slot < 0) {
         return;
     }
     Row<T> row(step, row_index);
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0, odd = 0;
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
-    // Where rows are few, their loads do not wait for the slot: padding is read in vain.
-    if (EARLY) {
-        fetch_argument(step);
+    // These loads do not wait for the slot: padding is read in vain.
+    if (early) {
+        if (EARLY) {
+            fetch_argument(step);
+        }
         wait_for_requests();
-        slot = surveyed_slot(step, row_index);
+        slot = EARLY ? surveyed_slot(step, row_index) : slot;
         if (slot < 0) {
             return;
         }
