@@ -1,14 +1,12 @@
 // survey.cu: read each row, under its edits, once; learn what every later stage asks of it.
 //
-// Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of
-//            all arrive in the race; a bound of its other tokens; the sums of its weights, if asked for; which odd
-//            values the row holds
+// Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of all arrive in the
+//            race; a bound of its other tokens; the sums of its weights, if asked for; which odd values the row holds
 // Never      reads a row twice; never writes logits; never reads beyond the vocabulary
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, sums, told [rows, tiles]
 // Grid       x = (row, block of warps); WARPS warps a block, each GROUPS times TILES tiles; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; a row out where one is filled; of edits
-//            see over.cuh
+// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; a row out where one is filled; edits: over.cuh
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read, or in vain
 //
 // A warp finds a tile's maximum by one reduction; the lane that has it leaves its share on chip. Then the first warp works
@@ -229,7 +227,7 @@ DEVICE void survey(const Step& step) {
     constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ Room<WARPS, PER_BLOCK> room;
-    // Whether tiles are loaded before it is known what slot their row has: where rows are few, or all of them have one.
+    // Whether tiles are loaded before it is known what slot their row has, of padding in vain: where rows are few, or all have one.
     const bool early = EARLY || step.flags & STEP_OWN_SLOTS;
     if (!early || step.lines != nullptr) {
         wait_for_requests();
@@ -246,7 +244,6 @@ DEVICE void survey(const Step& step) {
     u32 wide_tiles = row.wide ? step.vocab / TILE : 0, odd = 0;
     float z[TILES][PER_LANE];
     bool wide = load_tiles<T, TILES>(row, wide_tiles, warp_tile, z);
-    // These loads do not wait for the slot: padding is read in vain.
     if (early) {
         if (EARLY) {
             fetch_argument(step);
