@@ -190,21 +190,9 @@ def the_hosts_bits() -> str:
 
 
 def held(name: str, call: Callable[[], Any], calls: int) -> None:
-    """Asserts that many calls take no more memory, on the host and on the device, than few.
-
-    What another program takes of the device meanwhile is not taken again; what leaks is.
-    """
+    """Asserts that many calls take no more memory, on the host and on the device, than few."""
     for _ in range(2000):
         call()
-    for _ in range(3):
-        more = taken_by(call, calls)
-        if more[0] < 300 and more[1] < 1 << 22 and more[2] < 1 << 12:
-            return
-    raise AssertionError((name, more))
-
-
-def taken_by(call: Callable[[], Any], calls: int) -> tuple[int, int, int]:
-    """Returns how many blocks of the host's memory and bytes of the device's, and of torch's there, many calls keep."""
     torch.cuda.synchronize()
     gc.collect()
     blocks, free, allocated = sys.getallocatedblocks(), torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
@@ -214,11 +202,12 @@ def taken_by(call: Callable[[], Any], calls: int) -> tuple[int, int, int]:
             torch.cuda.synchronize()
     torch.cuda.synchronize()
     gc.collect()
-    return (
+    more = (
         sys.getallocatedblocks() - blocks,
         free - torch.cuda.mem_get_info()[0],
         torch.cuda.memory_allocated() - allocated,
     )
+    assert more[0] < 300 and more[1] < 1 << 22 and more[2] < 1 << 12, (name, more)
 
 
 @proof
