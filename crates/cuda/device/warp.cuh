@@ -11,6 +11,9 @@ DEVICE u32 lane_id() { return threadIdx.x % 32; }
 DEVICE u32 warp_id() { return threadIdx.x / 32; }
 DEVICE u32 warps() { return blockDim.x / 32; }
 
+// Whether this is the first lane of those of which something holds.
+DEVICE bool is_first_of(bool holds) { return lane_id() == (u32)__ffs((int)__ballot_sync(ALL_LANES, holds)) - 1; }
+
 // The largest of the lanes' words: high words first, then the low words of those that lead.
 DEVICE u64 warp_max(u64 x) {
     u32 high = __reduce_max_sync(ALL_LANES, (u32)(x >> 32));

@@ -45,7 +45,7 @@ DEVICE Front front_of(const Records& records, float s) {
         }
     });
     u32 bits = ordered_bits(lead), top = __reduce_max_sync(ALL_LANES, bits);
-    bool leads = lane_id() == (u32)__ffs((int)__ballot_sync(ALL_LANES, bits == top)) - 1;
+    bool leads = is_first_of(bits == top);
     own.rest = __reduce_max_sync(ALL_LANES, ordered_bits(leads ? rest : larger(rest, lead)));
     own.most = __reduce_max_sync(ALL_LANES, own.most);
     own.places = __reduce_or_sync(ALL_LANES, own.places);

@@ -71,7 +71,7 @@ DEVICE void survey_raced(const Step& step) {
     float lead = largest_of(scores, All());
     own = signed_order(lead + 0.0f);
     top = __reduce_max_sync(ALL_LANES, own);
-    bool leads = lane == (u32)__ffs((int)__ballot_sync(ALL_LANES, own == top)) - 1;
+    bool leads = is_first_of(own == top);
     float rest = from_signed_order(__reduce_max_sync(ALL_LANES, leads ? signed_order(-INFINITE) : own));
     odd = __reduce_or_sync(ALL_LANES, odd);
     // Each warp for itself: most would wait for the slowest of their block.

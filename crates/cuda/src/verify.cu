@@ -145,9 +145,13 @@ struct alignas(16) SeenShare {
     u32 reserved;
 };
 
+DEVICE float largest_share(const float (&r)[PER_LANE]) {
+    return larger(larger(larger(r[0], r[1]), larger(r[2], r[3])), larger(larger(r[4], r[5]), larger(r[6], r[7])));
+}
+
 // Finds a tile's first token; the lane that has it leaves what it knows.
 DEVICE void see_share(const float (&r)[PER_LANE], bool wide, SeenShare& seen) {
-    float largest = larger(larger(larger(r[0], r[1]), larger(r[2], r[3])), larger(larger(r[4], r[5]), larger(r[6], r[7])));
+    float largest = largest_share(r);
     u32 own = float_bits(largest), maximum = __reduce_max_sync(ALL_LANES, own);
     u32 who = __ballot_sync(ALL_LANES, own == maximum);
     if ((who & (who - 1)) != 0) {
@@ -186,7 +190,7 @@ struct alignas(16) RunShare {
 
 // Whether a tile has a number at least as large as a bar besides its first; the same in all lanes.
 DEVICE bool has_two(const float (&r)[PER_LANE], float bar) {
-    float largest = larger(larger(larger(r[0], r[1]), larger(r[2], r[3])), larger(larger(r[4], r[5]), larger(r[6], r[7])));
+    float largest = largest_share(r);
     u32 who = __ballot_sync(ALL_LANES, largest >= bar), count = 0;
     if ((who & (who - 1)) != 0 || who == 0) {
         return who != 0;
@@ -221,7 +225,7 @@ DEVICE void run_share(const float (&r)[PER_LANE], const LastStream& stream, cons
         }
     }
     u32 bits = ordered_bits(lead), top = __reduce_max_sync(ALL_LANES, bits);
-    bool leads = lane == (u32)__ffs((int)__ballot_sync(ALL_LANES, bits == top)) - 1;
+    bool leads = is_first_of(bits == top);
     rest = from_ordered_bits(__reduce_max_sync(ALL_LANES, ordered_bits(leads ? rest : lead)));
     if (leads) {
         run = RunShare{p, place_of<F32>(lane, to, true), rest, 0};

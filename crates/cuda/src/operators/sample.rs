@@ -95,13 +95,14 @@ impl Operators {
         self.load(rows.kind)?;
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
+        let step = self.step(rows, &plan, asked.prepare.lines != 0);
         let step = abi::Step {
             tokens: tokens.address,
             statuses: statuses.map_or(0, |statuses| statuses.address),
-            flags: flags::OWN_SLOTS
+            flags: step.flags
                 | if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 }
                 | if draws.zero_for_none { flags::ZERO_TOKENS } else { 0 },
-            ..self.step(rows, &plan, asked.prepare.lines != 0)
+            ..step
         };
         if let Some(survey) = plan.lines {
             self.survey_lines(rows, survey, &asked, &step)?;
