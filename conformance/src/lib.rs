@@ -14,6 +14,7 @@ pub mod backend;
 pub mod compare;
 
 pub mod batch;
+pub mod boundaries;
 pub mod chains;
 pub mod cuda;
 

@@ -25,28 +25,29 @@ const TEMPERATURES: [f32; 11] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 1e30, f3
 const TOP_KS: [i64; 9] = [-5, 0, 1, 2, 30, 200, 300, 1500, i32::MAX as i64];
 const FRACTIONS: [f32; 10] = [-1.0, 0.0, 1e-9, 0.05, 0.5, 0.9, 0.999, 1.0, 3.0, f32::NAN];
 
-/// A column: numbers of each line, or one for all.
+/// Parameters in the device's memory: one value for each line, or one for all lines; an empty list leaves the common value.
 #[derive(Debug, Default)]
-struct Columns {
-    temperature: Vec<f32>,
-    top_k: Vec<i64>,
-    top_p: Vec<f32>,
-    min_p: Vec<f32>,
+pub(crate) struct Columns {
+    pub temperature: Vec<f32>,
+    pub top_k: Vec<i64>,
+    pub top_p: Vec<f32>,
+    pub min_p: Vec<f32>,
 }
 
-/// What is asked.
+/// The lines that an operator reads, how they lie in memory, and the parameters of each.
 #[derive(Debug)]
-struct Asked {
-    vocab: usize,
-    lines: usize,
-    dtype: Dtype,
-    kind: Kind,
+pub(crate) struct Asked {
+    pub vocab: usize,
+    pub lines: usize,
+    pub dtype: Dtype,
+    pub kind: Kind,
     /// The elements before the first row, and between rows.
-    start: usize,
-    gap: usize,
-    common: SamplingParams,
-    columns: Columns,
-    wide: bool,
+    pub start: usize,
+    pub gap: usize,
+    pub common: SamplingParams,
+    pub columns: Columns,
+    /// Whether integers in columns have 64 bits rather than 32.
+    pub wide: bool,
 }
 
 fn of<T: Copy>(column: &[T], row: usize) -> Option<T> {
@@ -204,13 +205,13 @@ fn integers(machine: &Arc<dyn Machine>, values: &[i64], wide: bool) -> Result<Bu
 
 /// Which draw outputs are, and which lines they read.
 #[derive(Debug)]
-struct Outputs {
-    lines: Option<Vec<i64>>,
-    seeds: Vec<i64>,
-    positions: Vec<i64>,
-    draws: Vec<i64>,
-    count: usize,
-    wide: bool,
+pub(crate) struct Outputs {
+    pub lines: Option<Vec<i64>>,
+    pub seeds: Vec<i64>,
+    pub positions: Vec<i64>,
+    pub draws: Vec<i64>,
+    pub count: usize,
+    pub wide: bool,
 }
 
 impl Outputs {
@@ -299,12 +300,13 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
 
 /// What is written, and where.
 #[derive(Debug)]
-struct To {
-    masks: bool,
-    in_place: bool,
-    dtype: Dtype,
-    start: usize,
-    gap: usize,
+pub(crate) struct To {
+    /// Whether masked rows are written rather than probabilities.
+    pub masks: bool,
+    pub in_place: bool,
+    pub dtype: Dtype,
+    pub start: usize,
+    pub gap: usize,
 }
 
 impl To {
@@ -317,7 +319,13 @@ impl To {
     }
 }
 
-fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To) -> Result<String, Error> {
+/// Writes rows on the machine; returns in which elements and statuses they differ from the oracle's, or nothing.
+pub(crate) fn write(
+    machine: &Arc<dyn Machine>,
+    asked: &Asked,
+    lines: &[Vec<f32>],
+    to: &To,
+) -> Result<String, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
     let rows = lines.len();
     let mut matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
@@ -372,7 +380,8 @@ fn write(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>], to: &To)
     Ok(differences)
 }
 
-fn draw(
+/// Draws on the machine; returns in which outputs the tokens or statuses differ from the oracle's, or nothing.
+pub(crate) fn draw(
     machine: &Arc<dyn Machine>,
     asked: &Asked,
     lines: &[Vec<f32>],

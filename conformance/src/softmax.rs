@@ -15,23 +15,24 @@ const VOCABS: [usize; 16] = [1, 2, 3, 8, 9, 31, 255, 256, 257, 260, 1000, 2047, 
 
 const TEMPERATURES: [f32; 9] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 100.0, 1e30];
 
-/// What is asked.
+/// The rows of a softmax, and how they and its probabilities lie in memory.
 #[derive(Debug)]
-struct Asked {
-    vocab: usize,
-    rows: usize,
-    dtype: Dtype,
-    out: Dtype,
-    in_place: bool,
+pub(crate) struct Asked {
+    pub vocab: usize,
+    pub rows: usize,
+    pub dtype: Dtype,
+    /// The type of the probabilities.
+    pub out: Dtype,
+    pub in_place: bool,
     /// The elements before the first row, and between rows, of the logits and of the probabilities.
-    start: usize,
-    gap: usize,
-    out_start: usize,
-    out_gap: usize,
+    pub start: usize,
+    pub gap: usize,
+    pub out_start: usize,
+    pub out_gap: usize,
     /// One for each row, or one for all.
-    temperatures: Vec<f32>,
-    /// How often rows are read: once, twice, or as it is faster.
-    reads: usize,
+    pub temperatures: Vec<f32>,
+    /// 1: rows are read once, 2: twice, anything else: whichever is faster.
+    pub reads: usize,
 }
 
 impl Asked {
@@ -159,7 +160,12 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
     if differences.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {differences}{asked:?}")) }
 }
 
-fn compare(machine: &Arc<dyn Machine>, asked: &Asked, lines: &[Vec<f32>]) -> Result<String, Error> {
+/// Returns in which probabilities and statuses the machine's softmax differs from the oracle's, or nothing.
+pub(crate) fn compare(
+    machine: &Arc<dyn Machine>,
+    asked: &Asked,
+    lines: &[Vec<f32>],
+) -> Result<String, Error> {
     let Asked { vocab, rows, dtype, out, .. } = *asked;
     let softmax = Softmax::new(Arc::clone(machine))?;
     let softmax = match asked.reads {

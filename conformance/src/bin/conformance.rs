@@ -7,6 +7,7 @@
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
 //! the oracle, `chains NAME` its chains of drafts;
+//! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,7 @@ use std::time::Instant;
 
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
+use gumball_conformance::boundaries::{self, Extent};
 use gumball_conformance::chains;
 use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
@@ -31,7 +33,7 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
-    | operators NAME | chains NAME [COUNT] | reduced NAME";
+    | operators NAME | chains NAME [COUNT] | boundaries [--reduced] NAME | reduced NAME";
 
 /// The seed and the number of draws, if none are given.
 const DRAWS: (u64, u32) = (1, 1_000_000);
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         ["chains", name, count] => {
             number(count).and_then(|count| each_seed(name, "chains", count, chains::hold))
         }
+        ["boundaries", name] => at_boundaries(name, Extent::Full),
+        ["boundaries", "--reduced", name] => at_boundaries(name, Extent::Reduced),
         ["reduced", name] => reduced(name),
         ["golden"] => compare_golden(),
         ["golden", "--bless"] => bless(),
@@ -222,11 +226,24 @@ fn each_seed(
     Ok(differing == 0)
 }
 
+fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
+    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    match boundaries::hold(&backend, extent) {
+        Ok(cases) => println!("boundaries: {cases} cases equal the oracle"),
+        Err(text) => {
+            println!("FAILED: {text}");
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn reduced(name: &str) -> Result<bool, String> {
     let mut ok = batches(name, &batch::small_shapes())?;
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
     ok &= each_seed(name, "chains", 60, chains::hold)?;
+    ok &= at_boundaries(name, Extent::Reduced)?;
     for body in REDUCED {
         ok &= run(Some(name), body)?;
     }

@@ -11,7 +11,7 @@ use gumball_cuda::{
 use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, Status};
 
-pub use random::hold;
+pub use random::{hold, hold_vocab};
 
 /// What becomes of a chain: its tokens, and what is said of it.
 pub type Outcome = (Vec<i32>, Verified);

@@ -77,8 +77,13 @@ struct Made {
 
 impl Made {
     fn new(seed: u64) -> Self {
-        let words = &mut Words(seed);
+        let mut words = Words(seed);
         let vocab = VOCABS[words.below(VOCABS.len())];
+        Self::of(&mut words, vocab)
+    }
+
+    /// Makes chains over a vocabulary, everything else at random.
+    fn of(words: &mut Words, vocab: usize) -> Self {
         let long = vocab < 600 && words.below(8) == 0;
         let n = if long { LONG + words.below(60) } else { words.below(5) };
         let count = 1 + words.below(if vocab > 2000 { 3 } else { 9 });
@@ -165,7 +170,18 @@ impl Own {
 /// # Errors
 /// A text that says what differs, or what the machine said.
 pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
-    let made = Made::new(seed);
+    hold_made(machine, seed, &Made::new(seed))
+}
+
+/// Verifies chains over a vocabulary, random but for that, as [`hold`] does.
+///
+/// # Errors
+/// A text that says what differs, or what the machine said.
+pub fn hold_vocab(machine: &Arc<dyn Machine>, seed: u64, vocab: usize) -> Result<(), String> {
+    hold_made(machine, seed, &Made::of(&mut Words(seed), vocab))
+}
+
+fn hold_made(machine: &Arc<dyn Machine>, seed: u64, made: &Made) -> Result<(), String> {
     let (layout, chains) = (&made.layout, made.chains());
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
     let mut verifier = Verifier::new(machine).map_err(text)?;

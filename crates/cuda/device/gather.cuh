@@ -133,9 +133,11 @@ DEVICE float scale_to(float x, u32 power) { return bits_float((2 * 127 - 1 + pow
 // most `limit`: `want.amount(maximum, sum)` of each, and `want.amount_of(logit)` of the second ones if they are looked at. Where all
 // together do not reach the goal, it lists all if `Want::TAKES_ALL`, and fails if not; so it does if too many pass. With
 // `Want::BY_NUMBER` their number may reach `want.number()` instead, whichever is sooner. The gathered must be cleared.
+// Where it succeeds, at most GATHERED tokens are listed, whatever `limit` the caller derived from its parameters.
 template <class Want>
 DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, float least, Want& want, u32 limit,
                      float& bar) {
+    limit = limit < GATHERED ? limit : GATHERED;
     const Ruler ruler(first);
     const float top = ruler.height(first);
     float widest = larger(ruler.height(least), top - 1e37f);
@@ -186,6 +188,9 @@ DEVICE bool find_bar(Gathered& gathered, const Records& records, float first, fl
         u32 bin = gathered.bin;
         if constexpr (Want::BY_NUMBER) {
             bin = gathered.bin_by_number < bin ? gathered.bin_by_number : bin;
+        }
+        if (bin < BINS && want.needs_more(GATHERED)) {
+            return false;
         }
         if (bin < BINS) {
             // Less than any maximum in the bin, however its place was rounded.

@@ -61,6 +61,9 @@ struct ByCount {
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
     DEVICE_MEMBER u32 amount_of(float) const { return 1; }
     DEVICE_MEMBER bool gives_up(u32) const { return false; }
+    // Whether a row that has enough tokens surely has more candidates than `room`. A count that arrived in the device's memory
+    // may be any number: only the host limits those that it knows.
+    DEVICE_MEMBER bool needs_more(u32 room) const { return count > room; }
     DEVICE_MEMBER void add_up() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
@@ -98,6 +101,8 @@ struct ByMass {
     }
     // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
     DEVICE_MEMBER bool gives_up(u32 count) const { return count > GATHERED + GATHERED / 4; }
+    // How many tokens have the mass is not known before they are looked at.
+    DEVICE_MEMBER bool needs_more(u32) const { return false; }
     DEVICE_MEMBER void add_up() {
         hand_on_mass(scratch, own);
         own = 0;

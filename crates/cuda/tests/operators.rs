@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gumball_cuda::{
     Buffer, Cache, Column, Draws, Dtype, Each, Emulator, IntType, Integers, Machine, Operators, RowParams,
-    Rows,
+    Rows, RowsMut,
 };
 use gumball_spec::oracle::sample;
 use gumball_spec::{Error, Kind, Request, Row, SamplingParams};
@@ -98,6 +98,29 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
             assert_eq!(drawn[0], i64::from(wanted.token), "offset {offset}");
             assert_eq!(drawn[1], if offsets { 0 } else { -1 }, "offset {offset}");
         }
+    }
+}
+
+#[test]
+fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
+    let Some(machine) = machine() else { return };
+    // 501 tiles: a list has room for 416 tokens, and the host never sees the number.
+    let vocab = 128_256;
+    let probs: Vec<f32> = (0..vocab as u64).map(|i| (i * 7919 % 128_257 + 1) as f32).collect();
+    let matrix = Buffer::of(&machine, &probs).expect("memory");
+    let rows =
+        Rows::of(&matrix, Dtype::F32, 0, 1, vocab, vocab).expect("rows").with_kind(Kind::Probabilities);
+    let common = SamplingParams::default();
+    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    for k in [415, 416, 417, 485, 500, 501, 502, 600] {
+        let top_k = Buffer::of(&machine, &[i64::from(k)]).expect("memory");
+        let params = RowParams { top_k: Some(Integers::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
+        let mut out = Buffer::zeroed(&machine, vocab * 4).expect("memory");
+        let to = RowsMut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
+        operators.probabilities(&rows, &params, &to, None).expect("written");
+        let mut kept = vec![0f32; vocab];
+        out.read(0, &mut kept).expect("memory");
+        assert_eq!(kept.iter().filter(|p| **p > 0.0).count(), k as usize, "k {k}");
     }
 }
 
