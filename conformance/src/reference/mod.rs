@@ -26,6 +26,8 @@ fn bits_slack(bits: f64) -> f64 {
 #[derive(Clone, Debug)]
 pub struct Reference {
     z: Vec<f64>,
+    /// The probabilities as they came, where the row is one of those.
+    given: Option<Vec<f32>>,
     /// The ids above -inf, in order.
     pub order: Vec<usize>,
 }
@@ -37,7 +39,7 @@ impl Reference {
         let z: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
         let mut order: Vec<usize> = (0..z.len()).filter(|id| z[*id] > f64::NEG_INFINITY).collect();
         order.sort_by(|a, b| z[*b].partial_cmp(&z[*a]).expect("no NaN").then(a.cmp(b)));
-        Self { z, order }
+        Self { z, given: None, order }
     }
 
     /// Takes a row of either kind, its edits done: the logits of probabilities are their logarithms.
@@ -46,6 +48,7 @@ impl Reference {
         let mut row = Self::new(values);
         if kind == Kind::Probabilities {
             row.z.iter_mut().filter(|z| **z > 0.0).for_each(|z| *z = z.ln());
+            row.given = Some(values.to_vec());
         }
         row
     }
@@ -134,6 +137,12 @@ impl Reference {
             Filter::TopK => Some(0..n.min(params.top_k as usize)),
             Filter::TopP => top_p(&p, params.top_p.into()).map(|n| 0..n),
             Filter::MinP => {
+                if let Some(p) = &self.given {
+                    let p: Vec<f64> = self.order[given].iter().map(|id| p[*id].into()).collect();
+                    // A product of two f32 is exact in f64, so it is rounded once, and nothing is undecided.
+                    let least = f64::from((f64::from(params.min_p) * p[0]) as f32);
+                    return Some(0..p.iter().filter(|p| **p >= least).count());
+                }
                 let y: Vec<f64> = log_p.iter().map(|l| l - log_p[0]).collect();
                 at_least(&y, f64::from(params.min_p).log2()).map(|n| 0..n)
             }

@@ -93,6 +93,7 @@ families! {
     logprobs => logprob_rules,
     probabilities::measure => measure_rules,
     probabilities::filters => probability_filter_rules,
+    probabilities::min_p => probability_min_p_rules,
     probabilities::refusals => refusal_rules,
     probabilities::outputs => output_rules,
     verify => verify_rules,

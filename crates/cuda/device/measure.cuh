@@ -24,6 +24,8 @@ enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 #define LEVELS_OF_VALUES false
 // Whether the survey sums neighbouring tiles together: sums are short, and fill each other's waits.
 #define SUMS_TOGETHER true
+// Whether min-p compares numbers with their first (P1a), or y with a logarithm (F2).
+#define MIN_P_OF_NUMBERS true
 
 // A probability as it counts: NaN and less than 0 as 0, +inf as the largest float (P1).
 DEVICE float clean(float p) { return fminf(larger(0.0f, p), LARGEST); }
@@ -87,6 +89,7 @@ struct Ruler {
 #define LEVELS_OF_VALUES true
 // What exponentials of two tiles take in registers costs more than it saves: 1.6 microseconds of 74 at 512 rows.
 #define SUMS_TOGETHER false
+#define MIN_P_OF_NUMBERS false
 
 // A logit as it counts: NaN as -inf, +inf as the largest float, -0.0 as +0.0 (N7).
 DEVICE float clean(float z) {

@@ -119,8 +119,13 @@ struct alignas(16) Params {
     float logprob_s;
     // What edits raise a logit by, at most; infinite where that is not known.
     float raise;
-    u32 reserved[2];
+    // min_p itself, for rows of probabilities (P1a).
+    float min_ratio;
+    u32 reserved;
 };
+
+// What min-p goes by in rows of this kind.
+DEVICE float min_p_of(const Params& params) { return MIN_P_OF_NUMBERS ? params.min_ratio : params.min_p; }
 
 // What is known of an id that a request's edits may touch: an entry of a table with open addressing, by id.
 struct alignas(16) Entry {

@@ -49,7 +49,7 @@ extern "C" u64 gumball_layout(u64* out, u64 room) {
         offsetof(Params, dry_multiplier), offsetof(Params, dry_base), offsetof(Params, dry_allowed_length),
         offsetof(Params, no_repeat_ngram), offsetof(Params, min_tokens), offsetof(Params, logprob_mode),
         offsetof(Params, top_n), offsetof(Params, logprob_s), offsetof(Params, raise), offsetof(Params,
-        reserved),
+        min_ratio), offsetof(Params, reserved),
                 sizeof(Entry), offsetof(Entry, id_plus_1), offsetof(Entry, prompt), offsetof(Entry, output),
         offsetof(Entry, bias), offsetof(Entry, dry), offsetof(Entry, ban_step), offsetof(Entry, reserved),
                 sizeof(Request), offsetof(Request, history), offsetof(Request, entries), offsetof(Request,

@@ -130,7 +130,8 @@ crossing! {
         top_n: u32,
         logprob_s: f32,
         raise: f32,
-        reserved: [u32; 2],
+        min_ratio: f32,
+        reserved: u32,
     }
 
     /// What is known of an id that a request's edits may touch.

@@ -8,9 +8,15 @@
 #include "draw.cu"
 #include "filter.cu"
 
-// The cut of min-p (F2), `way` being what `way_down` says of the threshold. The least logit is close to what that gives: mostly one look at 32
-// logits finds it.
+// How far below a row's first token min-p reaches, about, where that is searched for; `threshold` is what `min_p_of` says.
+DEVICE float way_of_min_p(float threshold, float s) { return MIN_P_OF_NUMBERS ? 0.0f : way_down(threshold, s); }
+
+// The cut of min-p in a row, `way` being what `way_of_min_p` says. Of probabilities it is known (P1a). Of logits (F2) the least one is close
+// to what that gives: mostly one look at 32 logits finds it.
 DEVICE Cut min_p_cut(float first, float s, float threshold, float way) {
+    if (MIN_P_OF_NUMBERS) {
+        return Cut{~0ull, last_key_of_min_p(first, threshold)};
+    }
     const Origin origin(first);
     auto passes = [=](float z) INLINE { return exponent(z, origin, s) >= threshold; };
     if (!passes(first)) {
@@ -24,7 +30,7 @@ DEVICE Cut min_p_cut(float first, float s, float threshold, float way) {
     return Cut{~0ull, last_key_of(least)};
 }
 
-DEVICE Cut min_p_cut(float first, float s, float threshold) { return min_p_cut(first, s, threshold, way_down(threshold, s)); }
+DEVICE Cut min_p_cut(float first, float s, float threshold) { return min_p_cut(first, s, threshold, way_of_min_p(threshold, s)); }
 
 // A row of a step: what the parts of its end that are apart find for themselves.
 template <class T, bool EDITED = true>

@@ -46,6 +46,10 @@ DEVICE Given at_least(const Given& given, float s, float threshold) {
     return while_logit(given, [=](float z) INLINE { return exponent(z, first, s) >= threshold; });
 }
 
+// The least key that min-p keeps beside a first token, where it compares numbers (P1a). The first token passes. Where the product
+// rounds to 0 every token does.
+DEVICE u64 last_key_of_min_p(float first, float min_p) { return last_key_of(larger(min_p * first, LEAST)); }
+
 // The first and the last token of a cut, by their keys; there is one.
 template <class V>
 DEVICE Cut ends_of(const Filtering<V>& f, const Cut& cut) {
@@ -267,7 +271,8 @@ DEVICE Given apply(const Filtering<V>& f, u32 filter, const Given& given) {
         return top_n_sigma(f, given);
     }
     if (filter == FILTER_MIN_P) {
-        return at_least(given, f.s, params.min_p);
+        float min_p = min_p_of(params);
+        return MIN_P_OF_NUMBERS ? down_to(given, last_key_of_min_p(given.first, min_p)) : at_least(given, f.s, min_p);
     }
     if (filter == FILTER_XTC && !xtc_acts(params, f.state)) {
         return given;

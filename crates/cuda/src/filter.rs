@@ -138,6 +138,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     prepared.typical_p = fraction(params.typical_p);
     prepared.top_n_sigma = params.top_n_sigma;
     prepared.min_p = log2(params.min_p);
+    prepared.min_ratio = params.min_p;
     prepared.epsilon = log2(params.epsilon_cutoff);
     prepared.eta = log2(params.eta_cutoff);
     prepared.xtc_threshold = log2(params.xtc_threshold);

@@ -51,7 +51,7 @@ DEVICE void finish_lean(const Step& step) {
     Stream stream{params.seed, state.position, params.draw};
     u32 asks = params.asks, filter = params.chain;
     // Divided while the survey runs.
-    float threshold = params.min_p, way = Kind::MIN_P ? found_here(way_down(threshold, params.filter_s)) : 0.0f;
+    float threshold = min_p_of(params), way = Kind::MIN_P ? found_here(way_of_min_p(threshold, params.filter_s)) : 0.0f;
     Chosen chosen{forced, 0, params.temperature, state.mu};
     Heat heat{params.effective_temperature, params.s, params.filter_s};
     View<T, false> view(step, row, slot);

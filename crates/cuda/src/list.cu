@@ -35,13 +35,15 @@ struct Chain {
     bool joint;
     u32 top_k;
     u32 top_p;
+    // As `min_p_of` says.
     float min_p;
     float epsilon;
     float xtc_threshold;
 };
 
 DEVICE Chain chain_of(const Params& params) {
-    return Chain{params.chain, (params.asks & ASKS_JOINT) != 0, params.top_k, params.top_p, params.min_p, params.epsilon, params.xtc_threshold};
+    bool joint = (params.asks & ASKS_JOINT) != 0;
+    return Chain{params.chain, joint, params.top_k, params.top_p, min_p_of(params), params.epsilon, params.xtc_threshold};
 }
 
 // Says that the list came to nothing.
@@ -230,6 +232,11 @@ DEVICE Places filter_list(const Gathered& list, const Firsts& firsts, const Chai
         float threshold = chain.min_p;
         if (filter == FILTER_TOP_K) {
             kept.end = kept.end < chain.top_k ? kept.end : chain.top_k;
+            continue;
+        }
+        if (MIN_P_OF_NUMBERS && filter == FILTER_MIN_P) {
+            u64 last = last_key_of_min_p(first.first, threshold);
+            kept.end = passing(list, firsts, kept.end, [&](u64 key, u64) INLINE { return key >= last; });
             continue;
         }
         if (filter != FILTER_MIN_P) {

@@ -189,7 +189,8 @@ DEVICE void ask(const Prepare& prepare, const OfLine& own, Params& params) {
     }
     if (prepare.min_ps) {
         min_p = own.min_p.real();
-        params.min_p = min_p > 0.0f ? log2_rule(fminf(min_p, 1.0f)) : 0.0f;
+        params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
+        params.min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
     }
     u32 chain = 0, shift = 0;
 #pragma unroll 1

@@ -347,7 +347,7 @@ DEVICE void finish_told(const Step& step) {
             }
         } else {
             float first = key_logit(whole.first);
-            Cut cut = params.chain == FILTER_MIN_P ? min_p_cut(first, held.heat.filter_s, params.min_p) : cut_all();
+            Cut cut = params.chain == FILTER_MIN_P ? min_p_cut(first, held.heat.filter_s, min_p_of(params)) : cut_all();
             chosen.token = (int)race(records, view, held.stream, Given{cut, first, true}, held.heat.s);
         }
     }

@@ -125,6 +125,56 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
 }
 
 #[test]
+fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
+    let Some(machine) = machine() else { return };
+    let least = f32::from_bits(1);
+    // What stands in the column, the first number of a line, and the least that is kept: as P1a has it, worked out by hand. The third
+    // product is 6.5e-7 above numbers whose logarithms would pass; NaN is off, and what is above 1 counts as that.
+    let cases = [
+        (0.1f32, 0.3f32, f32::from_bits(0x3CF5_C290)),
+        (0.02, 0.7, f32::from_bits(0x3C65_6041)),
+        (0.02, 0.000_42, f32::from_bits(0x370C_EDB9)),
+        (3.0, 0.3, 0.3),
+        (f32::NAN, 0.3, least),
+        (0.0, 0.3, least),
+        (0.0625, f32::from_bits(8), least),
+        (0.3, f32::from_bits(8), f32::from_bits(2)),
+    ];
+    for vocab in [300, 3000] {
+        let mut values = vec![0.0f32; cases.len() * vocab];
+        for (line, (_, first, least)) in values.chunks_mut(vocab).zip(cases) {
+            (line[7], line[270], line[40]) = (first, least, f32::from_bits(least.to_bits() - 1));
+            line[41] = f32::from_bits(least.to_bits().saturating_sub(6));
+        }
+        let matrix = Buffer::of(&machine, &values).expect("memory");
+        let column = Buffer::of(&machine, &cases.map(|(min_p, ..)| min_p)).expect("memory");
+        let rows = Rows::of(&matrix, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
+        let rows = rows.with_kind(Kind::Probabilities);
+        for common in [
+            SamplingParams::default(),
+            SamplingParams { top_k: 20, ..Default::default() },
+            SamplingParams { top_k: 290, ..Default::default() },
+        ] {
+            let params = RowParams { min_p: Some(Column::of(&column)), ..RowParams::new(&common) };
+            let mut out = Buffer::of(&machine, &vec![5.0f32; values.len()]).expect("memory");
+            let place = RowsMut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
+            let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+            operators.mask(&rows, &params, &place, None).expect("written");
+            let mut masked = vec![0.0f32; values.len()];
+            out.read(0, &mut masked).expect("memory");
+            for (line, (min_p, first, least)) in masked.chunks(vocab).zip(cases) {
+                let kept: Vec<usize> = (0..vocab).filter(|id| line[*id] > 0.0).collect();
+                assert_eq!(
+                    kept,
+                    [7, 270],
+                    "min_p {min_p} of {first:e} keeps {least:e}, vocab {vocab}, {common:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn mistakes_are_named_and_nothing_is_changed() {
     let Some(machine) = machine() else { return };
     let matrix = Buffer::of(&machine, &lines()).expect("memory");

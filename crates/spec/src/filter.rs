@@ -84,7 +84,7 @@ pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<us
         Filter::TopK => 0..given.members.len().min(params.top_k as usize),
         Filter::TypicalP => typical_p(given, params.typical_p),
         Filter::TopP => 0..given.prefix_reaching(given.members, target_mass(params.top_p, given.total())),
-        Filter::MinP => at_least(given, log2(params.min_p)),
+        Filter::MinP => min_p(given, params.min_p),
         Filter::EpsilonCutoff => at_least(given, log2(params.epsilon_cutoff) + given.lz()),
         Filter::EtaCutoff => {
             let l = log2(params.eta_cutoff);
@@ -97,6 +97,18 @@ pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<us
 /// Keeps the tokens whose `y` reaches a threshold, the first in any case (F2).
 fn at_least(given: &Given<'_>, threshold: f32) -> Range<usize> {
     0..given.members.partition_point(|id| given.y(*id) >= threshold).max(1)
+}
+
+/// Keeps the tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the numbers
+/// themselves of probabilities (P1a).
+fn min_p(given: &Given<'_>, min_p: f32) -> Range<usize> {
+    match given.measure {
+        Measure::Logits { .. } => at_least(given, log2(min_p)),
+        Measure::Probabilities => {
+            let least = min_p * given.first();
+            0..given.members.partition_point(|id| given.value(*id) >= least)
+        }
+    }
 }
 
 /// Keeps the tokens whose surprise is nearest to the entropy, up to a mass of `p` (F3).

@@ -95,7 +95,8 @@ impl Factor {
 #[derive(Clone, Debug)]
 pub struct Given<'a> {
     z: &'a [f32],
-    measure: Measure,
+    /// How its values weigh against each other.
+    pub(crate) measure: Measure,
     /// The members, sorted by the order; never empty.
     pub members: &'a [u32],
     maxima: Vec<f32>,

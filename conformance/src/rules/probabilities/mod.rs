@@ -2,5 +2,6 @@
 
 pub mod filters;
 pub mod measure;
+pub mod min_p;
 pub mod outputs;
 pub mod refusals;

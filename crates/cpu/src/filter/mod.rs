@@ -20,7 +20,7 @@ mod typical;
 use std::ops::RangeInclusive;
 
 use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
-use gumball_spec::num::{Tag, log2, philox4x32_10};
+use gumball_spec::num::{Tag, key, log2, philox4x32_10};
 use gumball_spec::survey::{Measure, log_mass};
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
@@ -107,10 +107,7 @@ fn apply(
         Filter::TopK => given.take(reader, buffers, params.top_k as usize),
         Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, measure),
         Filter::TopP => given.top_p(reader, buffers, params.top_p, measure),
-        Filter::MinP => {
-            let threshold = log2(params.min_p);
-            given.while_y(reader, buffers, measure, |y| y >= threshold)
-        }
+        Filter::MinP => given.min_p(reader, buffers, params.min_p, measure),
         Filter::EpsilonCutoff => {
             let threshold = log2(params.epsilon_cutoff) + log_mass(given.total(reader, buffers, measure));
             given.while_y(reader, buffers, measure, |y| y >= threshold)
@@ -205,6 +202,22 @@ impl Given {
             }
         }
         None
+    }
+
+    /// The tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the numbers themselves of
+    /// probabilities (P1a).
+    fn min_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, min_p: f32, measure: Measure) -> Given {
+        match measure {
+            Measure::Logits { .. } => {
+                let threshold = log2(min_p);
+                self.while_y(reader, buffers, measure, |y| y >= threshold)
+            }
+            Measure::Probabilities => {
+                // Where the product rounds to 0 the least of all tokens passes, and 0 is none.
+                let least = (min_p * self.first).max(f32::from_bits(1));
+                self.keep(buffers, key(least, u32::MAX))
+            }
+        }
     }
 
     /// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
