@@ -291,7 +291,11 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
         shapes.extend([rows - rows.min(1), rows, rows + 1].map(|rows| (rows.max(1), rows.max(1), 5 * TILE)));
     }
     // Tiles for each multiprocessor at which the survey takes other blocks, and threads of a block that ends a row.
-    let rows = if extent == Extent::Full { multiprocessors } else { multiprocessors.min(2) };
+    let rows = match extent {
+        Extent::Full => multiprocessors,
+        // Few, but so many that no row is longer than a vocabulary may be.
+        Extent::Reduced => multiprocessors.min(2).max(multiprocessors / 16),
+    };
     for per_row in
         [16, 40, 48, 160].map(|tiles| tiles * multiprocessors / rows).into_iter().chain([8, 32, 64])
     {
@@ -345,7 +349,11 @@ fn shapes(multiprocessors: usize, extent: Extent) -> Vec<(usize, usize)> {
     let mut shapes = Vec::new();
     // Two reads instead of one, and blocks with one row more.
     let tiles = 160 * multiprocessors;
-    let rows = if extent == Extent::Full { multiprocessors } else { multiprocessors.min(2) };
+    let rows = match extent {
+        Extent::Full => multiprocessors,
+        // Few, but so many that no row is longer than a vocabulary may be.
+        Extent::Reduced => multiprocessors.min(2).max(multiprocessors / 16),
+    };
     for tiles in [tiles / rows - 1, tiles / rows, tiles / rows + 1] {
         shapes.push((rows, tiles * TILE));
     }
