@@ -415,21 +415,24 @@ fn scores_on_a_device_are_those_of_the_host() {
 fn rows_of_probabilities_are_stepped_as_on_the_host() {
     let Some(device) = device() else { return };
     let (mut pool, mut host) = (device_pool(&device), pool(1));
-    let params =
-        SamplingParams { top_p: 0.9, banned_ids: vec![3], seed: Some(7), ..SamplingParams::default() };
-    let slots = (pool.admit(params.clone(), &[1]).unwrap(), host.admit(params, &[1]).unwrap());
     let values: Vec<f32> = (0..VOCAB).map(|id| ((id * 37 % 101) as f32 - 20.0) * 1e-3).collect();
-    let (mut seen, mut wanted) = (Outputs::new(), Outputs::new());
-    // A sequence may change from one kind to the other.
-    for step in 0..6 {
-        let rows = match step % 3 {
-            2 => Logits::new(&values, 1, VOCAB),
-            _ => Logits::probabilities(&values, 1, VOCAB),
-        };
-        let rows = rows.unwrap();
-        pool.step(rows, &[slots.0], &BatchOptions::default(), &mut seen).unwrap();
-        host.step(rows, &[slots.1], &BatchOptions::default(), &mut wanted).unwrap();
-        assert_eq!((seen.tokens(), seen.words()), (wanted.tokens(), wanted.words()), "step {step}");
+    // What min-p goes by is another number for either kind (F2, P1a).
+    for (top_p, min_p) in [(0.9, 0.0), (1.0, 0.9), (0.9, 0.9)] {
+        let params =
+            SamplingParams { top_p, min_p, banned_ids: vec![3], seed: Some(7), ..SamplingParams::default() };
+        let slots = (pool.admit(params.clone(), &[1]).unwrap(), host.admit(params, &[1]).unwrap());
+        let (mut seen, mut wanted) = (Outputs::new(), Outputs::new());
+        // A sequence may change from one kind to the other.
+        for step in 0..6 {
+            let rows = match step % 3 {
+                2 => Logits::new(&values, 1, VOCAB),
+                _ => Logits::probabilities(&values, 1, VOCAB),
+            };
+            let rows = rows.unwrap();
+            pool.step(rows, &[slots.0], &BatchOptions::default(), &mut seen).unwrap();
+            host.step(rows, &[slots.1], &BatchOptions::default(), &mut wanted).unwrap();
+            assert_eq!((seen.tokens(), seen.words()), (wanted.tokens(), wanted.words()), "step {step}");
+        }
     }
 }
 
