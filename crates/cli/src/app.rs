@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{bench, check, doctor, generate, inspect, sample};
-use crate::{Error, Result};
+use crate::output::{Output, message, say};
+use crate::{Error, Result, apart, threads};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
 #[derive(Parser, Debug)]
@@ -39,7 +40,7 @@ impl Command {
     ///
     /// # Errors
     /// What the subcommand ends with.
-    pub fn run(&self, out: &mut dyn Write) -> Result<()> {
+    pub fn run(&self, out: &mut Output<'_>) -> Result<()> {
         match self {
             Command::Generate(args) => generate::run(args, out),
             Command::Sample(args) => sample::run(args, out),
@@ -53,14 +54,22 @@ impl Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    if let Some(code) = apart::answer() {
+        return code;
+    }
     let cli = Cli::parse();
-    // Styles are stripped where the output is no terminal that shows them, and under NO_COLOR.
-    let mut out = std::io::BufWriter::new(anstream::stdout().lock());
+    threads::run(|| run(&cli))
+}
+
+/// Runs a command line that was read.
+fn run(cli: &Cli) -> ExitCode {
+    let mut out = Output::stdout();
     let outcome = cli.command.run(&mut out).and_then(|()| out.flush().map_err(Error::from));
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     let _ = out.flush();
     if error.exit_code() != 0 {
-        anstream::eprintln!("{}error:{} {error}", crate::text::BAD, crate::text::PLAIN);
+        let (bad, plain) = (crate::text::BAD, crate::text::PLAIN);
+        say(format_args!("{bad}error:{plain} {}", message(&error.to_string())));
     }
     ExitCode::from(error.exit_code())
 }

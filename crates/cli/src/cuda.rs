@@ -1,6 +1,5 @@
 //! What of CUDA this machine has, for the doctor: what is there, what is missing, and how to get it.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use gumball_engine::Device;
@@ -19,7 +18,9 @@ pub struct Cuda {
     /// What `GUMBALL_NVRTC` says, if set.
     pub nvrtc_variable: Option<String>,
     /// Where compiled kernels are kept, if anywhere.
-    pub cache: Option<PathBuf>,
+    pub cache: Option<String>,
+    /// Why nothing is read from there or kept, if so.
+    pub cache_trouble: Option<String>,
     /// The devices.
     pub devices: Vec<FoundDevice>,
 }
@@ -77,8 +78,9 @@ impl Cuda {
             devices: devices.collect(),
             driver: version(found.driver),
             nvrtc: version(found.nvrtc),
-            nvrtc_variable: std::env::var("GUMBALL_NVRTC").ok(),
-            cache: cache.folder().map(ToOwned::to_owned),
+            nvrtc_variable: std::env::var_os("GUMBALL_NVRTC").map(|path| path.to_string_lossy().into_owned()),
+            cache: cache.folder().map(|folder| folder.display().to_string()),
+            cache_trouble: cache.trouble(),
         }
     }
 

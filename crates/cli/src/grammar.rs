@@ -8,10 +8,16 @@ use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
 use crate::model::Tokenizer;
-use crate::{Error, Result};
+use crate::output::without_middle;
+use crate::{Error, Result, reading};
+
+/// The most properties of an object. The time to compile grows with their square: 1,000 take a third of a second, 10,000 half a
+/// minute.
+const MOST_PROPERTIES: usize = 2000;
 
 /// A grammar, and how far a text has followed it.
 pub struct Grammar {
@@ -31,22 +37,31 @@ impl Grammar {
     /// - [`Error::File`] if the file has another name or cannot be read, or the grammar does not compile.
     /// - [`Error::Usage`] if the vocabulary has no token that ends a text.
     pub fn load(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, &error))?;
+        let text = reading::text(path)?;
         let grammar = match path.extension().and_then(|kind| kind.to_str()) {
-            Some("json") => serde_json::from_str(&text)
-                .map(TopLevelGrammar::from_json_schema)
-                .map_err(|error| Error::file(path, format!("no valid JSON ({error})")))?,
+            Some("json") => {
+                let schema: Value = serde_json::from_str(&text)
+                    .map_err(|error| Error::file(path, format!("no valid JSON ({error})")))?;
+                if let Some(count) = widest(&schema).filter(|count| *count > MOST_PROPERTIES) {
+                    let reason = format!(
+                        "an object of the schema has {count} properties; at most {MOST_PROPERTIES} are taken"
+                    );
+                    return Err(Error::file(path, reason));
+                }
+                TopLevelGrammar::from_json_schema(schema)
+            }
             Some("lark") => TopLevelGrammar::from_lark(text),
             _ => return Err(Error::file(path, "a grammar's name ends in .json (a JSON schema) or .lark")),
         };
         // The compiler draws the place below its message; the message names it too.
         let wrong = |error: String| {
-            let line = error.lines().next().unwrap_or_default();
-            Error::file(path, format!("the grammar does not compile: {line}"))
+            Error::file(path, format!("the grammar does not compile: {}", first_line(&error)))
         };
         let mut factory =
             ParserFactory::new_simple(&vocabulary(tokenizer)?).map_err(|error| wrong(error.to_string()))?;
         factory.quiet();
+        // The state of its parser is for whoever mends the parser.
+        factory.limits_mut().verbose_errors = false;
         let matcher = Matcher::new(factory.create_parser(grammar));
         match matcher.get_error() {
             Some(error) => Err(wrong(error)),
@@ -83,7 +98,23 @@ impl Grammar {
 }
 
 fn failed(error: &impl std::fmt::Display) -> Error {
-    Error::Usage(format!("--grammar: {error}"))
+    Error::Usage(format!("--grammar: {}", first_line(&error.to_string())))
+}
+
+/// Returns the first line of an error that says something, as much of it as one reads.
+fn first_line(error: &str) -> String {
+    without_middle(error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default(), 300)
+}
+
+/// Returns the number of properties of the object of a schema that has most.
+fn widest(schema: &Value) -> Option<usize> {
+    let below: Vec<&Value> = match schema {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => return None,
+    };
+    let own = schema.get("properties").and_then(Value::as_object).map(serde_json::Map::len);
+    below.into_iter().filter_map(widest).chain(own).max()
 }
 
 /// Returns the vocabulary as the grammar's engine takes it: bytes, special tokens marked.

@@ -10,6 +10,12 @@ pub mod error;
 
 pub mod text;
 
+pub mod output;
+
+pub mod threads;
+
+pub mod reading;
+
 pub mod sampling;
 
 pub mod logits;
@@ -17,6 +23,8 @@ pub mod logits;
 pub mod state;
 
 pub mod model;
+
+pub mod apart;
 
 pub mod session;
 

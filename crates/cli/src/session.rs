@@ -23,6 +23,19 @@ pub struct ModelArgs {
     pub no_chat: bool,
 }
 
+impl ModelArgs {
+    /// Returns the first flag that was given, if one was.
+    #[must_use]
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            ("--model", self.model.is_some()),
+            ("--system", self.system.is_some()),
+            ("--no-chat", self.no_chat),
+        ];
+        flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+}
+
 /// A loaded model and the tokens of the prompt.
 #[derive(Debug)]
 pub struct Session {

@@ -6,8 +6,9 @@ use clap::Args;
 use gumball_spec::{Request, SamplingParams};
 
 use crate::logits::{Array, Element};
+use crate::output::without_middle;
 use crate::sampling::Ids;
-use crate::{Error, Result};
+use crate::{Error, Result, reading};
 
 /// The state of a request at the rows of a file.
 #[derive(Args, Clone, Debug, Default)]
@@ -41,6 +42,18 @@ pub struct State {
 }
 
 impl StateArgs {
+    /// Returns the first flag that was given, if one was.
+    #[must_use]
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            ("--prompt-ids", self.prompt_ids.is_some()),
+            ("--history", self.history.is_some()),
+            ("--position", self.position.is_some()),
+            ("--mask", self.mask.is_some()),
+        ];
+        flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+
     /// Reads the state.
     ///
     /// # Errors
@@ -68,20 +81,28 @@ impl State {
     }
 }
 
+/// What to save where an array is to be a mask.
+const MASK: &str = "save bool, one for each id, or words of 32 bits (numpy.uint32)";
+
 /// Reads the words of a bitmask.
 fn read_mask(path: &Path) -> Result<Vec<u32>> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io(path, &error))?;
+    let bytes = reading::numbers(path)?;
     let words = |bytes: &[u8]| bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
     if path.extension().is_none_or(|kind| kind != "npy") {
         let whole = bytes.len().is_multiple_of(4);
         let reason = || format!("{} bytes are no whole number of 32-bit words", bytes.len());
         return if whole { Ok(words(&bytes)) } else { Err(Error::file(path, reason())) };
     }
-    let array = Array::parse(&bytes).map_err(|reason| Error::file(path, reason))?;
+    let array = Array::parse(&bytes, MASK).map_err(|reason| Error::file(path, reason))?;
+    if array.shape.iter().rev().skip(1).any(|length| *length != 1) {
+        let shape = without_middle(&format!("{:?}", array.shape), 80);
+        let reason = format!("a mask is one line of ids or words for all rows, but its shape is {shape}");
+        return Err(Error::file(path, reason));
+    }
     match array.element {
         Element::Word => Ok(words(&array.bytes)),
         Element::Bool => Ok(pack(&array.bytes)),
-        _ => Err(Error::file(path, "a mask is an array of bool or of 32-bit words")),
+        _ => Err(Error::file(path, format!("a mask holds no logits; {MASK}"))),
     }
 }
 

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Reset, Style};
 
+use crate::output::shown;
+
 /// Headings.
 pub const HEAD: Style = Style::new().bold();
 /// What matters less.
@@ -49,10 +51,10 @@ impl Table {
         self.styled(Style::new(), cells);
     }
 
-    /// Appends a row in a style.
+    /// Appends a row in a style; control characters in its cells are shown as escapes.
     pub fn styled(&mut self, style: Style, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push((style, cells));
+        self.rows.push((style, cells.iter().map(|cell| shown(cell)).collect()));
     }
 
     /// Writes the table, indented.

@@ -154,6 +154,6 @@ mod scripted {
             }
         });
         assert_eq!(fs::read_to_string(calls).expect("a count"), "\n", "one fetch for all");
-        assert_eq!(entries(&fetcher.cache), ["model.gguf"]);
+        assert_eq!(entries(&fetcher.cache), ["model.gguf", "model.gguf.checked"]);
     }
 }

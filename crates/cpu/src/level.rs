@@ -1,5 +1,6 @@
 //! SIMD levels: which instructions carry the sixteen lanes, chosen once at run time.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -71,11 +72,16 @@ impl Level {
     /// - [`Error::OutOfRange`] if this machine lacks the level it names.
     pub fn detect() -> Result<Level> {
         static DETECTED: OnceLock<Result<Level>> = OnceLock::new();
-        let detect = || match std::env::var(VARIABLE) {
-            Ok(name) => name.parse::<Level>()?.check(),
-            Err(_) => Ok(Self::available().last().expect("scalar is always there")),
-        };
-        DETECTED.get_or_init(detect).clone()
+        DETECTED.get_or_init(|| Self::named_or_best(std::env::var_os(VARIABLE).as_deref())).clone()
+    }
+
+    /// Returns the level of a name, or the best of this machine without one. An empty name is none.
+    fn named_or_best(name: Option<&OsStr>) -> Result<Level> {
+        match name.filter(|name| !name.is_empty()) {
+            // What is no text is no name that is known, and is shown in the error as far as it is text.
+            Some(name) => name.to_string_lossy().parse::<Level>()?.check(),
+            None => Ok(Self::available().last().expect("scalar is always there")),
+        }
     }
 
     /// Returns the level if this machine has it.
@@ -106,5 +112,23 @@ impl FromStr for Level {
             name: name.to_owned(),
             known: Self::ALL.map(Self::name).join(", "),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_name_is_none_and_one_that_is_no_text_is_refused() {
+        let best = Level::named_or_best(None).unwrap();
+        assert_eq!(Level::named_or_best(Some(OsStr::new(""))), Ok(best));
+        assert_eq!(Level::named_or_best(Some(OsStr::new("scalar"))), Ok(Level::Scalar));
+        #[cfg(unix)]
+        {
+            let name = std::os::unix::ffi::OsStrExt::from_bytes(b"\xffmmx");
+            let error = Level::named_or_best(Some(name)).unwrap_err().to_string();
+            assert!(error.starts_with("level \"\u{fffd}mmx\" is not known; known are: scalar"), "{error}");
+        }
     }
 }

@@ -1,13 +1,19 @@
 //! The disk cache of compiled programs.
 //!
 //! An entry is keyed by the program's source with its headers, what it was compiled for, and by which compiler. The
-//! whole key lies in the entry, so a hash that collides costs a compilation and no more. Processes may share the
-//! folder: an entry is written aside and renamed into place. An entry that is cut short or damaged is
-//! compiled anew. A cache that cannot be written to is no error.
+//! whole key lies in the entry, with a SHA-256 of all that follows it. Processes may share the folder: an entry is written
+//! aside and renamed into place. An entry that is cut short or damaged is compiled anew. Entries are machine
+//! code, so the folder and they must be the user's alone ([`private`](crate::private)): what others may have
+//! written is not read, and [`Cache::trouble`] says why. A cache that cannot be used is no error.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use crate::private;
 
 /// A folder of compiled programs.
 #[derive(Clone, Debug)]
@@ -16,17 +22,19 @@ pub struct Cache {
 }
 
 /// The first bytes of an entry; to be changed with its layout.
-const MAGIC: &[u8; 8] = b"gumball1";
+const MAGIC: &[u8; 8] = b"gumball2";
+
+/// The bytes of a SHA-256.
+const DIGEST_BYTES: usize = 32;
 
 impl Cache {
-    /// Returns the user's cache: the folder that `GUMBALL_CACHE` names, or `gumball` in the user's cache folder.
+    /// Returns the user's cache: `kernels` in the folder that `GUMBALL_CACHE` names, or in `gumball` in the user's cache folder.
+    ///
+    /// Paths must be absolute: a relative one would be looked for wherever the program happens to run. A relative
+    /// `XDG_CACHE_HOME` is ignored, as its specification says; with a relative `GUMBALL_CACHE` nothing is kept.
     #[must_use]
     pub fn user() -> Self {
-        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = named("GUMBALL_CACHE")
-            .or_else(|| Some(named("XDG_CACHE_HOME")?.join("gumball")))
-            .or_else(|| Some(named("HOME")?.join(".cache/gumball")));
-        Self { folder }
+        Self { folder: user_folder(|name| std::env::var_os(name)) }
     }
 
     /// Returns a cache in a folder, which is made when first written to.
@@ -47,6 +55,12 @@ impl Cache {
         self.folder.as_deref()
     }
 
+    /// Returns why nothing is read from the folder or kept in it: others may have written there.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        private::trouble(self.folder.as_deref()?)
+    }
+
     /// Returns the entry of a key, or makes and keeps it.
     ///
     /// # Errors
@@ -62,18 +76,22 @@ impl Cache {
     }
 
     fn path(&self, key: &str) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join(format!("{:016x}.bin", fnv1a(&[key.as_bytes()]))))
+        let name = Sha256::digest(key.as_bytes());
+        let name: String = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(self.folder.as_ref()?.join(format!("{name}.bin")))
     }
 
     fn read(&self, key: &str) -> Option<Vec<u8>> {
-        let entry = fs::read(self.path(key)?).ok()?;
-        let rest = entry.strip_prefix(MAGIC)?;
-        let (check, rest) = rest.split_first_chunk::<8>()?;
-        let (length, _) = rest.split_first_chunk::<8>()?;
-        if fnv1a(&[rest]) != u64::from_le_bytes(*check) {
+        if self.trouble().is_some() {
             return None;
         }
-        let rest = &rest[8..];
+        let entry = private::read(&self.path(key)?).ok()?;
+        let rest = entry.strip_prefix(MAGIC)?;
+        let (digest, rest) = rest.split_first_chunk::<DIGEST_BYTES>()?;
+        if Sha256::digest(rest)[..] != digest[..] {
+            return None;
+        }
+        let (length, rest) = rest.split_first_chunk::<8>()?;
         let (stored, value) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
         (stored == key.as_bytes()).then(|| value.to_vec())
     }
@@ -81,17 +99,14 @@ impl Cache {
     fn write(&self, key: &str, value: &[u8]) -> std::io::Result<()> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let Some(path) = self.path(key) else { return Ok(()) };
-        let length = (key.len() as u64).to_le_bytes();
-        let parts = [&length[..], key.as_bytes(), value];
-        let mut entry = MAGIC.to_vec();
-        entry.extend_from_slice(&fnv1a(&parts).to_le_bytes());
-        parts.iter().for_each(|part| entry.extend_from_slice(part));
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+        let rest = [&(key.len() as u64).to_le_bytes()[..], key.as_bytes(), value].concat();
+        let entry = [&MAGIC[..], &Sha256::digest(&rest)[..], &rest].concat();
+        if let Some(folder) = &self.folder {
+            private::make_folder(folder)?;
         }
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let aside = path.with_extension(format!("{}-{serial}", std::process::id()));
-        let done = fs::write(&aside, entry).and_then(|()| fs::rename(&aside, &path));
+        let done = private::write_new(&aside, &entry).and_then(|()| fs::rename(&aside, &path));
         if done.is_err() {
             let _ = fs::remove_file(&aside);
         }
@@ -99,7 +114,20 @@ impl Cache {
     }
 }
 
-/// FNV-1a over parts that follow each other.
+/// Returns the folder of kernels that the variables of the environment lead to.
+fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = match variable("GUMBALL_CACHE").filter(|value| !value.is_empty()) {
+        Some(_) => absolute("GUMBALL_CACHE")?,
+        None => absolute("XDG_CACHE_HOME")
+            .map(|path| path.join("gumball"))
+            .or_else(|| Some(absolute("HOME")?.join(".cache/gumball")))?,
+    };
+    Some(folder.join("kernels"))
+}
+
+/// FNV-1a over parts that follow each other, for names that need no more.
+#[cfg(feature = "emulator")]
 pub(crate) fn fnv1a(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.iter());
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
@@ -175,6 +203,56 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left aside");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_absolute_paths_lead_to_kernels() {
+        let folder = |variables: &[(&str, &str)]| {
+            user_folder(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            })
+        };
+        let home = ("HOME", "/home/a");
+        let kernels = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(folder(&[home]), kernels("/home/a/.cache/gumball/kernels"));
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "relx"), home]), kernels("/home/a/.cache/gumball/kernels"));
+        assert_eq!(folder(&[("XDG_CACHE_HOME", "/x"), home]), kernels("/x/gumball/kernels"));
+        assert_eq!(folder(&[("GUMBALL_CACHE", ""), home]), kernels("/home/a/.cache/gumball/kernels"));
+        assert_eq!(folder(&[("GUMBALL_CACHE", "/g"), home]), kernels("/g/kernels"));
+        assert_eq!(folder(&[("GUMBALL_CACHE", "g"), home]), None);
+        assert_eq!(folder(&[("HOME", "a")]), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_or_entry_that_others_can_write_to_is_not_read() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = scratch("foreign");
+        let cache = Cache::at(&folder);
+        let set = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!(get(&cache, "a", b"1").1 && !get(&cache, "a", b"1").1);
+        let path = cache.path("a").unwrap();
+        assert_eq!((mode(&folder), mode(&path)), (0o700, 0o600));
+
+        set(&path, 0o622);
+        assert!(get(&cache, "a", b"2").1, "anybody may have written the entry");
+        assert_eq!((get(&cache, "a", b"3"), mode(&path)), ((b"2".to_vec(), false), 0o600));
+
+        set(&folder, 0o777);
+        assert!(get(&cache, "a", b"4").1 && get(&cache, "a", b"4").1, "anybody may write into the folder");
+        assert!(cache.trouble().is_some_and(|reason| reason.contains("others can write to it (mode 777)")));
+        set(&folder, 0o700);
+        assert!(!get(&cache, "a", b"5").1 && cache.trouble().is_none());
+
+        let elsewhere = folder.join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        assert!(get(&cache, "a", b"6").1, "a link is not followed");
+        assert_eq!(fs::read(&elsewhere).unwrap().last(), Some(&b'2'), "nor written through");
         fs::remove_dir_all(folder).unwrap();
     }
 

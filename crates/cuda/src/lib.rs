@@ -18,6 +18,7 @@ mod found;
 mod kernels;
 mod machine;
 mod nvrtc;
+mod private;
 mod program;
 
 mod gpu;

@@ -6,9 +6,9 @@ use gumball_spec::{NONE, oracle};
 use serde::Serialize;
 
 use super::{Draw, Exact, FALSE_ALARM_RATE, Opened, Setting, Subject, chi_square};
-use crate::Result;
 use crate::logits::Source;
 use crate::text::probability;
+use crate::{Error, Result};
 
 /// One item of one setting.
 #[derive(Clone, Debug, Serialize)]
@@ -38,6 +38,8 @@ pub struct Check {
 
 /// Draws per position: draw index and position both move.
 const DRAWS_PER_POSITION: u32 = 1000;
+/// Draws that are asked for at once.
+const AT_ONCE: u32 = 1 << 16;
 /// Rows in a batch.
 const BATCH: usize = 33;
 
@@ -45,14 +47,15 @@ impl Check {
     /// Checks a subject at a setting on all rows of a source.
     ///
     /// # Errors
-    /// Parameters that do not fit the rows, or what the subject refuses.
+    /// Parameters that do not fit the rows or leave them no token, or what the subject refuses.
     pub fn run(&self, subject: &dyn Subject, setting: &Setting, source: &Source) -> Result<Vec<Item>> {
         let mut opened = subject.open(&setting.params, &setting.state, source.logits.vocab())?;
-        let mut items = Vec::new();
+        let (mut items, mut has_tokens) = (Vec::new(), false);
         for row in source.rows.iter().copied() {
             let mut found = Vec::new();
             let request = setting.state.request(&setting.params, self.seed, 0);
             let exact = Exact::of(source.logits.row(row), &request)?;
+            has_tokens |= !exact.ids.is_empty();
             found.push(self.oracle(opened.as_mut(), setting, source, row)?);
             let start = setting.state.position;
             let logits = source.logits.row(row);
@@ -66,21 +69,19 @@ impl Check {
                 position: start,
                 draw: 0,
             };
-            let ways = [
-                ("distribution over draws", (0..self.draws).map(by_draw).collect::<Vec<_>>()),
-                ("distribution over seeds", (0..self.draws).map(by_seed).collect()),
-            ];
-            let mut all = Vec::new();
-            for (name, draws) in ways {
-                let tokens = opened.draws(&draws)?;
-                found.push(distribution(name, &tokens, &exact));
-                all.extend(tokens);
-            }
-            found.push(outside(&all, &exact));
+            let over_draws = self.counts(opened.as_mut(), by_draw)?;
+            let over_seeds = self.counts(opened.as_mut(), by_seed)?;
+            found.push(distribution("distribution over draws", &over_draws, self.draws, &exact));
+            found.push(distribution("distribution over seeds", &over_seeds, self.draws, &exact));
+            found.push(outside(&[over_draws, over_seeds], &exact));
             for item in &mut found {
                 item.row = Some(row);
             }
             items.extend(found);
+        }
+        if !has_tokens {
+            let reason = "no token is left to draw in any row, so nothing would be checked";
+            return Err(Error::Usage(format!("{}: {reason}", setting.name)));
         }
         items.push(self.seeds(opened.as_mut(), source)?);
         items.push(self.batches(opened.as_mut(), setting, source)?);
@@ -88,6 +89,18 @@ impl Check {
             item.setting.clone_from(&setting.name);
         }
         Ok(items)
+    }
+
+    /// Draws as often as each test of a distribution does, and counts the tokens.
+    fn counts<'a>(&self, opened: &mut dyn Opened, draw: impl Fn(u32) -> Draw<'a>) -> Result<Counts> {
+        let mut counts = Counts::new();
+        for first in (0..self.draws).step_by(AT_ONCE as usize) {
+            let draws: Vec<_> = (first..first.saturating_add(AT_ONCE).min(self.draws)).map(&draw).collect();
+            for token in opened.draws(&draws)? {
+                *counts.entry(token).or_insert(0) += 1;
+            }
+        }
+        Ok(counts)
     }
 
     /// Compares draws with the oracle's, token for token.
@@ -162,15 +175,14 @@ fn item(name: &'static str, figures: String, holds: bool) -> Item {
     Item { setting: String::new(), row: None, name, figures, holds }
 }
 
-/// Tests tokens against the exact distribution.
-fn distribution(name: &'static str, tokens: &[i32], exact: &Exact) -> Item {
-    let mut counts: HashMap<i32, u64> = HashMap::new();
-    for token in tokens {
-        *counts.entry(*token).or_insert(0) += 1;
-    }
+/// How often each token came.
+type Counts = HashMap<i32, u64>;
+
+/// Tests counts of tokens against the exact distribution.
+fn distribution(name: &'static str, counts: &Counts, draws: u32, exact: &Exact) -> Item {
     let counts: Vec<u64> =
         exact.ids.iter().map(|id| counts.get(&(*id as i32)).copied().unwrap_or(0)).collect();
-    let expected: Vec<f64> = exact.p.iter().map(|p| p * tokens.len() as f64).collect();
+    let expected: Vec<f64> = exact.p.iter().map(|p| p * f64::from(draws)).collect();
     let test = chi_square(&counts, &expected);
     let figures = format!(
         "chi-square {:.1} at {} degrees of freedom, p = {}",
@@ -182,10 +194,12 @@ fn distribution(name: &'static str, tokens: &[i32], exact: &Exact) -> Item {
 }
 
 /// Counts tokens outside the kept set.
-fn outside(tokens: &[i32], exact: &Exact) -> Item {
+fn outside(found: &[Counts], exact: &Exact) -> Item {
     let kept: HashSet<i32> = exact.ids.iter().map(|id| *id as i32).collect();
     let allowed = |token: &i32| kept.contains(token) || kept.is_empty() && *token == NONE;
-    let outside = tokens.iter().filter(|token| !allowed(token)).count();
-    let figures = format!("{outside} of {} draws; the cut keeps {}", tokens.len(), exact.ids.len());
+    let all = || found.iter().flatten();
+    let draws: u64 = all().map(|(_, count)| count).sum();
+    let outside: u64 = all().filter(|(token, _)| !allowed(token)).map(|(_, count)| count).sum();
+    let figures = format!("{outside} of {draws} draws; the cut keeps {}", exact.ids.len());
     item("never outside the cut", figures, outside == 0)
 }

@@ -15,9 +15,9 @@ pub struct Setting {
     pub state: State,
 }
 
-/// Returns the settings of the suite.
+/// Returns the settings of the suite, for rows of a length.
 #[must_use]
-pub fn suite() -> Vec<Setting> {
+pub fn suite(vocab: usize) -> Vec<Setting> {
     let neutral = SamplingParams::default;
     let plain = |name: &str, params: SamplingParams| Setting {
         name: name.to_owned(),
@@ -46,11 +46,13 @@ pub fn suite() -> Vec<Setting> {
         ),
         plain("dynamic temperature", SamplingParams { dynamic_temperature, ..neutral() }),
     ];
+    let mut logit_bias = vec![(0, 2.0), (1, f32::NEG_INFINITY)];
+    logit_bias.retain(|(id, _)| (*id as usize) < vocab);
     let penalties = SamplingParams {
         repetition_penalty: 1.3,
         frequency_penalty: 0.2,
         presence_penalty: 0.4,
-        logit_bias: vec![(0, 2.0), (1, f32::NEG_INFINITY)],
+        logit_bias,
         top_p: 0.95,
         ..neutral()
     };

@@ -20,10 +20,10 @@ pub struct Args {
     #[command(flatten)]
     pub logits: LogitsArgs,
     /// Draws in each test of a distribution
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub draws: u32,
     /// Draws compared with the oracle, for each row and setting
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub oracle_draws: u32,
     /// The way to the tokens.
     #[command(flatten)]
@@ -70,9 +70,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             Box::new(Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() })
         }
     };
-    let settings = match (SamplingParams { seed: None, ..params.clone() }) == SamplingParams::default() {
-        true => suite(),
-        false => vec![Setting { name: "as given".to_owned(), params, state: args.state.read()? }],
+    let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
+    if let Some(flag) = args.state.given().filter(|_| !is_given) {
+        let reason = "it is about parameters that are given, and the suite has states of its own";
+        return Err(Error::Usage(format!("{flag}: {reason}; give parameters, or leave it out")));
+    }
+    let given = match is_given {
+        true => vec![Setting { name: "as given".to_owned(), params, state: args.state.read()? }],
+        false => Vec::new(),
     };
     let mut report = Report {
         subject: subject.name(),
@@ -84,6 +89,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         if !args.json {
             writeln!(out, "{HEAD}{} on {}{HEAD:#}", report.subject, source.name)?;
         }
+        let settings = if is_given { given.clone() } else { suite(source.logits.vocab()) };
         for setting in &settings {
             let items = check.run(&*subject, setting, &source)?;
             if !args.json {

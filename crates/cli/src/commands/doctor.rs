@@ -1,14 +1,14 @@
 //! `gumball doctor`: what this machine offers, GPUs included, what Gumball will use, and whether it works.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use gumball_engine::{Level, routes};
 use serde::Serialize;
 
 use crate::cuda::Cuda;
 use crate::machine::{Machine, size};
-use crate::model::fetch::{Artefact, Fetcher};
+use crate::model::fetch::{Artefact, Fetcher, holds};
+use crate::output::shown;
 use crate::self_test::{self, Item};
 use crate::text::{BAD, DIM, GOOD, HEAD, WARN};
 use crate::{Error, Result};
@@ -41,9 +41,11 @@ pub struct Report {
     /// The routes from logits to a token, and what each does.
     pub routes: Vec<(String, String)>,
     /// Where the default model is or will be, or why it cannot be anywhere.
-    pub model: std::result::Result<PathBuf, String>,
+    pub model: std::result::Result<String, String>,
     /// Its size there; none before it was fetched.
     pub model_bytes: Option<u64>,
+    /// What is wrong with it, if anything.
+    pub model_trouble: Option<String>,
     /// The self-test.
     pub self_test: Vec<Item>,
     /// CUDA, its devices and their self-tests.
@@ -58,22 +60,26 @@ impl Report {
     pub fn make() -> Result<Self> {
         let artefact = Artefact::smollm2();
         let model = Fetcher::from_environment().map(|fetcher| fetcher.cache.join(&artefact.file));
-        let size = |path: &PathBuf| std::fs::metadata(path).ok().map(|file| file.len());
+        let there = match &model {
+            Ok(path) => holds(path, &artefact).map_err(|error| error.to_string()),
+            Err(_) => Ok(false),
+        };
         Ok(Self {
             routes: routes()
                 .all()
                 .iter()
                 .map(|route| (route.name().to_owned(), route.about().to_owned()))
                 .collect(),
-            model_bytes: model.as_ref().ok().and_then(size).filter(|bytes| *bytes == artefact.bytes),
-            model: model.map_err(|error| error.to_string()),
+            model_bytes: there.as_ref().is_ok_and(|there| *there).then_some(artefact.bytes),
+            model_trouble: there.err(),
+            model: model.map(|path| path.display().to_string()).map_err(|error| error.to_string()),
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::ask(),
             levels: Level::ALL.map(|level| (level.name(), level.is_available())).to_vec(),
             level: Level::detect().map(Level::name).map_err(|error| error.to_string()),
-            level_variable: std::env::var("GUMBALL_LEVEL").ok(),
+            level_variable: variable("GUMBALL_LEVEL"),
             threads: rayon::current_num_threads(),
-            threads_variable: std::env::var("RAYON_NUM_THREADS").ok(),
+            threads_variable: variable("RAYON_NUM_THREADS"),
             self_test: self_test::run()?,
             cuda: Cuda::look(),
         })
@@ -83,6 +89,11 @@ impl Report {
         let mut tests = self.self_test.iter().chain(self.cuda.self_tests());
         self.level.is_ok() && tests.all(|item| item.holds)
     }
+}
+
+/// Returns what a variable of the environment says, if it is set; what is no text as far as it is.
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// Examines the machine and writes what was found.
@@ -127,7 +138,7 @@ fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
 
     writeln!(out, "\n{HEAD}what Gumball uses{HEAD:#}")?;
     let from = |variable: &Option<String>, name: &str| match variable {
-        Some(value) => format!("  {DIM}({name}={value}){DIM:#}"),
+        Some(value) => format!("  {DIM}({name}={}){DIM:#}", shown(value)),
         None => format!("  {DIM}({name} would force it){DIM:#}"),
     };
     let level = match &report.level {
@@ -142,9 +153,12 @@ fn write(report: &Report, out: &mut dyn Write) -> Result<()> {
         line(out, if i == 0 { "routes" } else { "" }, &format!("{name}  {DIM}{about}{DIM:#}"))?;
     }
     let model = match (&report.model, report.model_bytes) {
-        (Ok(path), Some(bytes)) => format!("{}  {DIM}{}{DIM:#}", path.display(), size(bytes)),
-        (Ok(path), None) => format!("{}  {DIM}not there yet; generate fetches it{DIM:#}", path.display()),
-        (Err(reason), _) => format!("{WARN}{reason}{WARN:#}"),
+        (Err(reason), _) => format!("{WARN}{}{WARN:#}", shown(reason)),
+        (Ok(path), Some(bytes)) => format!("{}  {DIM}{}{DIM:#}", shown(path), size(bytes)),
+        (Ok(path), None) => match &report.model_trouble {
+            Some(trouble) => format!("{WARN}{}{WARN:#}", shown(trouble)),
+            None => format!("{}  {DIM}not there yet; generate fetches it{DIM:#}", shown(path)),
+        },
     };
     line(out, "model", &model)?;
 
@@ -168,8 +182,12 @@ fn cuda(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
     line(out, "driver", &part(&cuda.driver))?;
     let named = cuda.nvrtc_variable.as_ref().map(|path| format!("  {DIM}(GUMBALL_NVRTC={path}){DIM:#}"));
     line(out, "NVRTC", &format!("{}{}", part(&cuda.nvrtc), named.unwrap_or_default()))?;
-    let cache = cuda.cache.as_ref().map(|folder| folder.display().to_string());
-    line(out, "kernel cache", &cache.unwrap_or_else(|| "none: set GUMBALL_CACHE or HOME".to_owned()))?;
+    let cache = match (&cuda.cache, &cuda.cache_trouble) {
+        (Some(folder), None) => shown(folder),
+        (Some(folder), Some(trouble)) => format!("{WARN}{} is not used: {trouble}{WARN:#}", shown(folder)),
+        (None, _) => format!("{WARN}none: set GUMBALL_CACHE or HOME to an absolute path{WARN:#}"),
+    };
+    line(out, "kernel cache", &cache)?;
     for device in &cuda.devices {
         let about = format!(
             "{}, compute capability {}, {} multiprocessors, {}",

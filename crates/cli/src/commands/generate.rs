@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::decode::{Decoded, Finish, Limits, decode};
 use crate::engine::EngineArgs;
 use crate::grammar::Grammar;
+use crate::output::{Output, say, shown};
 use crate::sampling::{SamplingArgs, settings};
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::text::{DIM, Table, WARN};
@@ -78,7 +79,7 @@ static INTERRUPT: AtomicBool = AtomicBool::new(false);
 /// - A model, grammar or parameter that cannot be used.
 /// - [`Error::Verdict`] if the text was cut off before its grammar was complete.
 /// - [`Error::Interrupted`] after Ctrl-C.
-pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
     let (route, level) = (args.engine.route()?, args.engine.level()?);
     let prompt = prompt(args)?;
@@ -93,19 +94,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
 
     INTERRUPT.store(false, Ordering::Relaxed);
-    // A second Ctrl-C ends the process at once. There is one handler in a process; a second call keeps it.
-    let _ = ctrlc::set_handler(|| {
-        if INTERRUPT.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    });
+    hear_interrupts();
     let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
     if !args.json {
         introduce(&session, &sampler);
     }
     let decoded = decode(&mut session, &mut sampler, grammar, &limits, |piece| {
         if !args.json {
-            write!(out, "{piece}")?;
+            out.text(piece)?;
             out.flush()?;
         }
         Ok(())
@@ -142,6 +138,19 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     }
 }
 
+/// Lets Ctrl-C end the text, and a second one the process at once.
+fn hear_interrupts() {
+    // The handler needs a thread; where there is none, Ctrl-C ends the process as ever.
+    if crate::threads::can_start() {
+        // There is one handler in a process; a second call keeps it.
+        let _ = ctrlc::set_handler(|| {
+            if INTERRUPT.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        });
+    }
+}
+
 /// Returns the prompt: the argument, or what standard input says.
 fn prompt(args: &Args) -> Result<String> {
     if let Some(prompt) = &args.prompt {
@@ -161,21 +170,27 @@ fn introduce(session: &Session, sampler: &Sampler) {
     let neutral = SamplingParams { stop_ids: Vec::new(), ..sampler.params().clone() };
     let settings = settings(&neutral);
     let settings = if settings.is_empty() { "neutral parameters".to_owned() } else { settings };
-    anstream::eprintln!("{DIM}{}: {settings}; seed {}{DIM:#}\n", session.name, sampler.seed());
+    let name = shown(&session.name);
+    say(format_args!("{DIM}{name}: {settings}; seed {}{DIM:#}\n", sampler.seed()));
 }
 
 fn sum_up(report: &Report) {
     let timing = report.decoded.timing;
-    let speed = 1e6 / (timing.model_us + timing.choose_us);
-    anstream::eprintln!(
-        "\n{DIM}{} {}, ended by {}; {speed:.0} tokens a second, {:.0} us of each to choose it{DIM:#}",
-        report.decoded.tokens.len(),
-        if report.decoded.tokens.len() == 1 { "token" } else { "tokens" },
-        reason(report.decoded.finish),
-        timing.choose_us
-    );
+    let tokens = match report.decoded.tokens.len() {
+        0 => "no tokens".to_owned(),
+        1 => "1 token".to_owned(),
+        n => format!("{n} tokens"),
+    };
+    let each_us = timing.model_us + timing.choose_us;
+    let speed = match each_us > 0.0 && !report.decoded.tokens.is_empty() {
+        true => {
+            format!("; {:.0} tokens a second, {:.0} us of each to choose it", 1e6 / each_us, timing.choose_us)
+        }
+        false => String::new(),
+    };
+    say(format_args!("\n{DIM}{tokens}, ended by {}{speed}{DIM:#}", reason(report.decoded.finish)));
     if report.decoded.finish == Finish::MaxTokens && report.decoded.complete.is_none() {
-        anstream::eprintln!("{WARN}the limit of tokens cut it off; --max-tokens raises it{WARN:#}");
+        say(format_args!("{WARN}the limit of tokens cut it off; --max-tokens raises it{WARN:#}"));
     }
 }
 

@@ -13,6 +13,7 @@ use gumball_spec::{Request, Row, SamplingParams};
 
 use crate::engine::DeviceArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
+use crate::output::{say, shown};
 use crate::page::{self, Context};
 use crate::sampling::SamplingArgs;
 use crate::session::{ModelArgs, Session, for_prose};
@@ -30,8 +31,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "kind", "prompt_ids", "history", "position"])]
     pub prompt: Option<String>,
     /// With --prompt: let N tokens be generated before the one that is inspected
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "prompt")]
-    pub after: u32,
+    #[arg(long, value_name = "N")]
+    pub after: Option<u32>,
     /// The draw index
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub draw: u32,
@@ -61,6 +62,7 @@ pub struct Args {
 /// - A file, model or device that cannot be used, or a parameter outside its range.
 /// - [`Error::Verdict`] if the device comes to something else than the trace.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
+    refuse_without_effect(args)?;
     let params = args.sampling.to_params()?;
     let (trace, context) = match &args.prompt {
         Some(prompt) => from_model(args, params, prompt)?,
@@ -73,7 +75,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     if let Some(path) = &args.html {
         let page = page::page(&trace, context.as_ref());
         std::fs::write(path, page).map_err(|error| Error::io(path, &error))?;
-        writeln!(out, "wrote {}; open it in a browser", path.display())?;
+        let wrote = format!("wrote {}; open it in a browser", shown(&path.display().to_string()));
+        // Standard output is the JSON's.
+        if args.json { say(format_args!("{wrote}")) } else { writeln!(out, "{wrote}")? }
     }
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &trace).map_err(std::io::Error::from)?;
@@ -87,6 +91,23 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             Err(Error::Verdict(format!("{} differs from the definition: {differences}", device.name)))
         }
         None => Ok(()),
+    }
+}
+
+/// Refuses flags that the source of the row leaves without effect.
+fn refuse_without_effect(args: &Args) -> Result<()> {
+    let (without_prompt, with_prompt) = (
+        args.after.map(|_| "--after").or(args.model.given()),
+        args.logits.given().or(args.state.given().filter(|flag| *flag != "--mask")),
+    );
+    match (&args.prompt, without_prompt, with_prompt) {
+        (None, Some(flag), _) => {
+            Err(Error::Usage(format!("{flag} is about a model; give --prompt, or leave it out")))
+        }
+        (Some(_), _, Some(flag)) => {
+            Err(Error::Usage(format!("{flag} is about rows from a file; leave it out, or --prompt")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -119,13 +140,14 @@ fn from_model(args: &Args, params: SamplingParams, prompt: &str) -> Result<(Trac
     let sampler = Sampler::new(params.clone(), session.model.vocab())?;
     let mut sampler = sampler.with_prompt(&session.prompt).with_draw(args.draw);
     let mut logits = session.logits(&session.prompt.clone())?;
-    for n in 0..args.after {
+    let after = args.after.unwrap_or(0);
+    for n in 0..after {
         let token = sampler
             .sample_with(&logits, StepOptions { mask: session.padding_mask(), ..Default::default() })?;
         match token.id.filter(|id| !session.model.tokenizer.is_eos(*id)) {
             Some(id) => logits = session.logits(&[id])?,
             None => {
-                return Err(Error::Usage(format!("--after {}: the text ends after {n} tokens", args.after)));
+                return Err(Error::Usage(format!("--after {after}: the text ends after {n} tokens")));
             }
         }
     }

@@ -11,12 +11,12 @@ use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{NONE, Status};
 use serde::Serialize;
 
-use crate::Result;
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
 use crate::sampling::SamplingArgs;
 use crate::state::{State, StateArgs};
-use crate::text::{DIM, Table};
+use crate::text::{DIM, Table, count};
+use crate::{Error, Result};
 
 /// What to draw from, and how.
 #[derive(clap::Args, Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     pub logits: LogitsArgs,
     /// Draw each row N times
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub draws: u32,
     /// Write JSON, one line a token
     #[arg(long)]
@@ -88,6 +88,9 @@ impl From<&TokenLogprob> for LogprobRecord {
     }
 }
 
+/// The most tokens of a table, which is held whole before it is written.
+const MOST_IN_A_TABLE: u64 = 1 << 20;
+
 /// Draws the tokens and writes them.
 ///
 /// # Errors
@@ -103,6 +106,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let mut stages = args.engine.route()?.open(args.engine.level()?)?;
     stages.keep_ids(true);
 
+    let tokens = (rows.len() as u64).saturating_mul(u64::from(args.draws));
+    if tokens > MOST_IN_A_TABLE && !args.json {
+        let (tokens, most) = (count(tokens), count(MOST_IN_A_TABLE));
+        let reason = format!(
+            "{tokens} tokens are too many for a table, which takes {most}; --json writes a line for each"
+        );
+        return Err(Error::Usage(reason));
+    }
     let mut records = Vec::new();
     for row in rows {
         for draw in 0..args.draws {

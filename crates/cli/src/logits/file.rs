@@ -4,16 +4,17 @@ use std::path::Path;
 
 use half::{bf16, f16};
 
-use super::npy::Array;
+use super::npy::{Array, LOGITS};
 use super::{Data, Logits, elements, tensors};
-use crate::{Error, Result};
+use crate::output::without_middle;
+use crate::{Error, Result, reading};
 
 /// Reads the rows of a file.
 ///
 /// # Errors
 /// - [`Error::File`] that says what is wrong with it and what to do.
 pub fn read(path: &Path, tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io(path, &error))?;
+    let bytes = reading::numbers(path)?;
     parse(path, &bytes, tensor, vocab).map_err(|reason| Error::file(path, reason))
 }
 
@@ -21,7 +22,7 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
     let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
     let (data, shape) = match kind {
         "npy" => {
-            let array = Array::parse(bytes)?;
+            let array = Array::parse(bytes, LOGITS)?;
             (array.logits()?, array.shape)
         }
         "safetensors" => tensors::read(bytes, tensor)?,
@@ -33,7 +34,12 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
     };
     let found = match shape[..] {
         [found] | [_, found] => found,
-        _ => return Err(format!("shape {shape:?} has no rows of logits; [vocab] or [rows, vocab] has")),
+        _ => {
+            return Err(format!(
+                "shape {} has no rows of logits; [vocab] or [rows, vocab] has",
+                without_middle(&format!("{shape:?}"), 80)
+            ));
+        }
     };
     match vocab {
         Some(vocab) if vocab != found => Err(format!("its rows have {found} logits, but --vocab is {vocab}")),

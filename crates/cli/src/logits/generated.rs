@@ -7,6 +7,7 @@
 
 use clap::ValueEnum;
 use gumball_spec::num::philox4x32_10;
+use gumball_spec::{Error, MAX_VOCAB, Result};
 
 use super::{Data, Logits};
 
@@ -33,12 +34,28 @@ impl Kind {
 /// How many tokens of a model-like row are raised.
 const PEAKS: u32 = 20;
 
+/// The most logits that are made up: a gibibyte of them.
+const MOST: usize = 1 << 28;
+
 /// Makes `rows` rows of `vocab` logits in f32.
 ///
 /// # Errors
-/// A sentence, if the shape is none.
-pub fn generate(kind: Kind, rows: usize, vocab: usize, seed: u64) -> Result<Logits, String> {
-    let mut data = Vec::with_capacity(rows * vocab);
+/// - [`Error::OutOfRange`] if the shape is none, or of more than 2^28 logits.
+/// - [`Error::Unavailable`] if there is no memory for them.
+pub fn generate(kind: Kind, rows: usize, vocab: usize, seed: u64) -> Result<Logits> {
+    if !(1..=MAX_VOCAB).contains(&vocab) {
+        return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+    }
+    let most_rows = MOST / vocab;
+    if !(1..=most_rows).contains(&rows) {
+        let allowed = format!("in 1..={most_rows} where rows of {vocab} logits are made up");
+        return Err(Error::out_of_range("rows", rows, allowed));
+    }
+    let mut data = Vec::new();
+    data.try_reserve_exact(rows * vocab).map_err(|error| Error::Unavailable {
+        resource: "memory",
+        reason: format!("{rows} rows of {vocab} logits: {error}"),
+    })?;
     for row in 0..rows as u32 {
         let words = |id: u32, tag: u32| philox4x32_10(seed, [id, row, tag, kind as u32]);
         match kind {
@@ -54,7 +71,7 @@ pub fn generate(kind: Kind, rows: usize, vocab: usize, seed: u64) -> Result<Logi
             Kind::Flat => data.extend((0..vocab as u32).map(|id| unit(words(id, 100)[0]) as f32 / 16.0)),
         }
     }
-    Logits::new(Data::F32(data), vocab)
+    Ok(Logits::new(Data::F32(data), vocab).expect("the shape was checked"))
 }
 
 /// Returns a number in (0, 1).

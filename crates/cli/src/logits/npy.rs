@@ -6,6 +6,10 @@
 use half::{bf16, f16};
 
 use super::elements;
+use crate::output::without_middle;
+
+/// What to save where an array is to hold logits.
+pub const LOGITS: &str = "save float32, float16 or bfloat16 (x.astype(numpy.float32))";
 
 /// What an array's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +38,21 @@ pub struct Array {
 }
 
 impl Array {
-    /// Reads the bytes of an `.npy` file.
+    /// Reads the bytes of an `.npy` file; `wanted` says what to save instead where its elements are of no use.
     ///
     /// # Errors
     /// A sentence on what is wrong and what to do.
-    pub fn parse(file: &[u8]) -> Result<Self, String> {
+    pub fn parse(file: &[u8], wanted: &str) -> Result<Self, String> {
         let (header, data) = split(file)?;
-        if field(header, "fortran_order")?.starts_with("True") {
-            return Err("the array is in Fortran order; save numpy.ascontiguousarray(x)".to_owned());
+        match word(field(header, "fortran_order")?) {
+            "False" => {}
+            "True" => return Err("the array is in Fortran order; save numpy.ascontiguousarray(x)".to_owned()),
+            other => {
+                let reason = "is neither True nor False; save the file again with numpy.save";
+                return Err(format!("the header's 'fortran_order', {}, {reason}", without_middle(other, 40)));
+            }
         }
-        let element = element(field(header, "descr")?)?;
+        let element = element(field(header, "descr")?, wanted)?;
         let shape = shape(field(header, "shape")?)?;
         let count = shape.iter().try_fold(1usize, |count, length| count.checked_mul(*length));
         let expected = count.and_then(|count| count.checked_mul(element.bytes()));
@@ -67,9 +76,7 @@ impl Array {
             Element::F32 => Ok(super::Data::F32(elements(&self.bytes))),
             Element::F16 => Ok(super::Data::F16(elements::<f16>(&self.bytes))),
             Element::Bf16 => Ok(super::Data::Bf16(elements::<bf16>(&self.bytes))),
-            Element::Word | Element::Bool => {
-                Err("the array holds no logits; save float32, float16 or bfloat16".to_owned())
-            }
+            Element::Word | Element::Bool => Err(format!("the array holds no logits; {LOGITS}")),
         }
     }
 }
@@ -116,7 +123,12 @@ fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, String> {
         .ok_or_else(|| format!("the header has no '{key}'; save the file again with numpy.save"))
 }
 
-fn element(text: &str) -> Result<Element, String> {
+/// Returns the word that a text begins with.
+fn word(text: &str) -> &str {
+    text.split([',', '}']).next().unwrap_or_default().trim()
+}
+
+fn element(text: &str, wanted: &str) -> Result<Element, String> {
     let quoted = text.strip_prefix('\'').and_then(|text| text.split('\'').next());
     match quoted {
         Some("<f4") => Ok(Element::F32),
@@ -125,8 +137,8 @@ fn element(text: &str) -> Result<Element, String> {
         Some("<u4" | "<i4") => Ok(Element::Word),
         Some("|b1") => Ok(Element::Bool),
         other => Err(format!(
-            "elements of type {} are not taken; save float32, float16 or bfloat16 (x.astype(numpy.float32))",
-            other.unwrap_or("a record")
+            "elements of type {} are not taken; {wanted}",
+            without_middle(other.unwrap_or("record"), 40)
         )),
     }
 }

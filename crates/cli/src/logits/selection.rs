@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::text::count;
+
 /// Row numbers separated by commas, from 0; `A-B` stands for all from A to B.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection(Vec<(usize, usize)>);
@@ -21,6 +23,9 @@ impl FromStr for Selection {
     }
 }
 
+/// The most rows that are used in one go.
+const MOST: usize = 1 << 24;
+
 impl Selection {
     /// Returns how many rows there must be.
     #[must_use]
@@ -28,13 +33,24 @@ impl Selection {
         self.0.iter().map(|(_, last)| last.saturating_add(1)).max().unwrap_or(0)
     }
 
+    /// Returns how many rows are named, those named twice counted twice.
+    fn len(&self) -> usize {
+        let length = |(first, last): &(usize, usize)| (last - first).saturating_add(1);
+        self.0.iter().map(length).fold(0, usize::saturating_add)
+    }
+
     /// Returns the rows, in the order named, if there are that many.
     ///
     /// # Errors
-    /// A sentence that names the first row that does not exist.
+    /// A sentence that names the first row that does not exist, or says that too many are named.
     pub fn of(&self, rows: usize) -> Result<Vec<usize>, String> {
         match self.0.iter().find(|(_, last)| *last >= rows) {
             Some((_, last)) => Err(format!("there is no row {last}; rows are 0..{rows}")),
+            None if self.len() > MOST => Err(format!(
+                "{} rows are named; at most {} can be",
+                count(self.len() as u64),
+                count(MOST as u64)
+            )),
             None => Ok(self.0.iter().flat_map(|(first, last)| *first..=*last).collect()),
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Kind, Logits, Selection, file, generate};
+use crate::output::shown;
 use crate::text::count;
 use crate::{Error, Result};
 
@@ -22,7 +23,7 @@ pub struct LogitsArgs {
     #[arg(long, value_name = "KIND")]
     pub kind: Option<Kind>,
     /// The tensor of a .safetensors file; may be left out if there is one only
-    #[arg(long, value_name = "NAME", requires = "file")]
+    #[arg(long, value_name = "NAME", conflicts_with = "kind")]
     pub tensor: Option<String>,
     /// The length of a row of a raw file, or of a row made up
     #[arg(long, value_name = "N")]
@@ -57,21 +58,44 @@ pub struct Source {
 }
 
 impl LogitsArgs {
+    fn is_safetensors(&self) -> bool {
+        self.file.as_ref().and_then(|path| path.extension()).is_some_and(|kind| kind == "safetensors")
+    }
+
+    /// Returns the first flag that says which rows are meant, if one was given.
+    #[must_use]
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            ("LOGITS", self.file.is_some()),
+            ("--kind", self.kind.is_some()),
+            ("--tensor", self.tensor.is_some()),
+            ("--vocab", self.vocab.is_some()),
+            ("--rows", self.rows.is_some()),
+        ];
+        flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+
     /// Reads the file, or makes up the rows.
     ///
     /// # Errors
     /// - [`Error::File`] that says what is wrong with the file and what to do.
-    /// - [`Error::Usage`] if there is no source, or a row does not exist.
+    /// - [`Error::Usage`] if there is no source, a row does not exist, or `--tensor` has nothing to name.
+    /// - [`Error::Spec`] if rows cannot be made up in that shape.
     pub fn load(&self, fallback: Fallback) -> Result<Source> {
+        if self.tensor.is_some() && !self.is_safetensors() {
+            return Err(Error::Usage(
+                "--tensor names a tensor of a .safetensors file; leave it out".to_owned(),
+            ));
+        }
         let usage = |reason: String| Error::Usage(reason);
         let (logits, origin) = match (&self.file, self.kind.or(fallback.kind)) {
             (Some(path), _) => {
-                (file::read(path, self.tensor.as_deref(), self.vocab)?, path.display().to_string())
+                (file::read(path, self.tensor.as_deref(), self.vocab)?, shown(&path.display().to_string()))
             }
             (None, Some(kind)) => {
                 let rows = self.rows.as_ref().map_or(fallback.rows, Selection::least_rows);
                 let logits = generate(kind, rows, self.vocab.unwrap_or(fallback.vocab), ROWS_SEED);
-                (logits.map_err(usage)?, format!("made-up {} rows", kind.name()))
+                (logits?, format!("made-up {} rows", kind.name()))
             }
             (None, None) => {
                 return Err(Error::Usage(

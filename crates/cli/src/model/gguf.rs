@@ -12,6 +12,7 @@ use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::{Content, Value};
 
 use super::error::{Error, Result};
+use super::header;
 
 /// An open GGUF file whose header was read and whose tensors all lie inside it.
 #[derive(Debug)]
@@ -46,16 +47,19 @@ impl Gguf {
             let found = format!("\"{}\"", magic.escape_ascii());
             return Err(Error::NotGguf { path: path.into(), found });
         }
+        if let Some(reason) = header::unfit(&mut file) {
+            return Err(Error::Malformed { path: path.into(), reason });
+        }
         file.rewind().map_err(io)?;
         let content = Content::read(&mut file).map_err(|error| {
-            let reason = error.to_string();
-            match reason.lines().next().filter(|line| line.contains("unknown dtype")) {
-                Some(line) => Error::Unsupported {
+            let reason = first_line(&error);
+            match reason.contains("unknown dtype") {
+                true => Error::Unsupported {
                     path: path.into(),
-                    what: format!("a quantisation of its own ({line})"),
+                    what: format!("a quantisation of its own ({reason})"),
                     supported: "F32, F16, BF16, Q4_0 to Q8_0 and Q2_K to Q8_K are",
                 },
-                None => Error::Malformed { path: path.into(), reason },
+                false => Error::Malformed { path: path.into(), reason },
             }
         })?;
 
@@ -178,7 +182,7 @@ impl Gguf {
             return Err(self.malformed(format!("it has no tensor `{name}`")));
         }
         let tensor = self.content.tensor(&mut self.file, name, &Device::Cpu);
-        tensor.map_err(|error| self.malformed(format!("tensor `{name}`: {error}")))
+        tensor.map_err(|error| self.malformed(format!("tensor `{name}`: {}", first_line(&error))))
     }
 
     fn value<'a, T>(
@@ -193,6 +197,11 @@ impl Gguf {
             None => Err(self.malformed(format!("metadata `{key}` is not {wanted}"))),
         }
     }
+}
+
+/// Returns what candle says went wrong, without the backtrace that it adds under `RUST_BACKTRACE`.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 fn integer(value: &Value) -> Option<usize> {

@@ -31,6 +31,9 @@ const QWEN2: &str = concat!(
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
+/// The most bytes of all ways to halve all pieces: those of known vocabularies have ten million.
+const MOST_MERGE_BYTES: usize = 1 << 27;
+
 /// How a vocabulary writes bytes as characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Spelling {
@@ -101,7 +104,7 @@ fn sentence_piece(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<(tokenizers::T
     }
     let prefix = gguf.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
 
-    let merges = merges_by_score(vocabulary, &scores);
+    let merges = merges_by_score(vocabulary, &scores).map_err(|reason| gguf.malformed(reason))?;
     let mut model =
         BPE::builder().vocab_and_merges(ids(vocabulary), merges).byte_fallback(true).fuse_unk(true);
     if let Some(unknown) = vocabulary.unknown {
@@ -119,9 +122,16 @@ fn sentence_piece(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<(tokenizers::T
 
 /// SentencePiece merges the pair whose union scores best; as a list of merges, that is every way to halve
 /// every piece, best score first, ids settling ties.
-fn merges_by_score(vocabulary: &Vocabulary, scores: &[f64]) -> Vec<(String, String)> {
+///
+/// # Errors
+/// A sentence, if there are so many ways that they would not fit in memory.
+fn merges_by_score(
+    vocabulary: &Vocabulary,
+    scores: &[f64],
+) -> std::result::Result<Vec<(String, String)>, String> {
     let ids = ids(vocabulary);
     let mut merges = Vec::new();
+    let mut bytes = 0;
     for (id, text) in vocabulary.texts.iter().enumerate() {
         if vocabulary.kinds[id] != Kind::Normal {
             continue;
@@ -130,11 +140,15 @@ fn merges_by_score(vocabulary: &Vocabulary, scores: &[f64]) -> Vec<(String, Stri
         for (left, right) in halves {
             if let (Some(&a), Some(&b)) = (ids.get(left), ids.get(right)) {
                 merges.push((scores[id], id, a, b, left, right));
+                bytes += text.len();
             }
+        }
+        if bytes > MOST_MERGE_BYTES {
+            return Err(format!("the halves of its tokens have more than {MOST_MERGE_BYTES} bytes"));
         }
     }
     merges.sort_by(|x, y| y.0.total_cmp(&x.0).then((x.1, x.2, x.3).cmp(&(y.1, y.2, y.3))));
-    merges.into_iter().map(|(.., left, right)| (left.to_owned(), right.to_owned())).collect()
+    Ok(merges.into_iter().map(|(.., left, right)| (left.to_owned(), right.to_owned())).collect())
 }
 
 fn ids(vocabulary: &Vocabulary) -> Vocab {

@@ -5,6 +5,7 @@
 //! text is their concatenation. Tokens of the kinds control and unknown have bytes for grammars to match,
 //! yet add nothing to a text.
 
+use gumball_spec::MAX_VOCAB;
 use tokenizers::AddedToken;
 
 use super::error::{Error, Result};
@@ -23,6 +24,11 @@ const ENDS: [&str; 9] = [
     "<|end_of_turn|>",
     "</s>",
 ];
+
+/// The longest text of a token: the longest of known vocabularies are runs of 128 blanks, spelled in 256 bytes.
+const LONGEST_TOKEN_BYTES: usize = 1024;
+/// The most bytes of all tokens: those of known vocabularies have four million.
+const MOST_TOKEN_BYTES: usize = 1 << 25;
 
 /// What a token is, by GGUF's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,6 +202,7 @@ impl Vocabulary {
         let key = "tokenizer.ggml.tokens";
         let texts = gguf.texts(key)?;
         let texts = gguf.required(key, texts)?;
+        check_lengths(gguf, &texts)?;
         let kinds = match gguf.numbers("tokenizer.ggml.token_type")? {
             None => vec![Kind::Normal; texts.len()],
             Some(kinds) => kinds.into_iter().map(Kind::new).collect(),
@@ -206,6 +213,25 @@ impl Vocabulary {
         let unknown = gguf.integer("tokenizer.ggml.unknown_token_id")?.filter(|&id| id < texts.len());
         Ok(Vocabulary { texts, kinds, unknown: unknown.map(|id| id as u32) })
     }
+}
+
+/// Refuses vocabularies whose texts are so long that cutting by them would never end.
+fn check_lengths(gguf: &Gguf, texts: &[String]) -> Result<()> {
+    if let Some((id, text)) = texts.iter().enumerate().find(|(_, text)| text.len() > LONGEST_TOKEN_BYTES) {
+        let length = text.len();
+        return Err(gguf.malformed(format!(
+            "token {id} has {length} bytes, but must have at most {LONGEST_TOKEN_BYTES}"
+        )));
+    }
+    let bytes: usize = texts.iter().map(String::len).sum();
+    if texts.len() > MAX_VOCAB || bytes > MOST_TOKEN_BYTES {
+        let reason = format!(
+            "{} tokens of {bytes} bytes in all, but must be at most {MAX_VOCAB} of {MOST_TOKEN_BYTES}",
+            texts.len()
+        );
+        return Err(gguf.malformed(reason));
+    }
+    Ok(())
 }
 
 impl Kind {

@@ -5,16 +5,26 @@ use std::path::Path;
 use gumball_spec::SamplingParams;
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::output::without_middle;
+use crate::{Error, Result, reading};
 
 /// Reads the parameters of a file.
 pub(super) fn read(path: &Path) -> Result<SamplingParams> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, &error))?;
-    let value: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::file(path, format!("no valid JSON ({error}); write {{\"top_p\": 0.9}}")))?;
+    let text = reading::text(path)?;
+    parse(&text).map_err(|reason| Error::file(path, reason))
+}
+
+/// Reads parameters from JSON.
+///
+/// # Errors
+/// A sentence: no JSON, a name that is not known or stands twice, or a value of another kind.
+pub fn parse(text: &str) -> std::result::Result<SamplingParams, String> {
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| format!("no valid JSON ({error}); write {{\"top_p\": 0.9}}"))?;
     let known = serde_json::to_value(SamplingParams::default()).expect("plain data");
-    unknown_name(&value, &known, "").map_or(Ok(()), |reason| Err(Error::file(path, reason)))?;
-    serde_json::from_value(value).map_err(|error| Error::file(path, error.to_string()))
+    unknown_name(&value, &known, "").map_or(Ok(()), Err)?;
+    // From the text again: of a key that stands twice the value holds one.
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Returns what is wrong with the first name that no parameter has.
@@ -24,6 +34,7 @@ fn unknown_name(value: &Value, known: &Value, prefix: &str) -> Option<String> {
         Some(inner) => unknown_name(value, inner, &format!("{prefix}{name}.")),
         None => {
             let names: Vec<_> = names.keys().map(String::as_str).collect();
+            let name = without_middle(name, 80);
             Some(format!("parameter \"{prefix}{name}\" is not known; known are: {}", names.join(", ")))
         }
     })

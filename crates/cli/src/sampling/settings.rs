@@ -3,13 +3,18 @@
 use gumball_spec::SamplingParams;
 use serde_json::{Map, Value};
 
+use crate::output::without_middle;
+
+/// The longest value that is said whole, in characters.
+const LONGEST: usize = 60;
+
 /// Says the parameters that differ from the neutral ones, as their names and values; not seed and logprobs.
 #[must_use]
 pub fn settings(params: &SamplingParams) -> String {
     let neutral = fields(&SamplingParams::default());
     let told = |(name, value): (&String, &Value)| {
         let differs = neutral.get(name) != Some(value) && name != "seed" && name != "logprobs";
-        differs.then(|| format!("{name} {value}"))
+        differs.then(|| format!("{name} {}", without_middle(&value.to_string(), LONGEST)))
     };
     fields(params).iter().filter_map(told).collect::<Vec<_>>().join(", ")
 }
@@ -29,5 +34,7 @@ mod tests {
         let params = SamplingParams { temperature: 0.7, top_k: 50, seed: Some(3), ..Default::default() };
         assert_eq!(settings(&params), "temperature 0.7, top_k 50");
         assert_eq!(settings(&SamplingParams::default()), "");
+        let params = SamplingParams { banned_ids: (0..12_000).collect(), ..Default::default() };
+        assert!(settings(&params).len() < 200, "{}", settings(&params));
     }
 }

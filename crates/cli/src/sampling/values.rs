@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use gumball_spec::{DynamicTemperature, Mirostat};
 
+use crate::output::without_middle;
+use crate::text::count;
+
 /// Ids separated by commas; `A-B` stands for all ids from A to B.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids(pub Vec<u32>);
@@ -14,8 +17,10 @@ impl From<Ids> for Vec<u32> {
     }
 }
 
-/// The most ids one list may name: those of the largest vocabulary.
+/// The most ids that a range may name: those of the largest vocabulary.
 const MAX_IDS: usize = gumball_spec::MAX_VOCAB;
+/// The most ids that a list may name. Histories may be longer than a vocabulary, and memory is not.
+const MAX_LIST: usize = 16 * MAX_IDS;
 
 impl FromStr for Ids {
     type Err = String;
@@ -23,7 +28,9 @@ impl FromStr for Ids {
     fn from_str(text: &str) -> Result<Self, String> {
         let id = |text: &str| {
             let text = text.trim();
-            text.parse::<u32>().map_err(|_| format!("{text:?} is no id; write ids as 3,17,40-44"))
+            text.parse::<u32>().map_err(|_| {
+                format!("{:?} is no id in 0..2^32; write ids as 3,17,40-44", without_middle(text, 40))
+            })
         };
         let mut ids = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -31,11 +38,22 @@ impl FromStr for Ids {
                 None => ids.push(id(part)?),
                 Some((first, last)) => {
                     let (first, last) = (id(first)?, id(last)?);
-                    if first > last || (last - first) as usize >= MAX_IDS {
+                    if first > last {
                         return Err(format!("{part:?} is no range of ids; the smaller id comes first"));
+                    }
+                    let length = u64::from(last - first) + 1;
+                    if length > MAX_IDS as u64 {
+                        let most = count(MAX_IDS as u64);
+                        return Err(format!(
+                            "{part:?} names {} ids; a range names at most {most}",
+                            count(length)
+                        ));
                     }
                     ids.extend(first..=last);
                 }
+            }
+            if ids.len() > MAX_LIST {
+                return Err(format!("a list names at most {} ids", count(MAX_LIST as u64)));
             }
         }
         Ok(Self(ids))
@@ -57,10 +75,15 @@ impl FromStr for Bias {
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let (id, value) = text.split_once('=')?;
-            Some(Self { id: id.trim().parse().ok()?, value: value.trim().parse().ok()? })
+            Some(Self { id: id.trim().parse().ok()?, value: number(value.trim()).ok()? })
         };
         parse().ok_or_else(|| format!("{text:?} is no bias; write 42=-1.5, or 42=-inf for a ban"))
     }
+}
+
+/// Reads a number: rounded to f64 and then to f32, as JSON and Python have it, so that a decimal is one number everywhere.
+pub(super) fn number(text: &str) -> Result<f32, String> {
+    text.parse::<f64>().map(|number| number as f32).map_err(|_| "write a number, such as 0.8".to_owned())
 }
 
 /// Reads between `least` and `N` numbers separated by commas.
@@ -71,7 +94,7 @@ fn numbers<const N: usize>(text: &str, least: usize) -> Option<[Option<f32>; N]>
         return None;
     }
     for (value, part) in values.iter_mut().zip(parts) {
-        *value = Some(part.trim().parse().ok()?);
+        *value = Some(number(part.trim()).ok()?);
     }
     Some(values)
 }
@@ -114,6 +137,27 @@ mod tests {
         for text in ["x", "4-2", "1--2", "0-4294967295", "1.5"] {
             assert!(text.parse::<Ids>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_range_that_is_too_long_is_not_called_reversed() {
+        let refused = |text: &str| text.parse::<Ids>().unwrap_err();
+        assert_eq!(
+            refused("0-4294967295"),
+            "\"0-4294967295\" names 4,294,967,296 ids; a range names at most 1,048,576"
+        );
+        assert!(refused("4-2").ends_with("the smaller id comes first"));
+        assert_eq!(refused(&["0-1048575"; 17].join(",")), "a list names at most 16,777,216 ids");
+    }
+
+    #[test]
+    fn a_flag_is_the_number_that_the_same_decimal_is_in_json() {
+        for text in ["1.000000059604644775390626", "0.1", "16777217", "1e-50", "0.30000001192092896"] {
+            let json: f64 = serde_json::from_str(text).unwrap();
+            assert_eq!(number(text), Ok(json as f32), "{text}");
+        }
+        assert_eq!(number("1.000000059604644775390626"), Ok(1.0));
+        assert!(number("0,5").is_err());
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "serde")]
 mod extended;
+#[cfg(feature = "serde")]
+mod json;
 mod names;
 mod parts;
 mod validate;
@@ -29,10 +31,11 @@ pub use parts::{Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, Logpr
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(default, deny_unknown_fields)
+    serde(remote = "Self", default, deny_unknown_fields)
 )]
 pub struct SamplingParams {
     /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub temperature: f32,
     /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy.
     pub dynamic_temperature: Option<DynamicTemperature>,
@@ -45,26 +48,35 @@ pub struct SamplingParams {
     #[cfg_attr(feature = "serde", serde(with = "extended"))]
     pub typical_p: f32,
     /// The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub min_p: f32,
     /// How many standard deviations below the best logit are kept; finite, off from 0 down.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub top_n_sigma: f32,
     /// The least probability that is kept; in 0..=1, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub epsilon_cutoff: f32,
     /// The entropy-dependent form of it; in 0..=1, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub eta_cutoff: f32,
     /// How often XTC acts; in 0..=1, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub xtc_probability: f32,
     /// The probability from which a token counts as a top choice; in (0, 1].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub xtc_threshold: f32,
     /// Mirostat v2, which stands alone: no filter beside it.
     pub mirostat: Option<Mirostat>,
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub repetition_penalty: f32,
     /// What the repetition penalty counts as seen.
     pub repetition_scope: Scope,
     /// Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub frequency_penalty: f32,
     /// Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub presence_penalty: f32,
     /// What frequency and presence penalty count.
     pub penalty_scope: Scope,

@@ -37,7 +37,6 @@ pub enum Filter {
 
 /// In which order the filters act, and on what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum FilterOrder {
     /// top-n-sigma, top-k, typical-p, top-p, min-p, epsilon, eta, XTC, each on what the former left.
     #[default]
@@ -50,14 +49,23 @@ pub enum FilterOrder {
 
 /// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(remote = "Self", deny_unknown_fields)
+)]
 pub struct DynamicTemperature {
     /// The temperature of a row of entropy 0; in 0..=2^100.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub min: f32,
     /// The temperature of a flat row; in `min`..=2^100.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub max: f32,
     /// The power the normalised entropy is raised to; in (0, 2^16], 1 if left out.
-    #[cfg_attr(feature = "serde", serde(default = "DynamicTemperature::default_exponent"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default = "DynamicTemperature::default_exponent", deserialize_with = "super::json::number")
+    )]
     pub exponent: f32,
 }
 
@@ -75,13 +83,20 @@ impl DynamicTemperature {
 
 /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(remote = "Self", deny_unknown_fields)
+)]
 pub struct Mirostat {
     /// The surprise aimed at, in bits; in (0, 2^16].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub tau: f32,
     /// How fast the limit follows; in 0..=2^16.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub eta: f32,
     /// The limit to start from, in bits; twice `tau` if absent.
+    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "super::json::number_or_none"))]
     pub mu: Option<f32>,
 }
 
@@ -90,12 +105,14 @@ pub struct Mirostat {
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(default, deny_unknown_fields)
+    serde(remote = "Self", default, deny_unknown_fields)
 )]
 pub struct Dry {
     /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub multiplier: f32,
     /// By how much each further token multiplies it; in 1..=2^16.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::json::number"))]
     pub base: f32,
     /// The shortest repeat that is penalised; at least 1.
     pub allowed_length: u32,
@@ -129,7 +146,7 @@ pub enum LogprobMode {
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(default, deny_unknown_fields)
+    serde(remote = "Self", default, deny_unknown_fields)
 )]
 pub struct LogprobsParams {
     /// The distribution they speak of.

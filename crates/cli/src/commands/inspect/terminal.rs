@@ -5,6 +5,7 @@ use std::io::Write;
 use gumball_spec::FilterOrder;
 
 use crate::Result;
+use crate::output::shown;
 use crate::page::Context;
 use crate::text::{BAD, DIM, GOOD, HEAD, Table, WARN, count, probability};
 use crate::trace::{FilterTrace, Race, Sides, Token, Trace};
@@ -16,9 +17,14 @@ const TILES: usize = 6;
 
 /// Writes the trace.
 pub(super) fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "{HEAD}{}{HEAD:#}  {DIM}{} logits{DIM:#}", trace.source, count(trace.vocab as u64))?;
+    writeln!(
+        out,
+        "{HEAD}{}{HEAD:#}  {DIM}{} logits{DIM:#}",
+        shown(&trace.source),
+        count(trace.vocab as u64)
+    )?;
     if let Some(context) = context {
-        writeln!(out, "{DIM}{}{DIM:#}", clip(&format!("{}  {}", context.prompt, context.said), 96))?;
+        writeln!(out, "{DIM}{}{DIM:#}", shown(&clip(&format!("{}  {}", context.prompt, context.said), 96)))?;
     }
     for bit in &trace.status {
         writeln!(out, "{WARN}status: {}{WARN:#}", status_words(bit))?;
@@ -186,7 +192,7 @@ fn filter(filter: &FilterTrace, out: &mut dyn Write) -> Result<()> {
         filter.share * 100.0
     )?;
     for line in wrap(&filter.because, 94) {
-        writeln!(out, "    {line}")?;
+        writeln!(out, "    {}", shown(&line))?;
     }
     if let Some(target) = filter.target {
         writeln!(out, "    {DIM}mass given {}, target {target}{DIM:#}", filter.mass)?;
@@ -277,10 +283,9 @@ fn name(id: u32, text: Option<&str>) -> String {
 fn visible(text: &str) -> String {
     let one = |c: char| match c {
         ' ' => "\u{b7}".to_owned(),
-        c if c.is_control() => c.escape_default().to_string(),
         c => c.to_string(),
     };
-    text.chars().map(one).collect()
+    shown(&text.chars().map(one).collect::<String>())
 }
 
 /// Cuts a text to a width.

@@ -1,0 +1,151 @@
+//! Is a file of the cache still the one that was fetched? Asked each time it is used, and answered by its digest once a day.
+//!
+//! Beside the file lies a note: the digest, the file's length, when it was last changed, and when that was
+//! found. While the file is as the note says, and the note is of this day, the digest is taken to hold: reading 98 MB takes longer
+//! than starting to speak. Whoever may write to the cache may write the note as well; it finds accidents and what forgets
+//! the note, and the digest finds the rest a day later at most.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+
+/// How long a digest is taken to hold.
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+/// The longest note.
+const NOTE_BYTES: u64 = 256;
+
+/// Returns the SHA-256 of a file, in lowercase hexadecimal digits, if it is not `expected`.
+///
+/// # Errors
+/// What reading gives.
+pub(super) fn other_digest(path: &Path, expected: &str) -> io::Result<Option<String>> {
+    let file = File::open(path)?;
+    let state = state(&file.metadata()?, expected);
+    if noted(path).is_some_and(|note| is_fresh(&note, &state)) {
+        return Ok(None);
+    }
+    let found = digest(file)?;
+    if found != expected {
+        return Ok(Some(found));
+    }
+    // Where it cannot be noted, the next start reads it again.
+    let _ = note(path, &state);
+    Ok(None)
+}
+
+/// Notes that a file was just found to be right.
+pub(super) fn keep(path: &Path, digest: &str) {
+    if let Ok(metadata) = path.metadata() {
+        let _ = note(path, &state(&metadata, digest));
+    }
+}
+
+/// Writes a digest as it is compared.
+pub(super) fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device, nothing cut off.
+///
+/// # Errors
+/// What the system says, or that it is no file.
+pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(to_write).create(to_write);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        // Opening a pipe that nobody writes to would wait for ever.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    }
+    let file = options.open(path)?;
+    let is_file = file.metadata()?.is_file();
+    if is_file { Ok(file) } else { Err(io::Error::other("it is no file")) }
+}
+
+fn digest(mut file: File) -> io::Result<String> {
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hexadecimal(&digest.finalize())),
+            count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+fn note_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}.checked"))
+}
+
+/// Describes a file's digest and state in a line.
+fn state(metadata: &Metadata, digest: &str) -> String {
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified = modified.map_or(0, |time| time.as_nanos());
+    #[cfg(unix)]
+    let changed = {
+        use std::os::unix::fs::MetadataExt;
+        format!("{}.{} {}", metadata.ctime(), metadata.ctime_nsec(), metadata.ino())
+    };
+    #[cfg(not(unix))]
+    let changed = "-";
+    format!("{digest} {} {modified} {changed}", metadata.len())
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn is_fresh(note: &str, state: &str) -> bool {
+    let Some((found, at)) = note.trim_end().split_once('\n') else { return false };
+    let age = at.parse().ok().and_then(|at: u64| seconds_now().checked_sub(at));
+    found == state && age.is_some_and(|age| age < DAY_SECONDS)
+}
+
+fn noted(path: &Path) -> Option<String> {
+    let mut note = String::new();
+    open(&note_path(path), false).ok()?.take(NOTE_BYTES).read_to_string(&mut note).ok()?;
+    Some(note)
+}
+
+fn note(path: &Path, state: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut aside = tempfile::Builder::new().prefix(".fetch-").tempfile_in(folder)?;
+    write!(aside, "{state}\n{}\n", seconds_now())?;
+    aside.persist(note_path(path)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn a_note_holds_for_a_day_and_for_the_file_it_was_made_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        std::fs::write(&path, "abc").unwrap();
+        assert_eq!(other_digest(&path, ABC).unwrap(), None);
+        let note = noted(&path).expect("it was noted");
+        let state = state(&path.metadata().unwrap(), ABC);
+        assert!(is_fresh(&note, &state) && !is_fresh(&note, "another"));
+        for age in [DAY_SECONDS + 1, u64::MAX] {
+            let at = seconds_now().wrapping_sub(age);
+            assert!(!is_fresh(&format!("{state}\n{at}\n"), &state), "{age}");
+        }
+        assert!(!is_fresh(&state, &state) && !is_fresh("", &state));
+
+        std::fs::write(&path, "abd").unwrap();
+        assert!(
+            other_digest(&path, ABC).unwrap().is_some(),
+            "the change shows, though the length is the same"
+        );
+    }
+}

