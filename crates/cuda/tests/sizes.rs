@@ -90,7 +90,7 @@ fn lines_of_masks_without_words_forbid_every_id() {
     // SAFETY: lines without words lie anywhere.
     let nowhere = unsafe { MaskRows::new(0, 1, 0, 0) }.unwrap();
     let step = workspace.step_masked(&rows, Some(&nowhere)).unwrap();
-    let graph = workspace.capture(&[step.clone()]).unwrap();
+    let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
     workspace.enqueue(&step).unwrap();
     assert_eq!(workspace.outputs(1).unwrap().token(0), -1);
     workspace.replay(&graph).unwrap();
