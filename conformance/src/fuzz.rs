@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use gumball_cpu::{Entry, History};
+use gumball_engine::{BatchOptions, Logits, Masks, Outputs, Pool, PoolConfig, Sampler, StepOptions};
 use gumball_spec::edit::edit;
 use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
@@ -32,6 +33,7 @@ pub const BODIES: &[Body] = &[
     ("any_text_is_no_params_or_valid_json", any_text_is_no_params_or_valid_json),
     ("orders_parse_back", orders_parse_back),
     ("numbers_are_monotone", numbers_are_monotone),
+    ("any_masks_are_refused_or_forbid_what_they_lack", any_masks_are_refused_or_forbid_what_they_lack),
 ];
 
 /// Every backend of this machine gives what the oracle gives, for any case.
@@ -268,4 +270,56 @@ pub fn numbers_are_monotone(data: &[u8]) {
     assert!(
         gumball_spec::oracle::sample(row, &Case::of(&[], SamplingParams::default()).request(), None).is_err()
     );
+}
+
+/// Bitmasks of any shape are refused, or let a pool draw what a sampler draws under the same line; words that are missing forbid,
+/// all of them where a line has none.
+pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
+    let bytes = &mut Bytes(data);
+    let (vocab, rows) = (1 + bytes.below(300), bytes.below(5));
+    let mut size = |usual: usize| match bytes.byte() % 8 {
+        0 => bytes.of(&[0, 1, usize::MAX, usize::MAX / 2, 1 << 62]),
+        1 => bytes.below(64),
+        _ => usual,
+    };
+    let (lines, width) = (size(rows), size(vocab.div_ceil(32)));
+    let stride = size(width);
+    let words: Vec<u32> = (0..bytes.below(80)).map(|_| bytes.of(&[0, u32::MAX, 1, 0x8000_0001])).collect();
+    let present: Vec<bool> = (0..size_of_list(bytes, rows)).map(|_| bytes.byte() % 4 > 0).collect();
+    let logits: Vec<f32> = (0..rows * vocab).map(|_| f32::from(bytes.byte())).collect();
+
+    let last = lines.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
+    let fits = lines == 0
+        || width == 0
+        || (lines == 1 || stride >= width) && last.is_some_and(|end| end <= words.len());
+    let masks = Masks::new(&words, lines, width, stride);
+    assert_eq!(masks.is_ok(), fits, "{lines} lines of {width}, {stride} apart, of {} words", words.len());
+    let Ok(masks) = masks.and_then(|masks| masks.with_present(&present)) else { return };
+
+    let params = SamplingParams { seed: Some(7), ..Default::default() };
+    let config = PoolConfig { slots: 8, threads: Some(1), ..PoolConfig::new(vocab) };
+    let mut pool = Pool::new(config).expect("a small pool");
+    let slots: Vec<_> = (0..rows).map(|_| pool.admit(params.clone(), &[]).expect("a slot")).collect();
+    let batch = Logits::new(&logits, rows, vocab).expect("as many");
+    let mut out = Outputs::new();
+    let stepped = pool.step(batch, &slots, &BatchOptions { masks, ..Default::default() }, &mut out);
+    assert_eq!(stepped.is_ok(), lines == rows, "{stepped:?}");
+    for row in 0..if stepped.is_ok() { rows } else { 0 } {
+        let line = if width == 0 { &[][..] } else { &words[row * stride..][..width] };
+        let mask = present[row].then_some(line);
+        let mut sampler = Sampler::new(params.clone(), vocab).expect("valid parameters");
+        let options = StepOptions { mask, ..Default::default() };
+        let token = sampler.sample_with(batch.row(row), options).expect("a row of the vocabulary");
+        assert_eq!(out.tokens()[row], token.id.map_or(gumball_spec::NONE, |id| id as i32), "row {row}");
+        let allowed = |id: u32| line.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
+        match token.id {
+            Some(id) => assert!(mask.is_none() || allowed(id), "{id} is forbidden"),
+            None => assert!(mask.is_some() && !(0..vocab as u32).any(allowed), "an id was allowed"),
+        }
+    }
+}
+
+/// Returns the length of a list that is mostly as long as it must be.
+fn size_of_list(bytes: &mut Bytes<'_>, usual: usize) -> usize {
+    if bytes.seldom(8) { bytes.below(8) } else { usual }
 }

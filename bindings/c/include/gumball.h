@@ -56,11 +56,12 @@ enum gumball_code
     GUMBALL_LENGTH = 3,
     // A name is not known.
     GUMBALL_UNKNOWN = 4,
-    // The machine lacks something, or the device failed: no mistake of the caller's.
+    // The machine lacks something, memory for instance, or the device failed: no mistake of the caller's.
     GUMBALL_UNAVAILABLE = 5,
     // A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    // A mistake of the library's own. Free the handle that the call was given, and report the message.
+    // A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
+    // on; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
 };
 #ifndef __cplusplus
@@ -256,9 +257,10 @@ typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab
 typedef struct {
     // sizeof(gumball_step_options).
     size_t struct_size;
-    // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden.
+    // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
+    // has one.
     const uint32_t *masks;
-    // The number of words in a line.
+    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     size_t mask_width;
     // How many words after a line the next one begins; 0: mask_width.
     size_t mask_stride;
@@ -309,13 +311,14 @@ typedef struct {
     size_t struct_size;
     // The number of ids in the vocabulary of all requests, in 1..=2^20.
     size_t vocab;
-    // How many sequences can be in flight; 0: 256.
+    // How many sequences can be in flight, in 1..2^31; 0: 256.
     size_t slots;
-    // How many threads take the rows of a step: 1 is the caller's; 0: those of the machine, which all such pools share.
+    // How many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools
+    // share.
     size_t threads;
-    // The room for the most likely tokens in the outputs; no request may ask for more.
+    // The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
     size_t top_n;
-    // The room for the logprobs of ids that a request names.
+    // The room for the logprobs of ids that a request names, in 0..=2^20.
     size_t ids;
     // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
@@ -329,15 +332,15 @@ typedef struct {
     size_t struct_size;
     // The number of ids in the vocabulary of all requests, in 1..=2^20.
     size_t vocab;
-    // How many sequences can be in flight; 0: 256.
+    // How many sequences can be in flight, in 1..2^31; 0: 256.
     size_t slots;
-    // How many rows a step can have; 0: 256.
+    // How many rows a step can have, in 1..2^31; 0: 256.
     size_t rows;
-    // The room for the most likely tokens in the outputs; no request may ask for more.
+    // The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
     size_t top_n;
-    // The room for the logprobs of ids that a request names.
+    // The room for the logprobs of ids that a request names, in 0..=2^20.
     size_t ids;
-    // How many tokens a history on the device can grow by before it is moved, which waits for the device; 0: 4096.
+    // How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
     size_t room;
     // Above 0: steps report the kept sets.
     uint32_t keep_ids;
@@ -363,7 +366,7 @@ typedef struct {
     const void *masks;
     // The number of lines.
     size_t mask_rows;
-    // The number of words in a line.
+    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     size_t mask_width;
     // How many words after a line the next one begins; 0: mask_width.
     size_t mask_stride;
@@ -483,7 +486,7 @@ typedef struct {
 typedef struct {
     // sizeof(gumball_operators_config).
     size_t struct_size;
-    // How many threads take the rows: 1 is the caller's; 0: those of the machine, which are shared.
+    // How many threads take the rows, in 1..=1024: 1 is the caller's; 0: those of the machine, which are shared.
     size_t threads;
     // The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
     const char *level;

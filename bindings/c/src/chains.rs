@@ -2,7 +2,8 @@
 
 use std::mem::offset_of;
 
-use gumball_engine::{Each, Error};
+use gumball_engine::{Each, Error, MAX_VOCAB};
+use gumball_spec::memory;
 
 use crate::border::{call, fill, given, optional_room, room, slice};
 use crate::device_operators;
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         let emitted = unsafe { optional_room("emitted", emitted, chains.chains) }?;
         // SAFETY: the header asks for room for an element a chain.
         let statuses = unsafe { optional_room("statuses", statuses, chains.chains) }?;
-        let mut chosen = vec![0; len];
+        let mut chosen = memory::filled("memory for tokens", 0, len)?;
         let counts = inner.chain_speculative_sampling(&chains, &mut chosen)?;
         fill(Some(tokens), chosen);
         fill(accepted, counts.accepted);
@@ -102,6 +103,9 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
 /// Each list is NULL or has as many elements as is said, which nobody writes for `'a`.
 unsafe fn read_chains<'a>(given: &Chains) -> Result<(gumball_engine::Chains<'a>, usize)> {
     let Chains { chains, drafts, vocab, .. } = *given;
+    if !(1..=MAX_VOCAB).contains(&vocab) {
+        return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20").into());
+    }
     let counted = || {
         let (drawn, rows) = (chains.checked_mul(drafts)?, chains.checked_mul(drafts.checked_add(1)?)?);
         Some((drawn, rows, drawn.checked_mul(vocab)?, rows.checked_mul(vocab)?))

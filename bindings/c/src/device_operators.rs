@@ -235,9 +235,8 @@ pub(crate) unsafe fn verify(
     [accepted, emitted, statuses]: [*mut u32; 3],
 ) -> Result<()> {
     // SAFETY: the caller vouches for the struct.
-    let Chains { chains, drafts: n, vocab, .. } = unsafe { read("chains", given) }?;
-    // SAFETY: the caller vouches for the struct.
     let given = unsafe { read("chains", given) }?;
+    let Chains { chains, drafts: n, vocab, .. } = given;
     let counted = || chains.checked_mul(n.checked_add(1)?)?.checked_mul(vocab)?.checked_mul(size_of::<f32>());
     if counted().is_none() {
         return Err(Error::length("drafts", n, "so many that all probabilities can be counted").into());

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 
 use gumball_engine::{Each, Kind, SamplingParams};
+use gumball_spec::memory;
 
 use crate::border::{call, fill, given, optional_room, room};
 use crate::device_operators;
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn gumball_operators_sample(
             let allowed = format!("one per row, {}, or any number with lines", rows.rows());
             return Err(gumball_engine::Error::length("outputs", n, allowed).into());
         }
-        let mut drawn = vec![0; n];
+        let mut drawn = memory::filled("memory for outputs", 0, n)?;
         let told = match rows.kind() {
             Kind::Logits => inner.sample_logits(rows, &params, &which, &mut drawn)?,
             Kind::Probabilities => inner.sample_probabilities(rows, &params, &which, &mut drawn)?,

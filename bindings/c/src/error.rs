@@ -23,11 +23,12 @@ pub enum Code {
     GUMBALL_LENGTH = 3,
     /// A name is not known.
     GUMBALL_UNKNOWN = 4,
-    /// The machine lacks something, or the device failed: no mistake of the caller's.
+    /// The machine lacks something, memory for instance, or the device failed: no mistake of the caller's.
     GUMBALL_UNAVAILABLE = 5,
     /// A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    /// A mistake of the library's own. Free the handle that the call was given, and report the message.
+    /// A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
+    /// on; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
 }
 
@@ -67,7 +68,9 @@ impl Failure {
     pub fn panic(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words");
-        Self::plain(Code::GUMBALL_PANIC, "", format!("a mistake of the library's own: {text}"))
+        let message =
+            format!("a mistake of the library's own: {text}; no sequence has moved, please report it");
+        Self::plain(Code::GUMBALL_PANIC, "", message)
     }
 
     fn plain(code: Code, parameter: &str, message: String) -> Self {

@@ -39,7 +39,7 @@ pub struct DeviceRows {
     pub masks: *const c_void,
     /// The number of lines.
     pub mask_rows: usize,
-    /// The number of words in a line.
+    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     pub mask_width: usize,
     /// How many words after a line the next one begins; 0: mask_width.
     pub mask_stride: usize,

@@ -102,6 +102,15 @@ pub(crate) unsafe fn read_row<'a>(data: *const c_void, given: i32, len: usize) -
 pub(crate) unsafe fn read_logits<'a>(given: *const Logits) -> Result<gumball_engine::Logits<'a>> {
     // SAFETY: the caller vouches for the struct.
     let given = unsafe { read("logits", given) }?;
+    // SAFETY: the caller vouches for its rows.
+    unsafe { described(&given) }
+}
+
+/// Returns the batch that a struct describes which was read before.
+///
+/// # Safety
+/// Nobody writes the struct's rows for `'a`.
+pub(crate) unsafe fn described<'a>(given: &Logits) -> Result<gumball_engine::Logits<'a>> {
     let (rows, vocab, kind) = (given.rows, given.vocab, kind(given.kind)?);
     let (stride, len) = extent(rows, vocab, given.stride)?;
     // SAFETY: the caller vouches for the rows, which end there.

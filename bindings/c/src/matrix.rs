@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 use std::mem::offset_of;
-use std::{ptr, slice};
+use std::slice;
 
 use gumball_engine::cuda::Dtype as Type;
 use gumball_engine::{Logits as Rows, LogitsMut, RowMut};
 
 use crate::border::check_array;
 use crate::error::{Failure, Result};
-use crate::logits::{Logits, dtype, extent, kind, read_logits};
+use crate::logits::{Logits, described, dtype, extent, kind};
 use crate::sized::{Grows, read};
 
 /// Rows to be written, in host memory. Nobody else uses what lies between the first and the last element during the call;
@@ -76,8 +76,8 @@ pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) ->
             LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?.with_kind(kind),
         ));
     }
-    // SAFETY: the caller vouches for the struct and its rows, which nobody writes.
-    let rows = unsafe { read_logits(ptr::from_ref(&from)) }?;
+    // SAFETY: the caller vouches for the rows, which nobody writes.
+    let rows = unsafe { described(&from) }?;
     Ok(Place::Apart(rows, LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?))
 }
 

@@ -63,7 +63,7 @@ impl Operators {
 pub struct OperatorsConfig {
     /// sizeof(gumball_operators_config).
     pub struct_size: usize,
-    /// How many threads take the rows: 1 is the caller's; 0: those of the machine, which are shared.
+    /// How many threads take the rows, in 1..=1024: 1 is the caller's; 0: those of the machine, which are shared.
     pub threads: usize,
     /// The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
     pub level: *const c_char,

@@ -23,9 +23,10 @@ pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logit
 pub struct StepOptions {
     /// sizeof(gumball_step_options).
     pub struct_size: usize,
-    /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden.
+    /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
+    /// has one.
     pub masks: *const u32,
-    /// The number of words in a line.
+    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     pub mask_width: usize,
     /// How many words after a line the next one begins; 0: mask_width.
     pub mask_stride: usize,
@@ -56,7 +57,8 @@ unsafe impl Grows for StepOptions {
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
     rows: usize,
-    words: &'a [u32],
+    /// None: no row has a bitmask.
+    words: Option<&'a [u32]>,
     width: usize,
     stride: usize,
     present: Option<Vec<bool>>,
@@ -95,15 +97,8 @@ impl Call {
 pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) -> Result<Options<'a>> {
     // SAFETY: the caller vouches for the struct.
     let given = unsafe { read_or_default("options", given) }?;
-    let (words, width, stride) = (given.masks, given.mask_width, stride(given.mask_stride, given.mask_width));
-    let end = rows.saturating_sub(1).checked_mul(stride).and_then(|start| start.checked_add(width));
-    let (true, Some(end)) = (rows <= 1 || stride >= width, end) else {
-        let allowed = format!("at least {width}, the words of a line, inside memory");
-        return Err(Failure::out_of_range("mask_stride", stride, &allowed));
-    };
-    if width == 0 && !words.is_null() {
-        return Err(Failure::out_of_range("mask_width", width, "at least 1 word, where there are masks"));
-    }
+    // SAFETY: the caller vouches for the lines.
+    let (words, width, stride) = unsafe { mask_lines(&given, rows) }?;
     // SAFETY: the caller vouches for the list.
     let present = unsafe { list("mask_present", given.mask_present, rows) }?;
     // SAFETY: the caller vouches for the list.
@@ -116,8 +111,7 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
     };
     Ok(Options {
         rows,
-        // SAFETY: the caller vouches for the lines.
-        words: unsafe { slice("masks", words, if rows == 0 { 0 } else { end }) }?,
+        words,
         width,
         stride,
         present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
@@ -127,6 +121,27 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
         hooks: given.hook.map_or_else(Vec::new, calls),
         kind: kind(given.kind)?,
     })
+}
+
+/// Returns the words of all bitmasks, if there are any, with the words in a line and the stride.
+///
+/// # Safety
+/// The words of as many lines are there, which nobody writes for `'a`; or `masks` is NULL.
+unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a [u32]>, usize, usize)> {
+    let (width, stride) = (given.mask_width, stride(given.mask_stride, given.mask_width));
+    if given.masks.is_null() {
+        return Ok((None, 0, 0));
+    }
+    if width == 0 || rows == 0 {
+        return Ok((Some(&[]), width, stride));
+    }
+    let end = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width));
+    let (true, Some(end)) = (rows == 1 || stride >= width, end) else {
+        let allowed = format!("at least {width}, the words of a line, inside memory");
+        return Err(Failure::out_of_range("mask_stride", stride, &allowed));
+    };
+    // SAFETY: the caller vouches for the lines.
+    Ok((Some(unsafe { slice("masks", given.masks, end) }?), width, stride))
 }
 
 /// Returns a list that may be missing.
@@ -156,10 +171,8 @@ fn code(forced: i32) -> Result<Option<u32>> {
 impl Options<'_> {
     /// Returns the bitmasks.
     pub fn masks(&self) -> Result<Masks<'_>> {
-        if self.width == 0 {
-            return Ok(Masks::NONE);
-        }
-        let masks = Masks::new(self.words, self.rows, self.width, self.stride)?;
+        let Some(words) = self.words else { return Ok(Masks::NONE) };
+        let masks = Masks::new(words, self.rows, self.width, self.stride)?;
         Ok(match &self.present {
             Some(present) => masks.with_present(present)?,
             None => masks,
@@ -182,8 +195,8 @@ impl Options<'_> {
 
     /// Returns the bitmask of the first row.
     pub fn first_mask(&self) -> Option<&[u32]> {
-        let there = self.width > 0 && self.present.as_ref().is_none_or(|present| present[0]);
-        there.then(|| &self.words[..self.width])
+        let there = self.present.as_ref().is_none_or(|present| present[0]);
+        self.words.filter(|_| there).map(|words| &words[..self.width])
     }
 
     /// Hands them to a step of the engine's.

@@ -99,12 +99,10 @@ impl Layout {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_layout_of(rows: usize, top_n: usize, ids: usize, out: *mut Layout) -> Code {
     call(|| {
-        let words =
-            top_n.checked_add(ids).and_then(|more| more.checked_mul(2)?.checked_add(6)?.checked_mul(rows));
-        if words.is_none() {
+        let layout = gumball_engine::Layout { rows, widths: Widths { top_n, ids } };
+        if layout.checked_words().is_none() {
             return Err(Failure::out_of_range("rows", rows, "so few that their words can be counted"));
         }
-        let layout = gumball_engine::Layout { rows, widths: Widths { top_n, ids } };
         // SAFETY: the header asks for a struct of its size.
         unsafe { write("out", out, Layout::of(layout)) }
     })

@@ -38,13 +38,14 @@ pub struct PoolConfig {
     pub struct_size: usize,
     /// The number of ids in the vocabulary of all requests, in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; 0: 256.
+    /// How many sequences can be in flight, in 1..2^31; 0: 256.
     pub slots: usize,
-    /// How many threads take the rows of a step: 1 is the caller's; 0: those of the machine, which all such pools share.
+    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools
+    /// share.
     pub threads: usize,
-    /// The room for the most likely tokens in the outputs; no request may ask for more.
+    /// The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
     pub top_n: usize,
-    /// The room for the logprobs of ids that a request names.
+    /// The room for the logprobs of ids that a request names, in 0..=2^20.
     pub ids: usize,
     /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     pub route: *const c_char,
@@ -66,15 +67,15 @@ pub struct DevicePoolConfig {
     pub struct_size: usize,
     /// The number of ids in the vocabulary of all requests, in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; 0: 256.
+    /// How many sequences can be in flight, in 1..2^31; 0: 256.
     pub slots: usize,
-    /// How many rows a step can have; 0: 256.
+    /// How many rows a step can have, in 1..2^31; 0: 256.
     pub rows: usize,
-    /// The room for the most likely tokens in the outputs; no request may ask for more.
+    /// The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
     pub top_n: usize,
-    /// The room for the logprobs of ids that a request names.
+    /// The room for the logprobs of ids that a request names, in 0..=2^20.
     pub ids: usize,
-    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; 0: 4096.
+    /// How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
     pub room: usize,
     /// Above 0: steps report the kept sets.
     pub keep_ids: u32,

@@ -21,7 +21,8 @@ pub(crate) unsafe trait Grows: Copy {
     const LEAST: usize;
 }
 
-/// Returns what C handed in; what it does not know is zero.
+/// Returns what C handed in; what it does not know is zero. The size of the copy is this library's, so that nobody reads the copy by
+/// the size of what C has.
 ///
 /// # Safety
 /// `given` is NULL or points to as many bytes as its `struct_size` says.
@@ -40,6 +41,9 @@ pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<
             "a struct whose fields beyond this library's are zero; the header is newer than the library";
         return Err(Failure::out_of_range(field::<T>(), size, allowed));
     }
+    let own_size = value.as_mut_ptr().cast::<usize>();
+    // SAFETY: the struct begins with its size, says the trait, and there is room for it here.
+    unsafe { own_size.write(size_of::<T>()) };
     // SAFETY: any bytes are a value, says the trait.
     Ok(unsafe { value.assume_init() })
 }
@@ -131,6 +135,17 @@ mod tests {
         assert!(read_words([32, 5, 6, 7]).unwrap_err().contains("the header is newer than the library"));
         assert!(read_words([0, 5]).unwrap_err().contains("now.struct_size is 0, but must be sizeof(now)"));
         assert!(read_words([1 << 40, 5]).is_err());
+    }
+
+    #[test]
+    fn what_was_read_of_a_newer_program_can_be_read_again() {
+        let words = [32u64, 5, 6, 0];
+        // SAFETY: the words are as many bytes as the first of them says.
+        let once = unsafe { read("now", words.as_ptr().cast::<Now>()) }.expect("its tail is zero");
+        assert_eq!(once.struct_size, size_of::<Now>());
+        // SAFETY: the copy has as many bytes as it says, as was just seen.
+        let twice = unsafe { read("now", &raw const once) }.expect("it is this library's size");
+        assert_eq!((twice.old, twice.new), (5, 6));
     }
 
     #[test]

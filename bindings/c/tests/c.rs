@@ -134,6 +134,47 @@ fn what_is_wrong_is_refused_in_words() {
 }
 
 #[test]
+fn structs_of_older_and_newer_programs_are_taken_as_promised() {
+    test("structs", &["tests/c/structs.c"], &[], &[C, CPP, SANITIZED]);
+    if emulated() {
+        test("structs", &["tests/c/structs.c"], &["emulated"], &[C]);
+    }
+}
+
+#[test]
+fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
+    let tried = fs::read_to_string(home().join("tests/c/structs.c")).expect("the test");
+    let mut count = 0;
+    for source in fs::read_dir(home().join("src")).expect("the sources").flatten() {
+        let text = fs::read_to_string(source.path()).expect("text");
+        for name in
+            text.lines().filter_map(|line| line.trim().strip_prefix("const NAME: &'static str = \"gumball_"))
+        {
+            let name = name.split('"').next().expect("a name");
+            assert!(
+                tried.contains(&format!("SIZED_STRUCT(gumball_{name}, ")),
+                "structs.c does not try gumball_{name}"
+            );
+            count += 1;
+        }
+    }
+    assert_eq!(count, 14);
+}
+
+#[test]
+fn sizes_are_refused_in_words_and_masks_without_words_forbid() {
+    test("limits", &["tests/c/limits.c"], &[], &[C, CPP, SANITIZED]);
+    if emulated() {
+        test("limits", &["tests/c/limits.c"], &["emulated"], &[C]);
+    }
+}
+
+#[test]
+fn parameters_that_are_lists_are_refused() {
+    test("json", &["tests/c/json.c"], &[], &[C]);
+}
+
+#[test]
 fn rows_of_probabilities_are_drawn_from() {
     test("probabilities", &["tests/c/probabilities.c"], &[], &[C, CPP, SANITIZED]);
 }

@@ -7,7 +7,7 @@ use gumball_spec::{Error, MAX_VOCAB, Result};
 use crate::ids::{Ids, IdsMut};
 use crate::machine::Buffer;
 use crate::operators::{Draws, Each};
-use crate::rows::{Column, IntType};
+use crate::rows::{Column, IntType, check_extent};
 
 /// The rows of probabilities of chains, f32, in the machine's memory, which lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,9 @@ impl<'b> ChainRows<'b> {
     /// between the beginnings of two chains, and of two rows of a chain.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, a stride so small that rows would overlap, or the address
-    ///   no multiple of 4 bytes.
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, a stride so small that rows would overlap or so large that
+    ///   they reach beyond the address space, or the address no multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 chains or more, or as many rows in one.
     ///
     /// # Safety
     /// For `'b`, all rows lie in memory that the machine can read, and nobody writes them while what is enqueued on them
@@ -56,6 +57,8 @@ impl<'b> ChainRows<'b> {
                 "a multiple of 4 bytes",
             ));
         }
+        check_extent("stride of chains", address, size_of::<f32>(), (chains, length, strides[0]))?;
+        check_extent("stride of rows", address, size_of::<f32>(), (rows, vocab, strides[1]))?;
         Ok(Self { memory: PhantomData, address, shape, strides })
     }
 

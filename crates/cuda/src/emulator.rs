@@ -170,8 +170,9 @@ fn load(folder: &Path, image: &[u8]) -> Result<Library> {
     unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
 }
 
-fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("sizes of buffers fit an address space")
+/// Returns the layout of memory of a size; none if that fits no address space.
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
 }
 
 impl Machine for Emulator {
@@ -198,17 +199,17 @@ impl Machine for Emulator {
     }
 
     fn take(&self, bytes: usize) -> Result<u64> {
+        let refused = || Error::call("alloc", format!("no {bytes} bytes"));
+        let layout = layout(bytes).ok_or_else(refused)?;
         // SAFETY: the layout has a size above 0.
-        let place = unsafe { alloc_zeroed(layout(bytes)) };
-        if place.is_null() {
-            return Err(Error::call("alloc", format!("no {bytes} bytes")));
-        }
-        Ok(place as u64)
+        let place = unsafe { alloc_zeroed(layout) };
+        if place.is_null() { Err(refused()) } else { Ok(place as u64) }
     }
 
     unsafe fn give_back(&self, address: u64, bytes: usize) {
+        let layout = layout(bytes).expect("`take` found one");
         // SAFETY: the caller says that it came from `take` with as many bytes, which used the same layout.
-        unsafe { dealloc(address as *mut u8, layout(bytes)) }
+        unsafe { dealloc(address as *mut u8, layout) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {

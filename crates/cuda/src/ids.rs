@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use gumball_spec::{Error, Result};
 
 use crate::machine::Buffer;
-use crate::rows::{IntType, holds};
+use crate::rows::{IntType, check_extent, holds};
 
 /// Rows of ids in the machine's memory, which live as long as `'b`.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,9 @@ impl<'b> Ids<'b> {
     /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `stride` is less than `width` with several rows, or the address no multiple of an id's
-    ///   size.
+    /// - [`Error::OutOfRange`] if `stride` is less than `width` with several rows, the rows reach beyond the address space, or
+    ///   the address is no multiple of an id's size.
+    /// - [`Error::Length`] if there are 2^32 rows or more.
     ///
     /// # Safety
     /// For `'b`, all ids lie in memory that the machine can read, and nobody writes them while what is enqueued with
@@ -43,6 +44,7 @@ impl<'b> Ids<'b> {
             let allowed = format!("a multiple of {} bytes", dtype.bytes());
             return Err(Error::out_of_range("ids", format!("{address:#x}"), allowed));
         }
+        check_extent("stride", address, dtype.bytes(), (rows, width, stride))?;
         Ok(Self { memory: PhantomData, address, dtype, rows, width, stride })
     }
 

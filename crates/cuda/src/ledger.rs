@@ -6,9 +6,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, memory};
 
 use crate::abi::Slot;
+use crate::residents::SLOTS;
 
 /// What slots have room for.
 #[derive(Debug)]
@@ -26,9 +27,14 @@ pub(crate) struct Ledger {
 pub(crate) const UNBOUNDED: u64 = u64::MAX;
 
 impl Ledger {
-    pub fn new(slots: usize) -> Self {
+    /// Makes a ledger of empty slots.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory.
+    pub fn new(slots: usize) -> Result<Self> {
         let left = AtomicU64::new(UNBOUNDED);
-        Self { rooms: vec![UNBOUNDED; slots], rows: Vec::new(), granted: UNBOUNDED, left }
+        let rooms = memory::filled(SLOTS, UNBOUNDED, slots)?;
+        Ok(Self { rooms, rows: Vec::new(), granted: UNBOUNDED, left })
     }
 
     /// Takes note of what a slot has room for from now on.
@@ -104,7 +110,7 @@ mod tests {
 
     #[test]
     fn steps_count_for_the_rows_they_were_enqueued_for() {
-        let mut ledger = Ledger::new(4);
+        let mut ledger = Ledger::new(4).unwrap();
         ledger.set(0, 3);
         ledger.set(2, 5);
         ledger.assign(&[0, -1, 1]);

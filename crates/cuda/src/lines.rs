@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Result, TILE};
+use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Record, Request, Slot, State, asks};
 use crate::machine::{Buffer, Machine};
 use crate::rows::Rows;
 use crate::survey::{self, Survey};
 use crate::variant::Needs;
+use crate::workspace::ROWS;
 
 /// Room for the records of lines, and the request that they are surveyed for.
 #[derive(Debug)]
@@ -26,10 +27,11 @@ impl Lines {
     /// Takes room for as many lines as there are rows.
     pub fn new(machine: &Arc<dyn Machine>, rows: usize, vocab: usize) -> Result<Self> {
         let tiles = vocab.div_ceil(TILE);
-        let zeros = size_of::<State>().max(size_of::<Request>()).max(rows * size_of::<Slot>());
+        let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
+        let zeros = size_of::<State>().max(size_of::<Request>()).max(slots);
         let greedy = Params { asks: asks::GREEDY, ..Params::default() };
         Ok(Self {
-            records: Buffer::zeroed(machine, rows * tiles * size_of::<Record>())?,
+            records: Buffer::sized(machine, ROWS, &[rows, tiles, size_of::<Record>()])?,
             params: Buffer::of(machine, &[greedy])?,
             zeros: Buffer::zeroed(machine, zeros)?,
         })

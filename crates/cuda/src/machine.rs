@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytemuck::Pod;
+use gumball_spec::memory;
 
 use crate::error::Result;
 use crate::program::Group;
@@ -200,6 +201,18 @@ impl Buffer {
     pub fn zeroed(machine: &Arc<dyn Machine>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1);
         Ok(Self { address: machine.take(bytes)?, machine: Arc::clone(machine), bytes })
+    }
+
+    /// Takes as many bytes as the product of some sizes, filled with zeros.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] for `resource` if no machine has as many; else those of [`Machine::take`].
+    pub(crate) fn sized(
+        machine: &Arc<dyn Machine>,
+        resource: &'static str,
+        sizes: &[usize],
+    ) -> gumball_spec::Result<Self> {
+        Ok(Self::zeroed(machine, memory::product(resource, sizes)?)?)
     }
 
     /// Takes memory for some values and copies them there.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Status, TILE};
+use gumball_spec::{Result, Status, TILE, memory};
 
 /// All outputs of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,9 +15,19 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Makes outputs to be filled in parts; `kept_words` is the length of a kept set.
-    pub(crate) fn room_for(layout: Layout, kept_words: usize) -> Self {
-        Self { layout, words: vec![0; layout.words()], kept: vec![0; layout.rows * kept_words] }
+    /// Makes outputs to be filled; `kept_words` is the length of a kept set.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the system refuses the memory.
+    pub(crate) fn room_for(layout: Layout, kept_words: usize) -> Result<Self> {
+        const OUTPUTS: &str = "memory for outputs";
+        let words = layout.checked_words().unwrap_or(usize::MAX);
+        let kept = memory::product(OUTPUTS, &[layout.rows, kept_words])?;
+        Ok(Self {
+            layout,
+            words: memory::filled(OUTPUTS, 0, words)?,
+            kept: memory::filled(OUTPUTS, 0, kept)?,
+        })
     }
 
     /// Puts the outputs of a step where those of the rows from `row` on belong.

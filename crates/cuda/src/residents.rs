@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_spec::layout::Widths;
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, memory};
 
 use crate::abi::{Params, Request, Slot, State, asks};
 use crate::ledger::{Ledger, UNBOUNDED};
@@ -76,6 +76,9 @@ impl Resident {
     }
 }
 
+/// What is missing where there are to be more slots than there is memory for.
+pub(crate) const SLOTS: &str = "memory for slots";
+
 /// The requests by slot.
 #[derive(Debug)]
 pub(crate) struct Residents {
@@ -99,15 +102,16 @@ pub(crate) struct Residents {
 
 impl Residents {
     pub fn new(machine: &Arc<dyn Machine>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+        let take = |sizes: &[usize]| Buffer::sized(machine, SLOTS, sizes);
         Ok(Self {
-            logprob_ids: Buffer::zeroed(machine, slots * widths.ids * size_of::<u32>())?,
-            params: Buffer::zeroed(machine, slots * size_of::<Params>())?,
-            requests: Buffer::zeroed(machine, slots * size_of::<Request>())?,
-            states: Buffer::zeroed(machine, slots * size_of::<State>())?,
-            slots: (0..slots).map(|_| Resident::default()).collect(),
+            logprob_ids: take(&[slots, widths.ids, size_of::<u32>()])?,
+            params: take(&[slots, size_of::<Params>()])?,
+            requests: take(&[slots, size_of::<Request>()])?,
+            states: take(&[slots, size_of::<State>()])?,
+            slots: memory::collected(SLOTS, (0..slots).map(|_| Resident::default()))?,
             sheet: Sheet::default(),
-            ledger: Ledger::new(slots),
-            needs: vec![Needs::NOTHING; slots],
+            ledger: Ledger::new(slots)?,
+            needs: memory::filled(SLOTS, Needs::NOTHING, slots)?,
             rows_need: Needs::NOTHING,
             refuses: None,
             machine: Arc::clone(machine),

@@ -87,8 +87,9 @@ impl<'b> Rows<'b> {
     /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, `stride` less than it with several rows, or the
-    ///   address no multiple of an element's size.
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, `stride` less than it with several rows, the rows reach
+    ///   beyond the address space, or the address is no multiple of an element's size.
+    /// - [`Error::Length`] if there are 2^32 rows or more.
     ///
     /// # Safety
     /// For `'b`, all rows lie in memory that the machine can read, and nobody writes them while a step on them runs.
@@ -107,6 +108,7 @@ impl<'b> Rows<'b> {
             let allowed = format!("a multiple of {} bytes", dtype.bytes());
             return Err(Error::out_of_range("logits", format!("{address:#x}"), allowed));
         }
+        check_extent("stride", address, dtype.bytes(), (rows, vocab, stride))?;
         Ok(Self { memory: PhantomData, address, dtype, kind: Kind::Logits, rows, vocab, stride })
     }
 
@@ -312,7 +314,8 @@ impl<'b> Integers<'b> {
 
 /// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
 ///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden.
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden; lines without words, which may lie
+/// anywhere, forbid every id.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskRows<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -326,14 +329,15 @@ impl<'b> MaskRows<'b> {
     /// Takes `rows` lines of `width` words, `stride` words apart, at an address of the machine.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is 0 or above that of the largest vocabulary, `stride` less than it with
-    ///   several rows, or the address no multiple of 4 bytes.
+    /// - [`Error::OutOfRange`] if `width` is above that of the largest vocabulary, `stride` less than it with several
+    ///   rows, the lines reach beyond the address space, or the address is no multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 lines or more.
     ///
     /// # Safety
     /// For `'b`, all lines lie in memory that the machine can read, and nobody writes them while a step on them runs.
     pub unsafe fn new(address: u64, rows: usize, width: usize, stride: usize) -> Result<Self> {
-        if !(1..=MAX_VOCAB / 32).contains(&width) {
-            return Err(Error::out_of_range("masks.width", width, "in 1..=2^15 words"));
+        if width > MAX_VOCAB / 32 {
+            return Err(Error::out_of_range("masks.width", width, "in 0..=2^15 words"));
         }
         if rows > 1 && stride < width {
             let allowed = format!("at least the width of a row, {width}");
@@ -342,6 +346,7 @@ impl<'b> MaskRows<'b> {
         if !address.is_multiple_of(4) {
             return Err(Error::out_of_range("masks", format!("{address:#x}"), "a multiple of 4 bytes"));
         }
+        check_extent("masks.stride", address, size_of::<u32>(), (rows, width, stride))?;
         Ok(Self { memory: PhantomData, address, rows, width, stride })
     }
 
@@ -357,6 +362,24 @@ impl<'b> MaskRows<'b> {
         }
         // SAFETY: the lines lie in the buffer, as was just seen, which is borrowed for `'b`.
         unsafe { Self::new(buffer.address(), rows, width, stride) }
+    }
+}
+
+/// Checks that lines of elements at an address end inside the address space, and that kernels can number them.
+pub(crate) fn check_extent(
+    parameter: &'static str,
+    address: u64,
+    element: usize,
+    (lines, width, stride): (usize, usize, usize),
+) -> Result<()> {
+    if u32::try_from(lines).is_err() {
+        return Err(Error::length("rows", lines, "less than 2^32 rows"));
+    }
+    let last = lines.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
+    let bytes = last.and_then(|end| isize::try_from(end.checked_mul(element)?).ok());
+    match bytes.and_then(|bytes| address.checked_add(bytes as u64)) {
+        Some(_) => Ok(()),
+        None => Err(Error::out_of_range(parameter, stride, "less, so that all lines lie inside memory")),
     }
 }
 

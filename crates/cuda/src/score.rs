@@ -90,7 +90,7 @@ impl Workspace {
         }
         let stays = !request.reads_history();
         let mut all =
-            Outputs::room_for(Layout { rows: targets.len(), widths: self.room.widths }, self.kept_words());
+            Outputs::room_for(Layout { rows: targets.len(), widths: self.room.widths }, self.kept_words())?;
         let mut row = 0;
         while row < targets.len() {
             let end = targets.len().min(row + if stays { self.room.rows } else { 1 });

@@ -101,7 +101,8 @@ impl Workspace {
                 let allowed = format!("one per row, {}", self.rows());
                 return Err(Error::length("masks", masks.rows, allowed));
             }
-            abi.masks = masks.address;
+            // Of lines without words the kernels read nothing, but an address of 0 would stand for rows without masks.
+            abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
             abi.mask_words = masks.width as u32;
             abi.mask_stride = masks.stride as u64;
         }

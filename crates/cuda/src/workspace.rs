@@ -22,11 +22,11 @@ use crate::variant::{Needs, Served, Variant};
 pub struct Room {
     /// The number of ids in the vocabulary; in 1..=2^20.
     pub vocab: usize,
-    /// How many requests can be in flight.
+    /// How many requests can be in flight; in 0..2^31.
     pub slots: usize,
-    /// How many rows a step can have.
+    /// How many rows a step can have; in 0..2^31.
     pub rows: usize,
-    /// The room for logprobs.
+    /// The room for logprobs, both in 0..=2^20.
     pub widths: Widths,
     /// Whether steps report the kept sets.
     pub kept: bool,
@@ -44,6 +44,9 @@ pub struct Assignment<'a> {
     /// The grammar bitmask of each row.
     pub masks: &'a [Option<&'a [u32]>],
 }
+
+/// What is missing where there are to be more rows than there is memory for.
+pub(crate) const ROWS: &str = "memory for rows";
 
 /// Requests by slot, and room for steps.
 #[derive(Debug)]
@@ -69,6 +72,27 @@ pub struct Workspace {
     pub(crate) assigned: Assigned,
     pub(crate) served: Served,
     pub(crate) captured: Captured,
+}
+
+impl Room {
+    /// Checks that each size lies in its range.
+    fn check(&self) -> Result<()> {
+        if !(1..=MAX_VOCAB).contains(&self.vocab) {
+            return Err(Error::out_of_range("vocab", self.vocab, "in 1..=2^20"));
+        }
+        for (parameter, size) in [("slots", self.slots), ("rows", self.rows)] {
+            if i32::try_from(size).is_err() {
+                return Err(Error::out_of_range(parameter, size, "in 0..2^31"));
+            }
+        }
+        // A survey may have a block for each tile, and no grid has more blocks.
+        let most = i32::MAX as usize / self.vocab.div_ceil(TILE);
+        if self.rows > most {
+            let allowed = format!("at most {most} with a vocabulary of {}", self.vocab);
+            return Err(Error::out_of_range("rows", self.rows, allowed));
+        }
+        self.widths.check()
+    }
 }
 
 /// Whether the host program ever captured a step on rows of probabilities.
@@ -105,34 +129,35 @@ impl Workspace {
     /// Takes the memory of a workspace, and makes the kernels of its steps ready.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
-    /// - [`Error::Unavailable`] if the machine has not enough memory, or the kernels cannot be compiled.
+    /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
+    /// - [`Error::Unavailable`] if the machine or the host has not enough memory, or the kernels cannot be compiled.
     pub fn new(machine: Arc<dyn Machine>, room: Room) -> Result<Self> {
+        room.check()?;
         let Room { vocab, slots, rows, widths, kept } = room;
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
         machine.prepare(Group::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
-        let take = |bytes: usize| Buffer::zeroed(&machine, bytes);
+        let take = |bytes_a_row: usize| Buffer::sized(&machine, ROWS, &[rows, bytes_a_row]);
+        // The largest first, so that what is far too large is refused before much is taken.
+        let scratch = take(filter::scratch_words(tiles) * size_of::<u64>())?;
+        let outputs = take(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
         static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: MADE.fetch_add(1, Ordering::Relaxed),
             residents: Residents::new(&machine, vocab, slots, widths)?,
-            slots: take(rows * size_of::<Slot>())?,
-            forced: take(rows * size_of::<i32>())?,
-            lines: take(rows * size_of::<u32>())?,
-            masks: take(rows * mask_bytes)?,
-            masked: take(rows * size_of::<u32>())?,
+            slots: take(size_of::<Slot>())?,
+            forced: take(size_of::<i32>())?,
+            lines: take(size_of::<u32>())?,
+            masks: take(mask_bytes)?,
+            masked: take(size_of::<u32>())?,
             lines_room: Lines::new(&machine, rows, vocab)?,
-            records: take(rows * tiles * size_of::<Record>())?,
-            sums: take(rows * tiles * size_of::<u64>())?,
-            told: take(rows * tiles * size_of::<TileWeights>())?,
-            scratch: take(rows * filter::scratch_words(tiles) * size_of::<u64>())?,
-            help: take(help::words(rows) * size_of::<u32>())?,
-            outputs: take(Layout { rows, widths }.words() * size_of::<u32>())?,
-            kept: take(if kept { rows * mask_bytes } else { 0 })?,
+            records: take(tiles * size_of::<Record>())?,
+            sums: take(tiles * size_of::<u64>())?,
+            told: take(tiles * size_of::<TileWeights>())?,
+            scratch,
+            help: Buffer::sized(&machine, ROWS, &[help::words(rows), size_of::<u32>()])?,
+            outputs,
+            kept: take(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
             served: Served::default(),
             captured: Captured::default(),
@@ -361,11 +386,10 @@ impl Workspace {
     /// If there is no room for so many rows.
     pub fn outputs(&self, rows: usize) -> Result<Outputs> {
         let layout = Layout { rows, widths: self.room.widths };
-        let mut words = vec![0u32; layout.words()];
-        self.outputs.read(0, &mut words)?;
-        let mut kept = vec![0u32; if self.room.kept { rows * self.mask_words() } else { 0 }];
-        self.kept.read(0, &mut kept)?;
-        Ok(Outputs { layout, words, kept })
+        let mut outputs = Outputs::room_for(layout, self.kept_words())?;
+        self.outputs.read(0, &mut outputs.words)?;
+        self.kept.read(0, &mut outputs.kept)?;
+        Ok(outputs)
     }
 
     /// Returns what the assigned rows need.

@@ -17,7 +17,7 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
@@ -87,10 +87,11 @@ impl<'a> BatchOptions<'a> {
 /// Grammar bitmasks of a batch: a strided matrix of words, one line a row.
 ///
 /// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden, so a mask may
-/// be made for a vocabulary without its padding.
+/// be made for a vocabulary without its padding; a line of no words forbids every id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masks<'a> {
-    words: &'a [u32],
+    /// None: no row has a mask, which is not the same as lines without words.
+    words: Option<&'a [u32]>,
     rows: usize,
     width: usize,
     stride: usize,
@@ -99,19 +100,18 @@ pub struct Masks<'a> {
 
 impl<'a> Masks<'a> {
     /// No row has a mask.
-    pub const NONE: Masks<'static> = Masks { words: &[], rows: 0, width: 0, stride: 0, present: None };
+    pub const NONE: Masks<'static> = Masks { words: None, rows: 0, width: 0, stride: 0, present: None };
 
     /// Takes `rows` lines of `width` words each, the next one `stride` words on.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is 0, or `stride` is less than it and there are several rows.
+    /// - [`Error::OutOfRange`] if `stride` is less than `width` and there are several rows.
     /// - [`Error::Length`] if the words end before the last line does.
     pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
-        if width == 0 {
-            return Err(Error::out_of_range("masks.width", width, "at least 1 word"));
-        }
+        // Where a line without words would lie does not matter.
+        let stride = if width == 0 { 0 } else { stride };
         crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
-        Ok(Self { words, rows, width, stride, present: None })
+        Ok(Self { words: Some(words), rows, width, stride, present: None })
     }
 
     /// Says for each row whether its mask counts; a row without one is not restricted.
@@ -126,13 +126,13 @@ impl<'a> Masks<'a> {
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        self.width == 0
+        self.words.is_none()
     }
 
     pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
-        if self.is_none() || self.present.is_some_and(|present| !present[row]) {
+        if self.present.is_some_and(|present| !present[row]) {
             return None;
         }
-        Some(&self.words[row * self.stride..][..self.width])
+        Some(&self.words?[row * self.stride..][..self.width])
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use gumball_spec::Status;
+use gumball_spec::{Error, Result, Status, memory};
 
 use crate::rows::RowsMut;
 use gumball_spec::layout::Layout;
@@ -132,7 +132,11 @@ impl Outputs {
     }
 
     /// Takes a shape; what the buffer holds is unspecified then.
-    fn resize(&mut self, layout: Layout) {
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory; nothing was changed.
+    fn resize(&mut self, layout: Layout) -> Result<()> {
+        self.reserve(layout)?;
         self.layout = layout;
         if self.words.len() < layout.words() {
             self.words.resize(layout.words(), 0);
@@ -141,6 +145,21 @@ impl Outputs {
         if self.with_kept && self.kept.len() < layout.rows {
             self.kept.resize_with(layout.rows, Vec::new);
         }
+        Ok(())
+    }
+
+    /// Makes room for a shape, and keeps what is there.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory.
+    pub(crate) fn reserve(&mut self, layout: Layout) -> Result<()> {
+        let Some(words) = layout.checked_words() else {
+            let reason = format!("{} rows of {:?} fit no memory; ask for fewer", layout.rows, layout.widths);
+            return Err(Error::Unavailable { resource: OUTPUTS, reason });
+        };
+        memory::reserve(OUTPUTS, &mut self.words, words)?;
+        let kept = if self.with_kept { layout.rows } else { 0 };
+        memory::reserve(OUTPUTS, &mut self.kept, kept)
     }
 
     /// Returns whether it was made by [`Outputs::with_kept`].
@@ -151,20 +170,23 @@ impl Outputs {
 
     /// Takes a shape and returns the buffer to be written, and a list of kept ids a row if they are collected.
     #[cfg(feature = "cuda")]
-    pub(crate) fn whole(&mut self, layout: Layout) -> (&mut [u32], &mut [Vec<u32>]) {
-        self.resize(layout);
+    pub(crate) fn whole(&mut self, layout: Layout) -> Result<(&mut [u32], &mut [Vec<u32>])> {
+        self.resize(layout)?;
         let kept = if self.with_kept { layout.rows } else { 0 };
-        (&mut self.words[..layout.words()], &mut self.kept[..kept])
+        Ok((&mut self.words[..layout.words()], &mut self.kept[..kept]))
     }
 
     /// Takes a shape and returns the rows to be written.
-    pub(crate) fn reshape(&mut self, layout: Layout) -> RowsMut<'_> {
-        self.resize(layout);
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory; nothing was changed.
+    pub(crate) fn reshape(&mut self, layout: Layout) -> Result<RowsMut<'_>> {
+        self.resize(layout)?;
 
         let mut rest = &mut self.words[..layout.words()];
         let mut next =
             |section: Range<usize>| rest.split_off_mut(..section.len()).expect("inside the layout");
-        RowsMut {
+        Ok(RowsMut {
             first: 0,
             widths: layout.widths,
             tokens: bytemuck::cast_slice_mut(next(layout.tokens())),
@@ -178,6 +200,9 @@ impl Outputs {
             id_logprobs: bytemuck::cast_slice_mut(next(layout.id_logprobs())),
             id_ranks: next(layout.id_ranks()),
             kept: if self.with_kept { &mut self.kept[..layout.rows] } else { &mut [] },
-        }
+        })
     }
 }
+
+/// What is missing where more is to be told than there is memory for.
+const OUTPUTS: &str = "memory for outputs";

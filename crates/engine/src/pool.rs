@@ -1,7 +1,7 @@
 //! The pool: the requests in flight, each in a slot that keeps its history and position.
 
 use gumball_cpu::Level;
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use crate::registry::routes;
 use crate::route::RACE;
@@ -27,13 +27,14 @@ pub const PADDING: Slot = -1;
 pub struct PoolConfig {
     /// The number of ids in the vocabulary of all requests; in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; at least 1.
+    /// How many sequences can be in flight; in 1..2^31. Room for them is asked for when the pool is made, and touched as slots are
+    /// first used.
     pub slots: usize,
-    /// How many threads take the rows of a step: 1 is the caller's, `None` those of rayon's global pool.
+    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those of rayon's global pool.
     pub threads: Option<usize>,
     /// The SIMD level; `None`: the machine's best.
     pub level: Option<Level>,
-    /// The room for logprobs; a request may ask for no more.
+    /// The room for logprobs, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
     /// The route, by its name in [`routes`].
     pub route: String,
@@ -64,9 +65,12 @@ pub struct Pool {
     pub(crate) vocab: usize,
     pub(crate) widths: Widths,
     pub(crate) workers: Workers,
+    /// The slots that were ever used, with room for all there can be.
     pub(crate) slots: Vec<Option<Sequence>>,
+    capacity: usize,
+    /// Slots that were used and are free again, with room for all there can be.
     vacant: Vec<Slot>,
-    /// The step in which each slot was last seen, to find a slot that stands in a step twice.
+    /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with room as well.
     pub(crate) seen: Vec<u64>,
     pub(crate) steps: u64,
 }
@@ -75,24 +79,27 @@ impl Pool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or number of threads outside its range, or
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or threads, or width outside its range, or
     ///   a level that this machine lacks.
     /// - [`Error::Unknown`] for a route that is not registered.
-    /// - [`Error::Unavailable`] if the threads cannot be started.
+    /// - [`Error::Unavailable`] if the threads cannot be started, or the system refuses the memory of the slots.
     pub fn new(config: PoolConfig) -> Result<Self> {
         SamplingParams::default().validate(config.vocab)?;
         if !(1..=i32::MAX as usize).contains(&config.slots) {
             return Err(Error::out_of_range("slots", config.slots, "in 1..2^31"));
         }
+        check_threads(config.threads)?;
+        config.widths.check()?;
         let level = config.level.map_or_else(Level::detect, Level::check)?;
         let workers = Workers::new(routes().get(&config.route)?, level, config.threads)?;
         Ok(Self {
             vocab: config.vocab,
             widths: config.widths,
             workers,
-            slots: vec![None; config.slots],
-            vacant: (0..config.slots as Slot).rev().collect(),
-            seen: vec![0; config.slots],
+            slots: memory::room(SLOTS, config.slots)?,
+            capacity: config.slots,
+            vacant: memory::room(SLOTS, config.slots)?,
+            seen: memory::room(SLOTS, config.slots)?,
             steps: 0,
         })
     }
@@ -194,7 +201,7 @@ impl Pool {
     /// Returns how many can be.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.slots.len()
+        self.capacity
     }
 
     /// Returns the number of ids in the vocabulary.
@@ -216,12 +223,30 @@ impl Pool {
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {
-        let Some(slot) = self.vacant.pop() else {
-            let full = format!("at most {}, all taken; release one first", self.capacity());
-            return Err(Error::out_of_range("slots", self.capacity() + 1, full));
-        };
-        self.slots[slot as usize] = Some(sequence);
-        Ok(slot)
+        if let Some(slot) = self.vacant.pop() {
+            self.slots[slot as usize] = Some(sequence);
+            return Ok(slot);
+        }
+        if self.slots.len() == self.capacity {
+            let full = format!("at most {}, all taken; release one first", self.capacity);
+            return Err(Error::out_of_range("slots", self.capacity + 1, full));
+        }
+        self.slots.push(Some(sequence));
+        self.seen.push(0);
+        Ok((self.slots.len() - 1) as Slot)
+    }
+}
+
+/// What is missing where a pool is made for more sequences than there is memory for.
+pub(crate) const SLOTS: &str = "memory for slots";
+
+/// Checks that a number of threads, if it is given, is one that a machine may have.
+pub(crate) fn check_threads(threads: Option<usize>) -> Result<()> {
+    match threads {
+        Some(threads) if !(1..=1024).contains(&threads) => {
+            Err(Error::out_of_range("threads", threads, "in 1..=1024"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_cpu::{Chosen, History, Level};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_forced;
-use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status};
+use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
 use crate::options::StepOptions;
 use crate::registry::routes;
@@ -35,7 +35,8 @@ pub struct Sampler {
     sequence: Sequence,
     route: Arc<dyn Route>,
     level: Level,
-    stages: Box<dyn Stages>,
+    /// None after a panic in them, which may have left anything: they are opened anew then.
+    stages: Option<Box<dyn Stages>>,
     keep_ids: bool,
 }
 
@@ -49,7 +50,7 @@ impl Sampler {
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         let sequence = Sequence::new(params, vocab, &[])?;
         let (route, level) = (routes().get(RACE)?, Level::detect()?);
-        let stages = route.open(level)?;
+        let stages = Some(route.open(level)?);
         Ok(Self { sequence, route, level, stages, keep_ids: false })
     }
 
@@ -101,8 +102,7 @@ impl Sampler {
     /// # Errors
     /// Those of opening the route once more.
     pub fn fork(&self, draw: u32) -> Result<Self> {
-        let mut stages = self.route.open(self.level)?;
-        stages.keep_ids(self.keep_ids);
+        let stages = Some(self.open()?);
         let (sequence, route) = (self.sequence.fork(draw), Arc::clone(&self.route));
         Ok(Self { sequence, route, level: self.level, stages, keep_ids: self.keep_ids })
     }
@@ -139,9 +139,12 @@ impl Sampler {
     /// Nothing was changed then.
     pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {
         let row = self.check(logits.into(), options.forced)?;
+        let mut stages = self.take_stages()?;
         let task = self.sequence.task(options.kind, options.mask, options.forced);
-        let chosen = self.stages.sample(row, &task, options.hook)?;
-        let token = self.token(chosen);
+        let chosen = stages.sample(row, &task, options.hook);
+        let stages = self.stages.insert(stages);
+        let chosen = chosen?;
+        let token = token(chosen, &**stages);
         if let Some(id) = token.id {
             self.sequence.push(id, chosen.mu);
         }
@@ -156,15 +159,19 @@ impl Sampler {
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
+    /// - [`Error::Unavailable`] if the system refuses the memory of `n` tokens.
     pub fn sample_n<'r>(&mut self, logits: impl Into<Row<'r>>, n: u32) -> Result<Vec<Token>> {
         let row = self.check(logits.into(), None)?;
-        let mut tokens = Vec::with_capacity(n as usize);
-        for draw in 0..n {
+        let mut tokens = memory::room("memory for tokens", n as usize)?;
+        let mut stages = self.take_stages()?;
+        let drawn = (0..n).try_for_each(|draw| {
             let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };
-            let chosen = self.stages.sample(row, &task, None)?;
-            tokens.push(self.token(chosen));
-        }
-        Ok(tokens)
+            let chosen = stages.sample(row, &task, None)?;
+            tokens.push(token(chosen, &*stages));
+            Ok(())
+        });
+        self.stages = Some(stages);
+        drawn.map(|()| tokens)
     }
 
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
@@ -230,13 +237,15 @@ impl Sampler {
     /// Returns the logprobs of the last row, if the parameters ask for them.
     #[must_use]
     pub fn logprobs(&self) -> Option<&Logprobs> {
-        self.stages.logprobs()
+        self.stages.as_ref()?.logprobs()
     }
 
     /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
     pub fn keep_ids(&mut self, on: bool) {
         self.keep_ids = on;
-        self.stages.keep_ids(on);
+        if let Some(stages) = &mut self.stages {
+            stages.keep_ids(on);
+        }
     }
 
     /// Returns the ids that the filters kept of the last row, in the order of tokens, if
@@ -245,13 +254,26 @@ impl Sampler {
     /// One id if greedy; none if the row was empty.
     #[must_use]
     pub fn kept(&self) -> &[u32] {
-        self.stages.kept()
+        self.stages.as_ref().map_or(&[], |stages| stages.kept())
     }
 
     fn reopen(mut self) -> Result<Self> {
-        self.stages = self.route.open(self.level)?;
-        self.stages.keep_ids(self.keep_ids);
+        self.stages = Some(self.open()?);
         Ok(self)
+    }
+
+    fn open(&self) -> Result<Box<dyn Stages>> {
+        let mut stages = self.route.open(self.level)?;
+        stages.keep_ids(self.keep_ids);
+        Ok(stages)
+    }
+
+    /// Takes the stages, to be put back when they are done with a row.
+    fn take_stages(&mut self) -> Result<Box<dyn Stages>> {
+        match self.stages.take() {
+            Some(stages) => Ok(stages),
+            None => self.open(),
+        }
     }
 
     fn check<'r>(&self, row: Row<'r>, forced: Option<u32>) -> Result<Row<'r>> {
@@ -262,13 +284,13 @@ impl Sampler {
         check_forced(forced, vocab)?;
         Ok(row)
     }
+}
 
-    fn token(&self, chosen: Chosen) -> Token {
-        Token {
-            id: u32::try_from(chosen.token).ok(),
-            status: chosen.status,
-            temperature: chosen.temperature,
-            logprob: self.stages.logprobs().map(|logprobs| logprobs.token),
-        }
+fn token(chosen: Chosen, stages: &dyn Stages) -> Token {
+    Token {
+        id: u32::try_from(chosen.token).ok(),
+        status: chosen.status,
+        temperature: chosen.temperature,
+        logprob: stages.logprobs().map(|logprobs| logprobs.token),
     }
 }

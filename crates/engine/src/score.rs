@@ -53,6 +53,7 @@ impl Pool {
     /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, or `prompt_len` beyond the ids.
     /// - [`Error::Conflict`] if a token is forced in `options`; in mode `processed` also with mirostat, whose
     ///   limit depends on draws, and with XTC without a seed.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs.
     pub fn score(
         &self,
         logits: Logits<'_>,
@@ -94,7 +95,7 @@ impl Pool {
             }
             Ok(())
         };
-        let rows = out.reshape(Layout { rows: logits.rows(), widths });
+        let rows = out.reshape(Layout { rows: logits.rows(), widths })?;
         self.workers.over(rows, GRAIN, &work)
     }
 }

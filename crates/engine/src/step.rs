@@ -32,6 +32,7 @@ impl Pool {
     ///   the vocabulary.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Error::Conflict`] if a row has a hook.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the outputs.
     ///
     /// No sequence was changed then. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
@@ -44,7 +45,7 @@ impl Pool {
     ) -> Result<()> {
         self.check_step(logits, slots, options)?;
 
-        let rows = out.reshape(Layout { rows: slots.len(), widths: self.widths });
+        let rows = out.reshape(Layout { rows: slots.len(), widths: self.widths })?;
         let sequences = &self.slots;
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
             for row in rows.range() {

@@ -4,6 +4,9 @@
 
 use std::ops::Range;
 
+use crate::error::{Error, Result};
+use crate::row::MAX_VOCAB;
+
 /// How many logprobs there is room for in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Widths {
@@ -11,6 +14,21 @@ pub struct Widths {
     pub top_n: usize,
     /// The ids a request names.
     pub ids: usize,
+}
+
+impl Widths {
+    /// Checks that both lie in 0..=2^20, as `logprobs.top_n` of a request does: there is nothing to report beyond.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if one is not.
+    pub fn check(self) -> Result<()> {
+        for (parameter, width) in [("top_n", self.top_n), ("ids", self.ids)] {
+            if width > MAX_VOCAB {
+                return Err(Error::out_of_range(parameter, width, "in 0..=2^20"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where each section lies, in words, for R rows, T = `top_n` and I = `ids`.
@@ -43,9 +61,21 @@ const SINGLES: usize = 6;
 
 impl Layout {
     /// Returns the number of words.
+    ///
+    /// # Panics
+    /// In builds with overflow checks, if there are more than can be counted; [`Layout::checked_words`] finds out.
     #[must_use]
     pub fn words(self) -> usize {
         self.rows * (SINGLES + 2 * self.widths.top_n + 2 * self.widths.ids)
+    }
+
+    /// Returns the number of words, unless there are more than memory can hold.
+    #[must_use]
+    pub fn checked_words(self) -> Option<usize> {
+        let Widths { top_n, ids } = self.widths;
+        let words = top_n.checked_add(ids)?.checked_mul(2)?.checked_add(SINGLES)?.checked_mul(self.rows)?;
+        words.checked_mul(size_of::<u32>()).filter(|bytes| isize::try_from(*bytes).is_ok())?;
+        Some(words)
     }
 
     /// Returns the words of the section `tokens`.
@@ -115,4 +145,28 @@ impl Layout {
 
 fn section(start: usize, words: usize) -> Range<usize> {
     start..start + words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_no_memory_holds_are_told_apart() {
+        let words = |rows, top_n, ids| Layout { rows, widths: Widths { top_n, ids } }.checked_words();
+        assert_eq!(words(3, 2, 1), Some(3 * 12));
+        assert_eq!(words(3, 2, 1), Some(Layout { rows: 3, widths: Widths { top_n: 2, ids: 1 } }.words()));
+        assert_eq!(words(1, usize::MAX, 1), None);
+        assert_eq!(words(1, 1 << 62, 0), None);
+        assert_eq!(words(1 << 61, 0, 0), None);
+    }
+
+    #[test]
+    fn widths_are_no_wider_than_a_request_can_ask_for() {
+        assert_eq!(Widths { top_n: 1 << 20, ids: 1 << 20 }.check(), Ok(()));
+        let error = Widths { top_n: (1 << 20) + 1, ids: 0 }.check().unwrap_err();
+        assert_eq!(error.to_string(), "top_n is 1048577, but must be in 0..=2^20");
+        let error = Widths { top_n: 0, ids: 1 << 62 }.check().unwrap_err();
+        assert_eq!(error.to_string(), "ids is 4611686018427387904, but must be in 0..=2^20");
+    }
 }

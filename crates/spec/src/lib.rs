@@ -11,6 +11,7 @@
 
 pub mod error;
 pub mod layout;
+pub mod memory;
 pub mod num;
 pub mod params;
 pub mod request;

@@ -157,9 +157,6 @@ static void samples(void) {
     options.forced = NULL;
     options.lines = &line;
     CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
-    options.lines = NULL;
-    options.masks = &line;
-    CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
     REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));

@@ -5,12 +5,12 @@
 
 use gumball_cuda::{Buffer, Room, Workspace};
 use gumball_spec::layout::Widths;
-use gumball_spec::{Error, Result, SamplingParams};
+use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use super::Device;
 use super::sequences::Mirror;
 use super::step::{Assigned, Last};
-use crate::pool::{PADDING, Slot, check_widths};
+use crate::pool::{PADDING, SLOTS, Slot, check_widths};
 use crate::sequence::Sequence;
 use crate::state::State;
 
@@ -26,15 +26,15 @@ use crate::state::State;
 pub struct DevicePoolConfig {
     /// The number of ids in the vocabulary of all requests; in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; at least 1.
+    /// How many sequences can be in flight; in 1..2^31.
     pub slots: usize,
-    /// How many rows a step can have; at least 1.
+    /// How many rows a step can have; in 1..2^31.
     pub rows: usize,
-    /// The room for logprobs; a request may ask for no more.
+    /// The room for logprobs, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
     /// Whether steps report the kept sets.
     pub kept: bool,
-    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; at least 1.
+    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; in 1..2^31.
     pub room: usize,
     /// Whether the device keeps the histories of all requests, and not only those that edits read: for who replays steps
     /// without fetching the outputs of each, and still wants to know its sequences.
@@ -79,8 +79,8 @@ impl DevicePool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or rows, or room outside its range.
-    /// - [`Error::Unavailable`] if the device has not enough memory.
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or rows, width, or room outside its range.
+    /// - [`Error::Unavailable`] if the device or the host has not enough memory.
     pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
         let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
         for (parameter, value) in [("slots", slots), ("rows", rows), ("room", config.room)] {
@@ -93,10 +93,10 @@ impl DevicePool {
             workspace: Workspace::new(device.machine().clone(), room)?,
             device,
             config,
-            mirrors: (0..slots).map(|_| None).collect(),
-            behind: vec![0; slots],
-            vacant: (0..slots as Slot).rev().collect(),
-            seen: vec![0; slots],
+            mirrors: memory::collected(SLOTS, (0..slots).map(|_| None))?,
+            behind: memory::filled(SLOTS, 0, slots)?,
+            vacant: memory::collected(SLOTS, (0..slots as Slot).rev())?,
+            seen: memory::filled(SLOTS, 0, slots)?,
             checks: 0,
             assigned: Assigned::default(),
             last: Last::default(),

@@ -56,10 +56,10 @@ impl DevicePool {
         let logprobs = params.logprobs.as_ref().expect("set by prepare");
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let layout = Layout { rows: logits.rows(), widths };
+        out.reserve(layout)?;
         let room = Room { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
         if logits.rows() == 0 {
-            out.whole(layout);
-            return Ok(());
+            return out.whole(layout).map(drop);
         }
         let mut workspace = match self.scorer.take().filter(|scorer| scorer.room() == room) {
             Some(workspace) => workspace,
@@ -79,7 +79,7 @@ impl DevicePool {
         self.scorer = Some(workspace);
         let scores = scores?;
 
-        let (words, kept) = out.whole(layout);
+        let (words, kept) = out.whole(layout)?;
         words.copy_from_slice(scores.words());
         for (row, ids) in kept.iter_mut().enumerate() {
             ids.extend(scores.kept(row, vocab).expect("the workspace keeps them"));

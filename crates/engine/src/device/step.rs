@@ -66,7 +66,7 @@ impl DevicePool {
     /// The call of [`Pool::step`](crate::Pool::step), with the same outcome: the logits are copied up, the outputs down.
     ///
     /// # Errors
-    /// - Those of [`DevicePool::enqueue`].
+    /// - Those of [`DevicePool::enqueue`] and [`DevicePool::fetch`].
     /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone.
     pub fn step(
         &mut self,
@@ -81,6 +81,9 @@ impl DevicePool {
         }
         options.check(logits.rows(), self.config.vocab)?;
         self.refuse_hooks(options, slots.len())?;
+        // Nothing may be missing to tell what the step came to, once the sequences moved on.
+        self.check_kept(out)?;
+        out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
         let (data, lines, stride, select) = logits.matrix();
         let on_device =
             DeviceOptions { masks: options.masks, forced: options.forced, lines: select.unwrap_or_default() };
@@ -247,7 +250,8 @@ impl DevicePool {
         self.last.settled = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            self.behind[*slot as usize] += steps;
+            let behind = &mut self.behind[*slot as usize];
+            *behind = behind.saturating_add(steps);
         }
     }
 
@@ -255,20 +259,26 @@ impl DevicePool {
     ///
     /// # Errors
     /// - [`Error::Conflict`] if `out` collects kept sets and the pool keeps none.
-    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step, or the system refuses the memory of the outputs.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         let layout = self.outputs_layout();
-        if out.collects_kept() && !self.config.kept {
-            let reason = "the pool was made to keep none; set DevicePoolConfig::kept";
-            return Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason });
-        }
-        let (words, kept) = out.whole(layout);
+        self.check_kept(out)?;
+        let (words, kept) = out.whole(layout)?;
         self.workspace.read_outputs(words)?;
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
         }
         self.follow(layout, words);
         Ok(())
+    }
+
+    /// Checks that the pool keeps what outputs collect.
+    fn check_kept(&self, out: &Outputs) -> Result<()> {
+        if !out.collects_kept() || self.config.kept {
+            return Ok(());
+        }
+        let reason = "the pool was made to keep none; set DevicePoolConfig::kept";
+        Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason })
     }
 
     /// Returns where the outputs of the last step lie in the device's memory; the address stays.

@@ -1,10 +1,10 @@
 //! Chains of draft tokens, accepted or resampled from the residual (rule S4).
 
 use gumball_spec::verify::{Chain, Verified};
-use gumball_spec::{Error, Result, Status};
+use gumball_spec::{Error, MAX_VOCAB, Result, Status, memory};
 
-use super::Operators;
 use super::params::Each;
+use super::{Operators, ROOM};
 
 /// A batch of chains, each of n drafts, with the probabilities they are judged by.
 ///
@@ -60,8 +60,8 @@ impl Operators {
     /// Nothing was written then.
     pub fn chain_speculative_sampling(&self, chains: &Chains<'_>, tokens: &mut [i32]) -> Result<Counts> {
         chains.check(tokens.len())?;
-        let width = chains.drafts + 1;
-        let items: Vec<(usize, &mut [i32])> = tokens.chunks_mut(width).enumerate().collect();
+        let width = chains.drafts.saturating_add(1);
+        let items = memory::collected(ROOM, tokens.chunks_mut(width).enumerate())?;
         let verified =
             self.over(items, |workspace, (i, tokens)| workspace.verify_chain(&chains.chain(i), tokens))?;
         let mut counts = Counts::default();
@@ -77,8 +77,11 @@ impl Operators {
 impl<'a> Chains<'a> {
     fn check(&self, tokens: usize) -> Result<()> {
         let Self { chains, drafts: n, vocab, .. } = *self;
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
         let times = |a: usize, b: usize| a.saturating_mul(b);
-        let rows = times(chains, n + 1);
+        let rows = times(chains, n.saturating_add(1));
         let lengths = [
             ("draft_probs", self.draft_probs.len(), times(times(chains, n), vocab)),
             ("draft_token_ids", self.draft_token_ids.len(), times(chains, n)),

@@ -4,11 +4,11 @@
 //! draws from one row cost five million races and a few hundred surveys.
 
 use gumball_cpu::{Draw, History};
-use gumball_spec::{Error, Kind, Result, Status};
+use gumball_spec::{Error, Kind, Result, Status, memory};
 
-use super::Operators;
 use super::params::{Each, RowParams};
 use super::write::task;
+use super::{Operators, ROOM};
 use crate::logits::Logits;
 
 /// Which draw each output is.
@@ -31,13 +31,13 @@ impl<'a> Draws<'a> {
     }
 
     fn check(&self, outputs: usize) -> Result<()> {
+        if u32::try_from(outputs).is_err() {
+            return Err(Error::out_of_range("outputs", outputs, "less than 2^32"));
+        }
         self.seeds.check("seeds", outputs)?;
         self.positions.check("positions", outputs)?;
         match self.draws {
             Some(draws) => draws.check("draws", outputs),
-            None if outputs as u64 > 1 << 32 => {
-                Err(Error::out_of_range("outputs", outputs, "at most 2^32 without draw indices"))
-            }
             None => Ok(()),
         }
     }
@@ -63,9 +63,10 @@ impl Operators {
     /// `params`: columns of L. `draws`: one for all or R. `tokens`: R.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the rows are logits.
+    /// - [`Error::OutOfRange`] if the rows are logits, or there are 2^32 outputs or more.
     /// - [`Error::Length`] if a shape is not so.
     /// - Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for).
+    /// - [`Error::Unavailable`] if the system refuses the memory to sort the outputs by line.
     ///
     /// Nothing was written then.
     pub fn sample_probabilities(
@@ -112,7 +113,8 @@ impl Operators {
         draws.check(rows.rows())?;
         let lines = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
         let history = History::new(&[]);
-        let outputs = by_line(&rows);
+        let outputs = by_line(&rows)?;
+        let mut statuses = memory::filled(ROOM, Status::default(), rows.lines())?;
         let blocks: Vec<&[u32]> = outputs
             .chunk_by(|a, b| rows.line(*a as usize) == rows.line(*b as usize))
             .flat_map(|line| line.chunks(BLOCK))
@@ -125,7 +127,6 @@ impl Operators {
             let status = workspace.sample_many(rows.row(first), &task, &which, &mut tokens)?;
             Ok((block, tokens, status))
         })?;
-        let mut statuses = vec![Status::default(); rows.lines()];
         for (block, drawn, status) in drawn {
             statuses[rows.line(block[0] as usize)].insert(status);
             for (output, token) in block.iter().zip(drawn) {
@@ -137,13 +138,14 @@ impl Operators {
 }
 
 /// Returns the outputs by the line they read, in order within it.
-fn by_line(rows: &Logits<'_>) -> Vec<u32> {
+fn by_line(rows: &Logits<'_>) -> Result<Vec<u32>> {
     let line = |output: u32| rows.line(output as usize);
-    let mut outputs: Vec<u32> = (0..rows.rows() as u32).collect();
+    let mut outputs = memory::room(ROOM, rows.rows())?;
+    outputs.extend(0..rows.rows() as u32);
     if outputs.is_sorted_by_key(|output| line(*output)) {
-        return outputs;
+        return Ok(outputs);
     }
-    let mut starts = vec![0u32; rows.lines() + 1];
+    let mut starts = memory::filled(ROOM, 0u32, rows.lines() + 1)?;
     outputs.iter().for_each(|output| starts[line(*output) + 1] += 1);
     for i in 1..starts.len() {
         starts[i] += starts[i - 1];
@@ -153,5 +155,20 @@ fn by_line(rows: &Logits<'_>) -> Vec<u32> {
         outputs[*place as usize] = output;
         *place += 1;
     }
-    outputs
+    Ok(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_that_cannot_be_numbered_are_refused() {
+        assert_eq!(Draws::new(1, 2).check(u32::MAX as usize), Ok(()));
+        let one_index = Draws { draws: Some(Each::All(0)), ..Draws::new(1, 2) };
+        for draws in [Draws::new(1, 2), one_index] {
+            let error = draws.check(1 << 32).unwrap_err();
+            assert_eq!(error.to_string(), "outputs is 4294967296, but must be less than 2^32");
+        }
+    }
 }

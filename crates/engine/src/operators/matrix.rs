@@ -1,8 +1,9 @@
 //! A batch of rows to be written, strided, in the caller's type.
 
 use gumball_cpu::RowMut;
-use gumball_spec::{Kind, Result};
+use gumball_spec::{Kind, Result, memory};
 
+use super::ROOM;
 use crate::logits::check_rows;
 
 /// A batch of rows to be written, or to be changed in place.
@@ -59,12 +60,19 @@ impl<'a> LogitsMut<'a> {
         self.vocab
     }
 
-    /// Takes the matrix apart.
-    pub(super) fn into_rows(self) -> Vec<RowMut<'a>> {
+    /// Takes the matrix apart, each row with its number.
+    pub(super) fn into_rows(self) -> Result<Vec<(usize, RowMut<'a>)>> {
         let Self { data, rows, vocab, stride, .. } = self;
         macro_rules! rows {
             ($data:expr, $dtype:ident) => {
-                $data.chunks_mut(stride).take(rows).map(|row| RowMut::$dtype(&mut row[..vocab])).collect()
+                memory::collected(
+                    ROOM,
+                    $data
+                        .chunks_mut(stride)
+                        .take(rows)
+                        .map(|row| RowMut::$dtype(&mut row[..vocab]))
+                        .enumerate(),
+                )
             };
         }
         match data {

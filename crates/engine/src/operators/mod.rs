@@ -16,6 +16,7 @@ use gumball_cpu::{Level, Workspace};
 use gumball_spec::Result;
 use rayon::prelude::*;
 
+use crate::pool::check_threads;
 use crate::workers::Threads;
 
 pub use chains::{Chains, Counts};
@@ -44,14 +45,15 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Makes the operators of a SIMD level, `None` being the machine's best, for a number of threads: 1 is the caller's,
-    /// `None` those of rayon's global pool.
+    /// Makes the operators of a SIMD level, `None` being the machine's best, for a number of threads in 1..=1024: 1 is the
+    /// caller's, `None` those of rayon's global pool.
     ///
     /// # Errors
-    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that this machine lacks, or no threads.
+    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that this machine lacks, or a number of threads outside its range.
     /// - [`Unavailable`](crate::Error::Unavailable) if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
         let level = level.map_or_else(Level::detect, Level::check)?;
+        check_threads(threads)?;
         Ok(Self { level, threads: Threads::new(threads)?, idle: Mutex::default() })
     }
 
@@ -89,7 +91,10 @@ impl Operators {
     }
 }
 
-/// A workspace that goes back when it is dropped.
+/// What is missing where rows are more than there is memory to work on them.
+const ROOM: &str = "memory for rows";
+
+/// A workspace that goes back when it is dropped, unless a panic did so, which may have left anything in it.
 struct Borrowed<'a> {
     operators: &'a Operators,
     workspace: Option<Workspace>,
@@ -103,7 +108,30 @@ impl Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         let mut idle = self.operators.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.extend(self.workspace.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_workspace_that_a_panic_left_is_not_used_again() {
+        let operators = Operators::new(None, Some(1)).unwrap();
+        let idle = || operators.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let broken = catch_unwind(AssertUnwindSafe(|| {
+            operators.over(vec![1], |_, _| -> Result<()> { panic!("on purpose") })
+        }));
+        assert!(broken.is_err());
+        assert_eq!(idle(), 0);
+        assert_eq!(operators.over(vec![1, 2], |_, item| Ok(item)), Ok(vec![1, 2]));
+        assert_eq!(idle(), 1);
     }
 }

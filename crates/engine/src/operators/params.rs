@@ -1,7 +1,9 @@
 //! What the rows of a batch are drawn by: parameters in common, and columns that differ from row to row.
 
 use gumball_cpu::Prepared;
-use gumball_spec::{Error, Kind, Result, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams, memory};
+
+use super::ROOM;
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +111,9 @@ impl<'a> RowParams<'a> {
             params.min_p = self.min_p.get(line).copied().unwrap_or(params.min_p);
             prepare(params)
         };
-        Ok(Lines::Each((0..lines).map(of).collect::<Result<_>>()?))
+        let mut each = memory::room(ROOM, lines)?;
+        (0..lines).try_for_each(|line| of(line).map(|prepared| each.push(prepared)))?;
+        Ok(Lines::Each(each))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows that are written: softmax, renormalised probabilities, masked rows.
 
-use gumball_cpu::{History, Output, Prepared, RowMut, Task};
+use gumball_cpu::{History, Output, Prepared, Task};
 use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
 use super::params::{Each, RowParams};
@@ -21,6 +21,7 @@ impl Operators {
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape is not so.
     /// - [`Error::OutOfRange`] for a temperature outside 0 and (0, 2^100], or rows of probabilities.
+    /// - [`Error::Unavailable`] if the system refuses the memory to list the rows.
     ///
     /// Nothing was written then.
     pub fn softmax(
@@ -59,6 +60,7 @@ impl Operators {
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape is not so.
     /// - Those of [`SamplingParams::validate_for`].
+    /// - [`Error::Unavailable`] if the system refuses the memory to list the rows.
     ///
     /// Nothing was written then.
     pub fn probabilities(
@@ -119,8 +121,7 @@ impl Operators {
         }
         let lines = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
         let history = History::new(&[]);
-        let items: Vec<(usize, RowMut<'_>)> = out.into_rows().into_iter().enumerate().collect();
-        self.over(items, |workspace, (row, out)| {
+        self.over(out.into_rows()?, |workspace, (row, out)| {
             let task = task(rows.kind(), lines.of(rows.line(row)), &history);
             Ok(workspace.write(rows.row(row), &task, None, output, out)?.status)
         })
@@ -135,8 +136,7 @@ impl Operators {
         let kind = rows.kind();
         let lines = params.prepare(kind, rows.rows(), rows.vocab())?;
         let history = History::new(&[]);
-        let items: Vec<(usize, RowMut<'_>)> = rows.into_rows().into_iter().enumerate().collect();
-        self.over(items, |workspace, (row, data)| {
+        self.over(rows.into_rows()?, |workspace, (row, data)| {
             let task = task(kind, lines.of(row), &history);
             Ok(workspace.write_in_place(data, &task, output)?.status)
         })

@@ -7,9 +7,12 @@ mod device;
 #[cfg(feature = "emulator")]
 mod device_operators;
 mod invariance;
+mod limits;
+mod masks;
 mod neighbours;
 mod operators;
 mod outputs;
+mod panics;
 mod routes;
 mod samples;
 mod score;

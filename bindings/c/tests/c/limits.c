@@ -1,0 +1,252 @@
+// Sizes: what lies outside a range is refused when it is named, memory that the system refuses is an error, and a mask of no words
+// forbids every id, while no mask forbids none.
+
+#include "check.h"
+#include "rows.h"
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#include <sys/resource.h>
+#define HAS_LIMIT 1
+#else
+#define HAS_LIMIT 0
+#endif
+
+enum { VOCAB = 300 };
+
+static float row[2 * VOCAB];
+
+static int refuses(const gumball_pool_config *config, const char *message) {
+    gumball_pool *pool = gumball_pool_new(config);
+    gumball_pool_free(pool);
+    return pool == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_message(), message) == 0;
+}
+
+static void pools(void) {
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.slots = (size_t)1 << 31;
+    CHECK(refuses(&config, "slots is 2147483648, but must be in 1..2^31"));
+    config.slots = 0;
+    config.threads = (size_t)1 << 40;
+    CHECK(refuses(&config, "threads is 1099511627776, but must be in 1..=1024"));
+    config.threads = 20000;
+    CHECK(refuses(&config, "threads is 20000, but must be in 1..=1024"));
+    config.threads = 1;
+    config.top_n = 2147483647;
+    CHECK(refuses(&config, "top_n is 2147483647, but must be in 0..=2^20"));
+    config.top_n = (size_t)-1;
+    CHECK(refuses(&config, "top_n is 18446744073709551615, but must be in 0..=2^20"));
+    config.top_n = 0;
+    config.ids = (size_t)1 << 62;
+    CHECK(refuses(&config, "ids is 4611686018427387904, but must be in 0..=2^20"));
+    SIZED(gumball_operators_config, operators);
+    operators.threads = (size_t)1 << 40;
+    CHECK(gumball_operators_new(&operators) == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE);
+    SIZED(gumball_layout, layout);
+    CHECK(gumball_layout_of((size_t)1 << 60, 3, 3, &layout) == GUMBALL_OUT_OF_RANGE);
+}
+
+// Where a program may have so much memory and no more, what does not fit is refused, and the program goes on.
+static void memory(void) {
+#if HAS_LIMIT
+    // Valgrind needs memory of its own.
+    if (getenv("GUMBALL_TEST_UNLIMITED") != NULL) {
+        return;
+    }
+    struct rlimit before, limit;
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)8 << 30;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.threads = 1;
+    config.slots = 2147483647;
+    CHECK(gumball_pool_new(&config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    CHECK(strcmp(gumball_error_parameter(), "memory for slots") == 0);
+    config.slots = 2;
+    config.top_n = 1 << 20;
+    gumball_pool *pool = gumball_pool_new(&config);
+    int32_t slot = admit(pool, "{\"seed\": 1}", NULL, 0);
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    enum { MANY = 2048 };
+    static int32_t slots[MANY];
+    static uint32_t lines[MANY];
+    memset(slots, 0xFF, sizeof slots);
+    slots[MANY - 1] = slot;
+    SIZED(gumball_step_options, options);
+    options.lines = lines;
+    gumball_logits logits = logits_of(row, GUMBALL_F32, 1, VOCAB);
+    CHECK(gumball_pool_step(pool, &logits, slots, MANY, &options, outputs) == GUMBALL_UNAVAILABLE);
+    CHECK(strcmp(gumball_error_parameter(), "memory for outputs") == 0);
+    SIZED(gumball_state, state);
+    OK(gumball_pool_state(pool, slot, &state));
+    CHECK(state.output_len == 0 && gumball_outputs_rows(outputs) == 0);
+    OK(gumball_pool_step(pool, &logits, &slot, 1, NULL, outputs));
+    OK(gumball_pool_state(pool, slot, &state));
+    CHECK(state.output_len == 1);
+
+    // The room for the tokens is refused before any is drawn, so that theirs need not be there.
+    gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
+    gumball_token few[3];
+    CHECK(gumball_sampler_sample_n(sampler, row, GUMBALL_F32, VOCAB, 4294967295u, few) == GUMBALL_UNAVAILABLE);
+    CHECK(strcmp(gumball_error_parameter(), "memory for tokens") == 0);
+    OK(gumball_sampler_sample_n(sampler, row, GUMBALL_F32, VOCAB, 3, few));
+    gumball_sampler_free(sampler);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+#endif
+}
+
+static void chains(void) {
+    gumball_operators *operators = gumball_operators_new(NULL);
+    int32_t tokens[2] = {7, 7};
+    SIZED(gumball_chains, chains);
+    chains.chains = (size_t)1 << 40;
+    chains.drafts = 1;
+    chains.draft_probs = row;
+    chains.target_probs = row;
+    chains.draft_token_ids = tokens;
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL),
+            GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
+    chains.vocab = VOCAB;
+    chains.chains = (size_t)1 << 62;
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) == GUMBALL_LENGTH);
+    CHECK(tokens[0] == 7 && tokens[1] == 7);
+    gumball_operators_free(operators);
+}
+
+// A mask of no words forbids every id; NULL is no mask, whatever its width is said to be.
+static void masks(void) {
+    const uint32_t word = 1;
+    const uint8_t present[] = {1, 0};
+    gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
+    gumball_token token;
+    SIZED(gumball_step_options, options);
+    options.masks = &word;
+    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id == -1 && token.status == GUMBALL_STATUS_EMPTY);
+    options.kind = GUMBALL_PROBABILITIES;
+    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id == -1);
+    options.kind = GUMBALL_LOGITS;
+    options.mask_present = present + 1;
+    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id >= 0);
+    options.masks = NULL;
+    options.mask_present = NULL;
+    options.mask_width = 5;
+    OK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
+    CHECK(token.id >= 0);
+    gumball_sampler_free(sampler);
+
+    gumball_pool *pool = pool_of(VOCAB, 1);
+    gumball_outputs *outputs = gumball_outputs_new(0), *blocked = gumball_outputs_new(0);
+    const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
+    gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
+    options.masks = &word;
+    options.mask_width = 0;
+    options.mask_stride = (size_t)-1;
+    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
+    options.mask_present = present;
+    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] >= 0);
+
+    // Scores: as under a mask whose words are all zero.
+    const uint32_t ids[] = {1, 2, 3}, zeros[2] = {0, 0};
+    gumball_params *params = params_of("{\"seed\": 1, \"logprobs\": {\"mode\": \"processed\"}}");
+    SIZED(gumball_scored, scored);
+    scored.params = params;
+    scored.ids = ids;
+    scored.ids_len = 3;
+    scored.prompt_len = 1;
+    scored.start = 1;
+    options.mask_present = NULL;
+    OK(gumball_pool_score(pool, &logits, &scored, 2, &options, outputs));
+    options.masks = zeros;
+    options.mask_width = 1;
+    options.mask_stride = 0;
+    OK(gumball_pool_score(pool, &logits, &scored, 2, &options, blocked));
+    SIZED(gumball_layout, layout);
+    OK(gumball_outputs_layout(outputs, &layout));
+    CHECK(memcmp(gumball_outputs_words(outputs), gumball_outputs_words(blocked), 4 * layout.words) == 0);
+    CHECK(isinf(gumball_outputs_logprobs(outputs)[0]));
+    gumball_params_free(params);
+    gumball_outputs_free(blocked);
+    gumball_outputs_free(outputs);
+    gumball_pool_free(pool);
+}
+
+// The same of a device, and its sizes.
+static void on_a_device(const char *name) {
+    gumball_device *device = gumball_device_open(name);
+    CHECK(device != NULL);
+    SIZED(gumball_device_pool_config, config);
+    config.vocab = VOCAB;
+    config.slots = 2;
+    config.rows = 2;
+    config.ids = (size_t)1 << 62;
+    NONE(gumball_pool_new_on_device(device, &config), GUMBALL_OUT_OF_RANGE,
+         "ids is 4611686018427387904, but must be in 0..=2^20");
+    config.ids = 1 << 20;
+    config.slots = 2147483647;
+    CHECK(gumball_pool_new_on_device(device, &config) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    config.slots = 2;
+    config.ids = 0;
+    CHECK(gumball_buffer_new(device, (size_t)-1) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+
+    gumball_pool *pool = gumball_pool_new_on_device(device, &config);
+    const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
+    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_buffer *buffer = gumball_buffer_new(device, sizeof row);
+    OK(gumball_buffer_write(buffer, 0, row, sizeof row));
+    const uint32_t word = 1;
+    SIZED(gumball_step_options, options);
+    options.masks = &word;
+    gumball_logits logits = logits_of(row, GUMBALL_F32, 2, VOCAB);
+    OK(gumball_pool_step(pool, &logits, slots, 2, &options, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
+    SIZED(gumball_device_input, input);
+    input.logits = gumball_buffer_address(buffer);
+    input.rows = 2;
+    input.vocab = VOCAB;
+    OK(gumball_pool_assign(pool, slots, 2, &options));
+    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
+    OK(gumball_pool_assign(pool, slots, 2, NULL));
+    input.masks = input.logits;
+    input.mask_rows = 2;
+    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] == -1 && gumball_outputs_tokens(outputs)[1] == -1);
+    input.masks = NULL;
+    input.mask_width = 3;
+    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_fetch(pool, outputs));
+    CHECK(gumball_outputs_tokens(outputs)[0] >= 0 && gumball_outputs_tokens(outputs)[1] >= 0);
+    // So many steps that their sum cannot be counted.
+    for (int i = 0; i < 3; i++) {
+        OK(gumball_pool_assign(pool, slots, 2 - i % 2, NULL));
+        OK(gumball_pool_announce(pool, (size_t)-1 / 2));
+        CHECK(gumball_pool_announce(pool, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
+    }
+    gumball_outputs_free(outputs);
+    gumball_buffer_free(buffer);
+    gumball_pool_free(pool);
+    gumball_device_free(device);
+}
+
+int main(int argc, char **argv) {
+    bell(row, 2 * VOCAB, 1);
+    pools();
+    memory();
+    chains();
+    masks();
+    if (argc > 1) {
+        on_a_device(argv[1]);
+    }
+    return verdict("limits");
+}

@@ -1,0 +1,153 @@
+//! A panic inside the library comes out as `GUMBALL_PANIC`, in words; no sequence has moved, and handles work on.
+
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gumball::*;
+use gumball_engine::{Level, Logprobs, RACE, Route, Row, Stages, routes};
+
+/// Whether the route panics.
+static BREAKS: AtomicBool = AtomicBool::new(false);
+
+/// The default route, until it is told to break.
+#[derive(Debug)]
+struct Breaking;
+
+#[derive(Debug)]
+struct BreakingStages(Box<dyn Stages>);
+
+impl Route for Breaking {
+    fn name(&self) -> &str {
+        "breaking"
+    }
+
+    fn about(&self) -> &str {
+        "the default route, which panics when it is told to"
+    }
+
+    fn open(&self, level: Level) -> gumball_engine::Result<Box<dyn Stages>> {
+        Ok(Box::new(BreakingStages(routes().get(RACE)?.open(level)?)))
+    }
+}
+
+impl Stages for BreakingStages {
+    fn sample(
+        &mut self,
+        row: Row<'_>,
+        task: &gumball_engine::Task<'_>,
+        hook: Option<gumball_engine::Hook<'_>>,
+    ) -> gumball_engine::Result<gumball_engine::Chosen> {
+        let chosen = self.0.sample(row, task, hook)?;
+        assert!(!BREAKS.load(Ordering::SeqCst), "the cut is below the tile");
+        Ok(chosen)
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        self.0.logprobs()
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        self.0.keep_ids(on);
+    }
+
+    fn kept(&self) -> &[u32] {
+        self.0.kept()
+    }
+}
+
+const VOCAB: usize = 300;
+const ROWS: usize = 3;
+
+fn message() -> String {
+    // SAFETY: the message is a text that stays until the next error of this thread.
+    unsafe { CStr::from_ptr(gumball_error_message()) }.to_str().expect("UTF-8").to_owned()
+}
+
+/// A pool with a request in each of three slots.
+fn pool(route: &CStr, threads: usize) -> Box<Pool> {
+    let config = PoolConfig {
+        struct_size: size_of::<PoolConfig>(),
+        vocab: VOCAB,
+        slots: ROWS,
+        threads,
+        top_n: 0,
+        ids: 0,
+        route: route.as_ptr(),
+        level: null(),
+    };
+    // SAFETY: the struct is of its size.
+    let mut pool = unsafe { gumball_pool_new(&raw const config) }.expect("a pool");
+    let json = c"{\"seed\": 5, \"top_p\": 0.9, \"repetition_penalty\": 1.2}";
+    // SAFETY: it is a text.
+    let params = unsafe { gumball_params_from_json(json.as_ptr()) }.expect("parameters");
+    for wanted in 0..ROWS as i32 {
+        let mut slot = MaybeUninit::new(-1);
+        // SAFETY: there is no prompt.
+        let code = unsafe { gumball_pool_admit(Some(&mut pool), Some(&params), null(), 0, Some(&mut slot)) };
+        // SAFETY: it was set above.
+        assert_eq!((code, unsafe { slot.assume_init() }), (Code::GUMBALL_OK, wanted));
+    }
+    pool
+}
+
+fn position(pool: &mut Pool, slot: i32) -> u32 {
+    let mut state = MaybeUninit::<State>::zeroed();
+    // SAFETY: a state begins with its size.
+    unsafe { state.as_mut_ptr().cast::<usize>().write(size_of::<State>()) };
+    // SAFETY: the struct is of its size.
+    let code = unsafe { gumball_pool_state(Some(pool), slot, state.as_mut_ptr()) };
+    assert_eq!(code, Code::GUMBALL_OK);
+    // SAFETY: any bytes are a state, and it was written.
+    unsafe { state.assume_init() }.position
+}
+
+fn step(pool: &mut Pool, row: &[f32], outputs: &mut Outputs) -> (Code, Vec<i32>) {
+    let logits = Logits {
+        struct_size: size_of::<Logits>(),
+        data: row.as_ptr().cast::<c_void>(),
+        rows: ROWS,
+        vocab: VOCAB,
+        stride: 0,
+        dtype: 0,
+        kind: 0,
+    };
+    let slots: Vec<i32> = (0..ROWS as i32).collect();
+    // SAFETY: the struct is of its size and describes the row; there are as many slots.
+    let code = unsafe {
+        gumball_pool_step(Some(pool), &raw const logits, slots.as_ptr(), ROWS, null(), Some(outputs))
+    };
+    let tokens = if code == Code::GUMBALL_OK {
+        // SAFETY: the step was of as many rows.
+        unsafe { std::slice::from_raw_parts(gumball_outputs_tokens(Some(outputs)), ROWS) }.to_vec()
+    } else {
+        Vec::new()
+    };
+    (code, tokens)
+}
+
+#[test]
+fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
+    let _ = routes().register(Arc::new(Breaking));
+    let rows: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id * 7919 % 1000) as f32 / 100.0).collect();
+    for threads in [1, 3] {
+        let (mut broken, mut sound) = (pool(c"breaking", threads), pool(c"race", threads));
+        let mut outputs = gumball_outputs_new(1).expect("outputs");
+        let mut wanted = gumball_outputs_new(1).expect("outputs");
+        for round in 0..3 {
+            BREAKS.store(true, Ordering::SeqCst);
+            assert_eq!(step(&mut broken, &rows, &mut outputs).0, Code::GUMBALL_PANIC);
+            BREAKS.store(false, Ordering::SeqCst);
+            let told = "a mistake of the library's own: the cut is below the tile; no sequence has moved, please report it";
+            assert_eq!((gumball_error_code(), message().as_str()), (Code::GUMBALL_PANIC, told));
+            assert!((0..ROWS as i32).all(|slot| position(&mut broken, slot) == round));
+            assert_eq!(step(&mut broken, &rows, &mut outputs), step(&mut sound, &rows, &mut wanted));
+        }
+        gumball_outputs_free(Some(outputs));
+        gumball_outputs_free(Some(wanted));
+        gumball_pool_free(Some(broken));
+        gumball_pool_free(Some(sound));
+    }
+}

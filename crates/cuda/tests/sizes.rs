@@ -1,0 +1,101 @@
+//! Sizes that callers name: each is held to its range, and no product of sizes wraps before memory is taken by it.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_cuda::{
+    Assignment, Buffer, Cache, ChainRows, Dtype, Emulator, Ids, IntType, Machine, MaskRows, Prepared, Room,
+    Rows, Start, Workspace,
+};
+use gumball_spec::layout::Widths;
+use gumball_spec::{Error, SamplingParams};
+
+fn machine() -> Option<Arc<dyn Machine>> {
+    match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Some(Arc::new(emulator)),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+const ROOM: Room = Room { vocab: 64, slots: 2, rows: 2, widths: Widths { top_n: 0, ids: 0 }, kept: false };
+
+#[test]
+fn a_workspace_of_any_size_is_made_or_refused_in_words() {
+    let Some(machine) = machine() else { return };
+    let most = i32::MAX as usize;
+    let wide = |top_n, ids| Room { widths: Widths { top_n, ids }, ..ROOM };
+    for (room, message) in [
+        (Room { slots: most + 1, ..ROOM }, "slots is 2147483648, but must be in 0..2^31"),
+        (Room { rows: usize::MAX, ..ROOM }, "rows is 18446744073709551615, but must be in 0..2^31"),
+        (
+            Room { vocab: 1 << 20, rows: most, ..ROOM },
+            "rows is 2147483647, but must be at most 524287 with a vocabulary of 1048576",
+        ),
+        (wide(0, 1 << 62), "ids is 4611686018427387904, but must be in 0..=2^20"),
+        (wide(1 << 63, 0), "top_n is 9223372036854775808, but must be in 0..=2^20"),
+        // Each in its range; together more than can be addressed.
+        (Room { slots: most, ..wide(0, 1 << 20) }, "no CUDA: alloc failed: no 9007199250546688 bytes"),
+        (Room { rows: most, ..wide(1 << 20, 0) }, "no CUDA: alloc failed: no "),
+    ] {
+        let error = Workspace::new(Arc::clone(&machine), room).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+    for bytes in [usize::MAX, isize::MAX as usize, 1 << 62] {
+        let error = Buffer::zeroed(&machine, bytes).unwrap_err().to_string();
+        assert_eq!(error, format!("alloc failed: no {bytes} bytes"));
+    }
+}
+
+#[test]
+fn rows_that_reach_beyond_the_address_space_are_refused() {
+    // SAFETY: nothing is enqueued on them.
+    let rows = |rows, stride| unsafe { Rows::new(1 << 40, Dtype::F32, rows, 8, stride) }.map(drop);
+    assert_eq!(rows(3, 8), Ok(()));
+    assert!(matches!(rows(1 << 32, 8), Err(Error::Length { parameter: "rows", .. })));
+    for stride in [1 << 62, usize::MAX, (u64::MAX >> 3) as usize] {
+        assert!(matches!(rows(3, stride), Err(Error::OutOfRange { parameter: "stride", .. })), "{stride}");
+    }
+    // SAFETY: nothing is enqueued on them.
+    let masks = |width, stride| unsafe { MaskRows::new(1 << 40, 3, width, stride) }.map(drop);
+    assert_eq!(masks(0, 0), Ok(()));
+    assert!(masks((1 << 15) + 1, 1 << 16).is_err() && masks(2, usize::MAX).is_err());
+    // SAFETY: nothing is enqueued on them.
+    let ids = |rows, stride| unsafe { Ids::new(1 << 40, IntType::I64, rows, 2, stride) }.map(drop);
+    assert_eq!(ids(3, 2), Ok(()));
+    assert!(ids(3, 1 << 60).is_err() && ids(1 << 32, 2).is_err());
+    // SAFETY: nothing is enqueued on them.
+    let chains = |shape, strides| unsafe { ChainRows::new(1 << 40, shape, strides) }.map(drop);
+    assert_eq!(chains([2, 3, 8], [24, 8]), Ok(()));
+    assert!(chains([2, 3, 8], [usize::MAX, 8]).is_err() && chains([2, 3, 8], [24, usize::MAX]).is_err());
+    assert!(chains([1 << 32, 1, 1], [1, 1]).is_err());
+}
+
+#[test]
+fn lines_of_masks_without_words_forbid_every_id() {
+    let Some(machine) = machine() else { return };
+    let mut workspace = Workspace::new(Arc::clone(&machine), Room { kept: true, ..ROOM }).unwrap();
+    let prepared = Prepared::new(&SamplingParams::default(), ROOM.vocab).unwrap();
+    workspace.admit(0, &prepared, &Start::default()).unwrap();
+    let logits = Buffer::of(&machine, &[1.0f32; 64]).unwrap();
+    let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();
+    workspace.assign(&Assignment { slots: &[0], masks: &[Some(&[])], ..Assignment::default() }).unwrap();
+    workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+    let outputs = workspace.outputs(1).unwrap();
+    assert_eq!((outputs.token(0), outputs.kept(0, 64)), (-1, Some(Vec::new())));
+
+    workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
+    // SAFETY: lines without words lie anywhere.
+    let nowhere = unsafe { MaskRows::new(0, 1, 0, 0) }.unwrap();
+    let step = workspace.step_masked(&rows, Some(&nowhere)).unwrap();
+    let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
+    workspace.enqueue(&step).unwrap();
+    assert_eq!(workspace.outputs(1).unwrap().token(0), -1);
+    workspace.replay(&graph).unwrap();
+    assert_eq!(workspace.outputs(1).unwrap().token(0), -1);
+    assert_eq!(workspace.position(0).unwrap(), 0);
+    workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+    assert!(workspace.outputs(1).unwrap().token(0) >= 0);
+}

@@ -1,0 +1,142 @@
+//! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
+
+use gumball_engine::{
+    BatchOptions, Kind, Logits, Masks, ORACLE, Outputs, PROBABILITIES, Pool, PoolConfig, RACE, Sampler,
+    SamplingParams, Scored, Slot, Status, StepOptions, routes,
+};
+
+use crate::cases::{VOCAB, params, rows};
+
+/// Returns the status and the token of a row of ones and its like under a mask.
+fn sampled(route: &str, kind: Kind, mask: Option<&[u32]>) -> (Option<u32>, bool) {
+    let params = SamplingParams { seed: Some(3), ..Default::default() };
+    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(route).unwrap();
+    let options = StepOptions { kind, mask, ..Default::default() };
+    let token = sampler.sample_with(&vec![1.0f32; VOCAB], options).unwrap();
+    assert_eq!(sampler.position(), u32::from(token.id.is_some()));
+    (token.id, token.status.contains(Status::EMPTY))
+}
+
+#[test]
+fn a_mask_of_no_words_forbids_every_id_on_every_route() {
+    for route in routes().all().iter().map(|route| route.name().to_owned()) {
+        if ![RACE, PROBABILITIES, ORACLE].contains(&&*route) {
+            continue;
+        }
+        for kind in [Kind::Logits, Kind::Probabilities] {
+            assert_eq!(sampled(&route, kind, Some(&[])), (None, true), "{route} {kind:?}");
+            let (free, empty) = sampled(&route, kind, None);
+            assert!(free.is_some() && !empty, "{route} {kind:?}");
+        }
+    }
+}
+
+/// Returns a pool and its slots, with requests of several kinds.
+fn admitted(route: &str) -> (Pool, Vec<Slot>) {
+    let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
+    let config = PoolConfig { threads: Some(2), widths, route: route.to_owned(), ..PoolConfig::new(VOCAB) };
+    let mut pool = Pool::new(config).unwrap();
+    let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
+    (pool, slots.to_vec())
+}
+
+#[test]
+fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    for route in [RACE, ORACLE] {
+        let (mut pool, slots) = admitted(route);
+        let mut out = Outputs::new();
+        // The stride of lines that have no words does not matter.
+        for stride in [0, 7, usize::MAX] {
+            let masks = Masks::new(&[], 4, 0, stride).unwrap();
+            pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+            assert_eq!(out.tokens(), [-1; 4]);
+            assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
+        }
+        let present = [true, false, true, false];
+        let masks = Masks::new(&[], 4, 0, 0).unwrap().with_present(&present).unwrap();
+        let options = BatchOptions { masks, forced: &[None, None, Some(4), None], ..Default::default() };
+        pool.step(logits, &slots, &options, &mut out).unwrap();
+        let free: Vec<bool> = out.tokens().iter().map(|token| *token >= 0).collect();
+        assert_eq!((free, out.tokens()[2]), (vec![false, true, true, true], 4));
+
+        let scored = Scored { params: &params(2, 5), ids: &[1, 2, 3, 4, 5], prompt_len: 1, start: 1 };
+        let blocked = vec![0; 29];
+        let blocked = Masks::new(&blocked, 4, 29, 0);
+        assert!(blocked.is_err(), "lines with words may not overlap");
+        let words = vec![0; 4 * 29];
+        let scores = |masks: Masks<'_>| {
+            let mut out = Outputs::new();
+            pool.score(logits, scored, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+            out.words().to_vec()
+        };
+        let none = scores(Masks::new(&[], 4, 0, 0).unwrap());
+        assert_eq!(none, scores(Masks::new(&words, 4, 29, 29).unwrap()));
+        assert_ne!(none, scores(Masks::NONE));
+    }
+}
+
+#[test]
+fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
+    let (mut pool, slots) = admitted(RACE);
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let options = BatchOptions { masks: Masks::new(&[], 3, 0, 0).unwrap(), ..Default::default() };
+    let error = pool.step(logits, &slots, &options, &mut Outputs::new()).unwrap_err();
+    assert_eq!(error.to_string(), "masks has length 3, but must have one per row, 4");
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn lines_without_words_forbid_every_id_on_a_device() {
+    use gumball_engine::cuda::{Buffer, Dtype};
+    use gumball_engine::{
+        Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
+        DeviceRoute,
+    };
+    let device = match Device::emulated() {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
+    let config = DevicePoolConfig { slots: 4, rows: 4, widths, ..DevicePoolConfig::new(VOCAB) };
+    let mut pool = DevicePool::new(device.clone(), config).unwrap();
+    let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let masks = Masks::new(&[], 4, 0, 0).unwrap();
+    let mut out = Outputs::new();
+    pool.step(logits, &slots, &BatchOptions { masks, ..Default::default() }, &mut out).unwrap();
+    assert_eq!(out.tokens(), [-1; 4]);
+
+    // Lines on the device, that lie somewhere or nowhere.
+    let buffer = Buffer::of(device.machine(), &data).unwrap();
+    let lines = DeviceLogits::of(&buffer, Dtype::F32, 0, 4, VOCAB, VOCAB).unwrap();
+    for words in [Buffer::zeroed(device.machine(), 16).unwrap(), Buffer::zeroed(device.machine(), 0).unwrap()]
+    {
+        let masks = Some(DeviceMasks::of(&words, 4, 0, 0).unwrap());
+        pool.assign(&slots, &DeviceOptions::default()).unwrap();
+        pool.enqueue_assigned(DeviceInput { logits: lines, masks }).unwrap();
+        pool.fetch(&mut out).unwrap();
+        assert_eq!(out.tokens(), [-1; 4]);
+        let graph = pool.capture(&[DeviceInput { logits: lines, masks }]).unwrap();
+        pool.replay(&graph).unwrap();
+        pool.fetch(&mut out).unwrap();
+        assert_eq!(out.tokens(), [-1; 4]);
+    }
+    let ids = [1, 2, 3, 4, 5];
+    let asks = params(2, 5);
+    let scored = Scored { params: &asks, ids: &ids, prompt_len: 1, start: 1 };
+    let options = BatchOptions { masks, ..Default::default() };
+    pool.score(logits, scored, &options, &mut out).unwrap();
+    let (host, mut wanted) = (admitted(RACE).0, Outputs::new());
+    host.score(logits, scored, &options, &mut wanted).unwrap();
+    assert_eq!(out.words(), wanted.words());
+    assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
+
+    let _ = routes().register(std::sync::Arc::new(DeviceRoute::new("masked emulated", device)));
+    for kind in [Kind::Logits, Kind::Probabilities] {
+        assert_eq!(sampled("masked emulated", kind, Some(&[])), (None, true), "{kind:?}");
+    }
+}

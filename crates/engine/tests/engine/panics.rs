@@ -1,0 +1,148 @@
+//! A panic on the way to a token, in a hook or in a route, moves no sequence, and what it went through works on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gumball_engine::{
+    BatchOptions, Level, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, RowHook,
+    Sampler, Slot, Stages, StepOptions, routes,
+};
+
+use crate::cases::{KINDS, VOCAB, params, row, rows};
+
+/// Whether the route panics.
+static BREAKS: AtomicBool = AtomicBool::new(false);
+
+/// The default route, until it is told to break after its row.
+#[derive(Debug)]
+struct Breaking;
+
+#[derive(Debug)]
+struct BreakingStages(Box<dyn Stages>);
+
+impl Route for Breaking {
+    fn name(&self) -> &str {
+        "breaking"
+    }
+
+    fn about(&self) -> &str {
+        "the default route, which panics when it is told to"
+    }
+
+    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+        Ok(Box::new(BreakingStages(routes().get(RACE)?.open(level)?)))
+    }
+}
+
+impl Stages for BreakingStages {
+    fn sample(
+        &mut self,
+        row: Row<'_>,
+        task: &gumball_engine::Task<'_>,
+        hook: Option<gumball_engine::Hook<'_>>,
+    ) -> Result<gumball_engine::Chosen> {
+        let chosen = self.0.sample(row, task, hook)?;
+        assert!(!BREAKS.load(Ordering::SeqCst), "told to break");
+        Ok(chosen)
+    }
+
+    fn logprobs(&self) -> Option<&Logprobs> {
+        self.0.logprobs()
+    }
+
+    fn keep_ids(&mut self, on: bool) {
+        self.0.keep_ids(on);
+    }
+
+    fn kept(&self) -> &[u32] {
+        self.0.kept()
+    }
+}
+
+fn breaks<R>(work: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).is_err()
+}
+
+#[test]
+fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
+    let _ = routes().register(Arc::new(Breaking));
+    for threads in [1, 3] {
+        let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
+        let made = |route: &str| {
+            let config = PoolConfig {
+                threads: Some(threads),
+                widths,
+                route: route.to_owned(),
+                ..PoolConfig::new(VOCAB)
+            };
+            let mut pool = Pool::new(config).unwrap();
+            let slots: Vec<Slot> =
+                (0..KINDS).map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap()).collect();
+            (pool, slots)
+        };
+        let ((mut pool, slots), (mut sound, _)) = (made("breaking"), made(RACE));
+        let (mut out, mut wanted) = (Outputs::with_kept(), Outputs::with_kept());
+        for round in 0..4 {
+            let data = rows(round..round + slots.len() as u64);
+            let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+            let options = BatchOptions::default();
+            let before: Vec<u32> =
+                slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect();
+            BREAKS.store(true, Ordering::SeqCst);
+            assert!(breaks(|| pool.step(logits, &slots, &options, &mut out)));
+            BREAKS.store(false, Ordering::SeqCst);
+            let after: Vec<u32> = slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect();
+            assert_eq!(after, before);
+            pool.step(logits, &slots, &options, &mut out).unwrap();
+            sound.step(logits, &slots, &options, &mut wanted).unwrap();
+            assert_eq!(out.words(), wanted.words());
+            assert!((0..slots.len()).all(|row| out.kept(row) == wanted.kept(row)));
+        }
+    }
+}
+
+#[test]
+fn a_sampler_draws_after_a_panic_in_a_hook_what_it_would_have_drawn() {
+    for kind in 0..KINDS {
+        let made = || {
+            let mut sampler = Sampler::new(params(kind, 5), VOCAB).unwrap().with_prompt(&[1, 2, 3, 1]);
+            sampler.keep_ids(true);
+            sampler
+        };
+        let (mut broken, mut sound) = (made(), made());
+        for round in 0..3 {
+            let data = row(round);
+            let mut hook = |_: &mut [f32]| panic!("on purpose");
+            let options = StepOptions { hook: Some(&mut hook), ..Default::default() };
+            assert!(breaks(|| broken.sample_with(&data, options)));
+            assert_eq!(broken.sequence().state(), sound.sequence().state());
+            assert_eq!((broken.logprobs(), broken.kept()), (None, &[][..]));
+            assert_eq!(broken.sample(&data).unwrap(), sound.sample(&data).unwrap());
+            assert_eq!((broken.logprobs(), broken.kept()), (sound.logprobs(), sound.kept()));
+        }
+    }
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn a_step_on_a_device_whose_outputs_could_not_be_told_moves_nothing() {
+    use gumball_engine::{Device, DevicePool, DevicePoolConfig, Error};
+    let device = match Device::emulated() {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let config = DevicePoolConfig { slots: 1, rows: 1, ..DevicePoolConfig::new(VOCAB) };
+    let mut pool = DevicePool::new(device, config).unwrap();
+    let slot = pool.admit(Default::default(), &[]).unwrap();
+    let data = row(1);
+    let logits = Logits::new(&data, 1, VOCAB).unwrap();
+    let refused = pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::with_kept());
+    assert!(matches!(refused, Err(Error::Conflict { parameter: "Outputs::with_kept", .. })), "{refused:?}");
+    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
+    let hook: Option<RowHook<'_>> = Some(&|_| {});
+    let hooked = BatchOptions { hooks: &[hook], ..Default::default() };
+    assert!(pool.step(logits, &[slot], &hooked, &mut Outputs::new()).is_err());
+    pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::new()).unwrap();
+    assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+}
