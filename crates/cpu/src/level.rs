@@ -71,9 +71,10 @@ impl Level {
     /// - [`Error::OutOfRange`] if this machine lacks the level it names.
     pub fn detect() -> Result<Level> {
         static DETECTED: OnceLock<Result<Level>> = OnceLock::new();
-        let detect = || match std::env::var(VARIABLE) {
-            Ok(name) => name.parse::<Level>()?.check(),
-            Err(_) => Ok(Self::available().last().expect("scalar is always there")),
+        // As with other variables, an empty one is none.
+        let detect = || match std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
+            Some(name) => name.to_string_lossy().parse::<Level>()?.check(),
+            None => Ok(Self::available().last().expect("scalar is always there")),
         };
         DETECTED.get_or_init(detect).clone()
     }

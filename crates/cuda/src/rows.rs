@@ -312,7 +312,7 @@ impl<'b> Integers<'b> {
 
 /// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
 ///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden.
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden, all of them where it has none.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskRows<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -326,14 +326,14 @@ impl<'b> MaskRows<'b> {
     /// Takes `rows` lines of `width` words, `stride` words apart, at an address of the machine.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is 0 or above that of the largest vocabulary, `stride` less than it with
+    /// - [`Error::OutOfRange`] if `width` is above that of the largest vocabulary, `stride` less than it with
     ///   several rows, or the address no multiple of 4 bytes.
     ///
     /// # Safety
     /// For `'b`, all lines lie in memory that the machine can read, and nobody writes them while a step on them runs.
     pub unsafe fn new(address: u64, rows: usize, width: usize, stride: usize) -> Result<Self> {
-        if !(1..=MAX_VOCAB / 32).contains(&width) {
-            return Err(Error::out_of_range("masks.width", width, "in 1..=2^15 words"));
+        if width > MAX_VOCAB / 32 {
+            return Err(Error::out_of_range("masks.width", width, "in 0..=2^15 words"));
         }
         if rows > 1 && stride < width {
             let allowed = format!("at least the width of a row, {width}");

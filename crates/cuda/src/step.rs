@@ -101,7 +101,13 @@ impl Workspace {
                 let allowed = format!("one per row, {}", self.rows());
                 return Err(Error::length("masks", masks.rows, allowed));
             }
-            abi.masks = masks.address;
+            let most = vocab.div_ceil(32);
+            if masks.width > most {
+                let allowed = format!("at most {most}, a bit for each of {vocab} ids");
+                return Err(Error::out_of_range("masks.width", masks.width, allowed));
+            }
+            // Lines of no words may lie nowhere, which would stand for no masks.
+            abi.masks = if masks.width == 0 { self.masks_address() } else { masks.address };
             abi.mask_words = masks.width as u32;
             abi.mask_stride = masks.stride as u64;
         }

@@ -269,6 +269,11 @@ impl Workspace {
         self.room.vocab.div_ceil(TILE) * TILE / 32
     }
 
+    /// Returns where masks of the host are copied to.
+    pub(crate) fn masks_address(&self) -> u64 {
+        self.masks.address()
+    }
+
     /// Returns how many words a row's kept set has; 0 if none are kept.
     pub(crate) fn kept_words(&self) -> usize {
         if self.room.kept { self.mask_words() } else { 0 }

@@ -17,7 +17,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, and there are no more of
+    /// them than the vocabulary has.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
@@ -67,8 +68,11 @@ impl<'a> BatchOptions<'a> {
                 Err(Error::length(parameter, length, format!("one per row, {rows}, or 0")))
             }
         };
-        if self.masks.rows != rows && !self.masks.is_none() {
-            return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
+        if self.masks.given {
+            if self.masks.rows != rows {
+                return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
+            }
+            check_mask("masks.width", self.masks.width, vocab)?;
         }
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
@@ -84,12 +88,23 @@ impl<'a> BatchOptions<'a> {
     }
 }
 
+/// Checks that a mask has no more words than the vocabulary: one that has is no bitmask, but a number for each id, say.
+pub(crate) fn check_mask(parameter: &'static str, words: usize, vocab: usize) -> Result<()> {
+    let most = vocab.div_ceil(32);
+    if words <= most {
+        return Ok(());
+    }
+    Err(Error::out_of_range(parameter, words, format!("at most {most}, a bit for each of {vocab} ids")))
+}
+
 /// Grammar bitmasks of a batch: a strided matrix of words, one line a row.
 ///
 /// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden, so a mask may
-/// be made for a vocabulary without its padding.
+/// be made for a vocabulary without its padding, and one of no words forbids all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masks<'a> {
+    /// Whether there are masks at all.
+    given: bool,
     words: &'a [u32],
     rows: usize,
     width: usize,
@@ -99,19 +114,16 @@ pub struct Masks<'a> {
 
 impl<'a> Masks<'a> {
     /// No row has a mask.
-    pub const NONE: Masks<'static> = Masks { words: &[], rows: 0, width: 0, stride: 0, present: None };
+    pub const NONE: Masks<'static> = Masks { given: false, words: &[], rows: 0, width: 0, stride: 0, present: None };
 
     /// Takes `rows` lines of `width` words each, the next one `stride` words on.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is 0, or `stride` is less than it and there are several rows.
+    /// - [`Error::OutOfRange`] if `stride` is less than `width` and there are several rows.
     /// - [`Error::Length`] if the words end before the last line does.
     pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
-        if width == 0 {
-            return Err(Error::out_of_range("masks.width", width, "at least 1 word"));
-        }
         crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
-        Ok(Self { words, rows, width, stride, present: None })
+        Ok(Self { given: true, words, rows, width, stride, present: None })
     }
 
     /// Says for each row whether its mask counts; a row without one is not restricted.
@@ -126,12 +138,15 @@ impl<'a> Masks<'a> {
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        self.width == 0
+        !self.given
     }
 
     pub(crate) fn row(&self, row: usize) -> Option<&'a [u32]> {
         if self.is_none() || self.present.is_some_and(|present| !present[row]) {
             return None;
+        }
+        if self.width == 0 {
+            return Some(&[]);
         }
         Some(&self.words[row * self.stride..][..self.width])
     }

@@ -29,7 +29,8 @@ pub struct PoolConfig {
     pub vocab: usize,
     /// How many sequences can be in flight; at least 1.
     pub slots: usize,
-    /// How many threads take the rows of a step: 1 is the caller's, `None` those of rayon's global pool.
+    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
+    /// a core, or the caller's where none can be started.
     pub threads: Option<usize>,
     /// The SIMD level; `None`: the machine's best.
     pub level: Option<Level>,

@@ -138,7 +138,6 @@ fn matrices_are_checked_where_they_are_made() {
     let messages = [
         Masks::new(&words, 4, 3, 3).unwrap_err(),
         Masks::new(&words, 2, 4, 3).unwrap_err(),
-        Masks::new(&words, 2, 0, 0).unwrap_err(),
         Masks::new(&words, 2, 5, 5).unwrap().with_present(&[true]).unwrap_err(),
         Logits::new(&[0.0f32; 4], 1, 0).unwrap_err(),
     ]
