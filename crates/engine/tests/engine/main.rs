@@ -7,6 +7,7 @@ mod device;
 #[cfg(feature = "emulator")]
 mod device_operators;
 mod invariance;
+mod masks;
 mod neighbours;
 mod operators;
 mod outputs;
@@ -14,4 +15,5 @@ mod routes;
 mod samples;
 mod score;
 mod state;
+mod threads;
 mod validation;

@@ -43,6 +43,12 @@ fn a_refused_step_leaves_everything_unchanged() {
             BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
         ),
         (
+            "masks.width is 30, but must be at most 29, a bit for each of 900 ids",
+            good,
+            &[a, b],
+            BatchOptions { masks: Masks::new(&words, 2, 30, 30).unwrap(), ..none },
+        ),
+        (
             "forced is 900, but must be an id in 0..900",
             good,
             &[a, b],
@@ -147,7 +153,6 @@ fn matrices_are_checked_where_they_are_made() {
         [
             "masks has length 10, but must have at least 4 rows of 3 elements, 3 apart",
             "stride is 3, but must be at least the width of a row, 4",
-            "masks.width is 0, but must be at least 1 word",
             "masks.present has length 1, but must have one per row, 2",
             "vocab is 0, but must be in 1..=2^20",
         ]
