@@ -12,7 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use numpy::PyArray1;
 use numpy::ndarray::ArrayView1;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::errors::{not_a, wrong_type};
 use crate::lists::{LONGEST, collected};
@@ -95,7 +97,7 @@ impl Hook {
         let view = unsafe { ArrayView1::from_shape_ptr(row.len(), address) };
         // SAFETY: they stay where they are for as long as the copy lives, which the array holds.
         let array = unsafe { PyArray1::borrow_from_array(&view, copied.clone().into_any()) };
-        let left = self.0.bind(py).call1((array,))?;
+        let left = called(self.0.bind(py), &PyTuple::new(py, [array])?)?;
         if !left.is_none() {
             let kind = left.get_type().name()?;
             let text = format!("a hook must change the logits that it is given and return None, not {kind}");
@@ -107,6 +109,33 @@ impl Hook {
         }
         Ok(())
     }
+}
+
+unsafe extern "C-unwind" {
+    /// Python's own, which returns, or ends the thread: then it unwinds.
+    fn PyObject_CallObject(callable: *mut ffi::PyObject, arguments: *mut ffi::PyObject) -> *mut ffi::PyObject;
+}
+
+/// Calls a callable.
+///
+/// At exit Python ends a daemon thread where it next asks for the GIL, which is in the middle of a hook. That unwinds through
+/// frames of ours, and further up through some that must not be unwound, so it stops here: the thread waits for the process to end.
+fn called<'py>(callable: &Bound<'py, PyAny>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    /// Is dropped by unwinding alone.
+    struct Stay;
+    impl Drop for Stay {
+        fn drop(&mut self) {
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+    let stay = Stay;
+    // SAFETY: both are live objects, the latter a tuple, and the GIL is held.
+    let left = unsafe { PyObject_CallObject(callable.as_ptr(), arguments.as_ptr()) };
+    std::mem::forget(stay);
+    // SAFETY: it is a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), left) }
 }
 
 /// Refuses a call to what lies at `owner` by a hook that is run for it, or by one too many hooks inside each other.

@@ -60,6 +60,13 @@ class Fresh:
     def __init__(self, array: np.ndarray) -> None:
         self.array = np.ascontiguousarray(array)
         self.copies: list[np.ndarray] = []
+        self.shape = self.array.shape
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def reshape(self, *shape: Any) -> Fresh:
+        return Fresh(self.array.reshape(*shape))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0

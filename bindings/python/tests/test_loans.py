@@ -65,9 +65,9 @@ def assigned(lend: Any, device: str) -> Any:
 
 
 def replayed(lend: Any, device: str) -> Any:
-    pool, slots = greedy(device)
+    pool, slots = greedy(device, **({} if device == "cpu" else {"histories": True}))
     pool.assign(slots)
-    graph = pool.capture([lend(rows()), lend(rows()[::-1])])
+    graph = pool.capture([lend(rows()), lend(rows()[::-1].copy())])
     gc.collect()
     pool.replay(graph)
     pool.replay(graph)

@@ -13,7 +13,7 @@ use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::errors::{out_of_range, raised};
 use crate::forks;
 use crate::hooks::{OUTPUTS, caught};
-use crate::lists::{Column, integers, number_column, seed_column, whole, whole_column};
+use crate::lists::{Column, LONGEST, collected, integers, number_column, seed_column, whole, whole_column};
 use crate::{options, params};
 
 /// Does something with the operators of this machine, whose buffers are kept from call to call, without the GIL.
@@ -242,6 +242,16 @@ fn each<T: Copy>(column: Column<T>, n: Option<usize>) -> Column<T> {
     }
 }
 
+/// Names each row `n` times.
+fn repeated(py: Python<'_>, rows: usize, n: usize) -> PyResult<Vec<u32>> {
+    let most = LONGEST / rows.max(1);
+    if n > most {
+        return Err(out_of_range("n", n, format!("at most {most} for {rows} rows")));
+    }
+    let lines = (0..rows as u32).flat_map(|row| std::iter::repeat_n(row, n));
+    collected(py, lines.map(Ok), "n", LONGEST)
+}
+
 fn borrowed<T: Copy>(column: &Column<T>) -> Each<'_, T> {
     match column {
         Column::All(value) => Each::All(*value),
@@ -278,7 +288,7 @@ pub fn draw_rows(
             return Err(PyValueError::new_err("n conflicts with indices, which name each output"));
         }
         (Some(indices), None) => Some(integers(indices, "indices")?),
-        (None, Some(n)) => Some((0..input.rows as u32).flat_map(|row| std::iter::repeat_n(row, n)).collect()),
+        (None, Some(n)) => Some(repeated(py, input.rows, n)?),
         (None, None) => None,
     };
     if let Some(line) = lines.iter().flatten().find(|line| **line as usize >= input.rows) {
