@@ -40,6 +40,7 @@ pub fn refuse_gpu_of(made: u32) -> PyResult<()> {
     if made == count() {
         return Ok(());
     }
-    let text = "a GPU is not available in a child of os.fork whose parent has opened it: start processes by spawn";
+    let text =
+        "a GPU is not available in a child of os.fork whose parent has opened it: start processes by spawn";
     Err(UnavailableError::new_err(text))
 }

@@ -113,7 +113,8 @@ impl Hook {
 
 unsafe extern "C-unwind" {
     /// Python's own, which returns, or ends the thread: then it unwinds.
-    fn PyObject_CallObject(callable: *mut ffi::PyObject, arguments: *mut ffi::PyObject) -> *mut ffi::PyObject;
+    fn PyObject_CallObject(callable: *mut ffi::PyObject, arguments: *mut ffi::PyObject)
+    -> *mut ffi::PyObject;
 }
 
 /// Calls a callable.
@@ -174,7 +175,8 @@ pub const OUTPUTS: &str = "what it was to write is unspecified";
 /// Returns the exception for a panic.
 fn broken(payload: &(dyn Any + Send), untouched: &str) -> PyErr {
     let said = payload.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given");
+    let said =
+        said.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given");
     let text = format!(
         "the call broke off: {said}; {untouched}. Unless another thread wrote the call's arrays meanwhile, this is a defect of gumball: \
          please report it"

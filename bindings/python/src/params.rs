@@ -129,9 +129,7 @@ pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
             return error;
         }
         match whole::<i64>(object, "seed") {
-            Err(error)
-                if passes(object.py(), &error) || error.is_instance_of::<PyTypeError>(object.py()) =>
-            {
+            Err(error) if passes(object.py(), &error) || error.is_instance_of::<PyTypeError>(object.py()) => {
                 error
             }
             _ => out_of_range("seed", object, "in 0..2^64"),

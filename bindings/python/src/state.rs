@@ -31,9 +31,7 @@ impl OwnedState {
     /// Reads Python's.
     pub fn read(state: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = state.py();
-        let of = |name| {
-            state.getattr(name).map_err(|error| not_a(error, "state", "a gumball.State", state))
-        };
+        let of = |name| state.getattr(name).map_err(|error| not_a(error, "state", "a gumball.State", state));
         Ok(Self {
             prompt: integers(&of(intern!(py, "prompt"))?, "state.prompt")?,
             output: integers(&of(intern!(py, "output"))?, "state.output")?,

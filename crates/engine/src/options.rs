@@ -114,7 +114,8 @@ pub struct Masks<'a> {
 
 impl<'a> Masks<'a> {
     /// No row has a mask.
-    pub const NONE: Masks<'static> = Masks { given: false, words: &[], rows: 0, width: 0, stride: 0, present: None };
+    pub const NONE: Masks<'static> =
+        Masks { given: false, words: &[], rows: 0, width: 0, stride: 0, present: None };
 
     /// Takes `rows` lines of `width` words each, the next one `stride` words on.
     ///

@@ -117,16 +117,5 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         outer = (ndim == 3).then_some((first, first_stride));
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array {
-        address,
-        location,
-        dtype,
-        ndim,
-        shape,
-        strides,
-        outer,
-        stream: None,
-        readonly: false,
-        loan,
-    }
+    Array { address, location, dtype, ndim, shape, strides, outer, stream: None, readonly: false, loan }
 }

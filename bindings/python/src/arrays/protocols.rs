@@ -110,7 +110,8 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         if let Some(given) = optional("strides")? {
             let given: Vec<isize> = given.extract()?;
             if given.len() != ndim {
-                let text = format!("{name} has {} strides, but must have one a dimension, {ndim}", given.len());
+                let text =
+                    format!("{name} has {} strides, but must have one a dimension, {ndim}", given.len());
                 return Err(PyValueError::new_err(text));
             }
             let bytes = dtype.bytes() as isize;

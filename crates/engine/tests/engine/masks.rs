@@ -66,8 +66,10 @@ fn a_mask_of_no_words_forbids_every_token_on_a_device() {
     assert!((0..3).all(|row| out.status(row).contains(Status::EMPTY)));
 
     // Masks that lie on the device, and have no words to lie anywhere.
-    let (memory, words) =
-        (Buffer::of(device.machine(), &data).unwrap(), Buffer::of(device.machine(), &[u32::MAX; 90]).unwrap());
+    let (memory, words) = (
+        Buffer::of(device.machine(), &data).unwrap(),
+        Buffer::of(device.machine(), &[u32::MAX; 90]).unwrap(),
+    );
     let input = |width| DeviceInput {
         logits: DeviceLogits::of(&memory, gumball_engine::cuda::Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap(),
         masks: Some(DeviceMasks::of(&words, 3, width, width).unwrap()),
