@@ -29,7 +29,7 @@ fn a_refused_step_leaves_everything_unchanged() {
     let none = BatchOptions::default();
     let words = [u32::MAX; 90];
     let hook: Option<RowHook<'_>> = None;
-    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 9] = [
+    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 10] = [
         ("logits has length 899", short, &[a, b], none),
         ("slots has length 1", good, &[a], none),
         ("slots is 0 in row 1 again", good, &[a, a], none),
