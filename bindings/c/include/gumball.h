@@ -650,7 +650,7 @@ const float *gumball_outputs_id_logprobs(const gumball_outputs *outputs);
 // Returns the ranks of the ids that requests name, row by row.
 const uint32_t *gumball_outputs_id_ranks(const gumball_outputs *outputs);
 
-// Returns the ids that a row's filters kept, and their number: in the order of tokens, or from a device ascending.
+// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
 //
 // NULL if there are none: the row is empty or padding, or the outputs collect no kept sets; and after an error.
 const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);

@@ -224,7 +224,7 @@ pub extern "C" fn gumball_outputs_id_ranks(outputs: Option<&Outputs>) -> *const 
     section(outputs, gumball_engine::Layout::id_ranks)
 }
 
-/// Returns the ids that a row's filters kept, and their number: in the order of tokens, or from a device ascending.
+/// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
 ///
 /// NULL if there are none: the row is empty or padding, or the outputs collect no kept sets; and after an error.
 #[unsafe(no_mangle)]

@@ -103,6 +103,9 @@ pub struct Exchange {
     pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
+// SAFETY: a table is a framework's constant.
+unsafe impl Sync for Exchange {}
+
 impl Tensor {
     /// Returns a tensor that describes nothing yet.
     pub const fn empty() -> Self {

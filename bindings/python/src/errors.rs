@@ -4,7 +4,7 @@
 //! wrong kind it is a `TypeError`. What the machine lacks is `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::Error;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 pyo3::create_exception!(
@@ -33,10 +33,24 @@ pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
 }
 
+/// Returns whether an exception is no word on the object whose code raised it: an interrupt, the end of the program, memory that
+/// is used up. Such a one is never made another.
+pub fn passes(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py) || error.is_instance_of::<PyMemoryError>(py)
+}
+
+/// Returns a `TypeError` for an object whose own conversion failed, unless the failure passes on as it is.
+pub fn not_a(error: PyErr, name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
+    if passes(found.py(), &error) { error } else { wrong_type(name, wanted, found) }
+}
+
 /// Returns a `TypeError` for an array whose own protocol failed, with that failure as its cause. Mistakes that were told in our
 /// words stay as they are.
 pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
-    if cause.is_instance_of::<PyValueError>(py) || cause.is_instance_of::<PyTypeError>(py) {
+    if passes(py, &cause)
+        || cause.is_instance_of::<PyValueError>(py)
+        || cause.is_instance_of::<PyTypeError>(py)
+    {
         return cause;
     }
     // Some libraries append a trace of their own calls.

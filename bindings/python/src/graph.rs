@@ -15,7 +15,7 @@ pub struct Graph {
     pool: Py<Pool>,
     recorded: Mutex<Recorded>,
     steps: usize,
-    /// The arrays, so that their memory stays.
+    /// The arrays and what they lend, so that their memory stays.
     _held: Vec<Py<PyAny>>,
 }
 

@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | `arrays`, `dlpack` | anybody's memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
-//! | `hooks` | Python's own edits of rows |
+//! | `hooks`, `turns` | Python's own edits of rows; who has a sampler or a pool, and who waits for it |
+//! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph` | the classes |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
@@ -26,10 +27,13 @@ mod arrays;
 mod errors;
 mod lists;
 
+mod forks;
 mod hooks;
 mod options;
 mod params;
 mod state;
+
+mod turns;
 
 mod devices;
 mod place;
@@ -53,7 +57,11 @@ mod _gumball {
     #[pymodule_export]
     use super::errors::UnavailableError;
     #[pymodule_export]
+    use super::forks::forked;
+    #[pymodule_export]
     use super::graph::Graph;
+    #[pymodule_export]
+    use super::hooks::break_off;
     #[pymodule_export]
     use super::operators::{
         describe, draw_rows, emulate, rows_on_device, sample_on_device, softmax_on_device, verify_chains,
@@ -67,12 +75,15 @@ mod _gumball {
     use super::pool::Pool;
     #[pymodule_export]
     use super::sampler::Sampler;
+    #[pymodule_export]
+    use super::turns::set_patience;
 
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::forks::watch(module)?;
         module.add("EMULATOR", cfg!(feature = "emulator"))
     }
 }

@@ -4,9 +4,105 @@ use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::arrays;
-use crate::errors::{out_of_range, wrong_type};
+use crate::arrays::{self, Array};
+use crate::errors::{UnavailableError, not_a, out_of_range, passes, wrong_type};
 use crate::params;
+
+/// How many elements a list may have.
+pub const LONGEST: usize = 1 << 28;
+
+/// How many elements are taken of what does not say how many it has.
+const UNSIZED: usize = 1 << 24;
+
+/// How many elements are read between two looks at signals.
+const LOOK: usize = 1 << 16;
+
+/// Collects what a list gives, and looks at signals meanwhile.
+///
+/// # Errors
+/// - What an element raises, or the handler of a signal.
+/// - `ValueError` if there are more than `most`.
+/// - `UnavailableError` if there is not enough memory.
+pub fn collected<T>(
+    py: Python<'_>,
+    items: impl Iterator<Item = PyResult<T>>,
+    name: &str,
+    most: usize,
+) -> PyResult<Vec<T>> {
+    let mut list = Vec::new();
+    for item in items {
+        let item = item?;
+        if list.len() == most {
+            return Err(too_long(name, format!("more than {most}"), most));
+        }
+        if list.len() == list.capacity() {
+            list.try_reserve(list.len().max(16)).map_err(|error| {
+                UnavailableError::new_err(format!("memory for {name} is not available: {error}"))
+            })?;
+        }
+        list.push(item);
+        if list.len() % LOOK == 0 {
+            py.check_signals()?;
+        }
+    }
+    Ok(list)
+}
+
+fn too_long(name: &str, length: impl std::fmt::Display, most: usize) -> PyErr {
+    out_of_range(&format!("{name}'s length"), length, format!("at most {most}"))
+}
+
+/// Collects what an object gives that is iterated over: as many elements as a list may have if it says how many it has, less if
+/// it does not.
+///
+/// # Errors
+/// - `TypeError` if it gives nothing.
+/// - Those of [`collected`].
+pub fn iterated<'py, T>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    wanted: &str,
+    each: impl Fn(Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let items = object.try_iter().map_err(|error| not_a(error, name, wanted, object))?;
+    let most = match object.len() {
+        Ok(length) if length > LONGEST => return Err(too_long(name, length, LONGEST)),
+        Ok(_) => LONGEST,
+        // So long that its length is no C integer.
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            return Err(too_long(name, "beyond 2^63", LONGEST));
+        }
+        Err(error) if passes(object.py(), &error) => return Err(error),
+        Err(_) => UNSIZED,
+    };
+    collected(object.py(), items.map(|item| each(item?)), name, most)
+}
+
+/// Reads an object as an array, if it is one that can be read.
+///
+/// # Errors
+/// - What passes on as it is.
+fn array<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
+    match arrays::read(object, name, None) {
+        Ok(array) => Ok(Some(array)),
+        Err(error) if passes(object.py(), &error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Reads the elements of an array of one dimension.
+fn elements<T>(
+    array: &Array<'_>,
+    py: Python<'_>,
+    name: &str,
+    each: impl Fn(i64) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let vector = array.vector(name)?;
+    if vector.len() > LONGEST {
+        return Err(too_long(name, vector.len(), LONGEST));
+    }
+    collected(py, vector.values(name).map(|value| each(value?)), name, LONGEST)
+}
 
 /// Reads a number that is whole.
 ///
@@ -18,7 +114,7 @@ pub fn whole<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     match object.extract::<i64>() {
         Ok(value) => T::try_from(value).map_err(|_| beyond()),
         Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Err(beyond()),
-        Err(_) => Err(wrong_type(name, "an integer", object)),
+        Err(error) => Err(not_a(error, name, "an integer", object)),
     }
 }
 
@@ -50,22 +146,19 @@ impl Whole for usize {
 /// - `TypeError` if it is none.
 /// - `ValueError` if one lies outside the type's range.
 pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
-    if let Ok(list) = object.cast::<PyList>() {
-        return list.iter().map(|item| whole(&item, name)).collect();
-    }
-    if let Ok(tuple) = object.cast::<PyTuple>() {
-        return tuple.iter().map(|item| whole(&item, name)).collect();
+    let wanted = "a list or an array of integers";
+    let each = |item: Bound<'_, PyAny>| whole(&item, name);
+    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+        return iterated(object, name, wanted, each);
     }
     if object.is_instance_of::<PyString>() {
         return Err(wrong_type(name, "a list of integers", object));
     }
-    if let Ok(array) = arrays::read(object, name, None) {
-        let values = array.vector(name)?.values(name)?;
+    if let Some(array) = array(object, name)? {
         let cast = |value| T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED));
-        return values.into_iter().map(cast).collect();
+        return elements(&array, object.py(), name, cast);
     }
-    let items = object.try_iter().map_err(|_| wrong_type(name, "a list or an array of integers", object))?;
-    items.map(|item| whole(&item?, name)).collect()
+    iterated(object, name, wanted, each)
 }
 
 /// One value for all rows, or a list with one for each.
@@ -93,14 +186,37 @@ impl<T> Column<T> {
     }
 }
 
-/// Returns whether an object is a list, or an array of one dimension or more.
-fn is_listed(object: &Bound<'_, PyAny>) -> bool {
-    if object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
-        return false;
+/// What an object holds: one value, a list of Python's, or an array of one dimension or more.
+enum Held<'py> {
+    One,
+    List,
+    Array(Array<'py>),
+}
+
+impl<'py> Held<'py> {
+    fn of(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
+            return Ok(Held::One);
+        }
+        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            return Ok(Held::List);
+        }
+        Ok(array(object, name)?.filter(|array| array.ndim > 0).map_or(Held::One, Held::Array))
     }
-    object.is_instance_of::<PyList>()
-        || object.is_instance_of::<PyTuple>()
-        || arrays::read(object, "", None).is_ok_and(|array| array.ndim > 0)
+}
+
+/// Reads a column: `one` is for a value of Python's, `word` for one of an array.
+fn column<T>(
+    object: &Bound<'_, PyAny>,
+    name: &str,
+    one: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
+    word: impl Fn(i64) -> PyResult<T>,
+) -> PyResult<Column<T>> {
+    match Held::of(object, name)? {
+        Held::One => one(object).map(Column::All),
+        Held::List => iterated(object, name, "a list", |item| one(&item)).map(Column::Rows),
+        Held::Array(array) => elements(&array, object.py(), name, word).map(Column::Rows),
+    }
 }
 
 /// Reads an integer, or a list of them.
@@ -108,11 +224,8 @@ fn is_listed(object: &Bound<'_, PyAny>) -> bool {
 /// # Errors
 /// Those of [`whole`] and [`integers`].
 pub fn whole_column<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<T>> {
-    if is_listed(object) {
-        integers(object, name).map(Column::Rows)
-    } else {
-        whole(object, name).map(Column::All)
-    }
+    let cast = |value| T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED));
+    column(object, name, |one| whole(one, name), cast)
 }
 
 /// Reads a seed, or a list of them; what an array holds is read as bits, so that int64 serves.
@@ -120,18 +233,16 @@ pub fn whole_column<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult
 /// # Errors
 /// - `TypeError` or `ValueError` if it is none.
 pub fn seed_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<u64>> {
-    if !is_listed(object) {
-        return params::seed(object).map(Column::All);
-    }
-    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return object
-            .try_iter()?
-            .map(|item| params::seed(&item?))
-            .collect::<PyResult<_>>()
-            .map(Column::Rows);
-    }
-    let words = arrays::read(object, name, None)?.vector(name)?.values(name)?;
-    Ok(Column::Rows(words.into_iter().map(i64::cast_unsigned).collect()))
+    column(object, name, params::seed, |word| Ok(word.cast_unsigned()))
+}
+
+/// Reads a number.
+///
+/// # Errors
+/// - `TypeError` if it is none.
+pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
+    let value = object.extract::<f64>().map_err(|error| not_a(error, name, "a number", object))?;
+    Ok(value as f32)
 }
 
 /// Reads a number, or a list of them.
@@ -139,22 +250,22 @@ pub fn seed_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<u64
 /// # Errors
 /// - `TypeError` if it is none.
 pub fn number_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<f32>> {
-    let number = |object: &Bound<'_, PyAny>| {
-        object.extract::<f64>().map(|value| value as f32).map_err(|_| wrong_type(name, "a number", object))
-    };
-    if !is_listed(object) {
-        return number(object).map(Column::All);
+    match Held::of(object, name)? {
+        Held::One => number(object, name).map(Column::All),
+        Held::List => iterated(object, name, "a list", |item| number(&item, name)).map(Column::Rows),
+        Held::Array(array) => {
+            let vector = array.vector(name)?;
+            if vector.len() > LONGEST {
+                return Err(too_long(name, vector.len(), LONGEST));
+            }
+            collected(object.py(), vector.numbers(name), name, LONGEST).map(Column::Rows)
+        }
     }
-    if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return object.try_iter()?.map(|item| number(&item?)).collect::<PyResult<_>>().map(Column::Rows);
-    }
-    arrays::read(object, name, None)?.vector(name)?.numbers(name).map(Column::Rows)
 }
 
 /// Reads a list of truth values.
 pub fn truths(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<bool>> {
-    let items = object.try_iter().map_err(|_| wrong_type(name, "a list or an array of bools", object))?;
-    items.map(|item| item?.is_truthy()).collect()
+    iterated(object, name, "a list or an array of bools", |item| item.is_truthy())
 }
 
 /// Reads a token for each row, or `None` or -1 for none.
@@ -163,11 +274,9 @@ pub fn forced(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Option<u32>
         -1 => Ok(None),
         _ => u32::try_from(value).map(Some).map_err(|_| out_of_range(name, value, "an id, or -1 for none")),
     };
-    let item = |item: Bound<'_, PyAny>| {
-        if item.is_none() { Ok(None) } else { token(whole(&item, name)?) }
-    };
-    if let Ok(list) = object.cast::<PyList>() {
-        return list.iter().map(item).collect();
+    if object.is_instance_of::<PyList>() {
+        let one = |item: Bound<'_, PyAny>| if item.is_none() { Ok(None) } else { token(whole(&item, name)?) };
+        return iterated(object, name, "a list", one);
     }
     integers::<i64>(object, name)?.into_iter().map(token).collect()
 }

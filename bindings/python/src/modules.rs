@@ -29,6 +29,25 @@ pub fn numpy_is_loaded(py: Python<'_>) -> bool {
     found && LOADED.set(py, ()).is_ok()
 }
 
+/// Returns whether an object is an array of `numpy.ma` with elements that do not count.
+pub fn is_masked(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    let kind = object.get_type();
+    if kind.is(ndarray(py)?) {
+        return Ok(false);
+    }
+    match loaded(py, intern!(py, "numpy.ma")) {
+        Some(masked) => masked.call_method1(intern!(py, "is_masked"), (object,))?.is_truthy(),
+        None => Ok(false),
+    }
+}
+
+/// Returns numpy's type of arrays.
+fn ndarray(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    NDARRAY.import(py, "numpy", "ndarray")
+}
+
 /// Loads numpy, for arrays that are handed out.
 ///
 /// # Errors

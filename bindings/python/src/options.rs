@@ -8,6 +8,7 @@ use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::out_of_range;
 use crate::hooks::Hook;
 use crate::lists;
+use crate::turns::Caller;
 
 /// Reads what rows are.
 ///
@@ -114,9 +115,9 @@ impl Options {
         }
     }
 
-    /// Returns the hooks, as they are run for what lies at `owner`.
-    pub fn hooks<'a>(&'a self, owner: usize) -> Vec<Option<impl Fn(&mut [f32]) + Sync + 'a>> {
-        let each = |hook: &'a Hook| move |row: &mut [f32]| hook.run(owner, row);
+    /// Returns the hooks, as they are run for a call.
+    pub fn hooks<'a>(&'a self, caller: &'a Caller<'a>) -> Vec<Option<impl Fn(&mut [f32]) + Sync + 'a>> {
+        let each = |hook: &'a Hook| move |row: &mut [f32]| hook.run(caller, row);
         self.hooks.iter().map(|hook| hook.as_ref().map(each)).collect()
     }
 

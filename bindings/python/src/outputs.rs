@@ -6,10 +6,11 @@ use std::ops::Range;
 use gumball_engine::{Layout, NONE, Outputs as EngineOutputs};
 use numpy::ndarray::{ArrayView1, ArrayView2};
 use numpy::{Element, PyArray1, PyArray2};
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::errors::out_of_range;
+use crate::errors::{not_a, out_of_range};
 use crate::modules;
 
 /// What a step says about its rows: R of them, in the order they stood in the step.
@@ -52,6 +53,20 @@ impl Outputs {
             words: out.words().iter().map(|word| UnsafeCell::new(*word)).collect(),
             kept: kept.then(|| (0..layout.rows).map(|row| out.kept(row).to_vec()).collect()),
         }
+    }
+
+    /// Reads the number of a row.
+    ///
+    /// # Errors
+    /// - `IndexError` if there is none of that number, `TypeError` for what is no number.
+    fn place(&self, row: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let there = match row.extract::<i64>() {
+            Ok(place) => usize::try_from(place).ok().filter(|place| *place < self.layout.rows),
+            Err(error) if error.is_instance_of::<PyOverflowError>(row.py()) => None,
+            Err(error) => return Err(not_a(error, "row", "an integer", row)),
+        };
+        let rows = self.layout.rows;
+        there.ok_or_else(|| PyIndexError::new_err(format!("row is {row}, but must be in 0..{rows}")))
     }
 
     fn address<T>(&self, section: &Range<usize>) -> *mut T {
@@ -146,26 +161,22 @@ impl Outputs {
     /// The token of a row, or None. Needs no numpy.
     ///
     /// Raises IndexError if there is no such row.
-    fn token(&self, row: usize) -> PyResult<Option<i32>> {
-        if row >= self.layout.rows {
-            let text = format!("row {row} of {}", self.layout.rows);
-            return Err(pyo3::exceptions::PyIndexError::new_err(text));
-        }
+    fn token(&self, row: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+        let row = self.place(row)?;
         // SAFETY: as in `tolist`.
         let token = unsafe { *self.words[self.layout.tokens()][row].get() }.cast_signed();
         Ok(Some(token).filter(|token| *token != NONE))
     }
 
-    /// The ids that a row's filters kept, [K] uint32: in the order of tokens, or from a device ascending.
+    /// The ids that a row's filters kept, [K] uint32, ascending.
     ///
     /// Raises ValueError unless the pool was made with kept=True, IndexError if there is no such row.
-    fn kept<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    fn kept<'py>(&self, py: Python<'py>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let kept = self.kept.as_ref();
         let kept = kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))?;
-        let row =
-            kept.get(row).ok_or_else(|| pyo3::exceptions::PyIndexError::new_err(format!("row {row}")))?;
+        let row = self.place(row)?;
         modules::load_numpy(py)?;
-        Ok(PyArray1::from_slice(py, row))
+        Ok(PyArray1::from_slice(py, &kept[row]))
     }
 
     fn __len__(&self) -> usize {

@@ -6,12 +6,13 @@ use gumball_engine::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
     SamplingParams, Scope,
 };
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::errors::{out_of_range, raised, wrong_type};
-use crate::lists::{integers, whole};
+use crate::errors::{not_a, out_of_range, passes, raised, wrong_type};
+use crate::lists::{integers, iterated, number, whole};
 
 /// Reads an attribute whose name is also the parameter's.
 macro_rules! attribute {
@@ -38,10 +39,14 @@ pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
     if !params.hasattr(intern!(params.py(), "repetition_penalty"))? {
         return Err(wrong_type("params", "a gumball.SamplingParams", params));
     }
+    read_all(params).map_err(|error| not_one(error, "params", "a gumball.SamplingParams", params))
+}
+
+fn read_all(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
     Ok(SamplingParams {
         temperature: attribute!(number params.temperature),
         dynamic_temperature: optional(attribute!(params.dynamic_temperature))
-            .map(|it| dynamic_temperature(&it))
+            .map(|it| part(&it, "dynamic_temperature", "a gumball.DynamicTemperature", dynamic_temperature))
             .transpose()?,
         top_k: attribute!(whole params.top_k),
         top_p: attribute!(number params.top_p),
@@ -52,13 +57,15 @@ pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
         eta_cutoff: attribute!(number params.eta_cutoff),
         xtc_probability: attribute!(number params.xtc_probability),
         xtc_threshold: attribute!(number params.xtc_threshold),
-        mirostat: optional(attribute!(params.mirostat)).map(|it| mirostat(&it)).transpose()?,
+        mirostat: optional(attribute!(params.mirostat))
+            .map(|it| part(&it, "mirostat", "a gumball.Mirostat", mirostat))
+            .transpose()?,
         repetition_penalty: attribute!(number params.repetition_penalty),
         repetition_scope: named::<Scope>(&attribute!(params.repetition_scope), "repetition_scope")?,
         frequency_penalty: attribute!(number params.frequency_penalty),
         presence_penalty: attribute!(number params.presence_penalty),
         penalty_scope: named::<Scope>(&attribute!(params.penalty_scope), "penalty_scope")?,
-        dry: dry(&attribute!(params.dry))?,
+        dry: part(&attribute!(params.dry), "dry", "a gumball.Dry", dry)?,
         no_repeat_ngram: attribute!(whole params.no_repeat_ngram),
         logit_bias: biases(&attribute!(params.logit_bias))?,
         allowed_ids: optional(attribute!(params.allowed_ids))
@@ -69,7 +76,9 @@ pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
         min_tokens: attribute!(whole params.min_tokens),
         stop_ids: attribute!(ids params.stop_ids),
         seed: optional(attribute!(params.seed)).map(|it| seed(&it)).transpose()?,
-        logprobs: optional(attribute!(params.logprobs)).map(|it| logprobs(&it)).transpose()?,
+        logprobs: optional(attribute!(params.logprobs))
+            .map(|it| part(&it, "logprobs", "a gumball.LogprobsParams", logprobs))
+            .transpose()?,
         order: order(&attribute!(params.order))?,
         temperature_last: attribute!(params.temperature_last).is_truthy()?,
     })
@@ -98,15 +107,33 @@ fn optional(object: Bound<'_, PyAny>) -> Option<Bound<'_, PyAny>> {
     Some(object).filter(|object| !object.is_none())
 }
 
-fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
-    object.extract::<f64>().map(|value| value as f32).map_err(|_| wrong_type(name, "a number", object))
+/// Reads a part of the parameters that is an object of its own.
+fn part<T>(
+    it: &Bound<'_, PyAny>,
+    name: &str,
+    wanted: &str,
+    read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<T> {
+    read(it).map_err(|error| not_one(error, name, wanted, it))
+}
+
+/// Returns the `TypeError` for an object that lacks an attribute of what it should be; other errors as they are.
+fn not_one(error: PyErr, name: &str, wanted: &str, it: &Bound<'_, PyAny>) -> PyErr {
+    if error.is_instance_of::<PyAttributeError>(it.py()) { wrong_type(name, wanted, it) } else { error }
 }
 
 /// Reads a seed.
 pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
-    object.extract::<u64>().map_err(|_| match whole::<i64>(object, "seed") {
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(object.py()) => error,
-        _ => out_of_range("seed", object, "in 0..2^64"),
+    object.extract::<u64>().map_err(|error| {
+        if passes(object.py(), &error) {
+            return error;
+        }
+        match whole::<i64>(object, "seed") {
+            Err(error) if passes(object.py(), &error) || error.is_instance_of::<PyTypeError>(object.py()) => {
+                error
+            }
+            _ => out_of_range("seed", object, "in 0..2^64"),
+        }
     })
 }
 
@@ -156,21 +183,17 @@ fn biases(it: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     if let Ok(dict) = it.cast::<PyDict>() {
         return dict.iter().map(|(id, bias)| pair(&id, &bias)).collect();
     }
-    let items = it.try_iter().map_err(|_| wrong_type("logit_bias", "a dict or pairs of id and bias", it))?;
-    items
-        .map(|item| {
-            let item = item?;
-            let of = |place| {
-                item.get_item(place).map_err(|_| wrong_type("logit_bias", "pairs of id and bias", &item))
-            };
-            pair(&of(0)?, &of(1)?)
-        })
-        .collect()
+    iterated(it, "logit_bias", "a dict or pairs of id and bias", |item| {
+        let of = |place| {
+            let wanted = "pairs of id and bias";
+            item.get_item(place).map_err(|error| not_a(error, "logit_bias", wanted, &item))
+        };
+        pair(&of(0)?, &of(1)?)
+    })
 }
 
 fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
-    let items = it.try_iter().map_err(|_| wrong_type("bad_words", "lists of ids", it))?;
-    items.map(|word| integers(&word?, "bad_words")).collect()
+    iterated(it, "bad_words", "lists of ids", |word| integers(&word, "bad_words"))
 }
 
 /// Reads an order of filters: a name, or a list of filters' names.
@@ -178,6 +201,6 @@ pub fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
     if let Ok(text) = it.cast::<PyString>() {
         return text.to_cow()?.parse().map_err(raised);
     }
-    let items = it.try_iter().map_err(|_| wrong_type("order", "a str or a list of filters", it))?;
-    items.map(|name| named::<Filter>(&name?, "order")).collect::<PyResult<_>>().map(FilterOrder::List)
+    let wanted = "a str or a list of filters";
+    iterated(it, "order", wanted, |name| named::<Filter>(&name, "order")).map(FilterOrder::List)
 }

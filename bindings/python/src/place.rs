@@ -27,15 +27,15 @@ pub struct HostPool {
     forced: Vec<Option<u32>>,
     lines: Vec<u32>,
     masks: Vec<u32>,
-    /// Rows and words a row.
-    masks_shape: (usize, usize),
+    /// Rows and words a row; none where rows have no masks.
+    masks_shape: Option<(usize, usize)>,
     present: Vec<bool>,
 }
 
 impl HostPool {
     pub fn new(pool: Pool) -> Self {
         let (slots, forced, lines, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, slots, forced, lines, masks, masks_shape: (0, 0), present: Vec::new() }
+        Self { pool, slots, forced, lines, masks, masks_shape: None, present: Vec::new() }
     }
 
     /// Checks what rows would go by.
@@ -60,7 +60,7 @@ impl HostPool {
         self.lines.clear();
         self.lines.extend_from_slice(lines);
         self.masks.clear();
-        self.masks_shape = (0, 0);
+        self.masks_shape = None;
     }
 
     /// The same for masks, which are copied.
@@ -71,7 +71,7 @@ impl HostPool {
         present: &[bool],
     ) {
         self.masks.extend(words);
-        self.masks_shape = shape;
+        self.masks_shape = Some(shape);
         self.present.clear();
         self.present.extend_from_slice(present);
     }
@@ -83,9 +83,8 @@ impl HostPool {
         hooks: &[Option<RowHook<'_>>],
         out: &mut Outputs,
     ) -> Result<()> {
-        let (rows, width) = self.masks_shape;
         let mut masks = Masks::NONE;
-        if width > 0 {
+        if let Some((rows, width)) = self.masks_shape {
             masks = Masks::new(&self.masks, rows, width, width)?;
             if !self.present.is_empty() {
                 masks = masks.with_present(&self.present)?;

@@ -1,18 +1,20 @@
 //! The sampler: one sequence, its state, and its stages.
 
-use std::sync::{Mutex, PoisonError};
-
 use gumball_engine::{Kind, Sampler as EngineSampler, StepOptions, Token};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::arrays::{self, Location, Matrix};
+use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::{out_of_range, raised};
-use crate::hooks::{self, Hook};
+use crate::hooks::{Hook, caught};
 use crate::lists::{integers, whole};
 use crate::params;
 use crate::state::OwnedState;
+use crate::turns::Turns;
+
+/// What is as it was where a call breaks off.
+const UNTOUCHED: &str = "the sequence has not moved";
 
 /// Chooses the tokens of one sequence, on the host, and keeps its history.
 ///
@@ -30,7 +32,7 @@ use crate::state::OwnedState;
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct Sampler {
-    inner: Mutex<Inner>,
+    inner: Turns<Inner>,
 }
 
 #[derive(Debug)]
@@ -40,16 +42,13 @@ struct Inner {
 }
 
 impl Sampler {
-    /// Does something with the sampler, without the GIL; calls from several threads take turns.
-    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> PyResult<R> {
-        hooks::refuse_inside(self.address())?;
-        let work = || work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
-        py.detach(|| hooks::caught(work))
+    fn of(sampler: EngineSampler) -> Self {
+        Self { inner: Turns::new(Inner { sampler, last: None }) }
     }
 
-    /// Returns what its hooks know it by.
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// Does something with the sampler, without the GIL; calls from several threads take turns.
+    fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> PyResult<R> {
+        self.inner.with(py, UNTOUCHED, work)
     }
 
     fn draw(
@@ -61,17 +60,17 @@ impl Sampler {
         hook: Option<&Bound<'_, PyAny>>,
         kind: Kind,
     ) -> PyResult<Option<u32>> {
-        let array = host_row(logits)?;
-        // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
-        let row = unsafe { array.row() }.map_err(raised)?;
+        let (matrix, _held) = host_row(logits)?;
+        // SAFETY: the array is held while this call lasts, and nobody writes it meanwhile.
+        let row = unsafe { matrix.row() }.map_err(raised)?;
         let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
         // SAFETY: the same.
         let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
         let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
         let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
-        let owner = self.address();
+        let hook = hook.map(|hook| (hook, self.inner.caller()));
         self.with(py, |inner| {
-            let mut run = hook.as_ref().map(|hook| move |row: &mut [f32]| hook.run(owner, row));
+            let mut run = hook.as_ref().map(|(hook, caller)| move |row: &mut [f32]| hook.run(caller, row));
             let options = StepOptions { mask, forced, kind, hook: run.as_mut().map(|run| run as _) };
             let token = inner.sampler.sample_with(row, options)?;
             inner.last = Some(token);
@@ -81,8 +80,8 @@ impl Sampler {
     }
 }
 
-/// Reads the only row of an array of the host.
-fn host_row(logits: &Bound<'_, PyAny>) -> PyResult<Matrix> {
+/// Reads the only row of an array of the host; the array is to be held while the row is read.
+fn host_row<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
     let array = arrays::read(logits, "logits", None)?;
     if array.location != Location::Host {
         let text = "on the host; use Pool(device=..) for rows of a device";
@@ -90,7 +89,7 @@ fn host_row(logits: &Bound<'_, PyAny>) -> PyResult<Matrix> {
     }
     let matrix = array.matrix("logits")?;
     matrix.check_float()?;
-    Ok(matrix)
+    Ok((matrix, array))
 }
 
 #[pymethods]
@@ -110,15 +109,18 @@ impl Sampler {
     ) -> PyResult<Self> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let draw = draw.map(|draw| whole(draw, "draw")).transpose()?.unwrap_or(0);
-        let sampler = EngineSampler::new(params::read(params)?, whole(vocab, "vocab")?).map_err(raised)?;
-        let mut sampler = sampler.with_prompt(&prompt).with_draw(draw);
-        if let Some(route) = route {
-            sampler = sampler.with_route(route).map_err(raised)?;
-        }
-        if let Some(level) = level {
-            sampler = level.parse().and_then(|level| sampler.with_level(level)).map_err(raised)?;
-        }
-        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+        let (params, vocab) = (params::read(params)?, whole(vocab, "vocab")?);
+        let make = || {
+            let mut sampler = EngineSampler::new(params, vocab)?.with_prompt(&prompt).with_draw(draw);
+            if let Some(route) = route {
+                sampler = sampler.with_route(route)?;
+            }
+            match level {
+                Some(level) => sampler.with_level(level.parse()?),
+                None => Ok(sampler),
+            }
+        };
+        caught("no sampler was made", make)?.map(Self::of).map_err(raised)
     }
 
     /// Takes up a sequence where another sampler or pool left it. The seed is that of the state.
@@ -138,9 +140,8 @@ impl Sampler {
     ) -> PyResult<Self> {
         let state = OwnedState::read(state)?;
         let made = Self::new(params, vocab, None, None, route, level)?;
-        let Inner { sampler, .. } = made.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let sampler = sampler.with_state(state.state()).map_err(raised)?;
-        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+        let Inner { sampler, .. } = made.inner.into_inner();
+        sampler.with_state(state.state()).map(Self::of).map_err(raised)
     }
 
     /// Draws the next token and appends it; None if no token of the row is above -inf.
@@ -193,9 +194,9 @@ impl Sampler {
         logits: &Bound<'_, PyAny>,
         n: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Option<u32>>> {
-        let array = host_row(logits)?;
+        let (matrix, _held) = host_row(logits)?;
         // SAFETY: as in `sample`.
-        let row = unsafe { array.row() }.map_err(raised)?;
+        let row = unsafe { matrix.row() }.map_err(raised)?;
         let n = whole(n, "n")?;
         self.with(py, |inner| {
             let tokens = inner.sampler.sample_n(row, n)?;
@@ -229,8 +230,7 @@ impl Sampler {
     /// A sampler with the same state and another draw index.
     fn fork(&self, py: Python<'_>, draw: &Bound<'_, PyAny>) -> PyResult<Self> {
         let draw = whole(draw, "draw")?;
-        let sampler = self.with(py, |inner| inner.sampler.fork(draw))?.map_err(raised)?;
-        Ok(Self { inner: Mutex::new(Inner { sampler, last: None }) })
+        self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(raised)
     }
 
     /// What the next token depends on besides its row and the parameters: a gumball.State.

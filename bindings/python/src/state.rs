@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::lists::{integers, whole};
+use crate::errors::not_a;
+use crate::lists::{integers, number, whole};
 use crate::params::seed;
 
 /// A state with lists of its own.
@@ -30,16 +31,14 @@ impl OwnedState {
     /// Reads Python's.
     pub fn read(state: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = state.py();
-        let of = |name| {
-            state.getattr(name).map_err(|_| crate::errors::wrong_type("state", "a gumball.State", state))
-        };
+        let of = |name| state.getattr(name).map_err(|error| not_a(error, "state", "a gumball.State", state));
         Ok(Self {
             prompt: integers(&of(intern!(py, "prompt"))?, "state.prompt")?,
             output: integers(&of(intern!(py, "output"))?, "state.output")?,
             seed: seed(&of(intern!(py, "seed"))?)?,
             position: whole(&of(intern!(py, "position"))?, "state.position")?,
             draw: whole(&of(intern!(py, "draw"))?, "state.draw")?,
-            mu: of(intern!(py, "mu"))?.extract::<f64>()? as f32,
+            mu: number(&of(intern!(py, "mu"))?, "state.mu")?,
         })
     }
 

@@ -12,7 +12,7 @@ use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use gumball_engine::cuda::{self, Gpu, Grid, Group, Kernel, Machine, Recording};
 use pyo3::prelude::*;
 
-use crate::errors::wrong_type;
+use crate::errors::{passes, wrong_type};
 
 /// Handles of default streams, which cannot be captured: none given, the legacy one, the thread's.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
@@ -155,15 +155,25 @@ impl Shared {
 
 /// Reads a stream: its handle, or an object of torch, CuPy or cuda.core that holds one.
 pub fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let handle = match stream.extract::<usize>() {
-        Ok(handle) => handle,
-        Err(_) => ["cuda_stream", "ptr", "handle"]
-            .iter()
-            .find_map(|name| stream.getattr(*name).ok()?.extract().ok())
-            .ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?,
-    };
+    let py = stream.py();
+    let mut handle = known(py, stream.extract::<usize>())?;
+    for name in ["cuda_stream", "ptr", "handle"] {
+        if handle.is_none() {
+            handle = known(py, stream.getattr(name).and_then(|held| held.extract()))?;
+        }
+    }
+    let handle = handle.ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?;
     // The default stream goes by two names.
     Ok(if handle == 1 { 0 } else { handle })
+}
+
+/// Returns what was read, or none where it could not be read; what passes on passes on.
+fn known<T>(py: Python<'_>, found: PyResult<T>) -> PyResult<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if passes(py, &error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// While it lives, the thread may take memory although some stream is under capture: the host program's graph has no part in

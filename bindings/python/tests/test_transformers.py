@@ -78,6 +78,53 @@ def test_rows_may_have_parameters_of_their_own_and_padding(model: Any) -> None:
     assert torch.equal(seen, again)
 
 
+# What a model's own generation_config may say, each of which would choose or forbid tokens here.
+OWN = {
+    "bad_words_ids": [[token] for token in range(2, VOCAB, 2)],
+    "suppress_tokens": list(range(3, VOCAB, 2)),
+    "begin_suppress_tokens": list(range(1, VOCAB - 1)),
+    "sequence_bias": [[[9], 1e6]],
+    "no_repeat_ngram_size": 1,
+    "min_length": 50,
+    "min_new_tokens": 50,
+    "forced_bos_token_id": 4,
+    "forced_eos_token_id": 4,
+    "repetition_penalty": 5.0,
+    "exponential_decay_length_penalty": [1, 2.0],
+    "num_beams": 3,
+    "do_sample": True,
+    "temperature": 0.01,
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_models_own_config_says_does_not_count(model: Any, name: str) -> None:
+    from gumball.transformers import generate
+
+    params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "eos_token_id": 2}
+    wanted = generate(model, params, **asked).tolist()
+    before = getattr(model.generation_config, name)
+    setattr(model.generation_config, name, OWN[name])
+    try:
+        assert generate(model, params, **asked).tolist() == wanted
+        assert getattr(model.generation_config, name) == OWN[name]
+    finally:
+        setattr(model.generation_config, name, before)
+
+
+def test_edits_that_are_handed_to_the_call_act_before_the_draw(model: Any) -> None:
+    from gumball.transformers import generate
+
+    params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 12}
+    plain = generate(model, params, **asked)[0, 3:].tolist()
+    seen = generate(model, params, suppress_tokens=plain, **asked)[0, 3:].tolist()
+    assert not set(seen) & set(plain)
+    banned = SamplingParams(temperature=1.5, seed=3, banned_ids=plain)
+    assert generate(model, banned, **asked)[0, 3:].tolist() == seen
+
+
 def test_what_does_not_fit_is_told(model: Any) -> None:
     from gumball.transformers import generate
 

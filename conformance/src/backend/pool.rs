@@ -65,11 +65,14 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// # Errors
     /// The pool's.
     fn release(&mut self, slot: Slot) -> Result<()>;
+}
 
-    /// Returns the kept ids of a case in the order of tokens.
-    fn in_order(_case: &Case, kept: &[u32]) -> Vec<u32> {
-        kept.to_vec()
-    }
+/// Returns the kept ids of a case, which come ascending, in the order of tokens.
+fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
+    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), None).z;
+    let mut kept = kept.to_vec();
+    kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
+    kept
 }
 
 macro_rules! verbs {
@@ -104,14 +107,6 @@ impl Verbs for Pool {
 
 impl Verbs for DevicePool {
     verbs!();
-
-    /// The device says which ids it kept; their order is that of the definition.
-    fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
-        let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), None).z;
-        let mut kept = kept.to_vec();
-        kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
-        kept
-    }
 }
 
 /// Makes a pool of a vocabulary, with room for logprobs.
@@ -389,7 +384,7 @@ fn observe<P: Verbs>(case: &Case, out: &Outputs, row: usize) -> Observed {
         status: out.status(row),
         temperature: out.temperatures()[row],
         mu: out.mus()[row],
-        kept: Some(P::in_order(case, out.kept(row))),
+        kept: Some(in_order(case, out.kept(row))),
         logprobs,
     }
 }

@@ -204,7 +204,8 @@ impl<W: Weights> Kernel for TileRace<'_, W> {
             }
         }
         self.score(l, &mut candidates, &mut leader);
-        leader.id
+        // No token is left of the set where the row was written since its survey. It still has a place for one.
+        if leader.id == u32::MAX { (first_tile * TILE) as u32 } else { leader.id }
     }
 }
 
@@ -221,7 +222,8 @@ impl<W: Weights> TileRace<'_, W> {
             }
         }
         let in_rest = rest.iter().position(|m| *m >= self.kept.first);
-        chunks.len() * WIDTH + in_rest.expect("the first kept token is in some tile")
+        // Some tile holds it, unless the row was written since its survey: then any will do.
+        in_rest.map_or(0, |place| chunks.len() * WIDTH + place)
     }
 
     /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.

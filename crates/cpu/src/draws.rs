@@ -48,6 +48,7 @@ impl Workspace {
         if tokens.len() != draws.len() {
             return Err(Error::length("tokens", tokens.len(), format!("one per draw, {}", draws.len())));
         }
+        self.begin()?;
         let _env = FloatEnv::enter();
         self.has_logprobs = false;
         self.kept.clear();
@@ -92,6 +93,7 @@ impl Workspace {
                 *token = pick(one);
             }
         }
+        self.end();
         Ok(status)
     }
 }

@@ -56,7 +56,8 @@ pub fn logprobs(
     }
 
     let kind = reader.view.kind;
-    let mass = members.total(reader, buffers, Measure::new(kind, *temperature));
+    // Never 0, unless the row was written since its survey.
+    let mass = members.total(reader, buffers, Measure::new(kind, *temperature)).max(1);
     let logprob = |z: f32| match kind {
         Kind::Logits => logprob(z, members.first, *temperature, mass),
         Kind::Probabilities => logprob_of_probability(z, members.first, mass),

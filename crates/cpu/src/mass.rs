@@ -3,6 +3,9 @@
 //! A [`Mass`] fixes a given set: the maxima of its tokens in each tile, its first number and a measure. Then
 //! any part of the set can be weighed: one visit to the tiles that hold some of it, weights summed per tile,
 //! each sum times the tile's factor.
+//!
+//! Sums fit their words as long as no token is above its tile's maximum. Where another thread writes the row meanwhile they wrap,
+//! and nothing breaks.
 
 use gumball_spec::TILE;
 use gumball_spec::survey::{Factor, Measure, log_mass};
@@ -101,7 +104,7 @@ impl Mass {
 
     /// Returns a tile's factor.
     pub fn factor(&self, tile: usize) -> Factor {
-        Factor::new(self.factors[tile])
+        factor(self.factors[tile])
     }
 
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
@@ -149,8 +152,8 @@ impl Mass {
     /// Returns what the part weighed last comes to.
     pub fn total(&self) -> Total {
         let mut total = Total::default();
-        for (sum, factor) in self.sums.iter().zip(&self.factors) {
-            total.mass += Factor::new(*factor).mass(sum.q);
+        for (sum, part) in self.sums.iter().zip(&self.factors) {
+            total.mass = total.mass.saturating_add(factor(*part).mass(sum.q));
             total.count += sum.count as usize;
         }
         total
@@ -158,13 +161,18 @@ impl Mass {
 
     /// Returns the entropy in bits of the part weighed last, which was the given set (M5).
     fn entropy(&self, mass: u64) -> f32 {
-        let mut sum = 0;
+        let mut sum = 0u64;
         for (tile, part) in self.sums.iter().enumerate().filter(|(_, part)| part.q > 0) {
             let d = fixed_distance(self.measure.exponent(self.first, self.maxima[tile]));
-            sum += self.factor(tile).mass((part.r + part.q * d) >> 24);
+            sum = sum.wrapping_add(self.factor(tile).mass(part.r.wrapping_add(part.q.wrapping_mul(d)) >> 24));
         }
         entropy_of(mass, sum)
     }
+}
+
+/// Splits a factor, which is at most 1 unless the row was written since its maxima were taken.
+pub fn factor(value: f32) -> Factor {
+    Factor::new(value.min(1.0))
 }
 
 /// Returns a distance in units of 2^-20, capped at 32 (M5).
@@ -302,7 +310,7 @@ impl<W: Weights, const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, W, PA
                 sum.q += l.sum_u(q_sum);
                 if ENTROPY {
                     let (low, middle, high) = (l.sum_u(r_sums[0]), l.sum_u(r_sums[1]), l.sum_u(r_sums[2]));
-                    sum.r += low + (middle << 16) + (high << 32);
+                    sum.r = sum.r.wrapping_add(low).wrapping_add(middle << 16).wrapping_add(high << 32);
                 }
             }
         }

@@ -104,10 +104,12 @@ impl Workspace {
     ) -> Result<Written> {
         task.validate(row, hook.is_some())?;
         task.check_length("out", out.vocab())?;
+        self.begin()?;
         let _env = FloatEnv::enter();
         let (written, plan) = self.plan(row, task, hook, output);
         let view = View { odd: plan.odd, ..self.edits.view(row) };
         self.carry_out(&view, &plan, false, &mut out);
+        self.end();
         Ok(written)
     }
 
@@ -122,11 +124,13 @@ impl Workspace {
         output: Output,
     ) -> Result<Written> {
         task.validate(row.as_row(), false)?;
+        self.begin()?;
         let _env = FloatEnv::enter();
         let (written, plan) = self.plan(row.as_row(), task, None, output);
         // The row is read as it is written, tile by tile.
         let view = View { odd: plan.odd, ..self.edits.view(Row::F32(&[])) };
         self.carry_out(&view, &plan, true, &mut row);
+        self.end();
         Ok(written)
     }
 

@@ -28,6 +28,7 @@ impl Workspace {
     /// - [`gumball_spec::Error::Length`] if `tokens` has not one place more than there are drafts.
     pub fn verify_chain(&mut self, chain: &Chain<'_>, tokens: &mut [i32]) -> Result<Verified> {
         chain.check(tokens.len())?;
+        self.begin()?;
         let _env = FloatEnv::enter();
         let judged = chain.judge();
         let row = judged.emitted as usize;
@@ -57,6 +58,7 @@ impl Workspace {
         tokens[row..].fill(NONE);
         if first == f32::NEG_INFINITY {
             verified.status.insert(Status::EMPTY);
+            self.end();
             return Ok(verified);
         }
         let tags = if q.is_some() { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS };
@@ -66,6 +68,7 @@ impl Workspace {
             Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
         let whole = Given::whole(&reader);
         tokens[row] = draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream) as i32;
+        self.end();
         Ok(verified)
     }
 }

@@ -45,6 +45,8 @@ pub struct Workspace {
     pub(crate) has_logprobs: bool,
     /// The row that a chain's last token is drawn from.
     pub(crate) residual: Vec<f32>,
+    /// Whether a row is under way, or was when a hook broke it off: the buffers are between two states then.
+    under_way: bool,
 }
 
 /// Sets of at most this many tokens are gathered and sorted rather than searched.
@@ -79,7 +81,22 @@ impl Workspace {
             logprobs: Logprobs { token: none, top: Vec::new(), ids: Vec::new() },
             has_logprobs: false,
             residual: Vec::new(),
+            under_way: false,
         })
+    }
+
+    /// Begins a row: with new buffers if the last one was broken off.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.under_way, true) {
+            let fresh = Self::with_list_limit(self.level.level(), self.list_limit)?;
+            *self = Self { keep_ids: self.keep_ids, under_way: true, ..fresh };
+        }
+        Ok(())
+    }
+
+    /// Ends a row.
+    pub(crate) fn end(&mut self) {
+        self.under_way = false;
     }
 
     /// Returns the level in use.
@@ -100,6 +117,7 @@ impl Workspace {
     /// - [`gumball_spec::Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         task.validate(row, hook.is_some())?;
+        self.begin()?;
         let _env = FloatEnv::enter();
         let params = task.prepared.params();
         self.kept.clear();
@@ -156,6 +174,7 @@ impl Workspace {
             let distribution = Distribution { reader, members, temperature };
             logprobs(params, &distribution, &mut self.filter, chosen.token, &mut self.logprobs);
         }
+        self.end();
         Ok(chosen)
     }
 

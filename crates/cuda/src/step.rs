@@ -101,6 +101,11 @@ impl Workspace {
                 let allowed = format!("one per row, {}", self.rows());
                 return Err(Error::length("masks", masks.rows, allowed));
             }
+            let most = vocab.div_ceil(32);
+            if masks.width > most {
+                let allowed = format!("at most {most}, a bit for each of {vocab} ids");
+                return Err(Error::out_of_range("masks.width", masks.width, allowed));
+            }
             // Of lines without words the kernels read nothing, but an address of 0 would stand for rows without masks.
             abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
             abi.mask_words = masks.width as u32;

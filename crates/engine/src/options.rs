@@ -17,7 +17,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none. It has no
+    /// more words than the vocabulary needs.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
@@ -67,8 +68,11 @@ impl<'a> BatchOptions<'a> {
                 Err(Error::length(parameter, length, format!("one per row, {rows}, or 0")))
             }
         };
-        if self.masks.rows != rows && !self.masks.is_none() {
-            return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
+        if !self.masks.is_none() {
+            if self.masks.rows != rows {
+                return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
+            }
+            check_mask("masks.width", self.masks.width, vocab)?;
         }
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
@@ -82,6 +86,15 @@ impl<'a> BatchOptions<'a> {
     pub(crate) fn hook(&self, row: usize) -> Option<RowHook<'a>> {
         self.hooks.get(row).copied().flatten()
     }
+}
+
+/// Checks that a mask has no more words than the vocabulary: one that has is no bitmask, but a number for each id, say.
+pub(crate) fn check_mask(parameter: &'static str, words: usize, vocab: usize) -> Result<()> {
+    let most = vocab.div_ceil(32);
+    if words <= most {
+        return Ok(());
+    }
+    Err(Error::out_of_range(parameter, words, format!("at most {most}, a bit for each of {vocab} ids")))
 }
 
 /// Grammar bitmasks of a batch: a strided matrix of words, one line a row.

@@ -118,8 +118,8 @@ impl Outputs {
         &self.words[self.layout.id_ranks()][row * width..][..width]
     }
 
-    /// Returns the ids that a row's filters kept, in the order of tokens, or from a device ascending; its length is
-    /// their count.
+    /// Returns the ids that a row's filters kept, ascending, on the host as on a device; its length is their count.
+    /// [`Sampler::kept`](crate::Sampler::kept) has them in the order of tokens.
     ///
     /// Empty for an empty row, for padding, and unless made by [`Outputs::with_kept`].
     #[must_use]

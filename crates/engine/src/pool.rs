@@ -30,7 +30,8 @@ pub struct PoolConfig {
     /// How many sequences can be in flight; in 1..2^31. Room for them is asked for when the pool is made, and touched as slots are
     /// first used.
     pub slots: usize,
-    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those of rayon's global pool.
+    /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
+    /// a core, or the caller's where none can be started.
     pub threads: Option<usize>,
     /// The SIMD level; `None`: the machine's best.
     pub level: Option<Level>,

@@ -104,7 +104,9 @@ impl RowsMut<'_> {
         }?;
         self.write(row, &chosen, stages.logprobs());
         if let Some(kept) = self.kept.get_mut(row - self.first) {
+            // Ascending, as they come from a device.
             kept.extend_from_slice(stages.kept());
+            kept.sort_unstable();
         }
         Ok(())
     }

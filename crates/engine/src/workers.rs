@@ -2,8 +2,13 @@
 //!
 //! Rows are halved until a block is small, and halves are offered to other threads; one block runs where it
 //! is. Which thread takes a block, and with which of the opened stages, cannot be told from the outputs.
+//!
+//! Threads are the crate's own, and started when work is first spread over them. So where none can be started the caller's does
+//! the work, which rayon's global pool answers with a panic; and a child of a fork, in which no thread of its parent runs, starts
+//! its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gumball_cpu::Level;
 use gumball_spec::{Error, Result};
@@ -14,47 +19,149 @@ use crate::rows::RowsMut;
 /// Does a block of rows with the stages it is given.
 pub(crate) type Work<'w> = &'w (dyn Fn(&mut RowsMut<'_>, &mut dyn Stages) -> Result<()> + Sync);
 
+/// How many threads a pool may have.
+const MOST: usize = 1024;
+
+thread_local! {
+    /// Whether this is one of the threads that are started here.
+    static STARTED_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The threads that rows go over.
 #[derive(Debug)]
 pub(crate) enum Threads {
     /// The thread that asks.
     Caller,
-    /// Those of rayon's global pool.
-    Global,
+    /// Those of the rayon pool that the caller runs in, else those that all pools and operators share.
+    Shared,
     /// Their own.
-    Own(rayon::ThreadPool),
+    Own(Team),
 }
 
 impl Threads {
-    /// Starts threads: 1 is the caller's, `None` those of rayon's global pool.
+    /// Starts threads: 1 is the caller's, `None` those that are shared.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
+        match threads {
+            None => Ok(Threads::Shared),
+            Some(1) => Ok(Threads::Caller),
+            Some(n) if (1..=MOST).contains(&n) => Team::own(n).map(Threads::Own),
+            Some(n) => Err(Error::out_of_range("threads", n, format!("in 1..={MOST}"))),
+        }
+    }
+
+    /// Runs work over these threads: `spread`, which goes over them by rayon, or `alone` where there is the caller's only.
+    ///
+    /// A thread that was started here is busy with other rows, of a hook that asks for these. It does them alone: while it waited
+    /// for others it would take up further rows, whose hooks may wait for what this one holds.
+    pub(crate) fn run<R: Send, W: Send>(
+        &self,
+        work: W,
+        spread: impl FnOnce(W) -> R + Send,
+        alone: impl FnOnce(W) -> R,
+    ) -> R {
+        let team = match self {
+            Threads::Caller => return alone(work),
+            _ if STARTED_HERE.get() => return alone(work),
+            Threads::Shared if rayon::current_thread_index().is_some() => return spread(work),
+            Threads::Shared => &SHARED,
+            Threads::Own(team) => team,
+        };
+        match team.threads() {
+            Some(threads) => threads.install(|| spread(work)),
+            None => alone(work),
+        }
+    }
+}
+
+/// The threads of pools and operators that have none of their own.
+static SHARED: Team = Team { count: 0, first: Generation::new() };
+
+/// Threads that are started when they are needed, and in a child of a fork anew.
+#[derive(Debug)]
+pub(crate) struct Team {
+    /// How many; 0 is one a core.
+    count: usize,
+    first: Generation,
+}
+
+/// The threads of one process, then those of its child, and so on. Nothing here waits for a lock that a thread of the parent may
+/// have held when it was forked.
+#[derive(Debug)]
+struct Generation {
+    /// The process, and its threads unless none could be started.
+    started: OnceLock<(u32, Option<rayon::ThreadPool>)>,
+    next: OnceLock<Box<Generation>>,
+}
+
+impl Generation {
+    const fn new() -> Self {
+        Self { started: OnceLock::new(), next: OnceLock::new() }
+    }
+}
+
+impl Team {
+    /// Starts `count` threads.
+    fn own(count: usize) -> Result<Self> {
         let unavailable = |error: rayon::ThreadPoolBuildError| Error::Unavailable {
             resource: "threads for a pool",
             reason: error.to_string(),
         };
-        match threads {
-            Some(0) => Err(Error::out_of_range("threads", 0, "at least 1")),
-            Some(1) => Ok(Threads::Caller),
-            Some(n) => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().map_err(unavailable)?;
-                Ok(Threads::Own(pool))
+        let started = OnceLock::from((std::process::id(), Some(start(count).map_err(unavailable)?)));
+        Ok(Self { count, first: Generation { started, next: OnceLock::new() } })
+    }
+
+    /// Returns the threads of this process; `None` if none can be started.
+    fn threads(&self) -> Option<&rayon::ThreadPool> {
+        let process = std::process::id();
+        let mut generation = &self.first;
+        loop {
+            match generation.started.get() {
+                Some((of, threads)) if *of == process => return threads.as_ref(),
+                Some(_) => generation = generation.next.get_or_init(|| Box::new(Generation::new())),
+                // Where another thread was faster, its threads are taken, and these end.
+                None => drop(generation.started.set((process, as_many(self.count)))),
             }
-            None => Ok(Threads::Global),
         }
     }
+}
 
-    /// Returns whether there is only the thread that asks.
-    pub(crate) fn is_caller(&self) -> bool {
-        matches!(self, Threads::Caller)
-    }
-
-    /// Runs what spreads its work by rayon, over these threads.
-    pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match self {
-            Threads::Own(pool) => pool.install(work),
-            Threads::Caller | Threads::Global => work(),
+impl Drop for Team {
+    /// Lets go of threads that have stayed in a parent of this process, instead of telling them to end.
+    fn drop(&mut self) {
+        let mut generation = Some(std::mem::replace(&mut self.first, Generation::new()));
+        while let Some(Generation { started, next }) = generation {
+            if started.get().is_some_and(|(of, _)| *of != std::process::id()) {
+                std::mem::forget(started);
+            }
+            generation = next.into_inner().map(|next| *next);
         }
     }
+}
+
+/// Returns how many threads rayon would start by itself: `RAYON_NUM_THREADS`, or one a core.
+fn one_a_core() -> usize {
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|number| number.parse().ok());
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.filter(|number| *number > 0).unwrap_or_else(cores).min(MOST)
+}
+
+/// Starts so many threads.
+fn start(count: usize) -> std::result::Result<rayon::ThreadPool, rayon::ThreadPoolBuildError> {
+    let name = |thread| format!("gumball-{thread}");
+    let here = |_| STARTED_HERE.set(true);
+    rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(name).start_handler(here).build()
+}
+
+/// Starts as many threads as can be, half as many each time; `None` where that is the caller's alone.
+fn as_many(count: usize) -> Option<rayon::ThreadPool> {
+    let mut count = if count == 0 { one_a_core() } else { count };
+    while count > 1 {
+        match start(count) {
+            Ok(threads) => return Some(threads),
+            Err(_) => count /= 2,
+        }
+    }
+    None
 }
 
 #[derive(Debug)]
@@ -70,6 +177,7 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn new(route: Arc<dyn Route>, level: Level, threads: Option<usize>) -> Result<Self> {
         let count = threads.unwrap_or(1);
+        // Looks at the number first.
         let threads = Threads::new(threads)?;
         let idle = (0..count).map(|_| route.open(level)).collect::<Result<_>>()?;
         Ok(Self { route, level, threads, idle: Mutex::new(idle) })
@@ -85,12 +193,11 @@ impl Workers {
 
     /// Does all rows, `grain` of them at a time; the error is that of the first block that has one.
     pub(crate) fn over(&self, mut rows: RowsMut<'_>, grain: usize, work: Work<'_>) -> Result<()> {
-        let single = rows.range().len() <= grain;
-        match &self.threads {
-            Threads::Caller => self.block(&mut rows, work),
-            _ if single => self.block(&mut rows, work),
-            threads => threads.run(|| self.halve(rows, grain, work)),
+        if rows.range().len() <= grain {
+            return self.block(&mut rows, work);
         }
+        let spread = |rows| self.halve(rows, grain, work);
+        self.threads.run(rows, spread, |mut rows| self.block(&mut rows, work))
     }
 
     fn halve(&self, mut rows: RowsMut<'_>, grain: usize, work: Work<'_>) -> Result<()> {

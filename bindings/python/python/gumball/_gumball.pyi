@@ -20,7 +20,9 @@ _Stream: TypeAlias = int | Any
 __all__ = [
     "DeviceArray",
     "UnavailableError",
+    "forked",
     "Graph",
+    "break_off",
     "describe",
     "draw_rows",
     "emulate",
@@ -35,6 +37,7 @@ __all__ = [
     "check_params",
     "Pool",
     "Sampler",
+    "set_patience",
     "__version__",
     "EMULATOR",
 ]
@@ -48,6 +51,9 @@ def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
 def describe(rows: _Array, name: str) -> tuple[tuple[int, ...], str]: ...
 def write_rows(what: str, rows: _Array, out: _Array | None, kind: str, name: str, **keywords: Any) -> list[int]: ...
 def emulate(on: bool) -> None: ...
+def forked() -> None: ...
+def break_off(text: str) -> None: ...
+def set_patience(seconds: float) -> None: ...
 def rows_on_device(rows: _Array, name: str) -> int | None: ...
 def sample_on_device(
     rows: _Array,

@@ -20,16 +20,11 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ._gumball import Pool
+from .generation import switched_off
 from .params import SamplingParams, State
 from .torch import tokens_of
 
 __all__ = ["GumballLogitsProcessor", "generate"]
-
-
-# What generate would do to the scores by itself.
-SAMPLING = (
-    ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty"]
-)
 
 
 class GumballLogitsProcessor(LogitsProcessor):
@@ -103,16 +98,14 @@ def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | Non
     """Calls ``model.generate(**inputs)`` with every token drawn by Gumball, and returns what it returns.
 
     params: as for `GumballLogitsProcessor`. inputs: generate's own, as input_ids, attention_mask, max_new_tokens, streamer,
-    num_return_sequences. Its parameters of sampling are not read: temperature, top_k and the like stand in `params`. Processors that are handed in act
-    before the draw.
+    num_return_sequences. Its parameters of sampling are not read: temperature, top_k and the like stand in `params`. What the model's
+    own generation_config says is off for this call, sampling, beams and all that changes scores (bad_words_ids, suppress_tokens,
+    sequence_bias, no_repeat_ngram_size, min_new_tokens, min_length, forced tokens), so that `params` alone count; lengths and ends
+    stay. Edits that are handed to the call itself, and processors, act before the draw.
 
     Raises ValueError for beams, and as the processor does.
     """
-    if inputs.get("num_beams", 1) != 1:
-        raise ValueError(f"num_beams is {inputs['num_beams']}, but must be 1: beams choose between tokens themselves")
+    off = switched_off(model.generation_config, inputs)
     processor = GumballLogitsProcessor(params, attention_mask=inputs.get("attention_mask"))
-    processors = LogitsProcessorList([*inputs.pop("logits_processor", []), processor])
-    # Off, so that nothing but the draw acts on the scores: generate then takes the only token that is left. Several sequences of
-    # a prompt it gives to those alone who sample; of one token it samples that one, whatever acts on the score in between.
-    off = {"do_sample": inputs.get("num_return_sequences", 1) != 1} | dict.fromkeys(SAMPLING)
+    processors = LogitsProcessorList([*(inputs.pop("logits_processor", None) or []), processor])
     return model.generate(**(inputs | off), logits_processor=processors)

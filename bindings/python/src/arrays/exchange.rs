@@ -2,20 +2,16 @@
 //! capsule and without synchronisation.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyType};
-use pyo3::{ffi, intern};
 
 use super::{Array, Dtype, Location};
 use crate::dlpack::{self, Exchange, Tensor};
 use crate::errors::unreadable;
 use crate::modules;
-
-/// The type seen last that offers a table, and the table: nearly every call is about the same type.
-static TYPE: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(std::ptr::null_mut());
-static TABLE: AtomicPtr<Exchange> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reads a tensor through its type's table; `None` if the type has none that this knows.
 pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
@@ -44,19 +40,25 @@ pub fn torch_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
 }
 
 /// Returns a type's table, of a version whose layout is known.
+///
+/// That of `torch.Tensor` is remembered: nearly every call is about this type, which is held. Any other type is asked each time,
+/// since one that is freed may leave its address to another.
 fn table(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
-    let known = TYPE.load(Ordering::Acquire);
-    let mut found = TABLE.load(Ordering::Acquire).cast_const();
-    if known != kind.as_type_ptr() || found.is_null() {
-        let Some(capsule) = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__"))? else {
-            return Ok(None);
-        };
-        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(None) };
-        found = capsule.pointer_checked(Some(dlpack::EXCHANGE))?.as_ptr().cast::<Exchange>().cast_const();
-        // Who holds the GIL alone writes these; a type that is freed takes no table with it, which lives for ever.
-        TABLE.store(found.cast_mut(), Ordering::Release);
-        TYPE.store(kind.as_type_ptr(), Ordering::Release);
+    static OF_TORCH: PyOnceLock<Option<&'static Exchange>> = PyOnceLock::new();
+    let py = kind.py();
+    if modules::torch_tensor(py)?.is_some_and(|tensor| kind.is(tensor)) {
+        return OF_TORCH.get_or_try_init(py, || ask(kind)).copied();
     }
+    ask(kind)
+}
+
+/// Asks a type for its table.
+fn ask(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
+    let Some(capsule) = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__"))? else {
+        return Ok(None);
+    };
+    let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(None) };
+    let found = capsule.pointer_checked(Some(dlpack::EXCHANGE))?.as_ptr().cast::<Exchange>().cast_const();
     // SAFETY: the capsule is of DLPack's name for such tables, which live until the process ends.
     let table = unsafe { found.as_ref() };
     Ok(table.filter(|table| table.major == dlpack::VERSION.0))
@@ -100,7 +102,7 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         if ndim > 1 {
             strides[0] = shape[1] as isize;
         }
-        let mut first_stride = (shape[0] * shape[1]) as isize;
+        let mut first_stride = usize::wrapping_mul(shape[0], shape[1]) as isize;
         if !tensor.strides.is_null() {
             // SAFETY: the same.
             let mut given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
@@ -115,16 +117,5 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         outer = (ndim == 3).then_some((first, first_stride));
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array {
-        address,
-        location,
-        dtype,
-        ndim,
-        shape,
-        strides,
-        outer,
-        stream: None,
-        readonly: false,
-        _loan: loan,
-    }
+    Array { address, location, dtype, ndim, shape, strides, outer, stream: None, readonly: false, loan }
 }

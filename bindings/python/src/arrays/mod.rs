@@ -8,6 +8,9 @@
 //! | CuPy, and others with `__cuda_array_interface__` | that |
 //! | anything with `__dlpack__` | a capsule, held while the call lasts |
 //! | anything with `__array_interface__` | that |
+//!
+//! An [`Array`] holds what keeps its memory alive, a loan: memory may be the loan's own, as a copy that was made for it. So it is
+//! held for as long as its memory is read, by whoever has taken the address out of it.
 
 mod exchange;
 mod numpy;
@@ -105,7 +108,14 @@ pub struct Array<'py> {
     /// Whether the owner says that nobody may write it.
     pub readonly: bool,
     /// What keeps the memory alive besides the object itself.
-    _loan: Option<Bound<'py, PyAny>>,
+    loan: Option<Bound<'py, PyAny>>,
+}
+
+impl Array<'_> {
+    /// Returns what keeps the memory alive besides the object itself, for whoever reads it when the call is over.
+    pub fn into_loan(self) -> Option<Py<PyAny>> {
+        self.loan.map(Bound::unbind)
+    }
 }
 
 /// Reads an object as an array. `stream` is where its memory will be read, for owners that want to know.

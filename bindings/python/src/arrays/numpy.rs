@@ -23,6 +23,9 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
         return Ok(None);
     }
     let Ok(array) = object.cast::<PyUntypedArray>() else { return Ok(None) };
+    if modules::is_masked(object)? {
+        return Err(PyTypeError::new_err(format!("{name} has masked elements; fill them first")));
+    }
     let dtype = dtype(&array.dtype(), name)?;
     let ndim = array.ndim();
     let (mut shape, mut strides) = ([0; 2], [0; 2]);
@@ -43,9 +46,9 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     let address = unsafe { (*array.as_array_ptr()).fields.data } as usize;
     // SAFETY: the same.
     let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
-    let (location, stream, _loan) = (Location::Host, None, None);
+    let (location, stream, loan) = (Location::Host, None, None);
     let outer = None;
-    Ok(Some(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, _loan }))
+    Ok(Some(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan }))
 }
 
 fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {

@@ -94,6 +94,9 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         "V2" => Dtype::Bf16,
         _ => Dtype::Other,
     };
+    if optional("mask")?.is_some() {
+        return Err(PyTypeError::new_err(format!("{name} has a mask of its own; fill what it masks first")));
+    }
     let lengths: Vec<usize> = item("shape")?.extract()?;
     let (address, readonly): (usize, bool) = item("data")?.extract()?;
     let ndim = lengths.len();
@@ -106,8 +109,13 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         }
         if let Some(given) = optional("strides")? {
             let given: Vec<isize> = given.extract()?;
+            if given.len() != ndim {
+                let text =
+                    format!("{name} has {} strides, but must have one a dimension, {ndim}", given.len());
+                return Err(PyValueError::new_err(text));
+            }
             let bytes = dtype.bytes() as isize;
-            for (axis, stride) in given.iter().take(ndim).enumerate() {
+            for (axis, stride) in given.iter().enumerate() {
                 if stride % bytes != 0 {
                     let text =
                         format!("{name} has a stride of {stride} bytes, no multiple of an element's {bytes}");
@@ -121,8 +129,9 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
         _ => None,
     };
-    let outer = None;
-    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, _loan: None })
+    // What stands in the dictionary besides may be what keeps the memory.
+    let (outer, loan) = (None, Some(interface.clone()));
+    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan })
 }
 
 /// Returns an array interface that describes memory of ours.

@@ -33,6 +33,13 @@ fn follows(length: usize, stride: isize, wanted: usize) -> bool {
     length < 2 || stride == wanted as isize
 }
 
+/// Returns how many rows and how many elements rows of rows have in all, where a number can say it.
+fn products(outer: usize, rows: usize, width: usize) -> Option<(usize, usize)> {
+    rows.checked_mul(width)?;
+    let count = outer.checked_mul(rows)?;
+    Some((count, count.checked_mul(width)?))
+}
+
 impl Array<'_> {
     /// Takes the array as rows: two dimensions, or one for a single row.
     ///
@@ -74,11 +81,11 @@ impl Array<'_> {
     /// Others stay as they are.
     pub fn joined(self) -> Self {
         let ([rows, width], Some((outer, stride))) = (self.shape, self.outer) else { return self };
-        let count = outer * rows;
+        let Some((count, elements)) = products(outer, rows, width) else { return self };
         let follow = follows(width, self.strides[1], 1)
             && follows(rows, self.strides[0], width)
             && follows(outer, stride, rows * width);
-        if !follow && count * width > 0 {
+        if !follow && elements > 0 {
             return self;
         }
         Self { ndim: 2, shape: [count, width], strides: [width as isize, 1], outer: None, ..self }
@@ -88,10 +95,11 @@ impl Array<'_> {
     pub fn flat(self) -> Self {
         let ([rows, width], [stride, one]) = (self.shape, self.strides);
         let follow = follows(width, one, 1) && follows(rows, stride, width);
-        if self.ndim != 2 || !follow && rows * width > 0 {
+        let Some(elements) = rows.checked_mul(width) else { return self };
+        if self.ndim != 2 || !follow && elements > 0 {
             return self;
         }
-        Self { ndim: 1, shape: [rows * width, 0], strides: [1, 0], ..self }
+        Self { ndim: 1, shape: [elements, 0], strides: [1, 0], ..self }
     }
 
     /// Refuses elements that lie nowhere.
@@ -311,43 +319,43 @@ impl Matrix {
 }
 
 impl Vector {
-    /// Returns the elements, whatever their type.
-    ///
-    /// # Errors
-    /// - `TypeError` if they are no integers.
-    /// - `ValueError` for one beyond an i64.
-    pub fn values(&self, name: &str) -> PyResult<Vec<i64>> {
-        (0..self.len as isize).map(|place| self.value(name, place)).collect()
+    /// Returns how many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
-    /// Returns the elements as numbers in float32.
-    ///
-    /// # Errors
-    /// - `TypeError` if they are none.
-    pub fn numbers(&self, name: &str) -> PyResult<Vec<f32>> {
-        let number = |place| {
-            let address = self.place(place);
-            Ok(match self.dtype {
-                // SAFETY: as in `value`.
-                Dtype::F32 => unsafe { *(address as *const f32) },
-                // SAFETY: the same.
-                Dtype::F64 => unsafe { *(address as *const f64) as f32 },
-                // SAFETY: the same.
-                Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
-                // SAFETY: the same.
-                Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
-                Dtype::Other => {
-                    let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
-                    return Err(PyTypeError::new_err(text));
-                }
-                _ => self.value(name, place)? as f32,
-            })
-        };
-        (0..self.len as isize).map(number).collect()
+    /// Returns the elements, whatever their type: an error for what is no integer, or beyond an i64.
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<i64>> + 'a {
+        (0..self.len as isize).map(|place| self.value(name, place))
+    }
+
+    /// Returns the elements as numbers in float32: an error for what is none.
+    pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<f32>> + 'a {
+        (0..self.len as isize).map(|place| self.number(name, place))
+    }
+
+    fn number(&self, name: &str, place: isize) -> PyResult<f32> {
+        let address = self.place(place);
+        Ok(match self.dtype {
+            // SAFETY: as in `value`.
+            Dtype::F32 => unsafe { *(address as *const f32) },
+            // SAFETY: the same.
+            Dtype::F64 => unsafe { *(address as *const f64) as f32 },
+            // SAFETY: the same.
+            Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
+            // SAFETY: the same.
+            Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
+            Dtype::Other => {
+                let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
+                return Err(PyTypeError::new_err(text));
+            }
+            _ => self.value(name, place)? as f32,
+        })
     }
 
     fn place(&self, place: isize) -> usize {
-        self.address.wrapping_add_signed(place * self.stride * self.dtype.bytes() as isize)
+        let bytes = self.dtype.bytes() as isize;
+        self.address.wrapping_add_signed(place.wrapping_mul(self.stride).wrapping_mul(bytes))
     }
 
     fn value(&self, name: &str, place: isize) -> PyResult<i64> {

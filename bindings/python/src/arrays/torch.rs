@@ -55,6 +55,6 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         outer: None,
         stream: None,
         readonly: false,
-        _loan: None,
+        loan: None,
     }))
 }

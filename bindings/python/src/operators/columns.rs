@@ -12,7 +12,7 @@ use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 use super::device::{Input, owner_stream};
 use super::host::wrong_dtype;
 use crate::arrays::{self, Array, Dtype, Location};
-use crate::errors::wrong_type;
+use crate::errors::passes;
 use crate::lists::{self, Whole};
 use crate::modules;
 use crate::params;
@@ -103,21 +103,19 @@ impl<'py> Given<'py, f32> {
         name: &str,
         spread: bool,
     ) -> PyResult<Self> {
-        let number = |object: &Bound<'_, PyAny>| {
-            let value = object.extract::<f64>().map_err(|_| wrong_type(name, "a number", object))?;
-            Ok::<_, PyErr>(value as f32)
-        };
+        let number = |object: &Bound<'_, PyAny>| lists::number(object, name);
         if object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>() {
             return Ok(Self::of(Value::All(number(object)?)));
         }
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            let values = object.try_iter()?.map(|item| number(&item?));
-            return Ok(Self::of(Value::List(values.collect::<PyResult<_>>()?)));
+            let values = lists::iterated(object, name, "a list", |item| number(&item))?;
+            return Ok(Self::of(Value::List(values)));
         }
         match arrays::read(object, name, Some(input.site.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => {
                 Self::column(input, object, array, name, &[Dtype::F32], spread)
             }
+            Err(error) if passes(object.py(), &error) => Err(error),
             _ => Ok(Self::of(Value::All(number(object)?))),
         }
     }
@@ -156,13 +154,14 @@ impl<'py, T> Given<'py, T> {
             return Ok(Self::of(Value::All(one(object)?)));
         }
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            let values = object.try_iter()?.map(|item| one(&item?));
-            return Ok(Self::of(Value::List(values.collect::<PyResult<_>>()?)));
+            let values = lists::iterated(object, name, "a list", |item| one(&item))?;
+            return Ok(Self::of(Value::List(values)));
         }
         match arrays::read(object, name, Some(input.site.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => {
                 Self::column(input, object, array, name, dtypes, false)
             }
+            Err(error) if passes(object.py(), &error) => Err(error),
             _ => Ok(Self::of(Value::All(one(object)?))),
         }
     }

@@ -1,21 +1,38 @@
 //! Operators over arrays of the host, as four functions: `python/gumball/operators.py` gives them the field's names, and
 //! allocates what comes out in the caller's kind of array.
 
-use gumball_engine::{Chains, Draws, Each, Error, Kind, Operators, RowParams, SamplingParams};
+use std::sync::{Mutex, PoisonError};
+
+use gumball_engine::{Chains, Draws, Each, Error, Kind, Operators, Result, RowParams, SamplingParams};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::errors::{out_of_range, raised};
-use crate::lists::{Column, integers, number_column, seed_column, whole, whole_column};
+use crate::forks;
+use crate::hooks::{OUTPUTS, caught};
+use crate::lists::{Column, LONGEST, collected, integers, number_column, seed_column, whole, whole_column};
 use crate::{options, params};
 
-/// The operators of this machine; their buffers are kept from call to call.
-fn operators(py: Python<'_>) -> PyResult<&'static Operators> {
-    static OPERATORS: PyOnceLock<Operators> = PyOnceLock::new();
-    OPERATORS.get_or_try_init(py, || Operators::new(None, None).map_err(raised))
+/// Does something with the operators of this machine, whose buffers are kept from call to call, without the GIL.
+fn at<R: Send>(py: Python<'_>, work: impl FnOnce(&Operators) -> Result<R> + Send) -> PyResult<R> {
+    /// Those of the latest process: a child of a fork makes its own, since threads of its parent may have had the buffers.
+    static OPERATORS: Mutex<Option<(u32, &'static Operators)>> = Mutex::new(None);
+    let known = |py| {
+        let mut kept = OPERATORS.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        match *kept {
+            Some((process, operators)) if process == forks::count() => Ok(operators),
+            _ => {
+                let made: &Operators = Box::leak(Box::new(Operators::new(None, None).map_err(raised)?));
+                *kept = Some((forks::count(), made));
+                Ok::<_, PyErr>(made)
+            }
+        }
+    };
+    let operators = known(py)?;
+    py.detach(|| caught(OUTPUTS, || work(operators)))?.map_err(raised)
 }
 
 /// Reads rows of the host.
@@ -145,7 +162,6 @@ pub fn write_rows(
     let keywords = keywords.unwrap_or(&empty);
     let filters = Filters::read(keywords)?;
     filters.check(keywords, input.rows)?;
-    let operators = operators(py)?;
     let target = out.map(|out| floats(out, "out")).transpose()?;
     let same = |to: &Matrix| {
         (to.address, to.dtype, to.rows, to.width, to.stride)
@@ -155,7 +171,7 @@ pub fn write_rows(
         Some((to, to_array)) => {
             check_writable(to_array, "out")?;
             check_apart(to, &input, name)?;
-            py.detach(|| {
+            at(py, |operators| {
                 // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
                 let rows = unsafe { input.logits(&[]) }?.with_kind(kind);
                 // SAFETY: it may be written and lies apart from the rows, as was just seen; that no other thread uses it is
@@ -170,7 +186,7 @@ pub fn write_rows(
         }
         None => {
             check_writable(&input_array, name)?;
-            py.detach(|| {
+            at(py, |operators| {
                 // SAFETY: the same; nothing else reads the rows.
                 let rows = unsafe { input.logits_mut() }?.with_kind(kind);
                 if masked {
@@ -181,7 +197,7 @@ pub fn write_rows(
             })
         }
     };
-    Ok(statuses.map_err(raised)?.into_iter().map(|status| status.0).collect())
+    Ok(statuses?.into_iter().map(|status| status.0).collect())
 }
 
 /// Takes an array of integers that outputs are written to, one after the other.
@@ -226,6 +242,16 @@ fn each<T: Copy>(column: Column<T>, n: Option<usize>) -> Column<T> {
     }
 }
 
+/// Names each row `n` times.
+fn repeated(py: Python<'_>, rows: usize, n: usize) -> PyResult<Vec<u32>> {
+    let most = LONGEST / rows.max(1);
+    if n > most {
+        return Err(out_of_range("n", n, format!("at most {most} for {rows} rows")));
+    }
+    let lines = (0..rows as u32).flat_map(|row| std::iter::repeat_n(row, n));
+    collected(py, lines.map(Ok), "n", LONGEST)
+}
+
 fn borrowed<T: Copy>(column: &Column<T>) -> Each<'_, T> {
     match column {
         Column::All(value) => Each::All(*value),
@@ -262,7 +288,7 @@ pub fn draw_rows(
             return Err(PyValueError::new_err("n conflicts with indices, which name each output"));
         }
         (Some(indices), None) => Some(integers(indices, "indices")?),
-        (None, Some(n)) => Some((0..input.rows as u32).flat_map(|row| std::iter::repeat_n(row, n)).collect()),
+        (None, Some(n)) => Some(repeated(py, input.rows, n)?),
         (None, None) => None,
     };
     if let Some(line) = lines.iter().flatten().find(|line| **line as usize >= input.rows) {
@@ -274,8 +300,7 @@ pub fn draw_rows(
     let draws = draw.map(|draw| whole_column(draw, "draw")).transpose()?;
     let (to, _to_held) = outputs(out, count)?;
     check_apart(&to, &input, name)?;
-    let operators = operators(py)?;
-    let statuses = py.detach(|| {
+    let statuses = at(py, |operators| {
         // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
         let mut rows = unsafe { input.logits(&[]) }?.with_kind(kind);
         if let Some(lines) = &lines {
@@ -296,7 +321,7 @@ pub fn draw_rows(
         write_tokens(&to, &tokens);
         Ok(statuses)
     });
-    Ok(statuses.map_err(raised)?.into_iter().map(|status| status.0).collect())
+    Ok(statuses?.into_iter().map(|status| status.0).collect())
 }
 
 /// Verifies chains of drafts: probabilities as [chains * n, vocab] and [chains * (n + 1), vocab]; tokens go to out. Returns
@@ -334,8 +359,7 @@ pub fn verify_chains(
     let draws = draw.map(|draw| whole_column(draw, "draw")).transpose()?;
     check_apart(&to, &q, "draft_probs")?;
     check_apart(&to, &p, "target_probs")?;
-    let operators = operators(py)?;
-    let counts = py.detach(|| {
+    let counts = at(py, |operators| {
         let batch = Chains {
             chains,
             drafts,
@@ -353,7 +377,6 @@ pub fn verify_chains(
         let counts = operators.chain_speculative_sampling(&batch, &mut tokens)?;
         write_tokens(&to, &tokens);
         Ok(counts)
-    });
-    let counts = counts.map_err(raised)?;
+    })?;
     Ok((counts.accepted, counts.emitted, counts.statuses.into_iter().map(|status| status.0).collect()))
 }

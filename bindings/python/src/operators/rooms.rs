@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use crate::arrays::Location;
 use crate::devices;
 use crate::errors::raised;
+use crate::forks;
+use crate::hooks::{OUTPUTS, caught};
 use crate::streams::{Current, Relaxed};
 
 /// Where operators work.
@@ -28,6 +30,8 @@ pub struct Site {
 #[derive(Debug)]
 struct Room {
     site: Site,
+    /// The forks behind the process that made it.
+    process: u32,
     operators: Mutex<DeviceOperators>,
     /// None where the device is emulated.
     machine: Option<Arc<OnStream>>,
@@ -53,7 +57,10 @@ pub fn at<R: Send>(
         Some(room) => room,
         None => open(py, site)?,
     };
-    let done = py.detach(|| {
+    if room.machine.is_some() {
+        forks::refuse_gpu_of(room.process)?;
+    }
+    let work = || {
         // What is made at a first call is no part of a graph that is captured meanwhile.
         let _kept = room.machine.as_deref().map(|machine| (Current::for_device(machine), Relaxed::new()));
         let mut operators = room.operators.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,8 +70,8 @@ pub fn at<R: Send>(
             }
         }
         work(&mut operators)
-    });
-    done.map_err(raised)
+    };
+    py.detach(|| caught(OUTPUTS, work))?.map_err(raised)
 }
 
 /// Opens the device of a location, to see whether it is there.
@@ -77,7 +84,7 @@ fn open(py: Python<'_>, site: Site) -> PyResult<Arc<Room>> {
     let Location::Cuda(ordinal) = site.location else {
         let device = Device::open("emulated").map_err(raised)?;
         let operators = Mutex::new(DeviceOperators::new(device));
-        return Ok(keep(Room { site, operators, machine: None }));
+        return Ok(keep(Room { site, process: forks::count(), operators, machine: None }));
     };
     py.import("gumball.nvrtc")?.call_method0("locate")?;
     let made = py.detach(|| {
@@ -88,7 +95,7 @@ fn open(py: Python<'_>, site: Site) -> PyResult<Arc<Room>> {
         let mark = own.context().new_event(None).map_err(failed)?;
         let machine = Arc::new(OnStream { own, here, mark });
         let operators = Mutex::new(DeviceOperators::new(Device::new(machine.clone())));
-        Ok(Room { site, operators, machine: Some(machine) })
+        Ok(Room { site, process: forks::count(), operators, machine: Some(machine) })
     });
     Ok(keep(made.map_err(|error: cuda::Error| raised(Error::from(error)))?))
 }

@@ -64,13 +64,18 @@ impl Pool {
         }
         let stream = this.on(py, stream)?;
         let matrix = |object: &Bound<'py, PyAny>, name: &str| {
-            let matrix = arrays::read(object, name, stream)?.matrix(name)?;
+            let array = arrays::read(object, name, stream)?;
+            let matrix = array.matrix(name)?;
             this.check_location(name, matrix.location, "")?;
             if name == "logits" { matrix.check_float() } else { matrix.check_words() }?;
-            Ok::<_, PyErr>(matrix)
+            Ok::<_, PyErr>((matrix, array.into_loan()))
         };
-        let matrices = logits.iter().map(|it| matrix(it, "logits")).collect::<PyResult<Vec<_>>>()?;
-        let mask_matrices = masks.iter().map(|it| matrix(it, "masks")).collect::<PyResult<Vec<_>>>()?;
+        let read = |objects: &[Bound<'py, PyAny>], name| {
+            let read = objects.iter().map(|object| matrix(object, name)).collect::<PyResult<Vec<_>>>()?;
+            Ok::<(Vec<_>, Vec<_>), PyErr>(read.into_iter().unzip())
+        };
+        let (matrices, loans) = read(&logits, "logits")?;
+        let (mask_matrices, mask_loans) = read(&masks, "masks")?;
         let mut inputs = Vec::new();
         for (place, matrix) in matrices.iter().enumerate() {
             // SAFETY: the graph holds the arrays, and says that they must stay where they are.
@@ -91,7 +96,8 @@ impl Pool {
             Place::Host(_) => Ok(Recorded::Host(matrices, kind)),
             Place::Device(pool) => pool.capture(&inputs).map(Recorded::device),
         })?;
-        let held = logits.into_iter().chain(masks).map(Bound::unbind).collect();
+        let loans = loans.into_iter().chain(mask_loans).flatten();
+        let held = logits.into_iter().chain(masks).map(Bound::unbind).chain(loans).collect();
         Ok(Graph::new(slf.clone().unbind(), recorded, held))
     }
 

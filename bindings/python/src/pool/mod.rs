@@ -11,7 +11,7 @@ mod graphs;
 mod requests;
 mod steps;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gumball_engine::{
     DevicePoolConfig, Error, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig, Result, Widths,
@@ -22,10 +22,17 @@ use pyo3::prelude::*;
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
 use crate::errors::{out_of_range, raised};
-use crate::hooks;
+use crate::forks;
+use crate::hooks::caught;
 use crate::lists::whole;
 use crate::place::{self, HostPool, Place};
 use crate::streams::{Current, Streams, stream_handle};
+use crate::turns::{Caller, Turns};
+
+/// What is as it was where a call breaks off: on the host steps are worked out first and appended when all are there.
+const UNTOUCHED: &str = "no sequence has moved";
+const UNMADE: &str = "no pool was made";
+const UNKNOWN: &str = "which sequences have moved on the device is not known: release them";
 
 /// The requests in flight, each in a slot that keeps its history, seed and position.
 ///
@@ -51,7 +58,9 @@ use crate::streams::{Current, Streams, stream_handle};
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
-    inner: Mutex<Inner>,
+    inner: Turns<Inner>,
+    /// The forks behind the process that made it.
+    process: u32,
     vocab: usize,
     device: String,
     /// Where arrays must lie that are read without a copy.
@@ -97,23 +106,26 @@ impl Pool {
         stream: Option<usize>,
         work: impl FnOnce(&mut Inner) -> Result<R> + Send,
     ) -> PyResult<R> {
-        hooks::refuse_inside(self.address())?;
-        let work = || {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            let _current = inner.streams.as_deref().map(Current::for_device);
-            if let (Some(streams), Some(stream)) = (&inner.streams, stream) {
+        if matches!(self.location, Location::Cuda(_)) {
+            forks::refuse_gpu_of(self.process)?;
+        }
+        let work = |inner: &mut Inner| {
+            let streams = inner.streams.clone();
+            let _current = streams.as_deref().map(Current::for_device);
+            if let (Some(streams), Some(stream)) = (&streams, stream) {
                 // SAFETY: torch's streams live until the process ends, and for others the caller vouches, as `Pool` and the
                 // verbs that take a stream say.
                 unsafe { streams.follow(stream) }?;
             }
-            work(&mut inner)
+            work(inner)
         };
-        py.detach(|| hooks::caught(work))?.map_err(raised)
+        let untouched = if self.device == "cpu" { UNTOUCHED } else { UNKNOWN };
+        self.inner.with(py, untouched, work)?.map_err(raised)
     }
 
-    /// Returns what hooks of this pool know it by.
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// Returns what hooks that run for a call of this thread hold.
+    fn caller(&self) -> Caller<'_> {
+        self.inner.caller()
     }
 
     /// Returns the stream to work on: the one given, the pool's, torch's current one, or none in particular.
@@ -188,7 +200,7 @@ impl Pool {
             config.threads = threads.map(|threads| whole(threads, "threads")).transpose()?;
             config.level = level.map(|level| level.parse().map_err(raised)).transpose()?;
             config.route = route.map_or(config.route, str::to_owned);
-            let pool = py.detach(|| EnginePool::new(config)).map_err(raised)?;
+            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(raised)?;
             (Place::Host(Box::new(HostPool::new(pool))), None, Location::Host)
         } else {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
@@ -210,13 +222,15 @@ impl Pool {
             if ordinal.is_some() {
                 py.import("gumball.nvrtc")?.call_method0("locate")?;
             }
-            let (pool, streams) = py.detach(|| place::open(&device, config)).map_err(raised)?;
+            let opened = py.detach(|| caught(UNMADE, || place::open(&device, config)))?;
+            let (pool, streams) = opened.map_err(raised)?;
             let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
             (Place::Device(Box::new(pool)), streams, location)
         };
         let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Mutex::new(Inner { place, streams, rows: 0, out }),
+            inner: Turns::new(Inner { place, streams, rows: 0, out }),
+            process: forks::count(),
             vocab,
             device,
             location,

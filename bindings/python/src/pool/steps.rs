@@ -13,6 +13,7 @@ use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
 use crate::params;
 use crate::place::{self, Place};
+use crate::turns::Caller;
 
 /// A step as it was read from Python's arguments.
 struct Step<'py> {
@@ -34,22 +35,22 @@ struct Work<'a> {
     options: &'a Options,
     others: [Option<usize>; 2],
     kind: Kind,
-    /// What hooks know the pool by.
-    owner: usize,
+    /// What its hooks hold.
+    caller: Caller<'a>,
 }
 
 impl Step<'_> {
-    fn work(&self, pool: &Pool) -> Work<'_> {
+    fn work<'a>(&'a self, pool: &'a Pool) -> Work<'a> {
         let Self { logits, options, others, kind, .. } = self;
-        let (slots, owner) = (self.slots.as_deref(), pool.address());
-        Work { logits: *logits, slots, options, others: *others, kind: *kind, owner }
+        let (slots, caller) = (self.slots.as_deref(), pool.caller());
+        Work { logits: *logits, slots, options, others: *others, kind: *kind, caller }
     }
 }
 
 impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
-        let Work { logits, slots, options, others, kind, owner } = work;
+        let Work { logits, slots, options, others, kind, caller } = work;
         if matches!(self.place, Place::Device(_)) {
             options.refuse_hooks()?;
         }
@@ -75,7 +76,7 @@ impl Inner {
                 }
                 // SAFETY: the same.
                 let logits = unsafe { logits.logits(&[]) }?;
-                let hooks = options.hooks(*owner);
+                let hooks = options.hooks(caller);
                 let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
                 host.step(logits.with_kind(*kind), &hooks, &mut self.out)?;
             }
@@ -373,7 +374,8 @@ impl Pool {
         let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
         // SAFETY: the same.
         let batch = unsafe { options.on_host() }.map_err(raised)?;
-        let hooks = options.hooks(self.address());
+        let caller = self.caller();
+        let hooks = options.hooks(&caller);
         let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
         let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| whole(it, "prompt_len"))?;
         let start = start.map_or(Ok(1), |it| whole(it, "start"))?;

@@ -1,4 +1,7 @@
 //! A given set: an interval of the order of one row, listed if it is short.
+//!
+//! It has a first token. Where another thread writes the row while it is read, which no caller should let happen, the tokens that
+//! were seen may be gone at the next look: then any token stands for them, and nothing breaks.
 
 use std::ops::Range;
 
@@ -57,11 +60,12 @@ impl Kernel for FirstId<'_> {
         let (chunks, rest) = self.reader.maxima.as_chunks::<WIDTH>();
         let tile = find(l, chunks, first).unwrap_or_else(|| {
             let in_rest = rest.iter().position(|m| *m == self.reader.first);
-            chunks.len() * WIDTH + in_rest.expect("the first logit is a tile's maximum")
+            in_rest.map_or(0, |place| chunks.len() * WIDTH + place)
         });
         let mut scratch = EMPTY_TILE;
         let logits = self.reader.view.tile(l, tile, &mut scratch);
-        let lane = find(l, logits.as_chunks().0, first).expect("a tile has its maximum");
+        // A tile has its maximum, and some tile the first logit, unless the row was written since its survey.
+        let lane = find(l, logits.as_chunks().0, first).unwrap_or(0);
         (tile * TILE + lane) as u32
     }
 }
@@ -169,19 +173,19 @@ impl Given {
         buffers.between.clear();
         buffers.mass.visits += 1;
         reader.gather(ties, usize::MAX, &mut buffers.between);
-        buffers.between.keys.iter().copied().max().expect("the set has a first token")
+        buffers.between.keys.iter().copied().max().unwrap_or_else(|| reader.first_key())
     }
 
     /// Returns the key of the last token at or above `last`, which is at most the first token's key.
     pub fn last_key(&self, reader: &Reader<'_>, buffers: &mut Buffers, last: u64) -> u64 {
         if let Some(range) = &self.listed {
             let keys = &buffers.list.keys[range.clone()];
-            return keys[keys.partition_point(|key| *key >= last) - 1];
+            return keys[keys.partition_point(|key| *key >= last).max(1) - 1];
         }
         buffers.between.clear();
         buffers.mass.visits += 1;
         reader.gather(Cut { last, ..self.cut }, usize::MAX, &mut buffers.between);
-        buffers.between.keys.iter().copied().min().expect("the set has a first token")
+        buffers.between.keys.iter().copied().min().unwrap_or_else(|| reader.first_key())
     }
 
     /// Returns the prefix of the set down to `last`, which is at most the first token's key.
@@ -190,7 +194,8 @@ impl Given {
         kept.cut.last = kept.cut.last.max(last);
         if let Some(range) = &mut kept.listed {
             let keys = &buffers.list.keys[range.clone()];
-            range.end = range.start + keys.partition_point(|key| *key >= last);
+            // It holds the first token in any case, also where the row was written meanwhile and this lies above it.
+            range.end = range.start + keys.partition_point(|key| *key >= last).max(1);
         }
         kept
     }
@@ -255,6 +260,10 @@ impl Given {
             buffers.mass.visits += 1;
             if reader.gather(self.cut, reader.list_limit, &mut buffers.list) {
                 buffers.list.sort();
+                if buffers.list.keys.is_empty() {
+                    // The row was written since its survey, and its set is gone: some token stands for it.
+                    buffers.list.keys.push(reader.first_key());
+                }
                 self.listed = Some(0..buffers.list.keys.len());
             }
         }
@@ -264,7 +273,7 @@ impl Given {
 /// Returns the least token's number that passes, given that `first` does and the predicate is monotone.
 pub fn least_value(kind: Kind, first: f32, passes: impl Fn(f32) -> bool) -> f32 {
     let (mut fails, mut high) = (ordered_bits(kind.dropped()), ordered_bits(first));
-    while high - fails > 1 {
+    while high.saturating_sub(fails) > 1 {
         let middle = fails + (high - fails) / 2;
         if passes(from_ordered_bits(middle)) { high = middle } else { fails = middle }
     }

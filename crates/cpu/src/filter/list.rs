@@ -8,7 +8,7 @@ use gumball_spec::num::{key_id, key_logit};
 use gumball_spec::survey::{Factor, Measure};
 
 use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
-use crate::mass::{entropy_of, fixed_distance};
+use crate::mass::{entropy_of, factor, fixed_distance};
 use crate::measure::{self, measured};
 
 /// Tokens by their keys, and columns about a given part of them.
@@ -102,7 +102,7 @@ impl List {
             let tile = &mut self.tiles[self.places[i] as usize];
             let before = tile.factor.mass(tile.q);
             tile.q += u64::from(self.weights.q[i]);
-            mass += tile.factor.mass(tile.q) - before;
+            mass += tile.factor.mass(tile.q).saturating_sub(before);
             visited += 1;
             if mass >= target {
                 break;
@@ -184,7 +184,7 @@ impl<W: measure::Weights> Kernel for Factors<'_, W> {
             }
             l.store(self.weights.ratio(l, l.load(&values), first), &mut values);
             for (tile, value) in tiles.iter_mut().zip(values) {
-                tile.factor = Factor::new(value);
+                tile.factor = factor(value);
             }
         }
     }

@@ -233,8 +233,9 @@ impl Given {
         }
         let top = self.while_y(reader, buffers, measure, |y| y >= threshold);
         let first = self.last_key(reader, buffers, top.cut.last);
+        // The last top choice is kept, unless the row was written meanwhile.
         let kept = self.interval(reader, buffers, Cut { first, ..self.cut });
-        kept.expect("the last top choice is kept")
+        kept.unwrap_or_else(|| Given::only_first(reader))
     }
 }
 
@@ -249,5 +250,7 @@ pub fn next_mu(
 ) -> f32 {
     let Some(mirostat) = task.prepared.params().mirostat else { return task.mu };
     let lz = log_mass(kept.total(reader, buffers, measure));
-    updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(value, measure))
+    let mu = updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(value, measure));
+    // A number, unless the row was written meanwhile.
+    if mu < f32::INFINITY { mu } else { task.mu }
 }

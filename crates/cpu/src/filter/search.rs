@@ -6,6 +6,9 @@
 //! every sixth halves the interval by bits, so that no row takes long whatever its values. Once few
 //! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
 //! listed: whole tiles of them are stepped over.
+//!
+//! Where another thread writes the row meanwhile, sums taken one after the other contradict each other. Then the search still
+//! ends, at some token.
 
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 use gumball_spec::{Kind, TILE};
@@ -64,7 +67,9 @@ impl Given {
             Goal::Mass(_) => least_that_matters(mass.measure(), self.first),
         };
         let mut passes = 0;
-        while ends.below.count - ends.above.count > reader.list_limit && ends.high - ends.low > 1 {
+        while ends.below.count.saturating_sub(ends.above.count) > reader.list_limit
+            && ends.high.saturating_sub(ends.low) > 1
+        {
             let pivot = match passes {
                 0 => ordered_bits(self.first),
                 1 => {
@@ -90,18 +95,18 @@ impl Given {
         let first = (u64::from(ends.high) << 32) - 1;
         let low = from_ordered_bits(ends.low);
         let rest = self.cut.and(Cut { first, last: key(low, u32::MAX) });
-        let is_tie = ends.high - ends.low == 1;
+        let is_tie = ends.high.saturating_sub(ends.low) <= 1;
         between.clear();
         mass.visits += 1;
         match goal {
             Goal::Count(count) => {
-                let place = count - ends.above.count;
+                let place = count.saturating_sub(ends.above.count);
                 // Tokens of one logit are gathered by id and lie in order already.
                 reader.gather(rest, if is_tie { place } else { usize::MAX }, between);
                 if !is_tie {
                     between.sort();
                 }
-                between.keys[place - 1]
+                nth(&between.keys, place).unwrap_or_else(|| reader.first_key())
             }
             Goal::Mass(target) => {
                 let (mut reached, mut part) = (ends.above.mass, rest);
@@ -117,7 +122,8 @@ impl Given {
                 reader.gather(part, usize::MAX, between);
                 between.sort();
                 let found = search.walk(reader.level, mass, &between.keys, reached, target);
-                found.expect("the whole set reaches the goal").0
+                let last = || nth(&between.keys, between.keys.len()).unwrap_or_else(|| reader.first_key());
+                found.map_or_else(last, |(key, _)| key)
             }
         }
     }
@@ -137,20 +143,26 @@ impl Given {
     }
 }
 
+/// Returns the n-th key, from 1; the nearest there is.
+fn nth(keys: &[u64], n: usize) -> Option<u64> {
+    keys.get(n.clamp(1, keys.len().max(1)) - 1).copied()
+}
+
 impl Search {
     /// Takes in whole tiles of the part that was weighed last until one reaches a target; returns that tile,
     /// which is not taken in, and the mass before it.
     fn skip_tiles(&mut self, mass: &Mass, mut reached: u64, target: u64) -> (u32, u64) {
         for (tile, (base, sum)) in self.base.iter_mut().zip(&mass.sums).enumerate() {
             let factor = mass.factor(tile);
-            let with = reached - factor.mass(base.q) + factor.mass(sum.q);
+            let with = reached.saturating_sub(factor.mass(base.q)).saturating_add(factor.mass(sum.q));
             if sum.count > base.count && with >= target {
                 return (tile as u32, reached);
             }
             reached = with;
             base.q = sum.q;
         }
-        unreachable!("the whole set reaches the goal")
+        // The whole set reaches the goal, so this tile is beyond all.
+        (self.base.len() as u32, reached)
     }
 
     /// Adds tokens to the sums of `base`, whose mass is `reached`, until a target is reached.
@@ -170,9 +182,9 @@ impl Search {
         for (key, q) in keys.iter().zip(&self.weights.q) {
             let tile = key_id(*key) as usize / TILE;
             let (factor, sum) = (mass.factor(tile), &mut self.base[tile].q);
-            reached -= factor.mass(*sum);
+            reached = reached.saturating_sub(factor.mass(*sum));
             *sum += u64::from(*q);
-            reached += factor.mass(*sum);
+            reached = reached.saturating_add(factor.mass(*sum));
             if reached >= target {
                 return Some((*key, reached));
             }

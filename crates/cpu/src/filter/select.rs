@@ -66,7 +66,7 @@ fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
     let (mut reached, mut above) = (ordered_bits(low), ordered_bits(reader.first) + 1);
     let mut by_value = true;
     for _ in 0..48 {
-        if above - reached <= 1 {
+        if above.saturating_sub(reached) <= 1 {
             break;
         }
         let pivot = super::search::pivot(reached, above, by_value);

@@ -40,7 +40,8 @@ impl Given {
             None => dispatch(reader.level, Deviations { reader, cut: self.cut, first: self.first }),
         };
         let count = u128::from(moments.count);
-        let d = count * u128::from(moments.squares) - u128::from(moments.sum).pow(2);
+        // Never less than 0, unless the row was written meanwhile.
+        let d = (count * u128::from(moments.squares)).saturating_sub(u128::from(moments.sum).pow(2));
         let limit = f64::from(n) * ((d as f64).sqrt() / count as f64);
         self.while_value(reader, buffers, |z| deviation(self.first, z) as f64 <= limit)
     }
@@ -80,7 +81,8 @@ impl Kernel for Deviations<'_> {
             }
             moments.sum += l.sum_u(sum);
             let (low, middle, high) = (l.sum_u(squares[0]), l.sum_u(squares[1]), l.sum_u(squares[2]));
-            moments.squares += low + (middle << 16) + (high << 32);
+            let squares = low.wrapping_add(middle << 16).wrapping_add(high << 32);
+            moments.squares = moments.squares.wrapping_add(squares);
         });
         moments
     }

@@ -31,8 +31,9 @@ impl Given {
                 nearest.sort_unstable_by(|a, b| distances[*a].total_cmp(&distances[*b]).then(a.cmp(b)));
                 let reached = list.reach_in(nearest.iter().copied(), target);
                 let delta = distances[nearest[reached - 1]];
-                let start = distances.iter().position(|d| *d <= delta).expect("the nearest token is kept");
-                let end = distances.iter().rposition(|d| *d <= delta).expect("the nearest token is kept");
+                // The nearest token is kept; a distance that is no number, of a row that was written meanwhile, is none.
+                let start = distances.iter().position(|d| *d <= delta).unwrap_or(0);
+                let end = distances.iter().rposition(|d| *d <= delta).unwrap_or(0);
                 Cut { first: list.keys[range.start + start], last: list.keys[range.start + end] }
             }
             None => {
@@ -45,7 +46,7 @@ impl Given {
                     reaches = 0;
                 }
                 let (mut count_fails, mut count_reaches) = (none.count, usize::MAX);
-                while reaches > fails + 1 && count_reaches > count_fails + 1 {
+                while reaches > fails + 1 && count_reaches > count_fails.saturating_add(1) {
                     let middle = fails + (reaches - fails) / 2;
                     let part = mass.weigh(reader.level, &reader.view, within(f32::from_bits(middle)));
                     if part.mass >= target && part.count > 0 {
@@ -57,7 +58,7 @@ impl Given {
                 within(f32::from_bits(reaches))
             }
         };
-        self.interval(reader, buffers, cut).expect("the nearest token is kept")
+        self.interval(reader, buffers, cut).unwrap_or_else(|| Given::only_first(reader))
     }
 }
 
@@ -73,5 +74,5 @@ fn within(given: &Given, kind: Kind, delta: f32, excess: impl Fn(f32) -> f32) ->
     }
     // The largest logit that is near enough is the one below the least that is too near the first.
     let too_early = least_value(kind, given.first, |z| excess(z) < -delta);
-    Cut { first: (key(too_early, u32::MAX)) - 1, last }
+    Cut { first: key(too_early, u32::MAX).saturating_sub(1), last }
 }

@@ -46,7 +46,7 @@ pub struct Operators {
 
 impl Operators {
     /// Makes the operators of a SIMD level, `None` being the machine's best, for a number of threads in 1..=1024: 1 is the
-    /// caller's, `None` those of rayon's global pool.
+    /// caller's, `None` those that all pools and operators share, one a core.
     ///
     /// # Errors
     /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that this machine lacks, or a number of threads outside its range.
@@ -69,11 +69,14 @@ impl Operators {
         items: Vec<T>,
         work: impl Fn(&mut Workspace, T) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        if items.len() <= 1 || self.threads.is_caller() {
+        let alone = |items: Vec<T>| {
             let mut borrowed = self.borrow()?;
-            return items.into_iter().map(|item| work(borrowed.workspace(), item)).collect();
+            items.into_iter().map(|item| work(borrowed.workspace(), item)).collect()
+        };
+        if items.len() <= 1 {
+            return alone(items);
         }
-        let on_threads = || {
+        let spread = |items: Vec<T>| {
             let borrow = || self.borrow();
             let each = |borrowed: &mut Result<Borrowed<'_>>, item| match borrowed {
                 Ok(borrowed) => work(borrowed.workspace(), item),
@@ -81,7 +84,7 @@ impl Operators {
             };
             items.into_par_iter().map_init(borrow, each).collect()
         };
-        self.threads.run(on_threads)
+        self.threads.run(items, spread, alone)
     }
 
     fn borrow(&self) -> Result<Borrowed<'_>> {

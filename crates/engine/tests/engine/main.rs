@@ -17,4 +17,5 @@ mod routes;
 mod samples;
 mod score;
 mod state;
+mod threads;
 mod validation;

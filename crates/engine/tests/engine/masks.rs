@@ -140,3 +140,34 @@ fn lines_without_words_forbid_every_id_on_a_device() {
         assert_eq!(sampled("masked emulated", kind, Some(&[])), (None, true), "{kind:?}");
     }
 }
+
+#[test]
+fn a_mask_with_more_words_than_the_vocabulary_is_refused() {
+    let mut sampler = Sampler::new(SamplingParams::default(), VOCAB).unwrap();
+    let wide = StepOptions { mask: Some(&[u32::MAX; VOCAB]), ..Default::default() };
+    let error = sampler.sample_with(&vec![1.0f32; VOCAB], wide).unwrap_err();
+    assert_eq!(error.to_string(), "mask's words is 900, but must be at most 29, a bit for each of 900 ids");
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn masks_on_a_device_with_more_words_than_the_vocabulary_are_refused() {
+    use gumball_engine::cuda::{Buffer, Dtype};
+    use gumball_engine::{
+        Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
+    };
+
+    let Ok(device) = Device::emulated().inspect_err(|error| println!("skipped: {error}")) else { return };
+    let config = DevicePoolConfig { slots: 3, rows: 3, ..DevicePoolConfig::new(VOCAB) };
+    let mut pool = DevicePool::new(device.clone(), config).unwrap();
+    let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();
+    let memory = Buffer::of(device.machine(), &rows(0..3)).unwrap();
+    let words = Buffer::of(device.machine(), &[u32::MAX; 90]).unwrap();
+    let input = DeviceInput {
+        logits: DeviceLogits::of(&memory, Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap(),
+        masks: Some(DeviceMasks::of(&words, 3, 30, 30).unwrap()),
+    };
+    pool.assign(&slots, &DeviceOptions::default()).unwrap();
+    let error = pool.enqueue_assigned(input).unwrap_err();
+    assert_eq!(error.to_string(), "masks.width is 30, but must be at most 29, a bit for each of 900 ids");
+}

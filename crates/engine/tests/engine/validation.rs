@@ -29,7 +29,7 @@ fn a_refused_step_leaves_everything_unchanged() {
     let none = BatchOptions::default();
     let words = [u32::MAX; 90];
     let hook: Option<RowHook<'_>> = None;
-    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 9] = [
+    let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 10] = [
         ("logits has length 899", short, &[a, b], none),
         ("slots has length 1", good, &[a], none),
         ("slots is 0 in row 1 again", good, &[a, a], none),
@@ -41,6 +41,12 @@ fn a_refused_step_leaves_everything_unchanged() {
             good,
             &[a, b],
             BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
+        ),
+        (
+            "masks.width is 30, but must be at most 29, a bit for each of 900 ids",
+            good,
+            &[a, b],
+            BatchOptions { masks: Masks::new(&words, 2, 30, 30).unwrap(), ..none },
         ),
         (
             "forced is 900, but must be an id in 0..900",

@@ -1,0 +1,265 @@
+//! Turns: what one thread at a time uses, a sampler or a pool, and who waits for whom.
+//!
+//! Threads that share a sampler or a pool take turns. While a hook runs, the call that it runs for keeps its turn, so whatever the
+//! hook waits for must not need that turn. Where it can be seen that it does, the call is refused:
+//!
+//! - a call by the hook itself, on whatever thread of the step it runs;
+//! - a call by a hook of something else, that was stepped by the first one's hook;
+//! - calls by several hooks, each for something that another one keeps.
+//!
+//! What a hook waits for in Python's own ways, as a thread that it joins, cannot be seen. A call that finds the turn taken waits for
+//! a hook for so long and no longer.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::forks;
+use crate::hooks;
+
+/// How often a call that waits looks for signals.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a call waits where a hook keeps the turn, in milliseconds.
+static PATIENCE_MS: AtomicU64 = AtomicU64::new(30_000);
+
+/// Says how long, in seconds, a call waits for another one whose hook is at work; for tests.
+#[pyfunction]
+pub fn set_patience(seconds: f64) {
+    PATIENCE_MS.store((seconds * 1e3) as u64, Ordering::Relaxed);
+}
+
+/// A value that one thread at a time uses.
+#[derive(Debug)]
+pub struct Turns<T> {
+    value: Mutex<T>,
+    /// The forks that lay behind the process whose thread had the turn last.
+    process: AtomicU32,
+    /// How many hooks of the call that has the turn are at work.
+    hooks: AtomicUsize,
+    /// How many calls wait.
+    waiting: AtomicUsize,
+    gate: Mutex<()>,
+    freed: Condvar,
+}
+
+/// A turn, until it is dropped.
+struct Turn<'a, T> {
+    value: Option<MutexGuard<'a, T>>,
+    turns: &'a Turns<T>,
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        drop(self.value.take());
+        // Whoever begins to wait after this tries once more after it has counted itself.
+        fence(Ordering::SeqCst);
+        if self.turns.waiting.load(Ordering::SeqCst) > 0 {
+            let _gate = lock(&self.turns.gate);
+            self.turns.freed.notify_one();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Send> Turns<T> {
+    pub fn new(value: T) -> Self {
+        Self {
+            value: Mutex::new(value),
+            process: AtomicU32::new(forks::count()),
+            hooks: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            gate: Mutex::new(()),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Returns the value, of which nobody else knows.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what a call of this thread, whose hooks may run, holds: this, and what the call itself runs inside of.
+    pub fn caller(&self) -> Caller<'_> {
+        let mut holds = hooks::inside();
+        holds.push(self.address());
+        Caller { holds, hooks: &self.hooks }
+    }
+
+    /// Does something with the value, without the GIL, when it is this call's turn.
+    ///
+    /// # Errors
+    /// - `RuntimeError` if the turn may never come, or if the work breaks off; `untouched` says what that leaves as it was.
+    /// - The exception of a hook, or of a signal's handler.
+    pub fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        untouched: &'static str,
+        work: impl FnOnce(&mut T) -> R + Send,
+    ) -> PyResult<R> {
+        hooks::refuse_inside(self.address())?;
+        py.detach(|| {
+            let mut turn = self.take()?;
+            let value = turn.value.as_deref_mut().expect("there until it is dropped");
+            hooks::caught(untouched, || work(value))
+        })
+    }
+
+    /// Returns what hooks know it by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn take(&self) -> PyResult<Turn<'_, T>> {
+        match self.try_take() {
+            Some(turn) => Ok(turn),
+            None => self.wait(),
+        }
+    }
+
+    fn try_take(&self) -> Option<Turn<'_, T>> {
+        let value = match self.value.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let process = forks::count();
+        if self.process.load(Ordering::Relaxed) != process {
+            self.process.store(process, Ordering::Relaxed);
+            // Threads that waited have stayed in the parent.
+            self.waiting.store(0, Ordering::SeqCst);
+        }
+        Some(Turn { value: Some(value), turns: self })
+    }
+
+    /// Waits for the turn.
+    fn wait(&self) -> PyResult<Turn<'_, T>> {
+        if self.process.load(Ordering::Relaxed) != forks::count() {
+            let text = "it was in use by another thread when this process was forked, and stays so for ever: make a new one in the \
+                        child, or start processes by spawn";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        let _known = Waiting::for_turn(self.address())?;
+        let since = Instant::now();
+        let _counted = Counted::new(&self.waiting);
+        loop {
+            let gate = lock(&self.gate);
+            if let Some(turn) = self.try_take() {
+                return Ok(turn);
+            }
+            drop(self.freed.wait_timeout(gate, LOOK).unwrap_or_else(PoisonError::into_inner));
+            if let Some(turn) = self.try_take() {
+                return Ok(turn);
+            }
+            let patience = Duration::from_millis(PATIENCE_MS.load(Ordering::Relaxed));
+            if since.elapsed() >= patience && self.hooks.load(Ordering::Relaxed) > 0 {
+                return Err(given_up(patience));
+            }
+            Python::try_attach(|py| py.check_signals()).transpose()?;
+        }
+    }
+}
+
+/// Returns the error of a call that has waited for a hook for long enough.
+fn given_up(patience: Duration) -> PyErr {
+    let text = format!(
+        "it is in the middle of a step whose hook has not come back for {} s; a hook must not wait for a thread that uses the sampler \
+         or the pool that the hook is run for",
+        patience.as_secs_f64()
+    );
+    PyRuntimeError::new_err(text)
+}
+
+/// What a call holds whose hooks run.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    /// The addresses of what it has the turns of, the innermost last.
+    pub holds: Vec<usize>,
+    /// How many of its hooks are at work.
+    pub hooks: &'a AtomicUsize,
+}
+
+/// One more, until it is dropped.
+#[derive(Debug)]
+pub struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    pub fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Hooks that wait for a turn: what each is run inside of, and what it waits for; with the forks behind this process.
+static WAITING: Mutex<(u32, Vec<(Vec<usize>, usize)>)> = Mutex::new((0, Vec::new()));
+
+/// A hook that waits, until it is dropped.
+struct Waiting {
+    inside: Vec<usize>,
+    wanted: usize,
+}
+
+impl Waiting {
+    /// Takes note that this thread waits, if that is in a hook.
+    ///
+    /// # Errors
+    /// - `RuntimeError` if what it waits for waits for it.
+    fn for_turn(wanted: usize) -> PyResult<Option<Self>> {
+        let inside = hooks::inside();
+        if inside.is_empty() {
+            return Ok(None);
+        }
+        let mut waiting = lock(&WAITING);
+        if waiting.0 != forks::count() {
+            *waiting = (forks::count(), Vec::new());
+        }
+        if waits_for(&waiting.1, wanted, &inside) {
+            let text = "hooks wait for each other: this one for what another hook is run for, and that one, by itself or through \
+                        others, for what this one is run for";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        waiting.1.push((inside.clone(), wanted));
+        Ok(Some(Self { inside, wanted }))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiting = lock(&WAITING);
+        let own = |(inside, wanted): &(Vec<usize>, usize)| *inside == self.inside && *wanted == self.wanted;
+        if let Some(place) = waiting.1.iter().position(own) {
+            waiting.1.swap_remove(place);
+        }
+    }
+}
+
+/// Returns whether the turn of `wanted` is kept, through any number of hooks that wait, for one of `held`.
+fn waits_for(waiting: &[(Vec<usize>, usize)], wanted: usize, held: &[usize]) -> bool {
+    let mut reached = vec![wanted];
+    let mut next = 0;
+    while let Some(kept) = reached.get(next).copied() {
+        if held.contains(&kept) {
+            return true;
+        }
+        for (inside, wanted) in waiting {
+            if inside.contains(&kept) && !reached.contains(wanted) {
+                reached.push(*wanted);
+            }
+        }
+        next += 1;
+    }
+    false
+}

@@ -1,0 +1,167 @@
+"""Loans of DLPack: the memory of an export is the capsule's own, and is read before the capsule goes, in every entry point."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from producers import LENT, Fresh
+
+import gumball
+from gumball import Pool, Sampler, SamplingParams, State
+
+VOCAB, ROWS = 900, 3
+
+
+def rows() -> np.ndarray:
+    made = np.zeros((ROWS, VOCAB), np.float32)
+    made[np.arange(ROWS), [777, 5, 300]] = 9
+    return made
+
+
+def probs() -> np.ndarray:
+    return np.asarray(gumball.softmax(rows()))
+
+
+def masks() -> np.ndarray:
+    made = np.zeros((ROWS, 29), np.int32)
+    made[:, 0] = 0b100
+    return made
+
+
+def greedy(device: str = "cpu", **options: Any) -> tuple[Pool, list[int]]:
+    pool = Pool(VOCAB, device=device, slots=ROWS, rows=ROWS, **options)
+    return pool, [pool.admit(SamplingParams(temperature=0)) for _ in range(ROWS)]
+
+
+def sampler(**options: Any) -> Sampler:
+    return Sampler(SamplingParams(temperature=0), VOCAB, **options)
+
+
+def stepped(lend: Any, device: str) -> Any:
+    pool, _ = greedy(device)
+    return pool.step(lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), lines=lend(np.array([2, 1, 0]))).tolist()
+
+
+def forced(lend: Any, device: str) -> Any:
+    pool, slots = greedy(device)
+    return pool.step(lend(rows()), slots, forced=lend(np.array([-1, 7, -1]))).tolist()
+
+
+def enqueued(lend: Any, device: str) -> Any:
+    pool, _ = greedy(device)
+    pool.enqueue(lend(rows()), lend(np.arange(ROWS)), masks=lend(masks()))
+    return pool.fetch().tolist()
+
+
+def assigned(lend: Any, device: str) -> Any:
+    pool, _ = greedy(device)
+    pool.assign(lend(np.arange(ROWS)), masks=lend(masks()), lines=lend(np.array([0, 0, 2])))
+    pool.enqueue(lend(rows()))
+    return pool.fetch().tolist()
+
+
+def replayed(lend: Any, device: str) -> Any:
+    pool, slots = greedy(device, **({} if device == "cpu" else {"histories": True}))
+    pool.assign(slots)
+    graph = pool.capture([lend(rows()), lend(rows()[::-1].copy())])
+    gc.collect()
+    pool.replay(graph)
+    pool.replay(graph)
+    return [pool.fetch().tolist(), [pool.history(slot) for slot in slots]]
+
+
+def scored(lend: Any, device: str) -> Any:
+    pool, _ = greedy(device)
+    ids = lend(np.array([1, 777, 5, 300]))
+    return pool.score(lend(rows()), SamplingParams(), ids, masks=lend(masks() | -1)).logprobs.tolist()
+
+
+def prompted(lend: Any, device: str) -> Any:
+    pool, _ = greedy(device)
+    pool.release(0)
+    slot = pool.admit(SamplingParams(banned_ids=lend(np.array([4, 5]))), lend(np.arange(50)))
+    pool.release(1)
+    other = pool.resume(SamplingParams(), State(lend(np.arange(40)), lend(np.array([3])), seed=1))
+    return [pool.history(slot), pool.history(other)]
+
+
+POOLS = [stepped, forced, enqueued, assigned, replayed, scored, prompted]
+
+
+@pytest.mark.parametrize("call", POOLS)
+def test_a_pool_reads_what_is_lent_before_the_loan_ends(call: Callable[[Any, str], Any], device: str) -> None:
+    if device.startswith("cuda"):
+        pytest.skip("arrays of the host")
+    assert call(Fresh, device) == call(np.asarray, device)
+    gc.collect()
+    assert not LENT
+
+
+SAMPLERS: dict[str, Callable[[Any], Any]] = {
+    "sample": lambda lend: sampler().sample(lend(rows()[0])),
+    "sample, masked": lambda lend: sampler().sample(lend(rows()[0]), mask=lend(masks()[0])),
+    "sample, hooked": lambda lend: sampler().sample(lend(rows()[0]), hook=lambda logits: None),
+    "sample_n": lambda lend: sampler().sample_n(lend(rows()[0]), 3),
+    "sample_probabilities": lambda lend: sampler().sample_probabilities(lend(probs()[1]), mask=lend(masks()[0] | -1)),
+    "prompt": lambda lend: sampler(prompt=lend(np.arange(30))).history,
+}
+COLUMN = np.array([2, 3, 4])
+NUMBERS = np.array([0.3, 0.5, 0.9], np.float32)
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda lend: gumball.softmax(lend(rows()), lend(NUMBERS)),
+    "probabilities": lambda lend: gumball.probabilities(lend(rows()), temperature=lend(NUMBERS), top_k=lend(COLUMN)),
+    "top_k_renorm_probs": lambda lend: gumball.top_k_renorm_probs(lend(probs()), lend(COLUMN)),
+    "top_p_renorm_probs": lambda lend: gumball.top_p_renorm_probs(lend(probs()), lend(NUMBERS)),
+    "min_p_renorm_probs": lambda lend: gumball.min_p_renorm_probs(lend(probs()), lend(NUMBERS)),
+    "top_k_top_p_renorm_probs": lambda lend: gumball.top_k_top_p_renorm_probs(lend(probs()), lend(COLUMN), lend(NUMBERS)),
+    "mask_logits": lambda lend: gumball.mask_logits(lend(rows()), min_p=lend(NUMBERS)),
+    "top_k_mask_logits": lambda lend: gumball.top_k_mask_logits(lend(rows()), lend(COLUMN)),
+    "sampling_from_probs": lambda lend: gumball.sampling_from_probs(
+        lend(probs()), indices=lend(np.array([0, 2, 2, 1])), seed=lend(np.arange(4)), position=lend(np.arange(4))
+    ),
+    "sampling_from_logits": lambda lend: gumball.sampling_from_logits(lend(rows()), seed=lend(np.arange(3)), draw=lend(np.arange(3))),
+    "chain_speculative_sampling": lambda lend: gumball.chain_speculative_sampling(
+        lend(probs()[None, :2]), lend(np.array([[777, 5]])), lend(probs()[None]), seed=3
+    ).tokens,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_reads_what_is_lent_before_the_loan_ends(name: str) -> None:
+    assert SAMPLERS[name](Fresh) == SAMPLERS[name](np.asarray)
+    gc.collect()
+    assert not LENT
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_reads_what_is_lent_before_the_loan_ends(name: str) -> None:
+    assert np.array_equal(OPERATORS[name](Fresh), OPERATORS[name](np.asarray))
+    gc.collect()
+    assert not LENT
+
+
+def test_what_is_written_goes_to_the_loan_while_it_lasts() -> None:
+    out = Fresh(np.zeros((ROWS, VOCAB), np.float32))
+    gumball.softmax(rows(), out=out)
+    gc.collect()
+    assert not LENT and all((copy.view(np.uint8) == 0xFF).all() for copy in out.copies)
+
+
+def test_a_type_that_is_gone_leaves_its_table_to_nobody() -> None:
+    torch = pytest.importorskip("torch")
+    row = torch.zeros(64)
+    row[7] = 3.0
+    greedy = Sampler(SamplingParams(temperature=0), 64)
+    for _ in range(20):
+        made = type("Made", (torch.Tensor,), {})
+        tensor = row.as_subclass(made)
+        assert greedy.sample(tensor) == 7
+        del tensor, made
+        gc.collect()
+        interface = dict(version=3, typestr="<f4", shape=(64,), data=(row.data_ptr(), False))
+        kinds = [type("Other", (), {"__array_interface__": interface}) for _ in range(8)]
+        assert [greedy.sample(kind()) for kind in kinds] == [7] * 8

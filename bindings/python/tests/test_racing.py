@@ -1,0 +1,110 @@
+"""Rows that another thread writes while they are read, which nobody should do: any token may come, and nothing breaks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gumball
+from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams
+
+VOCAB = 32_000
+SECONDS = 0.5
+
+
+@contextmanager
+def written(rows: np.ndarray, probabilities: bool) -> Iterator[None]:
+    """Rows that a thread writes all the time: with other rows, with nothing, with what is no number."""
+    done = threading.Event()
+    random = np.random.default_rng(5)
+    others = [random.normal(0, deviation, rows.shape).astype(np.float32) for deviation in (0.1, 3, 30)]
+    if probabilities:
+        others = [np.exp(other - other.max()) for other in others]
+    others += [np.full(rows.shape, value, np.float32) for value in (0, -np.inf, np.nan, np.inf, -1)]
+    cast = [other.astype(rows.dtype) for other in others]
+
+    def write() -> None:
+        while not done.is_set():
+            for other in cast:
+                rows[...] = other
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def until(work: Callable[[], object]) -> None:
+    """Calls again and again. What breaks all the same must be an ordinary exception; none is known to."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        work()
+
+
+PARAMS = {
+    "plain": SamplingParams(seed=1),
+    "greedy": SamplingParams(temperature=0),
+    "top_k": SamplingParams(seed=1, top_k=50),
+    "many": SamplingParams(seed=1, top_k=3000),
+    "top_p": SamplingParams(seed=1, top_p=0.9),
+    "a flat nucleus": SamplingParams(seed=1, temperature=3, top_p=0.99),
+    "min_p": SamplingParams(seed=1, min_p=0.05),
+    "typical_p": SamplingParams(seed=1, typical_p=0.8),
+    "joint": SamplingParams(seed=1, top_k=2000, top_p=0.9, min_p=0.001, order="joint"),
+    "xtc": SamplingParams(seed=1, xtc_probability=1, xtc_threshold=0.001),
+    "cutoffs": SamplingParams(seed=1, epsilon_cutoff=1e-4, eta_cutoff=1e-4),
+    "top_n_sigma": SamplingParams(seed=1, top_n_sigma=1),
+    "mirostat": SamplingParams(seed=1, mirostat=Mirostat(4, 0.1)),
+    "dynamic": SamplingParams(seed=1, dynamic_temperature=DynamicTemperature(0.5, 2)),
+    "logprobs": SamplingParams(seed=1, top_p=0.9, logprobs=LogprobsParams("processed", 20, [1, 2, 31_999])),
+    "edits": SamplingParams(seed=1, repetition_penalty=1.3, logit_bias={5: 3.0}, banned_ids=[7], top_k=40),
+}
+LEVELS = ["scalar", None]
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_a_sampler_over_rows_that_are_written_meanwhile_goes_on(name: str) -> None:
+    row = np.zeros(VOCAB, [np.float32, ml_dtypes.bfloat16][len(name) % 2])
+    with written(row, False):
+        for level in LEVELS:
+            sampler = Sampler(PARAMS[name], VOCAB, prompt=[1, 2, 3], level=level)
+            until(lambda: sampler.sample(row) and None)
+    row[:] = 0
+    row[9] = 60
+    assert sampler.sample(row) in range(VOCAB)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pool_over_rows_that_are_written_meanwhile_goes_on(threads: int) -> None:
+    plain = {name: one for name, one in PARAMS.items() if name not in ("top_n_sigma", "dynamic", "edits", "a flat nucleus")}
+    pool = Pool(VOCAB, slots=32, threads=threads, top_n=20, ids=3, kept=True)
+    for kind, params in (("logits", PARAMS), ("probabilities", plain)):
+        rows = np.zeros((len(params), VOCAB), np.float32)
+        slots = [pool.admit(one) for one in params.values()]
+        with written(rows, kind == "probabilities"):
+            until(lambda: pool.step(rows, slots, kind=kind))
+        for slot in slots:
+            pool.release(slot)
+
+
+def test_operators_over_rows_that_are_written_meanwhile_go_on() -> None:
+    rows, out = np.zeros((4, VOCAB), np.float32), np.zeros((4, VOCAB), np.float32)
+    with written(rows, True):
+        for work in (
+            lambda: gumball.softmax(rows, out=out),
+            lambda: gumball.top_p_renorm_probs(rows, 0.9, out=out),
+            lambda: gumball.top_k_renorm_probs(rows, 3000, out=out),
+            lambda: gumball.mask_logits(rows, top_p=0.5, out=out),
+            lambda: gumball.sampling_from_probs(rows, n=100, seed=1, top_p=0.9),
+            lambda: gumball.chain_speculative_sampling(rows[None, :3], np.array([[1, 2, 3]]), rows[None], seed=1),
+        ):
+            until(work)
