@@ -13,7 +13,9 @@ from pathlib import Path
 
 import counters
 import curve
+import figures
 import operators
+import page
 import plan
 import runner
 import table
@@ -113,7 +115,7 @@ class Runs(unittest.TestCase):
         self.assertIn("the program told nothing of it", [skip["reason"] for skip in record.whole["skipped"]])
         self.assertIn("| 151936 | f32 | softmax | ours, us | 2.00 | - |", operators.softmaxes(record, None))
         self.assertIn("|  |  |  | good | 4.50 | - |", operators.softmaxes(record, None))
-        self.assertIn("| softmax with temperature, to f32 | 2.00; 3.00 (4.6) | - |", operators.operators(record, None))
+        self.assertIn("| softmax with temperature, to f32 | 2.00 (3.00) | - |", operators.operators(record, None))
 
     def test_calls_from_python_are_eager_at_one_row_with_our_package_among_the_engines(self):
         answer = """
@@ -122,7 +124,7 @@ class Runs(unittest.TestCase):
                    for name, us in (("gumball_python", 30.0), ("flashinfer", 60.0))]
         record, _ = self.run_with(*engines, part="python")
         self.assertEqual({(r["mode"], r["rows"], r["vocab"]) for r in record.results}, {("eager", 1, plan.MAIN_VOCAB)})
-        self.assertIn("| softmax with temperature, to f32 | **30.0 (90.0)** | - | 60.0 (90.0) | - |", operators.python(record, None))
+        self.assertIn("| softmax with temperature, to f32 | 30.0 (90.0) | - | 60.0 (90.0) | - |", operators.python(record, None))
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
@@ -176,6 +178,30 @@ class Documents(unittest.TestCase):
         self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(raised, 151936, "f32")], [(8, 9)])
         lowered = [(rows, us - (rows >= 9)) for rows, us in smooth]
         self.assertEqual([(before, rows) for before, rows, *_ in curve.jumps(lowered, 151936, "f32")], [(8, 9)])
+
+    def test_the_curve_has_rivals_that_start_from_logits(self):
+        record = Record()
+        for engine, given, us in (("a", "logits", 9.0), ("b", "logits", 7.0), ("c", "probabilities", 1.0)):
+            record.result(engine=engine, task="plain", does="race", given=given, vocab=64, rows=8, mode="graph", median_us=us, p95_us=us)
+        self.assertEqual(curve.rivals(record, 64, "f32"), {"plain": [(8, 7.0)]})
+        record.result(to="curve", **{**MINE, "rows": 8})
+        self.assertEqual(curve.svg(record).count("<circle"), 1)
+
+    def test_ways_add_up_what_a_call_is_made_of_and_leave_out_what_was_not_measured(self):
+        record = Record()
+        for task, does, given, us in (("softmax", "softmax", "logits", 5.0), ("probs-plain", "draw", "probabilities", 2.0)):
+            record.result(engine=OURS, task=task, does=does, given=given, vocab=plan.MAIN_VOCAB, rows=1, mode="graph",
+                          median_us=us, p95_us=us)
+        ways = figures.ways(record, None)
+        self.assertIn("| Gumball | softmax, then a race on the probabilities | 7.00 | - |", ways)
+        self.assertIn("| Gumball | a Gumbel race on the logits | - | - |", ways)
+        self.assertIn("| TokenSpeed, vLLM | a Gumbel race on the logits, the faster of the two | - | - |", ways)
+
+    def test_a_page_has_every_table_and_names_its_record(self):
+        text = page.page(Record(), None, "today-gpu.json")
+        self.assertTrue(text.startswith("# today-gpu\n") and "(today-gpu.json)" in text)
+        for heading, *_ in page.SECTIONS:
+            self.assertIn(f"\n## {heading}\n", text)
 
     def test_documents_say_what_the_newest_record_has(self):
         document = Path(__file__).with_name("document")
