@@ -41,7 +41,11 @@ WAYS = (
     ("TokenSpeed, vLLM", "a Gumbel race on the logits, the faster of the two", None),
     ("FlashInfer", "temperature, then a Gumbel race", (("flashinfer", "plain", "division, sampling_from_logits"),)),
     ("FlashInfer", "softmax, then the inverse transform", (("flashinfer", "plain", "softmax, sampling_from_probs"),)),
-    ("FlashInfer", "the inverse transform alone, probabilities given", (("flashinfer", "plain", "sampling_from_probs"),)),
+    (
+        "FlashInfer",
+        "the inverse transform alone, probabilities given",
+        (("flashinfer", "plain", "sampling_from_probs"),),
+    ),
     ("Gumball", "softmax, then a race on the probabilities", ((OURS, "softmax", None), (OURS, "probs-plain", None))),
     ("Gumball", "the race alone, probabilities given", ((OURS, "probs-plain", None),)),
 )
@@ -73,12 +77,19 @@ def steps(record, _):
 
 def ways(record, _):
     """From logits to a token without a filter: races, the inverse transform, softmaxes."""
-    in_graphs = [r for r in record.results
-                 if (r["vocab"], r["dtype"], r["mode"], r["rows_like"]) == (VOCAB, DTYPE, "graph", "model") and not r["objection"]]
+    in_graphs = [
+        r
+        for r in record.results
+        if (r["vocab"], r["dtype"], r["mode"], r["rows_like"]) == (VOCAB, DTYPE, "graph", "model")
+        and not r["objection"]
+    ]
 
     def least(engine, task, does, count):
-        times = [r["median_us"] for r in in_graphs if (r["engine"], r["task"], r["rows"]) == (engine, task, count)
-                 and does in (None, r["does"])]
+        times = [
+            r["median_us"]
+            for r in in_graphs
+            if (r["engine"], r["task"], r["rows"]) == (engine, task, count) and does in (None, r["does"])
+        ]
         return min(times, default=None)
 
     rows = []

@@ -92,7 +92,7 @@ def softmaxes(record, _):
 
 
 def on_probabilities(record, _):
-    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES):])
+    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES) :])
 
 
 def python(record, _):
@@ -113,7 +113,9 @@ def python(record, _):
             continue
         cells = []
         for engine in (PACKAGE, COMPAT, "flashinfer", "torch"):
-            cells.append(f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-")
+            cells.append(
+                f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-"
+            )
         rows.append([NAMES.get(task, task), *cells])
     header = [f"one row of {plan.MAIN_VOCAB}, f32, microseconds: median (95th percentile)"]
     header += ["gumball", "gumball.compat.flashinfer", "FlashInfer", "torch"]

@@ -9,47 +9,69 @@ DOCS = "../../docs"
 # (Heading, how to read it, what makes its text).
 SECTIONS = (
     ("Runs", "", figures.source),
-    ("Steps, every size and type",
-     "One call, from logits to tokens, in a CUDA graph; medians in microseconds. `floor` is the time of reading the "
-     "logits once at 4576 GB/s.",
-     figures.sizes),
-    ("The fastest rival of each step",
-     "Its time in multiples of ours, f32. `logits`: the rival starts from logits, as we do. `scaled`: from logits that were divided "
-     "by the temperature before the clock started. `probabilities`: from the output of a softmax that is not timed. Bold: the "
-     "rival is faster.",
-     figures.rivals),
-    ("Every way of every rival",
-     "Times in multiples of ours, f32 unless the heading says otherwise; ours in microseconds.",
-     figures.every),
+    (
+        "Steps, every size and type",
+        "One call, from logits to tokens, in a CUDA graph; medians in microseconds. `floor` is the time of reading the "
+        "logits once at 4576 GB/s.",
+        figures.sizes,
+    ),
+    (
+        "The fastest rival of each step",
+        "Its time in multiples of ours, f32. `logits`: the rival starts from logits, as we do. `scaled`: from logits that were divided "
+        "by the temperature before the clock started. `probabilities`: from the output of a softmax that is not timed. Bold: the "
+        "rival is faster.",
+        figures.rivals,
+    ),
+    (
+        "Every way of every rival",
+        "Times in multiples of ours, f32 unless the heading says otherwise; ours in microseconds.",
+        figures.every,
+    ),
     ("Calls from the host", "", figures.host),
-    ("Operators on rows",
-     "Softmax, draws from probabilities, rows written, chains of drafts, each without a request. Parameters lie in the "
-     "device's memory, one a row; each call writes to another address. A chain has three drafts, and most end at the first: two of its "
-     "seven rows are read.",
-     operators.operators),
-    ("Softmax beside its rivals",
-     "The fastest way of each rival, in multiples of our time; bold: the rival is faster. SGLang has one kernel for up to 32 rows "
-     "of f32, and that of its pull request 22166.",
-     operators.softmaxes),
-    ("Draws from probabilities, and rows written, beside rivals",
-     "The fastest way of each rival, in multiples of our time; bold: the rival is faster.",
-     operators.on_probabilities),
-    ("From Python", "One eager call and a synchronisation, the device idle before it; the same loop for all.", operators.python),
-    ("Rows without peaks",
-     "`bell`: normal with sigma 2, where top-p 0.9 keeps a third of the vocabulary. `flat`: sigma 0.001, where it keeps nine "
-     "tenths. In brackets: how many readings of the rows at 4576 GB/s take as long.",
-     figures.flat),
-    ("The curve over batch sizes",
-     f"![microseconds by rows]({DOCS}/gpu-curve.svg)\n\n"
-     "A jump is a size that takes 4 % more than the one before beyond what reading its further rows explains, or 2 % less, in medians "
-     "of five neighbouring sizes.",
-     figures.jumps),
-    ("Each kernel alone, by a profiler",
-     "Caches cold, clocks not fixed (`ci/gpu-profile`). Kernels of one step overlap otherwise, so these times add up to more than the "
-     "step's. Reads: bytes from memory over bytes of the rows. A tile is 256 logits. Local requests: warps that read or write "
-     "the stack, where registers spill. Stalls: what warps wait for, as shares of the cycles between two instructions of a warp. "
-     "Kernels have the names of the profiled commit.",
-     figures.kernels),
+    (
+        "Operators on rows",
+        "Softmax, draws from probabilities, rows written, chains of drafts, each without a request. Parameters lie in the "
+        "device's memory, one a row; each call writes to another address. A chain has three drafts, and most end at the first: two of its "
+        "seven rows are read.",
+        operators.operators,
+    ),
+    (
+        "Softmax beside its rivals",
+        "The fastest way of each rival, in multiples of our time; bold: the rival is faster. SGLang has one kernel for up to 32 rows "
+        "of f32, and that of its pull request 22166.",
+        operators.softmaxes,
+    ),
+    (
+        "Draws from probabilities, and rows written, beside rivals",
+        "The fastest way of each rival, in multiples of our time; bold: the rival is faster.",
+        operators.on_probabilities,
+    ),
+    (
+        "From Python",
+        "One eager call and a synchronisation, the device idle before it; the same loop for all.",
+        operators.python,
+    ),
+    (
+        "Rows without peaks",
+        "`bell`: normal with sigma 2, where top-p 0.9 keeps a third of the vocabulary. `flat`: sigma 0.001, where it keeps nine "
+        "tenths. In brackets: how many readings of the rows at 4576 GB/s take as long.",
+        figures.flat,
+    ),
+    (
+        "The curve over batch sizes",
+        f"![microseconds by rows]({DOCS}/gpu-curve.svg)\n\n"
+        "A jump is a size that takes 4 % more than the one before beyond what reading its further rows explains, or 2 % less, in medians "
+        "of five neighbouring sizes.",
+        figures.jumps,
+    ),
+    (
+        "Each kernel alone, by a profiler",
+        "Caches cold, clocks not fixed (`ci/gpu-profile`). Kernels of one step overlap otherwise, so these times add up to more than the "
+        "step's. Reads: bytes from memory over bytes of the rows. A tile is 256 logits. Local requests: warps that read or write "
+        "the stack, where registers spill. Stalls: what warps wait for, as shares of the cycles between two instructions of a warp. "
+        "Kernels have the names of the profiled commit.",
+        figures.kernels,
+    ),
 )
 
 
