@@ -2,8 +2,8 @@
 
 import math
 
-from plan import BYTES
-from table import digits, table
+from plan import BYTES, CURVE_TASKS
+from table import Graphs, digits, table
 
 # What a gigabyte takes to be read, in microseconds, at the read-only ceiling of one H200 (4576 GB/s).
 CEILING_BYTES_PER_US = 4_576_000
@@ -59,14 +59,27 @@ def jumps_table(curve):
     return table(title, ["task"], ["rows", "us"], rows or [["none", "", ""]])
 
 
-def svg(curve):
-    """Microseconds by rows, both by powers of two, with the floor."""
-    vocab, dtype = curve[0]["vocab"], curve[0]["dtype"]
-    drawn = lines(curve)
+def rivals(record, vocab, dtype):
+    """By task: the fastest rival that starts from logits, as (rows, microseconds), ascending."""
+    found = {}
+    for task, ways in Graphs(record.results, vocab, dtype).rivals.items():
+        for (_, _, given), by_rows in ways.items():
+            if task in CURVE_TASKS and given == "logits":
+                least = found.setdefault(task, {})
+                for rows, us in by_rows.items():
+                    least[rows] = min(us, least.get(rows, us))
+    return {task: sorted(points.items()) for task, points in found.items()}
+
+
+def svg(record):
+    """Microseconds by rows, both by powers of two: ours as lines with the floor, and the fastest rivals as dots."""
+    vocab, dtype = record.curve[0]["vocab"], record.curve[0]["dtype"]
+    drawn, theirs = lines(record.curve), rivals(record, vocab, dtype)
     sizes = sorted({rows for points in drawn.values() for rows, _ in points})
     drawn["logits read once"] = [(rows, floor_us(rows, vocab, dtype)) for rows in sizes]
-    most = max(us for points in drawn.values() for _, us in points)
-    top, last = math.ceil(math.log2(most)), math.log2(sizes[-1])
+    both = [*drawn.values(), *theirs.values()]
+    top = math.ceil(math.log2(max(us for points in both for _, us in points)))
+    last = math.log2(max(rows for points in both for rows, _ in points))
 
     def x(rows):
         return LEFT + (WIDTH - LEFT - RIGHT) * math.log2(rows) / max(last, 1)
@@ -85,11 +98,22 @@ def svg(curve):
     for power in range(int(last) + 1):
         at = f"{x(2**power):.1f}"
         out.append(f'<text x="{at}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{2**power}</text>')
-    out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">rows of a step (vocabulary {vocab}, {dtype})</text>')
-    out.append(f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">microseconds, median</text>')
+    out.append(
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">rows of a step (vocabulary {vocab}, {dtype})</text>'
+    )
+    out.append(
+        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">microseconds, median</text>'
+    )
     for place, (task, points) in enumerate(drawn.items()):
         colour = COLOURS[place % len(COLOURS)]
         path = "L".join(f"{x(rows):.1f} {y(us):.1f}" for rows, us in points if us >= 1)
         out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        out.append(f'<text x="{LEFT + 12}" y="{TOP + 14 + 16 * place}" fill="{colour}">{task}</text>')
+        beside = theirs.get(task, [])
+        for rows, us in beside:
+            out.append(f'<circle cx="{x(rows):.1f}" cy="{y(us):.1f}" r="3.5" fill="{colour}"/>')
+        path = "L".join(f"{x(rows):.1f} {y(us):.1f}" for rows, us in beside)
+        if beside:
+            out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-dasharray="2 4"/>')
+        named = f"{task}; dots: the fastest rival from logits" if beside else task
+        out.append(f'<text x="{LEFT + 12}" y="{TOP + 14 + 16 * place}" fill="{colour}">{named}</text>')
     return "\n".join(out) + "\n</svg>\n"

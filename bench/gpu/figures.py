@@ -1,19 +1,13 @@
-"""The tables that documents take from a record; see `document`."""
+"""The tables of steps that documents and a record's page take from the record; see `document` and `page`."""
 
 import curve
 import plan
-from operators import by_rows, on_probabilities, operators, python, softmaxes
+import table
+from operators import by_rows
 from record import OURS
 from table import STEP, Graphs, digits, lines
 
 VOCAB, DTYPE = plan.MAIN_VOCAB, "f32"
-# Microseconds at most, by rows of plan.ROWS: the aims.
-AIMS = {
-    **dict.fromkeys(("greedy", "plain", "min-p"), (4.2, 5.5, 9, 22, 76)),
-    **dict.fromkeys(("top-k-top-p", "top-k-top-p-min-p"), (7, 8, 12, 25, 82)),
-    "top-p": (7, 8.5, 14, 28, 92),
-    "full": (10, 11, 16, 32, 105),
-}
 NAMES = {
     "greedy": "greedy",
     "plain": "plain",
@@ -25,22 +19,37 @@ NAMES = {
     "penalties": "penalties over 2048 tokens, bias; plain",
     "full": "full: penalties over 2048 tokens, bias, bitmask, top-k, top-p, min-p, raw logprob",
 }
-# What is told of calls from the host: (what a call does, mode, in words).
+# The steps of the short tables.
+SHORT = tuple(task for task in plan.TASKS if task not in ("penalties", "top-k-top-p-min-p"))
+# Calls from the host: (what a call does, mode, in words).
 HOST = (
     (STEP, "graph", "the operator in a graph"),
     (STEP, "eager", "the operator and a synchronisation"),
     ("DevicePool::replay", "graph", "the engine's step in a graph"),
     ("DevicePool::step", "eager", "the engine's step, its tokens fetched"),
-    ("DevicePool::replay", "eager", "the same by a graph"),
+    ("DevicePool::replay", "eager", "the engine's step in a graph, its tokens fetched"),
     ("DevicePool::enqueue", "host", "host: enqueuing a step"),
     ("the launches of DevicePool::enqueue alone", "host", "host: its launches alone"),
     ("DevicePool::enqueue, launches that do nothing", "host", "host: all but its launches"),
     ("DevicePool::replay", "host", "host: replaying a graph"),
 )
 HOST_TASKS = ("greedy", "plain", "top-k-top-p", "top-p", "full", "edited")
-# From this size up a rival that starts from logits and filters shall take so many times as long.
-FILTERS = ("min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p")
-LARGE_VOCAB, LARGE_ROWS, LARGE_FACTOR = 128256, 8, 2.5
+# Ways from logits to a token without a filter, as `ways` compares them: (whose, in words, ((engine, task, call), ..) whose
+# times add up).
+WAYS = (
+    ("Gumball", "a Gumbel race on the logits", ((OURS, "plain", STEP),)),
+    ("TokenSpeed, vLLM", "a Gumbel race on the logits, the faster of the two", None),
+    ("FlashInfer", "temperature, then a Gumbel race", (("flashinfer", "plain", "division, sampling_from_logits"),)),
+    ("FlashInfer", "softmax, then the inverse transform", (("flashinfer", "plain", "softmax, sampling_from_probs"),)),
+    (
+        "FlashInfer",
+        "the inverse transform alone, probabilities given",
+        (("flashinfer", "plain", "sampling_from_probs"),),
+    ),
+    ("Gumball", "softmax, then a race on the probabilities", ((OURS, "softmax", None), (OURS, "probs-plain", None))),
+    ("Gumball", "the race alone, probabilities given", ((OURS, "probs-plain", None),)),
+)
+RACES = (("tokenspeed", "plain"), ("vllm", "plain"))
 
 
 def ours(results, **which):
@@ -54,19 +63,47 @@ def floors(vocab=VOCAB, dtype=DTYPE):
     return [digits(curve.floor_us(rows, vocab, dtype)) for rows in plan.ROWS]
 
 
-def aims(record, _):
-    """Our medians beside the aims; one that is missed is bold."""
-    found = ours(record.results, vocab=VOCAB)
-    rows = [["floor: logits read once at 4576 GB/s", *floors()]]
-    for task in plan.TASKS:
+def steps(record, _):
+    """Our medians, and how many readings of the rows take as long."""
+    found, rows = ours(record.results, vocab=VOCAB), []
+    for task in SHORT:
         cells = []
-        for rows_now, aim in zip(plan.ROWS, AIMS.get(task, [None] * len(plan.ROWS))):
-            us = found.get((task, rows_now), {}).get("median_us")
-            text = "-" if us is None else digits(us)
-            missed = us is not None and aim is not None and us > aim
-            cells.append(f"{f'**{text}**' if missed else text}{f' ({aim})' if aim else ''}")
+        for count in plan.ROWS:
+            us = found.get((task, count), {}).get("median_us")
+            cells.append("-" if us is None else f"{digits(us)} ({digits(us / curve.floor_us(count, VOCAB, DTYPE))})")
         rows.append([NAMES[task], *cells])
-    return lines([f"vocabulary {VOCAB}, {DTYPE}, microseconds (aim)", *by_rows()], rows)
+    return lines([f"vocabulary {VOCAB}, {DTYPE}, microseconds (readings of the rows)", *by_rows()], rows)
+
+
+def ways(record, _):
+    """From logits to a token without a filter: races, the inverse transform, softmaxes."""
+    in_graphs = [
+        r
+        for r in record.results
+        if (r["vocab"], r["dtype"], r["mode"], r["rows_like"]) == (VOCAB, DTYPE, "graph", "model")
+        and not r["objection"]
+    ]
+
+    def least(engine, task, does, count):
+        times = [
+            r["median_us"]
+            for r in in_graphs
+            if (r["engine"], r["task"], r["rows"]) == (engine, task, count) and does in (None, r["does"])
+        ]
+        return min(times, default=None)
+
+    rows = []
+    for whose, way, parts in WAYS:
+        cells = []
+        for count in plan.ROWS:
+            if parts is None:
+                times = [us for engine, task in RACES if (us := least(engine, task, None, count)) is not None]
+                cells.append(digits(min(times)) if times else "-")
+            else:
+                times = [least(*part, count) for part in parts]
+                cells.append("-" if None in times else digits(sum(times)))
+        rows.append([whose, way, *cells])
+    return lines(["whose", f"plain, vocabulary {VOCAB}, {DTYPE}, microseconds", *by_rows()], rows, words=2)
 
 
 def sizes(record, _):
@@ -85,13 +122,8 @@ def sizes(record, _):
     return said + lines(["vocabulary", "type", "microseconds", *by_rows()], rows, words=3)
 
 
-def aim_of_factor(task, vocab, rows, given):
-    large = vocab >= LARGE_VOCAB and rows >= LARGE_ROWS
-    return LARGE_FACTOR if large and task in FILTERS and given == "logits" else 1
-
-
 def rivals(record, _):
-    """The fastest rival, in multiples of our time; below what is aimed at in bold."""
+    """The fastest rival, in multiples of our time; below 1 in bold."""
     rows = []
     for vocab in plan.VOCABS:
         graphs = Graphs(record.results, vocab)
@@ -104,8 +136,7 @@ def rivals(record, _):
                     mine = graphs.ours.get((task, count))
                     factor = min(theirs) / mine if theirs and mine else None
                     text = "-" if factor is None else digits(factor)
-                    below = factor is not None and factor < aim_of_factor(task, vocab, count, given)
-                    cells.append(f"**{text}**" if below else text)
+                    cells.append(f"**{text}**" if factor is not None and factor < 1 else text)
                 if cells:
                     rows.append([str(vocab), task, given, *cells])
     return lines(["vocabulary", "task", "the rival is given", *by_rows()], rows, words=3)
@@ -149,9 +180,7 @@ def jumps(record, _):
 def readme(record, _):
     """Ours and the fastest rival that starts from logits."""
     graphs, rows = Graphs(record.results, VOCAB), []
-    for task in plan.TASKS:
-        if task == "penalties":
-            continue
+    for task in SHORT:
         given = [by for way, by in graphs.rivals[task].items() if way[2] == "logits"]
         cells = []
         for count in plan.ROWS:
@@ -175,5 +204,9 @@ def source(record, _):
     return f"Runs: {'; '.join(said)}.\n"
 
 
-BLOCKS = {f.__name__: f for f in (aims, sizes, rivals, host, flat, jumps, readme, kernels, source,
-                                  operators, softmaxes, on_probabilities, python)}
+def every(record, _):
+    return table.every(record.results)
+
+
+# What stands between markers of documents.
+BLOCKS = {f.__name__: f for f in (readme, steps, ways)}

@@ -1,4 +1,4 @@
-"""The tables of operators on rows, and of calls from Python, that documents take from a record; see `document`."""
+"""The tables of operators on rows, and of calls from Python, that a record's page takes from it; see `page`."""
 
 import curve
 import plan
@@ -9,25 +9,16 @@ NAMES = {
     "softmax": "softmax with temperature, to f32",
     "softmax-in-place": "softmax with temperature, in place",
     "probs-plain": "a draw from probabilities",
-    "probs-top-k": "the same: top-k 50",
-    "probs-top-p": "the same: top-p 0.9",
-    "probs-min-p": "the same: min-p 0.05",
-    "probs-top-k-top-p": "the same: top-k 50, then top-p 0.9",
-    "probs-joint": "the same: top-k 50 and top-p 0.9, joint",
+    "probs-top-k": "a draw from probabilities: top-k 50",
+    "probs-top-p": "a draw from probabilities: top-p 0.9",
+    "probs-min-p": "a draw from probabilities: min-p 0.05",
+    "probs-top-k-top-p": "a draw from probabilities: top-k 50, then top-p 0.9",
+    "probs-joint": "a draw from probabilities: top-k 50 and top-p 0.9, joint",
     "top-k-renorm": "top-k 50 renormalised",
     "top-p-renorm": "top-p 0.9 renormalised",
     "top-k-mask": "top-k 50, logits masked",
     "chain": "a chain of 3 drafts, by rejection",
 }
-# Microseconds at most, by rows of plan.ROWS: the aims.
-AIMS = {
-    "softmax": (4.6, 7, 14, 42, 160),
-    **dict.fromkeys(plan.DRAWS, (8, 9.5, 16, 30, 90)),
-    **dict.fromkeys(plan.WRITES, (12, 14, 22, 55, 190)),
-    "chain": (8, 10, 16, 50),
-}
-# A call from Python and a synchronisation at one row, at most.
-EAGER_AIM = 25
 PACKAGE, COMPAT = "gumball_python", "compat.flashinfer: "
 NONE = "Not measured so far.\n"
 
@@ -58,7 +49,7 @@ def floor(vocab, times, name):
 
 
 def operators(record, _):
-    """Our medians and 95th percentiles beside the aims; one that is missed is bold."""
+    """Our medians and 95th percentiles."""
     vocab, dtype = plan.MAIN_VOCAB, "f32"
     found = {}
     for (*shape, task), engines in graphs(record, plan.OPERATORS).items():
@@ -69,13 +60,11 @@ def operators(record, _):
     rows = [floor(vocab, 1, "floor: rows read once at 4576 GB/s"), floor(vocab, 2, "floor: read once and written once")]
     for task in plan.OPERATORS:
         cells = []
-        for count, aim in zip(plan.ROWS, [*AIMS.get(task, ()), *[None] * len(plan.ROWS)]):
+        for count in plan.ROWS:
             result = found.get(task, {}).get(count)
-            text = f"{digits(result['median_us'])}; {digits(result['p95_us'])}" if result else "-"
-            missed = result and aim and result["median_us"] > aim
-            cells.append(f"{f'**{text}**' if missed else text}{f' ({aim})' if aim and result else ''}")
+            cells.append(f"{digits(result['median_us'])} ({digits(result['p95_us'])})" if result else "-")
         rows.append([NAMES[task], *cells])
-    return lines([f"vocabulary {vocab}, {dtype}, microseconds: median; 95th percentile (aim)", *by_rows()], rows)
+    return lines([f"vocabulary {vocab}, {dtype}, microseconds: median (95th percentile)", *by_rows()], rows)
 
 
 def beside(record, tasks):
@@ -103,7 +92,7 @@ def softmaxes(record, _):
 
 
 def on_probabilities(record, _):
-    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES):])
+    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES) :])
 
 
 def python(record, _):
@@ -124,9 +113,9 @@ def python(record, _):
             continue
         cells = []
         for engine in (PACKAGE, COMPAT, "flashinfer", "torch"):
-            text = f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-"
-            ours = engine == PACKAGE and best[engine]["median_us"] > EAGER_AIM
-            cells.append(f"**{text}**" if ours else text)
+            cells.append(
+                f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-"
+            )
         rows.append([NAMES.get(task, task), *cells])
     header = [f"one row of {plan.MAIN_VOCAB}, f32, microseconds: median (95th percentile)"]
     header += ["gumball", "gumball.compat.flashinfer", "FlashInfer", "torch"]

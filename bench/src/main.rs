@@ -53,6 +53,9 @@ enum Command {
         /// What to divide by; both without it.
         #[arg(long)]
         against: Option<AgainstName>,
+        /// Print the page that stands beside a record in bench/record.
+        #[arg(long, conflicts_with_all = ["only", "against"])]
+        page: bool,
     },
     /// Write rows to a file, little endian, nothing between them.
     Rows {
@@ -112,7 +115,12 @@ fn main() -> ExitCode {
 fn act(command: Command) -> io::Result<()> {
     match command {
         Command::Run { quick, only, engines, out } => run(quick, only.as_ref(), &engines, &out),
-        Command::Table { file, only, against } => print_tables(&file, only.as_ref(), against),
+        Command::Table { file, page: true, .. } => {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            print!("{}", table::page(&Record::read(&file)?, &name));
+            Ok(())
+        }
+        Command::Table { file, only, against, .. } => print_tables(&file, only.as_ref(), against),
         Command::Rows { kind, vocab, count, bf16, seed, out } => {
             let rows = match kind {
                 RowKindName::Model => RowKind::Model,

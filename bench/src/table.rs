@@ -60,6 +60,21 @@ pub fn markdown(record: &Record, against: Against, only: Option<&Regex>) -> Stri
     text
 }
 
+/// Prints the page that stands beside a record in `bench/record`: all multiples of the floor, under a heading.
+///
+/// `file` is the record's file name.
+pub fn page(record: &Record, file: &str) -> String {
+    let name = file.trim_end_matches(".json");
+    let (processor, date) = (&record.machine.processor, record.date.split('T').next().unwrap_or_default());
+    let tables = markdown(record, Against::Floor, None);
+    format!(
+        "# {name}\n\nPrinted by `gumball-bench table --page` from [the record]({file}), which has every value; do not edit. One thread \
+         of {processor}, {date}: medians, in multiples of the floor. How times are taken is in [bench](../README.md), what bounds them in \
+         [performance](../../docs/performance.md).\n\n{}\n",
+        tables.trim_end()
+    )
+}
+
 /// A definition with its task blanked: what one table is about.
 fn group(definition: Definition) -> Definition {
     Definition { task: Task::Greedy, ..definition }

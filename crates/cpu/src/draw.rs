@@ -1,4 +1,4 @@
-//! The draw: an exponential race that is run only where it can be won (section 3, D1, D2).
+//! The draw: an exponential race that is run only where it can be won (D1, D2).
 //!
 //! ```text
 //! best = the best score in the tile of the first token

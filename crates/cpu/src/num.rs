@@ -27,7 +27,7 @@ pub fn exp2<L: Lanes>(l: L, d: L::F) -> L::F {
     l.select(in_range, l.scale(horner(l, &EXP2_COEFFICIENTS, 1.0, f), n), l.splat(0.0))
 }
 
-/// `round(2^28 2^d)` for `d <= 0`, -inf included: a token's weight within its tile (section 4).
+/// `round(2^28 2^d)` for `d <= 0`, -inf included: a token's weight within its tile (M3).
 ///
 /// The unit is folded into the coefficients, which scales every intermediate exactly. Below -29 the weight
 /// rounds to 0 whatever its value.

@@ -1,4 +1,4 @@
-// arrival.cuh: when tokens arrive in the race (section 3, N8, N9).
+// arrival.cuh: when tokens arrive in the race (N3, N4, N8, N9, D1).
 //
 // Computes   a tile's first arrival and its place; the arrival of any token of the tile; about those of a lane's tokens
 // Twins      definition spec/src/draw.rs | why docs/stages/draw.md

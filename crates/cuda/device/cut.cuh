@@ -1,4 +1,4 @@
-// cut.cuh: cuts and given sets, intervals of the order (section 2, M1).
+// cut.cuh: cuts and given sets, intervals of the order (M1).
 #pragma once
 
 #include "measure.cuh"

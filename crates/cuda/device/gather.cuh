@@ -1,4 +1,4 @@
-// gather.cuh: the upper part of a row, into shared memory (section 6's filter stage); by a block.
+// gather.cuh: the upper part of a row, into shared memory (docs/stages/filter.md); by a block.
 //
 // Computes   a bar that so many tile maxima reach and not many more, and all tokens that reach it
 // Never      reads a tile that has no more of them than its first token, which the survey knows

@@ -126,7 +126,7 @@ DEVICE float about_quotient(float d, float inverse) { return about_exp2(d) * inv
 // What over T turns differences of logits into exponents of two (N6).
 DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
 
-// A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (section 4).
+// A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (M3).
 DEVICE u32 weight(float d) {
     // From -30 down weights round to 0. NaN, the distance in a tile of nothing, weighs nothing either.
     return float_to_u32(exp2_scaled(larger(d, -40.0f), 28));

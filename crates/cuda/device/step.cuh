@@ -193,7 +193,7 @@ struct alignas(16) Record {
 
 // What logprobs ask of a tile.
 struct alignas(16) TileWeights {
-    // The sum of the weights of its tokens (section 4), relative to the maximum.
+    // The sum of the weights of its tokens (M3), relative to the maximum.
     u64 weights;
     // -inf in a tile of nothing.
     float maximum;

@@ -225,7 +225,7 @@ DEVICE u32 weight_below(float below, float s) {
     return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
 }
 
-// The sum of the weights of a tile's clean logits (section 4), in every lane; 0 in a tile of nothing, whose maximum is to be
+// The sum of the weights of a tile's clean logits (M3), in every lane; 0 in a tile of nothing, whose maximum is to be
 // finite as well.
 DEVICE Halves sum_of_weights(const float (&z)[PER_LANE], float maximum, float s) {
     u32 sum = 0;

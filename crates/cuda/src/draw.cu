@@ -1,4 +1,4 @@
-// draw.cu: the exponential race, run only where it can be won (section 3, D1, D2); device functions of a block.
+// draw.cu: the exponential race, run only where it can be won (D1, D2); device functions of a block.
 //
 // Computes   the token of a cut that wins
 // Never      reads a tile that cannot hold the winner; never draws an arrival of a token that cannot win

@@ -235,8 +235,8 @@ def mask_logits(
 ) -> Any:
     """Each row of logits with -inf for what its filters and bans do not keep, in the logits' own type; out=logits is in place.
 
-    The temperature is that at which filters weigh tokens; the logits that stay are not divided by it. -0.0 comes out as 0.0, +inf
-    as the largest finite number. A row of only -inf stays as it is.
+    The temperature is that at which filters weigh tokens; the logits that stay are not divided by it. -0.0 comes out as 0.0.
+    +inf comes out as the largest finite number in float32; bfloat16 and float16 round that to +inf again. A row of only -inf stays as it is.
     """
     filters = (temperature, top_k, top_p, min_p, order, params)
     return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), stream)

@@ -119,8 +119,8 @@ class SamplingParams:
     eta_cutoff, xtc.
     temperature_last: whether the filters see the row at temperature 1, and only the draw is tempered.
 
-    Raises ValueError for a value outside its range, TypeError for one of another type. What depends on the vocabulary is
-    checked where the request is admitted, or by `validate`.
+    Numbers are rounded to float32, and then their range is checked: a min_p of 1.00000001 counts as 1. Raises ValueError for a
+    value outside its range, TypeError for one of another type. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
     """
 
     temperature: float = 1.0

@@ -50,7 +50,7 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 /// tokens, and of ids that requests name. kept: whether steps report the kept sets. room: how many tokens a history on a
 /// device grows by before it is moved. histories: whether a device keeps the histories of all requests, for who replays
 /// without fetching. threads, level, route: of the host alone: how many threads take the rows (None: one a core), the SIMD
-/// level, "race" or "oracle". stream: a CUDA stream's handle that all work goes to, alive as long as the pool; if None,
+/// level, and "race", "probabilities" or "oracle", as for Sampler. stream: a CUDA stream's handle that all work goes to, alive as long as the pool; if None,
 /// torch's current stream at each call where torch is loaded, else one of the pool's own.
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its driver or NVRTC

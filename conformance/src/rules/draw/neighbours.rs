@@ -1,4 +1,4 @@
-//! Nothing in a row may disturb another row, and where a row lies does not matter (section 2, E7, N7).
+//! Nothing in a row may disturb another row, and where a row lies does not matter (E7, N7; Rows in docs/semantics.md).
 
 use gumball_spec::{FilterOrder, LogprobsParams, SamplingParams};
 

@@ -1,4 +1,4 @@
-//! The order of tokens, and how the bits of a row become logits (N5, N7 and section 2).
+//! The order of tokens, and how the bits of a row become logits (N5, N7; The order in docs/semantics.md).
 
 use gumball_spec::{SamplingParams, Status};
 use half::{bf16, f16};

@@ -82,7 +82,8 @@ impl Operators {
 
     /// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0.
     ///
-    /// Rows of only -inf stay as they are. What is kept counts as input does: -0.0 as +0.0, +inf as `f32::MAX`.
+    /// Rows of only -inf stay as they are. What is kept counts as input does: -0.0 as +0.0, +inf as `f32::MAX`, which bf16 and
+    /// f16 round to +inf again.
     ///
     /// # Shapes and units
     /// Those of [`Operators::probabilities`].

@@ -3,9 +3,10 @@
 ::
 
     from gumball.compat import tokenspeed
-    tokenspeed.register()                       # then start the server with the sampling backend "gumball"
+    tokenspeed.register()
 
-The backend has the methods of TokenSpeed's `SamplingBackend`, and is handed its config. Each request is a sequence of a
+in the process that makes TokenSpeed's runtime, before it makes its sampling backend by name: "gumball". TokenSpeed's command line knows
+its own backends alone and cannot be told of this one. The backend has the methods of TokenSpeed's `SamplingBackend`, and is handed its config. Each request is a sequence of a
 :class:`gumball.Pool`: its parameters go in once, its draws depend on its seed and on how many tokens it has, not on the
 batch, and penalties count what it generated. Unlike the backends that come with TokenSpeed it leaves no parameter out:
 temperature, top-k, top-p on what top-k keeps, min-p, penalties, bias, `min_new_tokens` with `stop_token_ids`.
@@ -320,8 +321,8 @@ class GumballSamplingBackend:
         """The next token of each row, [rows] int32, and that there is one of each, [rows] int32.
 
         logits_output: its `next_token_logits`, [rows, vocab], are read, and masked in place where sampling_info has a
-        `vocab_mask`; its `next_token_logprobs` are set if the config asks for them, to those of the logits as the model
-        gave them. Both results are written anew by the next step.
+        `vocab_mask`; its `next_token_logprobs` are set if the config enables them, at temperature 1, after that mask and before
+        penalties and bias. The next step overwrites both results. A row without a token, or of no request, has token 0.
         """
         bs = logits_output.next_token_logits.shape[0]
         logits, tokens, lengths = self._started(logits_output, sampling_info, bs, 1)
