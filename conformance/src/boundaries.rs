@@ -9,11 +9,11 @@ use std::sync::Arc;
 use gumball_cuda::{Dtype, Machine, Variant};
 use gumball_spec::{Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
 
+use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
 use crate::chains;
-use crate::cuda::Cuda;
 use crate::observed::differences;
 use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};

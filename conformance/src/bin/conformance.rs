@@ -16,11 +16,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use gumball_conformance::backend::Cuda;
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::boundaries::{self, Extent};
 use gumball_conformance::chains;
-use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};

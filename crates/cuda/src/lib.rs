@@ -45,8 +45,6 @@ mod survey;
 
 mod filter;
 
-mod draw;
-
 mod logprobs;
 
 mod score;
