@@ -111,7 +111,10 @@ def cells(k):
     row_bytes = k["rows"] * k["vocab"] * bytes_per_logit
     tiles = k["rows"] * -(-k["vocab"] // TILE)
     local = None if k["local_loads"] is None else k["local_loads"] + (k["local_stores"] or 0)
-    per = lambda value, by: None if value is None else value / by
+
+    def per(value, by):
+        return None if value is None else value / by
+
     return [
         k["task"],
         k["rows_like"],

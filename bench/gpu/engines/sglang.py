@@ -29,7 +29,8 @@ def temperatures(rows):
 def split(rows, vocab):
     if rows > ROW_LIMIT:
         raise ValueError(f"for more than {ROW_LIMIT} rows it calls torch")
-    return lambda logits, t=temperatures(rows): temperature_softmax(logits, t)
+    t = temperatures(rows)
+    return lambda logits: temperature_softmax(logits, t)
 
 
 def split_in_place(rows, vocab):
@@ -42,7 +43,8 @@ def fused(name):
 
     def make(rows, vocab):
         fused_sampling.warmup_fused_temperature_softmax(vocab)
-        return lambda logits, t=temperatures(rows): getattr(fused_sampling, name)(logits, t)
+        t = temperatures(rows)
+        return lambda logits: getattr(fused_sampling, name)(logits, t)
 
     return make
 
