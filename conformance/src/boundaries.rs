@@ -226,7 +226,7 @@ fn operator(
     let (start, gap) = [(0, 0), (1, 3), (8, 8)][turn / 4 % 3];
     let asked =
         Asked { vocab, lines, dtype, kind, start, gap, common, columns, wide: turn.is_multiple_of(2) };
-    let differences = if turn % 3 == 0 {
+    let differences = if turn.is_multiple_of(3) {
         let (seeds, positions, draws) = (vec![turn as i64], vec![3], vec![]);
         let outputs = Outputs { lines: None, seeds, positions, draws, count: lines, wide: false };
         operators::draw(machine, &asked, &rows, &outputs)
