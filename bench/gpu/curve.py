@@ -85,8 +85,12 @@ def svg(curve):
     for power in range(int(last) + 1):
         at = f"{x(2**power):.1f}"
         out.append(f'<text x="{at}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{2**power}</text>')
-    out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">rows of a step (vocabulary {vocab}, {dtype})</text>')
-    out.append(f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">microseconds, median</text>')
+    out.append(
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">rows of a step (vocabulary {vocab}, {dtype})</text>'
+    )
+    out.append(
+        f'<text transform="translate(14 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">microseconds, median</text>'
+    )
     for place, (task, points) in enumerate(drawn.items()):
         colour = COLOURS[place % len(COLOURS)]
         path = "L".join(f"{x(rows):.1f} {y(us):.1f}" for rows, us in points if us >= 1)

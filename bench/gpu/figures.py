@@ -175,5 +175,21 @@ def source(record, _):
     return f"Runs: {'; '.join(said)}.\n"
 
 
-BLOCKS = {f.__name__: f for f in (aims, sizes, rivals, host, flat, jumps, readme, kernels, source,
-                                  operators, softmaxes, on_probabilities, python)}
+BLOCKS = {
+    f.__name__: f
+    for f in (
+        aims,
+        sizes,
+        rivals,
+        host,
+        flat,
+        jumps,
+        readme,
+        kernels,
+        source,
+        operators,
+        softmaxes,
+        on_probabilities,
+        python,
+    )
+}

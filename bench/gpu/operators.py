@@ -103,7 +103,7 @@ def softmaxes(record, _):
 
 
 def on_probabilities(record, _):
-    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES):])
+    return beside(record, plan.OPERATORS[len(plan.SOFTMAXES) :])
 
 
 def python(record, _):

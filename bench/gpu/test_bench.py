@@ -39,9 +39,20 @@ OPERATOR_WAYS = [
     {"task": "softmax", "does": "fused", "given": "logits", "dtypes": ["f32", "bf16"]},
     {"task": "chain", "does": "rejection", "given": "drafts", "dtypes": ["f32"]},
 ]
-MINE = {"engine": OURS, "version": "2", "does": "step", "task": "plain", "vocab": 64, "rows": 1, "mode": "graph",
-        "median_us": 2.0, "p95_us": 3.0}
-RESULT = 'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
+MINE = {
+    "engine": OURS,
+    "version": "2",
+    "does": "step",
+    "task": "plain",
+    "vocab": 64,
+    "rows": 1,
+    "mode": "graph",
+    "median_us": 2.0,
+    "p95_us": 3.0,
+}
+RESULT = (
+    'say(result=dict(rows=1, mode="graph", median_us={us}, p95_us=9.0, samples=12, calls=3, objection={objection}))'
+)
 
 
 def hello(ways=WAYS):
@@ -71,13 +82,17 @@ class Runs(unittest.TestCase):
 
     def run_with(self, *engines, ours=("a table", "and no JSON"), budget=100, part="all"):
         out = Path(self.folder.name, "record.json")
-        asked = runner.Asked(part, None if part in ("operators", "python") else [64], [1, 512], ("plain", "softmax", "chain"))
+        asked = runner.Asked(
+            part, None if part in ("operators", "python") else [64], [1, 512], ("plain", "softmax", "chain")
+        )
         return runner.run(engines, runner.Programs(self.ours(ours)), asked, out, plan.Budget(budget)), out
 
     def test_results_are_kept_under_the_way_and_a_record_survives_its_file(self):
         record, out = self.run_with(self.script("good", hello(), result(8.0)), ours=[json.dumps(MINE)])
-        self.assertEqual([(r["engine"], r["given"]) for r in record.results],
-                         [(OURS, "logits"), ("good", "logits"), ("good", "probabilities")])
+        self.assertEqual(
+            [(r["engine"], r["given"]) for r in record.results],
+            [(OURS, "logits"), ("good", "logits"), ("good", "probabilities")],
+        )
         self.assertEqual([(e["engine"], e["version"]) for e in record.whole["engines"]], [("good", "1"), (OURS, "2")])
         self.assertEqual(record.whole["skipped"], [])
         self.assertEqual(Record.read(out).whole, record.whole)
@@ -107,8 +122,10 @@ class Runs(unittest.TestCase):
         record, _ = self.run_with(self.script("good", hello(OPERATOR_WAYS), answer), ours=mine, part="operators")
         rivals = [(r["task"], r["vocab"], r["dtype"], r["rows"]) for r in record.results if r["engine"] == "good"]
         shapes = [(vocab, dtype) for vocab, dtype, tasks in plan.OPERATOR_SHAPES if "softmax" in tasks]
-        self.assertEqual([r for r in rivals if r[0] == "softmax"],
-                         [("softmax", *shape, rows) for shape in shapes for rows in (1, 512)])
+        self.assertEqual(
+            [r for r in rivals if r[0] == "softmax"],
+            [("softmax", *shape, rows) for shape in shapes for rows in (1, 512)],
+        )
         self.assertEqual({r[3] for r in rivals if r[0] == "chain"}, {1})
         self.assertIn("the program told nothing of it", [skip["reason"] for skip in record.whole["skipped"]])
         self.assertIn("| 151936 | f32 | softmax | ours, us | 2.00 | - |", operators.softmaxes(record, None))
@@ -118,11 +135,16 @@ class Runs(unittest.TestCase):
     def test_calls_from_python_are_eager_at_one_row_with_our_package_among_the_engines(self):
         answer = """
     say(result=dict(rows=1, dtype="f32", mode="+".join(asked["modes"]), median_us={us}, p95_us=90.0, objection=None))"""
-        engines = [self.script(name, hello(OPERATOR_WAYS), answer.format(us=us))
-                   for name, us in (("gumball_python", 30.0), ("flashinfer", 60.0))]
+        engines = [
+            self.script(name, hello(OPERATOR_WAYS), answer.format(us=us))
+            for name, us in (("gumball_python", 30.0), ("flashinfer", 60.0))
+        ]
         record, _ = self.run_with(*engines, part="python")
         self.assertEqual({(r["mode"], r["rows"], r["vocab"]) for r in record.results}, {("eager", 1, plan.MAIN_VOCAB)})
-        self.assertIn("| softmax with temperature, to f32 | **30.0 (90.0)** | - | 60.0 (90.0) | - |", operators.python(record, None))
+        self.assertIn(
+            "| softmax with temperature, to f32 | **30.0 (90.0)** | - | 60.0 (90.0) | - |",
+            operators.python(record, None),
+        )
 
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
@@ -146,22 +168,36 @@ class Runs(unittest.TestCase):
 
 
 class Profiles(unittest.TestCase):
-    STEPS = [{"task": "plain", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "model"},
-             {"task": "top-p", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "flat"}]
+    STEPS = [
+        {"task": "plain", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "model"},
+        {"task": "top-p", "vocab": 512, "dtype": "f32", "rows": 2, "rows_like": "flat"},
+    ]
 
     def row(self, name, **values):
         return {"Kernel Name": f"{name}(Step)", **{counters.METRICS[kept][0]: text for kept, text in values.items()}}
 
     def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
-        stalled = {counters.STALLED + f"{name}_per_issue_active.ratio": text
-                   for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()}
+        stalled = {
+            counters.STALLED + f"{name}_per_issue_active.ratio": text
+            for name, text in {"selected": "1", "long_scoreboard": "2", "barrier": "1"}.items()
+        }
         survey = self.row("survey_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
-        rows = [{"Kernel Name": ""}, self.row("numbers"), {**survey, **stalled}, self.row("numbers"), self.row("finish")]
+        rows = [
+            {"Kernel Name": ""},
+            self.row("numbers"),
+            {**survey, **stalled},
+            self.row("numbers"),
+            self.row("finish"),
+        ]
         kernels = counters.Kernels.of_ncu(rows, self.STEPS)
-        self.assertEqual([(k["task"], k["kernel"]) for k in kernels.listed],
-                         [("plain", "survey_f32_few"), ("top-p", "finish")])
-        self.assertIn("| plain | model | 2 | `survey_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
-                      "global memory 50, barrier 25 |", kernels.markdown())
+        self.assertEqual(
+            [(k["task"], k["kernel"]) for k in kernels.listed], [("plain", "survey_f32_few"), ("top-p", "finish")]
+        )
+        self.assertIn(
+            "| plain | model | 2 | `survey_f32_few` | 2.5 | 2.00 | - | - | 100 | - | - | 0 | "
+            "global memory 50, barrier 25 |",
+            kernels.markdown(),
+        )
         with self.assertRaises(ValueError):
             counters.Kernels.of_ncu(rows[:3], self.STEPS)
 
@@ -196,8 +232,12 @@ class Plans(unittest.TestCase):
 
     def test_the_command_lists_what_is_missing(self):
         run = Path(__file__).with_name("run")
-        listed = subprocess.run([sys.executable, str(run), "--dry-run", "--ours", "/none", "--engines", "nobody"],
-                                capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            [sys.executable, str(run), "--dry-run", "--ours", "/none", "--engines", "nobody"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         self.assertIn("gumball: /none, which is missing", listed.stdout)
         self.assertIn("nobody: missing, ", listed.stdout)
 
