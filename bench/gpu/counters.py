@@ -41,8 +41,21 @@ STALLS = {
 }
 
 
-HEADER = ("task", "rows like", "rows", "kernel", "us", "reads of the rows", "DRAM %", "issue slots %",
-          "instructions a tile", "registers", "occupancy %", "local requests a row", "stalls, %")
+HEADER = (
+    "task",
+    "rows like",
+    "rows",
+    "kernel",
+    "us",
+    "reads of the rows",
+    "DRAM %",
+    "issue slots %",
+    "instructions a tile",
+    "registers",
+    "occupancy %",
+    "local requests a row",
+    "stalls, %",
+)
 
 
 def number(text):
@@ -57,7 +70,7 @@ def stalls(row):
     found = {}
     for name, text in row.items():
         if name.startswith(STALLED) and name.endswith("_per_issue_active.ratio") and number(text):
-            found[name[len(STALLED):].split("_per_issue_active")[0]] = number(text)
+            found[name[len(STALLED) :].split("_per_issue_active")[0]] = number(text)
     whole = sum(found.values())
     found.pop("selected", None)
     largest = sorted(found, key=found.get, reverse=True)[:STALLS_KEPT]
@@ -111,7 +124,10 @@ def cells(k):
     row_bytes = k["rows"] * k["vocab"] * bytes_per_logit
     tiles = k["rows"] * -(-k["vocab"] // TILE)
     local = None if k["local_loads"] is None else k["local_loads"] + (k["local_stores"] or 0)
-    per = lambda value, by: None if value is None else value / by
+
+    def per(value, by):
+        return None if value is None else value / by
+
     return [
         k["task"],
         k["rows_like"],

@@ -5,8 +5,8 @@ request, and gives the call that is timed, from a batch [rows, vocab] to its tok
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import torch
 

@@ -146,4 +146,3 @@ def warm_up(wanted, env, seconds, processes):
         process.kill()
         process.wait()
     return finished
-

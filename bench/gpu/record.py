@@ -108,7 +108,10 @@ class Record:
         for name in ("results", "curve"):
             merged = {tuple(r[field] for field in WHICH): r for r in self.whole[name] + other.whole[name]}
             self.whole[name] = list(merged.values())
-        asked = lambda found: tuple(found.get(name) for name in ("engine", "vocab", "task", "does", "dtype"))
+
+        def asked(found):
+            return tuple(found.get(name) for name in ("engine", "vocab", "task", "does", "dtype"))
+
         measured = {asked(result) for result in self.whole["results"]}
         skips = {json.dumps(skip): skip for skip in self.whole["skipped"] + other.whole["skipped"]}
         self.whole["skipped"] = [skip for skip in skips.values() if asked({"dtype": "f32", **skip}) not in measured]

@@ -35,7 +35,8 @@ class Graphs:
         self.vocab, self.dtype, self.ours = vocab, dtype, {}
         self.rivals = defaultdict(lambda: defaultdict(dict))
         for r in results:
-            if (r["mode"], r["dtype"], r["vocab"], r["rows_like"]) != ("graph", dtype, vocab, "model") or r["objection"]:
+            shape = (r["mode"], r["dtype"], r["vocab"], r["rows_like"])
+            if shape != ("graph", dtype, vocab, "model") or r["objection"]:
                 continue
             if r["engine"] == OURS and (r["does"] == STEP or r["task"] in plan.OPERATORS):
                 self.ours[r["task"], r["rows"]] = r["median_us"]
@@ -147,4 +148,6 @@ def left_out(record):
 
 
 def markdown(record):
-    return ours(record.results) + best(record.results) + every(record.results) + eager(record.results) + left_out(record)
+    return (
+        ours(record.results) + best(record.results) + every(record.results) + eager(record.results) + left_out(record)
+    )

@@ -8,9 +8,9 @@
 //!
 //! In the order data flows:
 
-pub mod definitions;
+#![forbid(unsafe_code)]
 
-pub mod generator;
+pub mod definitions;
 
 pub mod staging;
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use gumball_bench::engines::floor::FLOOR;
 use gumball_bench::machine::{self, Machine};
 use gumball_bench::process::Running;
 use gumball_bench::record::{FORMAT, Record, Settings};
@@ -15,6 +14,7 @@ use gumball_bench::runner;
 use gumball_bench::staging::{self, SEED, Staging};
 use gumball_bench::table::{self, Against};
 use gumball_bench::{definitions, engines};
+use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task, serve};
 use regex_lite::Regex;
 

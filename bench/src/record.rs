@@ -6,10 +6,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use gumball_bench_protocol::floor::FLOOR;
 use gumball_bench_protocol::{Definition, Identity};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::floor::FLOOR;
 use crate::machine::Machine;
 
 /// The format that this program writes, and the only one that it reads.

@@ -6,11 +6,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind};
+use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, generated};
 use half::bf16;
 
 use crate::definitions::REAL_VOCAB;
-use crate::generator;
 
 /// The seed of all generated rows of a run.
 pub const SEED: u64 = 0x6d75_6267;
@@ -97,7 +96,7 @@ pub fn write(path: &Path, of: &Definition, seed: u64, row_count: usize, real_row
     for number in 0..row_count {
         let logits = match of.rows {
             RowKind::Real => recorded[number % recorded.len()].clone(),
-            kind => generator::row(kind, of.vocab, seed, number),
+            kind => generated::row(kind, of.vocab, seed, number),
         };
         match of.dtype {
             Dtype::F32 => logits.iter().try_for_each(|z| file.write_all(&z.to_le_bytes()))?,
@@ -143,7 +142,7 @@ mod tests {
         for dtype in [Dtype::F32, Dtype::Bf16] {
             write(&path, &definition(RowKind::Model, 100, dtype), 3, 2, Path::new("")).unwrap();
             let rows = Rows::read(&path, 100, dtype, 2).unwrap();
-            let made = generator::row(RowKind::Model, 100, 3, 1);
+            let made = generated::row(RowKind::Model, 100, 3, 1);
             match rows.row(1) {
                 Row::F32(logits) => assert_eq!(logits, made),
                 Row::Bf16(logits) => {

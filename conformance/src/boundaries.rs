@@ -9,11 +9,11 @@ use std::sync::Arc;
 use gumball_cuda::{Dtype, Machine, Variant};
 use gumball_spec::{Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
 
+use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
 use crate::chains;
-use crate::cuda::Cuda;
 use crate::observed::differences;
 use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};
@@ -226,7 +226,7 @@ fn operator(
     let (start, gap) = [(0, 0), (1, 3), (8, 8)][turn / 4 % 3];
     let asked =
         Asked { vocab, lines, dtype, kind, start, gap, common, columns, wide: turn.is_multiple_of(2) };
-    let differences = if turn % 3 == 0 {
+    let differences = if turn.is_multiple_of(3) {
         let (seeds, positions, draws) = (vec![turn as i64], vec![3], vec![]);
         let outputs = Outputs { lines: None, seeds, positions, draws, count: lines, wide: false };
         operators::draw(machine, &asked, &rows, &outputs)

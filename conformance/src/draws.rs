@@ -8,8 +8,8 @@
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{FilterOrder, Result, SamplingParams};
 
+use crate::backend::Cuda;
 use crate::case::{Case, UNIT};
-use crate::cuda::Cuda;
 use crate::law::Law;
 use crate::rows;
 use crate::statistics::ChiSquare;

@@ -16,7 +16,6 @@ pub mod compare;
 pub mod batch;
 pub mod boundaries;
 pub mod chains;
-pub mod cuda;
 
 pub mod reference;
 pub mod rows;

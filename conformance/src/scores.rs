@@ -5,10 +5,10 @@ use std::sync::Arc;
 use gumball_cuda::{Buffer, Dtype, Known, Machine, Prepared, Room, Rows, Workspace};
 use gumball_spec::{Error, SamplingParams, Widths};
 
+use crate::backend::observed;
 use crate::backend::{Backend, Oracle};
 use crate::bytes::Bytes;
 use crate::case::Case;
-use crate::cuda::observed;
 use crate::generate;
 use crate::observed::differences;
 use crate::rows::{self, Words};

@@ -1,6 +1,6 @@
 //! Every rule, on the CUDA kernels: emulated, and on the GPU where there is one, eagerly and in a graph.
 
-use gumball_conformance::cuda::Cuda;
+use gumball_conformance::backend::Cuda;
 use gumball_conformance::{by_name, rules};
 
 macro_rules! backends {

@@ -3,7 +3,6 @@
 import functools
 
 import gumball
-
 import plan
 from engines import surface
 from engines.surface import way

@@ -29,7 +29,8 @@ def temperatures(rows):
 def split(rows, vocab):
     if rows > ROW_LIMIT:
         raise ValueError(f"for more than {ROW_LIMIT} rows it calls torch")
-    return lambda logits, t=temperatures(rows): temperature_softmax(logits, t)
+    t = temperatures(rows)
+    return lambda logits: temperature_softmax(logits, t)
 
 
 def split_in_place(rows, vocab):
@@ -42,7 +43,8 @@ def fused(name):
 
     def make(rows, vocab):
         fused_sampling.warmup_fused_temperature_softmax(vocab)
-        return lambda logits, t=temperatures(rows): getattr(fused_sampling, name)(logits, t)
+        t = temperatures(rows)
+        return lambda logits: getattr(fused_sampling, name)(logits, t)
 
     return make
 
@@ -58,8 +60,20 @@ def chain(rows, vocab):
     def call(batch):
         draft_probs, _, target_probs, candidates = batch
         chain_speculative_sampling_triton(
-            predicts, accepted, counts, candidates, slot_ids, None, None, coins, last_coins, target_probs, draft_probs,
-            1.0, 1.0, True,
+            predicts,
+            accepted,
+            counts,
+            candidates,
+            slot_ids,
+            None,
+            None,
+            coins,
+            last_coins,
+            target_probs,
+            draft_probs,
+            1.0,
+            1.0,
+            True,
         )
         return predicts.view(rows, slots)
 
@@ -69,7 +83,9 @@ def chain(rows, vocab):
 def ways():
     found = [
         Way("softmax", f"temperature_softmax, to {ROW_LIMIT} rows", split),
-        Way("softmax-in-place", f"temperature_softmax, copied back, to {ROW_LIMIT} rows", split_in_place, in_place=True),
+        Way(
+            "softmax-in-place", f"temperature_softmax, copied back, to {ROW_LIMIT} rows", split_in_place, in_place=True
+        ),
         Way("chain", "chain_speculative_sampling_triton, uniforms given", chain, given="drafts"),
     ]
     if fused_sampling:

@@ -55,8 +55,13 @@ def operators(api, fast_k, prefix=""):
     both, both_types = "top_k_top_p_sampling_from_probs", ("f32", "bf16")
     found = [
         way("softmax", prefix + "softmax", softmax, dtypes=both_types),
-        way("softmax-in-place", prefix + "softmax, copied back", lambda x, to: x.copy_(softmax(x, to)),
-            dtypes=both_types, in_place=True),
+        way(
+            "softmax-in-place",
+            prefix + "softmax, copied back",
+            lambda x, to: x.copy_(softmax(x, to)),
+            dtypes=both_types,
+            in_place=True,
+        ),
         drawn("probs-plain", "sampling_from_probs"),
         drawn("probs-top-k", "top_k_sampling_from_probs", "k"),
         drawn("probs-top-p", "top_p_sampling_from_probs", "p"),

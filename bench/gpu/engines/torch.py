@@ -123,7 +123,9 @@ def ways():
         way("probs-top-k", "topk, exponential race", top_k_of_probs(renormalise=False, p=False), probs),
         way("probs-top-p", "sort, cumsum, exponential race", top_p_of_probs, probs),
         way("probs-min-p", "mask, exponential race", min_p_of_probs, probs),
-        way("probs-top-k-top-p", "topk, div, cumsum, exponential race", top_k_of_probs(renormalise=True, p=True), probs),
+        way(
+            "probs-top-k-top-p", "topk, div, cumsum, exponential race", top_k_of_probs(renormalise=True, p=True), probs
+        ),
         way("probs-joint", "topk, cumsum, exponential race", top_k_of_probs(renormalise=False, p=True), probs),
         way("top-k-renorm", "topk, div, scatter", top_k_renorm, probs),
         way("top-p-renorm", "sort, cumsum, div, scatter", top_p_renorm, probs),

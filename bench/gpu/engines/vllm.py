@@ -60,6 +60,12 @@ def ways():
         way("min-p", "copy, apply_temperature, apply_min_p, gumbel_sample", filters=("min_p",)),
         way("top-k-top-p", f"copy, apply_temperature, {top}, gumbel_sample", k=True, p=True),
         way("top-p", f"copy, apply_temperature, {top}, gumbel_sample", p=True),
-        way("top-k-top-p-min-p", f"copy, apply_temperature, apply_min_p, {top}, gumbel_sample", filters=("min_p",), k=True, p=True),
+        way(
+            "top-k-top-p-min-p",
+            f"copy, apply_temperature, apply_min_p, {top}, gumbel_sample",
+            filters=("min_p",),
+            k=True,
+            p=True,
+        ),
         Way("top-k-mask", f"copy, {top}", masked),
     ]

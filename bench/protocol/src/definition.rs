@@ -77,9 +77,9 @@ impl fmt::Display for Dtype {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowKind {
-    /// Normal with sigma 2, then 20 tokens raised by 6 to 14.
+    /// A bell of deviation 2, then 20 tokens raised by 6 to 14.
     Model,
-    /// Normal with sigma 0.001: every token about as likely as any other.
+    /// A bell of deviation 0.001: every token about as likely as any other.
     Flat,
     /// One value for every token.
     Equal,

@@ -1,21 +1,31 @@
-//! What the bench's runner and its engines say to each other, and the loop that times an engine.
+//! What the bench's runner and its engines say to each other, the loop that times an engine, and what the command and the
+//! tests share with them: rows made from a seed, the floor, and chi-square.
 //!
 //! An engine is a program of its own: it reads one [`Request`] a line from its input and answers
 //! one [`Reply`] a line on its output. A Rust engine implements [`Engine`] and calls [`serve`];
-//! any other language writes the same lines. This crate knows no engine and starts no program.
+//! any other language writes the same lines. Of engines this crate has
+//! only the floor, by which all times are divided; it starts no program.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[cfg(feature = "statistics")]
+mod chi_square;
 mod definition;
+// Its vectors load through pointers.
+#[allow(unsafe_code)]
+pub mod floor;
+pub mod generated;
 mod message;
 mod parameters;
 mod rows;
 mod serve;
-mod splitmix;
+mod words;
 
+#[cfg(feature = "statistics")]
+pub use chi_square::{ChiSquare, chi_square};
 pub use definition::{Definition, Dtype, Residence, RowKind, Task};
 pub use message::{Identity, Reply, Request};
 pub use parameters::Parameters;
 pub use rows::{Row, Rows};
 pub use serve::{Draw, Engine, Prepared, serve};
-pub use splitmix::SplitMix64;
+pub use words::Words;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{SplitMix64, Task};
+use crate::{Task, Words};
 
 /// How many tokens of history the penalties of [`Task::Everything`] look at.
 const HISTORY: usize = 2000;
@@ -80,21 +80,23 @@ impl Parameters {
 
 /// Ids as text has them: low ones are frequent, most appear more than once or not at all.
 fn history(vocab: usize) -> Vec<u32> {
-    let mut words = SplitMix64::new(0x4157);
-    (0..HISTORY).map(|_| ((words.uniform().powi(4) * vocab as f64) as usize).min(vocab - 1) as u32).collect()
+    let mut words = Words(0x4157);
+    (0..HISTORY)
+        .map(|_| ((f64::from(words.fraction()).powi(4) * vocab as f64) as usize).min(vocab - 1) as u32)
+        .collect()
 }
 
 fn logit_bias(vocab: usize) -> Vec<(u32, f32)> {
-    let mut words = SplitMix64::new(0xb1a5);
+    let mut words = Words(0xb1a5);
     let mut ids: Vec<u32> = (0..BIASED).map(|_| words.below(vocab) as u32).collect();
     ids.sort_unstable();
     ids.dedup();
-    ids.into_iter().map(|id| (id, (words.uniform() * 4.0 - 2.0) as f32)).collect()
+    ids.into_iter().map(|id| (id, words.fraction() * 4.0 - 2.0)).collect()
 }
 
 /// Allows seven ids of eight, at random.
 fn mask(vocab: usize) -> Vec<u32> {
-    let mut words = SplitMix64::new(0x3a5c);
+    let mut words = Words(0x3a5c);
     (0..vocab.div_ceil(32)).map(|_| (words.word() | words.word() | words.word()) as u32).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Backends: places where the stages run, behind one interface.
 
+mod cuda;
 mod pool;
 
 use std::collections::HashMap;
@@ -14,9 +15,10 @@ use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
-use crate::cuda::Cuda;
 use crate::observed::{Observed, differences};
 
+pub use cuda::Cuda;
+pub(crate) use cuda::observed;
 pub use pool::Pooled;
 
 /// A place where the stages run.

@@ -16,11 +16,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use gumball_conformance::backend::Cuda;
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::boundaries::{self, Extent};
 use gumball_conformance::chains;
-use gumball_conformance::cuda::Cuda;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
@@ -146,7 +146,7 @@ fn spread(place: &str, seed: u64, count: u32, run: Run<'_>) -> Result<bool, Stri
     for (setting, seed) in settings.iter().zip(seed..) {
         for test in run(setting, seed, each).map_err(|error| error.to_string())? {
             ok &= test.p_value >= FALSE_ALARM;
-            println!("| {} | {:.1} | {} | {:.3} |", setting.name, test.value, test.freedom, test.p_value);
+            println!("| {} | {:.1} | {} | {:.3} |", setting.name, test.statistic, test.degrees, test.p_value);
         }
     }
     Ok(ok)

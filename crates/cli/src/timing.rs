@@ -1,13 +1,13 @@
 //! How long a token takes, and how long reading its row does.
 //!
 //! Both are timed in turns on one thread, so that a ratio compares neighbours in time. The floor is that of
-//! the `bench` package: one maximum over the row by the best instructions of the machine.
+//! the bench: one maximum over the row by the best instructions of the machine.
 
 use std::io::Write;
 use std::rc::Rc;
 use std::time::Instant;
 
-use gumball_bench::engines::floor::Floor;
+use gumball_bench_protocol::floor::Floor;
 use gumball_bench_protocol::{
     Definition, Dtype, Engine, Parameters, Prepared, Residence, RowKind, Rows, Task,
 };

@@ -1,5 +1,7 @@
 //! What keeps kernels from running, as data: a machine that lacks something, or a call that failed.
 
+use cudarc::driver::DriverError;
+
 /// Why there is no CUDA here, or what it refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -64,4 +66,9 @@ impl Error {
     pub(crate) fn call(call: &'static str, reason: impl ToString) -> Self {
         Self::Call { call, reason: reason.to_string() }
     }
+}
+
+/// Makes an [`Error::Call`] of the driver's error.
+pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::call(call, error)
 }

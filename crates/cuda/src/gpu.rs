@@ -11,33 +11,15 @@ use cudarc::driver::{
 };
 
 use crate::cache::Cache;
-use crate::error::{Error, Result};
-use crate::loaded::{Kernels, Loaded};
+use crate::error::{Error, Result, failed};
+use crate::loaded::{Kernels, Loaded, attribute, cluster_of};
 use crate::machine::{Grid, Kernel, Machine, Recording};
-use crate::nvrtc::{Arch, Nvrtc};
+use crate::nvrtc::{Arch, EARLY, Nvrtc};
 use crate::program::Group;
 use crate::staging::{Landing, Staging};
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
-
-/// The oldest devices whose kernels can begin before those that they wait for are done, and where copies fly into shared memory.
-pub(crate) const EARLY: Arch = Arch { major: 9, minor: 0 };
-
-/// The value of an attribute that makes clusters.
-pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
-    sys::CUlaunchAttributeValue {
-        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
-    }
-}
-
-/// An attribute of a launch.
-pub(crate) fn attribute(
-    id: sys::CUlaunchAttributeID,
-    value: sys::CUlaunchAttributeValue,
-) -> sys::CUlaunchAttribute {
-    sys::CUlaunchAttribute { id, pad: [0; 4], value }
-}
 
 /// A device with a stream on which kernels run in turn.
 pub struct Gpu {
@@ -53,10 +35,6 @@ pub struct Gpu {
     staging: Mutex<Staging>,
     /// Where bytes land that are copied from there.
     landing: Mutex<Landing>,
-}
-
-pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::call(call, error)
 }
 
 impl Gpu {

@@ -46,8 +46,6 @@ mod survey;
 
 mod filter;
 
-mod draw;
-
 mod logprobs;
 
 mod score;

@@ -11,16 +11,30 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use crate::cache::Cache;
-use crate::error::Result;
-use crate::gpu::{EARLY, attribute, cluster_of, failed};
+use crate::error::{Result, failed};
 use crate::machine::Kernel;
-use crate::nvrtc::{Arch, Nvrtc};
+use crate::nvrtc::{Arch, EARLY, Nvrtc};
 use crate::program::{Group, PROGRAMS, Program};
 
 /// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
 const CLUSTERED: Kernel = Kernel::named("softmax_f32");
 const MOST_BLOCKS: usize = 16;
 const CLUSTERED_THREADS: u32 = 640;
+
+/// The value of an attribute that makes clusters.
+pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
+    sys::CUlaunchAttributeValue {
+        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
+    }
+}
+
+/// An attribute of a launch.
+pub(crate) fn attribute(
+    id: sys::CUlaunchAttributeID,
+    value: sys::CUlaunchAttributeValue,
+) -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute { id, pad: [0; 4], value }
+}
 
 /// The kernels of a device, as far as they are loaded.
 #[derive(Debug)]

@@ -34,6 +34,10 @@ impl Arch {
     pub const OLDEST: Arch = Arch { major: 8, minor: 0 };
 }
 
+/// The oldest devices on which a kernel can begin before those that it waits for are done, blocks form clusters, and the
+/// hardware copies ahead into shared memory.
+pub(crate) const EARLY: Arch = Arch { major: 9, minor: 0 };
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sm_{}{}", self.major, self.minor)

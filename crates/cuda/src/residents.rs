@@ -8,10 +8,10 @@ use gumball_spec::{Error, Result, memory};
 use crate::abi::{Params, Request, Slot, State, asks};
 use crate::ledger::{Ledger, UNBOUNDED};
 use crate::lists::{History, Lists, Sheet};
+use crate::logprobs;
 use crate::machine::{Buffer, Machine};
 use crate::prepared::Prepared;
 use crate::variant::Needs;
-use crate::{draw, logprobs};
 
 /// Where a request stands when it is put into a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,8 +128,8 @@ impl Residents {
         }
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
         self.slots[place].keep_history = start.keep_history;
-        let params = draw::seeded(self.slots[place].params_of(request), start.seed, start.draw);
-        let Start { prompt, output, room, .. } = *start;
+        let Start { seed, draw, prompt, output, room, .. } = *start;
+        let params = Params { seed, draw, ..self.slots[place].params_of(request) };
         self.write_lists(place, request, History { prompt, output, room })?;
         let state = State {
             position: start.position,

@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
-use cudarc::driver::{CudaEvent, CudaStream, DriverError, PinnedHostSlice, result};
+use cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice, result};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, failed};
 
 const SEGMENTS: usize = 2;
 const SEGMENT_BYTES: usize = 1 << 20;
@@ -31,10 +31,6 @@ struct Segment {
     memory: PinnedHostSlice<u8>,
     /// Passed when the last copy out of the segment is done.
     copied: CudaEvent,
-}
-
-fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::call(call, error)
 }
 
 impl fmt::Debug for Staging {

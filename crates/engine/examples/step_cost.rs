@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use gumball_bench_protocol::generated::model_like;
 use gumball_engine::cuda::{self, Buffer, Dtype, Grid, Kernel, Machine, Recording};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
@@ -170,29 +171,6 @@ fn time(
     Ok(Times::new(times))
 }
 
-/// Rows like a model's: a bell of deviation 2, and twenty tokens of each raised by 6 to 14.
-fn model_like(rows: usize, vocab: usize) -> Vec<f32> {
-    let word = |i: usize| {
-        (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
-    };
-    let bell = |i: usize| {
-        let sum: u64 = [i, i + (1 << 40)]
-            .into_iter()
-            .map(word)
-            .flat_map(|w| [0, 16, 32, 48].map(|at| w >> at & 0xFFFF))
-            .sum();
-        (sum as f32 - 262_140.0) / 26_755.0
-    };
-    let mut logits: Vec<f32> = (0..rows * vocab).map(bell).collect();
-    for (row, logits) in logits.chunks_mut(vocab).enumerate() {
-        for peak in 0..20 {
-            let word = word(row * 20 + peak + (1 << 50));
-            logits[(word >> 20) as usize % vocab] += 6.0 + 8.0 * (word & 0xFFFF) as f32 / 65_536.0;
-        }
-    }
-    logits
-}
-
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1).peekable();
     let json = arguments.next_if_eq("--json").is_some();
@@ -221,7 +199,7 @@ fn main() -> Outcome<()> {
 /// Prints a line for each request, or with `json` one for each time.
 fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool) -> Outcome<()> {
     let machine: Arc<dyn Machine> = Arc::clone(tap) as Arc<dyn Machine>;
-    let batch = model_like(rows, vocab);
+    let batch: Vec<f32> = (0..rows as u64).flat_map(|row| model_like(vocab, row)).collect();
     let batch_bytes = size_of_val(&batch[..]);
     let batches = if has_gpu { COLD_BYTES.div_ceil(batch_bytes).max(2) } else { 1 };
     let mut logits = Buffer::zeroed(&machine, batches * batch_bytes)?;

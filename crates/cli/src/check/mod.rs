@@ -5,15 +5,14 @@
 //! no number with the engine. Draws are fixed by their seeds, so a verdict never changes from run to run;
 //! the stated false-alarm rate is the chance that a right engine and another seed would have failed.
 
-mod chi_square;
 mod exact;
 mod item;
 mod on_device;
 mod settings;
 mod subject;
 
-pub use chi_square::{ChiSquare, chi_square};
 pub use exact::Exact;
+pub use gumball_bench_protocol::{ChiSquare, chi_square};
 pub use item::{Check, Item};
 pub use on_device::OnDevice;
 pub use settings::{Setting, suite};

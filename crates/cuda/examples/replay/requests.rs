@@ -1,8 +1,9 @@
 //! What rows are asked for, by name.
 
+use gumball_bench_protocol::Words;
 use gumball_spec::{Dry, LogprobsParams, SamplingParams};
 
-use crate::rows::{Like, word};
+use crate::rows::Like;
 
 /// A request that every row of a batch makes.
 pub struct Request {
@@ -50,7 +51,7 @@ pub fn by_default(name: &str, like: Like) -> bool {
 
 /// A long chat: ids spread over the vocabulary, few of them twice.
 pub fn history(vocab: usize) -> Vec<u32> {
-    (0..2048u64).map(|i| (word(&mut (i * 77)) % vocab as u64) as u32).collect()
+    (0..2048u64).map(|i| Words(i * 77).below(vocab) as u32).collect()
 }
 
 /// A grammar that forbids one token in eight.

@@ -3,13 +3,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use gumball_bench_protocol::generated::{bell, model_like};
 use gumball_cuda::{Buffer, Dtype, Machine, Rows};
 use half::bf16;
 
 /// How many bytes the batches of a graph have together, at least: several times the second-level cache.
 const COLD_BYTES: usize = 400 << 20;
-/// How many tokens of a model-like row stand out.
-const PEAKS: usize = 20;
 /// Distinct rows; the buffer repeats them.
 const DISTINCT: usize = 64;
 
@@ -36,27 +35,12 @@ impl Like {
     }
 
     fn row(self, vocab: usize, seed: u64) -> Vec<f32> {
-        let mut state = seed;
-        let sum = |state: &mut u64| {
-            (0..3).map(|_| word(state)).flat_map(|w| (0..4).map(move |i| w >> (16 * i) & 0xFFFF)).sum::<u64>()
-        };
-        let deviation = if self == Like::Flat { 0.001 } else { 2.0 };
-        let bell = |sum: u64| (sum as f32 - 393_210.0) / 65_536.0 * deviation;
-        let mut row: Vec<f32> = (0..vocab).map(|_| bell(sum(&mut state))).collect();
-        for _ in 0..if self == Like::Model { PEAKS } else { 0 } {
-            let id = (word(&mut state) % vocab as u64) as usize;
-            row[id] += 6.0 + 8.0 * ((word(&mut state) >> 40) as f32 / 16_777_216.0);
+        match self {
+            Like::Model => model_like(vocab, seed),
+            Like::Bell => bell(vocab, 2.0, seed),
+            Like::Flat => bell(vocab, 0.001, seed),
         }
-        row
     }
-}
-
-/// The next word of a generator (SplitMix64).
-pub fn word(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 /// Rows in the device's memory, enough for cold batches of any of some sizes.

@@ -41,14 +41,23 @@ class Pool:
         assert self.handle, "no pool"
         for row in range(ROWS):
             temperature, top_k, top_p, min_p = [
-                (0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (0.8, 50, 0.9, 0.0),
-                (1.0, 0, 0.9, 0.0), (1.2, 0, 1.0, 0.05), (1.0, 0, 0.999, 0.0),
+                (0.0, 0, 1.0, 0.0),
+                (1.0, 0, 1.0, 0.0),
+                (0.8, 50, 0.9, 0.0),
+                (1.0, 0, 0.9, 0.0),
+                (1.2, 0, 1.0, 0.05),
+                (1.0, 0, 0.999, 0.0),
             ][row]
             slot = self.check(found.gumball_admit(self.handle, 7 + row, temperature, top_k, top_p, min_p))
             assert slot == row
         self.check(found.gumball_assign(self.handle, ROWS))
-        self.where = {"shape": (ROWS,), "typestr": "<i4", "version": 3, "strides": None,
-                      "data": (found.gumball_tokens(self.handle), False)}
+        self.where = {
+            "shape": (ROWS,),
+            "typestr": "<i4",
+            "version": 3,
+            "strides": None,
+            "data": (found.gumball_tokens(self.handle), False),
+        }
         # Torch's view of the tokens where they lie.
         self.tokens = torch.as_tensor(type("Where", (), {"__cuda_array_interface__": self.where})(), device="cuda")
 

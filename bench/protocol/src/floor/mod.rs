@@ -12,8 +12,9 @@ mod portable;
 
 use std::rc::Rc;
 
-use gumball_bench_protocol::{Definition, Engine, Identity, Parameters, Prepared, Row, Rows};
 use half::bf16;
+
+use crate::{Definition, Engine, Identity, Parameters, Prepared, Row, Rows};
 
 /// The name of the floor's column.
 pub const FLOOR: &str = "floor";
@@ -96,17 +97,16 @@ fn prepared<M: Maximum>(level: M, rows: Rc<Rows>) -> Prepared {
 
 #[cfg(test)]
 mod tests {
-    use gumball_bench_protocol::SplitMix64;
-
     use super::*;
+    use crate::Words;
 
     /// Rows of every length around the block sizes, of both signs and of one, the maximum at every place.
     fn agrees_with_a_plain_loop(level: impl Maximum) {
-        let mut words = SplitMix64::new(11);
+        let mut words = Words(11);
         for vocab in [1, 2, 15, 16, 31, 32, 127, 128, 129, 255, 256, 257, 600] {
             for place in 0..vocab {
                 let (below, peak) = if place % 3 == 0 { (0.0, 9.0) } else { (9.0, -1.0) };
-                let mut row: Vec<f32> = (0..vocab).map(|_| words.normals()[0] as f32 - below).collect();
+                let mut row: Vec<f32> = (0..vocab).map(|_| words.bell() - below).collect();
                 row[place] = peak - (place as f32) / 512.0;
                 let narrow: Vec<bf16> = row.iter().map(|&logit| bf16::from_f32(logit)).collect();
                 let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -1,4 +1,4 @@
-//! Pearson's chi-square test of counts against probabilities.
+//! Pearson's chi-square test of counts against expected counts.
 
 use statrs::function::gamma::gamma_ur;
 
@@ -12,7 +12,7 @@ pub struct ChiSquare {
     pub statistic: f64,
     /// Bins less one.
     pub degrees: usize,
-    /// How often a right engine deviates as much or more.
+    /// How often an engine that is right deviates as much or more.
     pub p_value: f64,
 }
 
@@ -35,14 +35,30 @@ pub fn chi_square(counts: &[u64], expected: &[f64]) -> ChiSquare {
     }
     let statistic = bins.iter().map(|(count, expected)| (count - expected).powi(2) / expected).sum();
     let degrees = bins.len() - 1;
-    let p_value =
-        if degrees == 0 || statistic == 0.0 { 1.0 } else { gamma_ur(degrees as f64 / 2.0, statistic / 2.0) };
-    ChiSquare { statistic, degrees, p_value }
+    ChiSquare { statistic, degrees, p_value: tail(degrees, statistic) }
+}
+
+/// Returns how often a chi-square variable of some degrees of freedom is at least a value.
+fn tail(degrees: usize, value: f64) -> f64 {
+    if degrees == 0 || value <= 0.0 { 1.0 } else { gamma_ur(degrees as f64 / 2.0, value / 2.0) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tail_is_that_of_the_tables() {
+        // Chi-square with f degrees of freedom: the 5 % and 0.1 % points, to the digits printed in tables.
+        for (degrees, value, p) in
+            [(1, 3.841, 0.05), (2, 13.816, 0.001), (10, 18.307, 0.05), (7, 24.322, 0.001)]
+        {
+            assert!((tail(degrees, value) / p - 1.0).abs() < 3e-3, "{degrees}");
+        }
+        assert!((tail(2, 40.0) / (-20.0f64).exp() - 1.0).abs() < 1e-12);
+        // Of many cells, as whole vocabularies have.
+        assert!((tail(100_000, 100_736.2) / 0.05 - 1.0).abs() < 3e-2);
+    }
 
     #[test]
     fn counts_as_expected_pass_and_shifted_ones_fail() {

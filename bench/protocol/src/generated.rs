@@ -1,42 +1,53 @@
-//! Rows of logits out of a seed.
+//! Rows of logits out of a seed: those of the bench, of tests and of examples.
 //!
-//! Each row has a stream of its own, so a file of more rows begins with the same rows as a shorter
-//! one. Real rows are not made here: `staging` reads them from the conformance corpus.
+//! They are made from integers alone, so that every machine makes the same ones. Real rows are not made here: the bench
+//! reads them from the conformance corpus.
 
-use gumball_bench_protocol::{RowKind, SplitMix64};
+use crate::{RowKind, Words};
 
-/// How many tokens of a model-like row stand out.
+/// How many tokens of a model-like row are raised.
 const PEAKS: usize = 20;
 
-/// Row number `row` of a kind.
+/// Returns a row like a model's: a bell of deviation 2, and twenty peaks raised by 6 to 14.
+#[must_use]
+pub fn model_like(vocab: usize, seed: u64) -> Vec<f32> {
+    let mut words = Words(seed);
+    let mut row: Vec<f32> = (0..vocab).map(|_| 2.0 * words.bell()).collect();
+    for _ in 0..PEAKS {
+        let id = words.below(vocab);
+        row[id] += 6.0 + 8.0 * words.fraction();
+    }
+    row
+}
+
+/// Returns a bell-shaped row of a deviation.
+#[must_use]
+pub fn bell(vocab: usize, deviation: f32, seed: u64) -> Vec<f32> {
+    let mut words = Words(seed);
+    (0..vocab).map(|_| deviation * words.bell()).collect()
+}
+
+/// Returns a row of few distinct values, so that most cuts fall on ties.
+#[must_use]
+pub fn grid(vocab: usize, step: f32, levels: usize, seed: u64) -> Vec<f32> {
+    let mut words = Words(seed);
+    (0..vocab).map(|_| step * words.below(levels) as f32).collect()
+}
+
+/// Returns row number `row` of a kind that the bench measures. Each row has a stream of its own, so a file of more rows
+/// begins with the rows of a shorter one.
 ///
 /// # Panics
 /// For [`RowKind::Real`], which nobody can make.
+#[must_use]
 pub fn row(kind: RowKind, vocab: usize, seed: u64, row: usize) -> Vec<f32> {
-    let mut words = SplitMix64::new(seed.wrapping_add(SplitMix64::new(row as u64).word()));
+    let seed = seed.wrapping_add(Words(row as u64).word());
     match kind {
-        RowKind::Model => model(&mut words, vocab),
-        RowKind::Flat => normal(&mut words, vocab, 1e-3),
+        RowKind::Model => model_like(vocab, seed),
+        RowKind::Flat => bell(vocab, 1e-3, seed),
         RowKind::Equal => vec![0.5 + row as f32; vocab],
         RowKind::Real => panic!("real rows are recorded, not made"),
     }
-}
-
-fn model(words: &mut SplitMix64, vocab: usize) -> Vec<f32> {
-    let mut logits = normal(words, vocab, 2.0);
-    for _ in 0..PEAKS {
-        logits[words.below(vocab)] += (6.0 + 8.0 * words.uniform()) as f32;
-    }
-    logits
-}
-
-fn normal(words: &mut SplitMix64, vocab: usize, sigma: f64) -> Vec<f32> {
-    let mut logits = Vec::with_capacity(vocab + 1);
-    while logits.len() < vocab {
-        logits.extend(words.normals().map(|normal| (sigma * normal) as f32));
-    }
-    logits.truncate(vocab);
-    logits
 }
 
 #[cfg(test)]
