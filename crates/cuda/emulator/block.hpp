@@ -66,7 +66,7 @@ struct Meeting {
 
 // Of each host thread that runs blocks, as all that blocks share is.
 OF_LIBRARY thread_local std::vector<Fiber> fibers;
-OF_LIBRARY thread_local std::vector<Meeting> warps;
+OF_LIBRARY thread_local std::vector<Meeting> warp_count;
 OF_LIBRARY thread_local Meeting everyone;
 OF_LIBRARY thread_local unsigned int current, living, waiting_rounds;
 OF_LIBRARY thread_local void* scheduler;
@@ -91,8 +91,8 @@ inline unsigned int meet(Meeting& meeting, unsigned int size) {
 }
 
 // Exchanges a value among the lanes of the warp; returns all of them.
-inline const uint64_t* exchange(uint64_t value) {
-    Meeting& warp = warps[current / 32];
+inline const uint64_t* exchange_with_cluster(uint64_t value) {
+    Meeting& warp = warp_count[current / 32];
     warp.values[warp.generation % 2][current % 32] = value;
     return warp.values[meet(warp, 32)];
 }
@@ -117,7 +117,7 @@ inline void run_block(unsigned int threads) {
     if (fibers.size() < threads) {
         fibers = std::vector<Fiber>(threads);
     }
-    warps.assign(threads / 32, Meeting());
+    warp_count.assign(threads / 32, Meeting());
     everyone = Meeting();
     living = threads;
     waiting_rounds = 0;
@@ -170,13 +170,13 @@ OF_LIBRARY thread_local char anchor;
 OF_LIBRARY thread_local Cluster* cluster;
 OF_LIBRARY thread_local unsigned int rank;
 // Shared memory whose size the launch says.
-OF_LIBRARY thread_local std::vector<char> room;
+OF_LIBRARY thread_local std::vector<char> dynamic_smem;
 // Of those who change what several blocks wait for.
-OF_LIBRARY std::mutex flights;
+OF_LIBRARY std::mutex mbarrier_mutex;
 
 // How a grid is spread, as `Spread` has it.
 struct Grid {
-    unsigned int blocks, threads, room, cluster;
+    unsigned int blocks, threads, dynamic_smem_bytes, cluster;
     // How many blocks run at a time, which may wait for each other; those of a cluster, if there are any.
     unsigned int side_by_side;
 };
@@ -197,7 +197,7 @@ inline void run_grid(void (*kernel)(const void*), const void* of, const Grid& gr
         while ((block = grid.cluster > 1 ? block : next++) < grid.blocks) {
             blockIdx.x = block;
             // NaN, for who reads what never came.
-            room.assign(grid.room, '\xFF');
+            dynamic_smem.assign(grid.dynamic_smem_bytes, '\xFF');
             run_block(grid.threads);
             block += grid.cluster;
         }

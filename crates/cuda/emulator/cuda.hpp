@@ -10,12 +10,12 @@
 #define __shared__ static thread_local
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
-inline void __syncwarp() { emulator::exchange(0); }
+inline void __syncwarp() { emulator::exchange_with_cluster(0); }
 inline void __threadfence_block() {}
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {
-    const uint64_t* values = emulator::exchange(x);
+    const uint64_t* values = emulator::exchange_with_cluster(x);
     unsigned int result = (unsigned int)values[0];
     for (int i = 1; i < 32; i++) {
         result = f(result, (unsigned int)values[i]);
@@ -41,7 +41,7 @@ inline unsigned int __reduce_or_sync(unsigned int, unsigned int x) {
     return fold_lanes(x, [](unsigned int a, unsigned int b) { return a | b; });
 }
 inline unsigned int __ballot_sync(unsigned int, bool predicate) {
-    const uint64_t* values = emulator::exchange(predicate);
+    const uint64_t* values = emulator::exchange_with_cluster(predicate);
     unsigned int bits = 0;
     for (int i = 0; i < 32; i++) {
         bits |= (unsigned int)values[i] << i;
@@ -56,7 +56,7 @@ template <class T>
 inline T take_from(T x, unsigned int lane) {
     uint64_t bits = 0;
     std::memcpy(&bits, &x, sizeof x);
-    bits = emulator::exchange(bits)[lane % 32];
+    bits = emulator::exchange_with_cluster(bits)[lane % 32];
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -80,7 +80,7 @@ inline T __shfl_down_sync(unsigned int, T x, unsigned int delta) {
 }
 template <class T>
 inline unsigned int __match_any_sync(unsigned int, T x) {
-    const uint64_t* values = emulator::exchange((uint64_t)x);
+    const uint64_t* values = emulator::exchange_with_cluster((uint64_t)x);
     unsigned int bits = 0;
     for (int i = 0; i < 32; i++) {
         bits |= (unsigned int)(values[i] == values[threadIdx.x % 32]) << i;
@@ -92,32 +92,32 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 
 template <class T>
-inline T atomicAdd(T* place, T x) {
-    return __atomic_fetch_add(place, x, __ATOMIC_RELAXED);
+inline T atomicAdd(T* address, T x) {
+    return __atomic_fetch_add(address, x, __ATOMIC_RELAXED);
 }
 template <class T>
-inline T atomicOr(T* place, T x) {
-    return __atomic_fetch_or(place, x, __ATOMIC_RELAXED);
+inline T atomicOr(T* address, T x) {
+    return __atomic_fetch_or(address, x, __ATOMIC_RELAXED);
 }
 template <class T>
-inline T atomicExch(T* place, T x) {
-    return __atomic_exchange_n(place, x, __ATOMIC_RELAXED);
+inline T atomicExch(T* address, T x) {
+    return __atomic_exchange_n(address, x, __ATOMIC_RELAXED);
 }
 // What `choose` makes of the old value and x takes its place.
 template <class T, class F>
-inline T atomic_fold(T* place, T x, F choose) {
-    T old = __atomic_load_n(place, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(place, &old, choose(old, x), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+inline T atomic_fold(T* address, T x, F choose) {
+    T old = __atomic_load_n(address, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(address, &old, choose(old, x), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return old;
 }
 template <class T>
-inline T atomicMax(T* place, T x) {
-    return atomic_fold(place, x, [](T a, T b) { return std::max(a, b); });
+inline T atomicMax(T* address, T x) {
+    return atomic_fold(address, x, [](T a, T b) { return std::max(a, b); });
 }
 template <class T>
-inline T atomicMin(T* place, T x) {
-    return atomic_fold(place, x, [](T a, T b) { return std::min(a, b); });
+inline T atomicMin(T* address, T x) {
+    return atomic_fold(address, x, [](T a, T b) { return std::min(a, b); });
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 // Blocks that wait for each other may share a processor.

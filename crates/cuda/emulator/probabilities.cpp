@@ -6,18 +6,20 @@
 // Apart, as everything in them but the kernels has the same names.
 namespace probabilities {
 
-#include "survey.cu"
+#include "kernels/survey.cu"
 
-#include "lean.cu"
+#include "kernels/survey_edited.cu"
 
-#include "listed.cu"
+#include "kernels/finish_simple.cu"
 
-#include "told.cu"
+#include "kernels/finish_candidates.cu"
 
-#include "step.cu"
+#include "kernels/finish_candidates_logprob.cu"
 
-#include "keep.cu"
+#include "kernels/finish_general.cu"
 
-#include "emit.cu"
+#include "kernels/find_cut.cu"
+
+#include "kernels/write_rows.cu"
 
 }

@@ -1,37 +1,37 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/step.cuh`, `softmax.cuh`, `chains.cuh` and
-//! `src/prepare.cu`, where each field is explained.
+//! What a step hands to its kernels, as they lay it out: the twin of `device/abi/step.cuh`, `softmax.cuh`, `accept_drafts.cuh` and
+//! `kernels/params_from_columns.cu`, where each field is explained.
 
 use bytemuck::{Pod, Zeroable};
 
-/// Bits of [`Params::asks`].
-pub(crate) mod asks {
+/// Bits of [`Params::features`].
+pub(crate) mod features {
     pub const GREEDY: u32 = 1 << 0;
     pub const JOINT: u32 = 1 << 1;
     pub const DYNAMIC_TEMPERATURE: u32 = 1 << 2;
     pub const MIROSTAT: u32 = 1 << 3;
     pub const TEMPERATURE_LAST: u32 = 1 << 4;
     pub const EDITS: u32 = 1 << 5;
-    pub const ALLOWED: u32 = 1 << 6;
-    pub const SEARCH: u32 = 1 << 7;
+    pub const BANNED_IDS: u32 = 1 << 6;
+    pub const HISTORY_EDITS: u32 = 1 << 7;
     pub const LOGPROBS: u32 = 1 << 8;
-    pub const COUNTS: u32 = 1 << 9;
-    pub const LIST: u32 = 1 << 10;
-    pub const SUMS: u32 = 1 << 11;
-    pub const HISTORY: u32 = 1 << 12;
-    pub const TOLD: u32 = 1 << 13;
-    pub const TOKEN_ALONE: u32 = 1 << 14;
+    pub const TOKEN_COUNTS: u32 = 1 << 9;
+    pub const CANDIDATES: u32 = 1 << 10;
+    pub const FILTER_SUMS: u32 = 1 << 11;
+    pub const KEEP_HISTORY: u32 = 1 << 12;
+    pub const LOGPROB_SUMS: u32 = 1 << 13;
+    pub const TOKEN_LOGPROB_ONLY: u32 = 1 << 14;
 }
 
 /// Bits of [`Step::flags`].
 pub(crate) mod flags {
-    pub const SCORES: u32 = 1;
-    pub const SEARCHES: u32 = 2;
-    pub const WIDE_TOKENS: u32 = 4;
-    pub const ZERO_TOKENS: u32 = 8;
-    pub const OWN_SLOTS: u32 = 16;
+    pub const SCORING: u32 = 1;
+    pub const NO_CANDIDATES: u32 = 2;
+    pub const TOKENS_I64: u32 = 4;
+    pub const ZERO_FOR_NONE: u32 = 8;
+    pub const SLOT_IS_ROW: u32 = 16;
 }
 
-/// Bits of [`Prepare::wide`] and [`Prepare::of_each`].
+/// Bits of [`ParamColumns::columns_64_bit`] and [`ParamColumns::per_row_columns`].
 pub(crate) mod columns {
     pub const TEMPERATURE: u32 = 1;
     pub const TOP_K: u32 = 2;
@@ -40,30 +40,30 @@ pub(crate) mod columns {
     pub const SEED: u32 = 16;
     pub const POSITION: u32 = 32;
     pub const DRAW: u32 = 64;
-    pub const LINE: u32 = 128;
+    pub const ROW_INDEX: u32 = 128;
 }
 
-/// Bits of [`Prepare::flags`].
-pub(crate) mod prepare_flags {
-    pub const SURVEYS: u32 = 1;
+/// Bits of [`ParamColumns::flags`].
+pub(crate) mod from_columns_flags {
+    pub const SHARED_ROWS: u32 = 1;
     pub const ONE_DRAW: u32 = 2;
     pub const OFFSETS: u32 = 4;
 }
 
 /// Bits of [`Chains::flags`].
 pub(crate) mod chain_flags {
-    pub const WIDE_DRAFTS: u32 = 1;
-    pub const WIDE_TOKENS: u32 = 2;
-    pub const WIDE_SEEDS: u32 = 4;
-    pub const WIDE_POSITIONS: u32 = 8;
-    pub const WIDE_DRAWS: u32 = 16;
-    pub const OWN_DRAWS: u32 = 32;
-    pub const ADDS: u32 = 64;
-    pub const EACH_SEED: u32 = 128;
-    pub const EACH_POSITION: u32 = 256;
-    pub const EACH_DRAW: u32 = 512;
+    pub const DRAFTS_I64: u32 = 1;
+    pub const TOKENS_I64: u32 = 2;
+    pub const SEEDS_U64: u32 = 4;
+    pub const POSITIONS_U64: u32 = 8;
+    pub const DRAWS_U64: u32 = 16;
+    pub const DRAW_IS_INDEX: u32 = 32;
+    pub const ADD_COUNTS: u32 = 64;
+    pub const SEED_PER_CHAIN: u32 = 128;
+    pub const POSITION_PER_CHAIN: u32 = 256;
+    pub const DRAW_PER_CHAIN: u32 = 512;
     pub const OFFSETS: u32 = 1024;
-    pub const ZERO_TOKENS: u32 = 2048;
+    pub const ZERO_FOR_NONE: u32 = 2048;
 }
 
 /// A place in the pool, from 0; -1 stands for none.
@@ -97,12 +97,12 @@ crossing! {
         seed: u64,
         xtc_probability: u64,
         draw: u32,
-        asks: u32,
-        chain: u32,
+        features: u32,
+        filter_chain: u32,
         temperature: f32,
         effective_temperature: f32,
-        s: f32,
-        filter_s: f32,
+        log2e_over_t: f32,
+        filter_log2e_over_t: f32,
         top_k: u32,
         top_p: u32,
         typical_p: u32,
@@ -128,20 +128,20 @@ crossing! {
         min_tokens: u32,
         logprob_mode: u32,
         top_n: u32,
-        logprob_s: f32,
-        raise: f32,
+        logprob_log2e_over_t: f32,
+        max_raise: f32,
         min_ratio: f32,
         reserved: u32,
     }
 
     /// What is known of an id that a request's edits may touch.
     #[repr(C, align(16))]
-    struct Entry {
+    struct TokenEntry {
         id_plus_1: u32,
-        prompt: u32,
-        output: u32,
+        prompt_count: u32,
+        output_count: u32,
         bias: f32,
-        dry: u64,
+        dry_stamp: u64,
         ban_step: u32,
         reserved: u32,
     }
@@ -158,7 +158,7 @@ crossing! {
         bad_words: u64,
         bad_word_ends: u64,
         logprob_ids: u64,
-        room: u32,
+        history_capacity: u32,
         entries_mask: u32,
         stop_count: u32,
         breaker_count: u32,
@@ -170,7 +170,7 @@ crossing! {
     #[repr(C, align(16))]
     struct State {
         position: u32,
-        mu: f32,
+        mirostat_mu: f32,
         length: u32,
         prompt_length: u32,
         step: u32,
@@ -179,17 +179,17 @@ crossing! {
 
     /// What the survey learns of a tile.
     #[repr(C, align(16))]
-    struct Record {
+    struct TileRecord {
         maximum: f32,
-        log_first: f32,
-        log_top: f32,
-        places: u32,
+        log2_first_arrival: f32,
+        log2_max_arrival: f32,
+        packed: u32,
     }
 
     /// What logprobs ask of a tile.
     #[repr(C, align(16))]
-    struct TileWeights {
-        weights: u64,
+    struct TileSum {
+        sum: u64,
         maximum: f32,
         reserved: u32,
     }
@@ -206,39 +206,39 @@ crossing! {
         flags: u32,
         mask_words: u32,
         mask_stride: u64,
-        lines: u64,
+        row_indices: u64,
         slots: u64,
         forced: u64,
         masks: u64,
-        masked: u64,
+        mask_present: u64,
         params: u64,
         requests: u64,
         states: u64,
         records: u64,
-        sums: u64,
-        told: u64,
-        line_records: u64,
+        filter_sums: u64,
+        logprob_sums: u64,
+        shared_records: u64,
         scratch: u64,
         scratch_words: u64,
         outputs: u64,
         top_n_width: u32,
         ids_width: u32,
-        kept: u64,
-        blocks_inverse: u32,
-        parts: u32,
-        help: u64,
-        line_sums: u64,
+        kept_bits: u64,
+        blocks_per_row_inverse: u32,
+        chunks: u32,
+        work_sharing: u64,
+        shared_filter_sums: u64,
         tokens: u64,
         statuses: u64,
-        filled: u64,
-        filled_stride: u64,
-        filled_bytes: u32,
-        filled_word: u32,
+        prefill_out: u64,
+        prefill_stride_bytes: u64,
+        prefill_element_bytes: u32,
+        prefill_word: u32,
     }
 
     /// What the rows of an operator ask for, to be made the requests of a step; addresses are the machine's.
     #[repr(C, align(16))]
-    struct Prepare {
+    struct ParamColumns {
         base: Params,
         temperatures: u64,
         top_ks: u64,
@@ -247,77 +247,77 @@ crossing! {
         seeds: u64,
         positions: u64,
         draws: u64,
-        lines: u64,
+        row_indices: u64,
         params: u64,
         states: u64,
         slots: u64,
         forced: u64,
-        read: u64,
+        row_indices_out: u64,
         rows: u32,
-        first: u32,
-        line_count: u32,
+        first_output: u32,
+        logits_rows: u32,
         vocab: u32,
-        filters: u32,
-        wide: u32,
-        of_each: u32,
+        filter_chain: u32,
+        columns_64_bit: u32,
+        per_row_columns: u32,
         position: u32,
-        mu: f32,
+        mirostat_mu: f32,
         flags: u32,
     }
 
     /// Rows to be found out about, of which some is kept.
     #[repr(C)]
-    struct Keep {
+    struct FindCut {
         step: Step,
-        kept: u64,
-        masks: u32,
+        cuts: u64,
+        mask_only: u32,
         reserved: u32,
     }
 
     /// What is kept of a row.
     #[repr(C, align(16))]
-    struct Kept {
-        first: u64,
-        last: u64,
+    struct RowCut {
+        first_key: u64,
+        last_key: u64,
         mass: u64,
-        s: f32,
+        log2e_over_t: f32,
         flags: u32,
     }
 
     /// Rows to be written, once it is known what is kept of them; addresses are the machine's.
     #[repr(C)]
-    struct Emit {
+    struct WriteRows {
         logits: u64,
         out: u64,
         stride: u64,
         out_stride: u64,
         records: u64,
-        kept: u64,
+        cuts: u64,
         rows: u32,
         vocab: u32,
         tiles: u32,
         blocks_per_row: u32,
-        share: u32,
-        masks: u32,
+        tiles_per_block: u32,
+        mask_only: u32,
     }
 
     /// Rows of logits to be turned into rows of probabilities; addresses are the machine's.
     #[repr(C)]
-    struct Softmax {
+    struct SoftmaxArgs {
         logits: u64,
         out: u64,
         stride: u64,
         out_stride: u64,
         temperatures: u64,
         statuses: u64,
-        told: u64,
+        tile_sums: u64,
         rows: u32,
         vocab: u32,
         tiles: u32,
         blocks_per_row: u32,
-        share: u32,
-        slots: u32,
-        ahead: u32,
+        tiles_per_block: u32,
+        pairs_in_smem: u32,
+        pairs_ahead: u32,
         temperature: f32,
         temperature_stride: u32,
         reserved: u32,
@@ -346,13 +346,13 @@ crossing! {
         position: u32,
         draw: u32,
         records: u64,
-        length: u32,
+        draft_count: u32,
         vocab: u32,
         tiles: u32,
         blocks_per_chain: u32,
-        per_warp: u32,
+        tiles_per_warp: u32,
         flags: u32,
-        first: u32,
+        first_chain: u32,
         reserved: u32,
     }
 }
@@ -360,6 +360,6 @@ crossing! {
 impl Step {
     /// Returns the step with its rows cut into so many blocks each, at least one.
     pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
-        Self { blocks_per_row, blocks_inverse: u32::MAX / blocks_per_row, ..self }
+        Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }
     }
 }

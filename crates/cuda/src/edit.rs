@@ -1,4 +1,4 @@
-//! Edits: penalties, bias and bans, from parameters to what `edit.cu` and `view.cuh` read.
+//! Edits: penalties, bias and bans, from parameters to what `edit.cu` and `edited_row.cuh` read.
 //!
 //! Bans that never change are a bitmap. Every other edit is a number in the entry of the id it touches, so that a tile
 //! without touched ids costs a look at its bits. What hangs on the history's end, DRY and most bans, a kernel of its
@@ -6,7 +6,7 @@
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
-use crate::abi::{self, Params, asks};
+use crate::abi::{self, Params, features};
 use crate::error::Result;
 use crate::machine::{Grid, Kernel, Machine};
 
@@ -71,7 +71,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         && params.frequency_penalty >= 0.0
         && params.presence_penalty >= 0.0
         && dry.multiplier >= 0.0;
-    prepared.raise = match lowers {
+    prepared.max_raise = match lowers {
         true => edits.bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max),
         false => f32::INFINITY,
     };
@@ -80,12 +80,12 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let counts = repeats || prepared.repetition_scope != 0 || others;
     let search = repeats || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
     for (bit, set) in [
-        (asks::EDITS, counts || search || !edits.bias.is_empty()),
-        (asks::COUNTS, counts),
-        (asks::SEARCH, search),
-        (asks::ALLOWED, edits.allowed.is_some()),
+        (features::EDITS, counts || search || !edits.bias.is_empty()),
+        (features::TOKEN_COUNTS, counts),
+        (features::HISTORY_EDITS, search),
+        (features::BANNED_IDS, edits.allowed.is_some()),
     ] {
-        prepared.asks |= if set { bit } else { 0 };
+        prepared.features |= if set { bit } else { 0 };
     }
     edits
 }

@@ -142,15 +142,17 @@ fn build(cache: &Cache) -> Result<Library> {
 
 fn compile(compiler: &str, folder: &Path) -> Result<Vec<u8>> {
     let io = |error: std::io::Error| Error::call("writing the sources", error);
-    let programs = PROGRAMS.iter().map(|program| (format!("{}.cu", program.name), program.source));
-    let headers = HEADERS.iter().chain(SOURCES).map(|(name, source)| ((*name).to_owned(), *source));
-    for (name, source) in programs.chain(headers) {
-        std::fs::write(folder.join(name), source).map_err(io)?;
+    for (name, source) in HEADERS.iter().chain(SOURCES) {
+        let file = folder.join(name);
+        std::fs::create_dir_all(file.parent().unwrap_or(folder)).map_err(io)?;
+        std::fs::write(file, source).map_err(io)?;
     }
     let library = folder.join("made.so");
     let mut command = Command::new(compiler);
     command
         .args(OPTIONS)
+        .arg("-I")
+        .arg(folder)
         .arg("-o")
         .arg(&library)
         .arg(folder.join("kernels.cpp"))

@@ -1,16 +1,16 @@
-//! Filters: from parameters to what `filter.cu` reads.
+//! Filters: from parameters to what `filter.cuh` reads.
 
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
 use gumball_spec::survey::scale;
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
-use crate::abi::{Params, asks};
+use crate::abi::{Params, features};
 
-/// How many tokens `device/search.cuh` sorts at once.
+/// How many tokens `device/block/search.cuh` sorts at once.
 const LISTED: usize = 2048;
 
-/// How many words a row's block and its helpers hand each other, as `device/reads.cuh` has it.
+/// How many words a row's block and its helpers hand each other, as `device/block/bracket.cuh` has it.
 const HANDED: usize = 64;
 
 /// How many words of scratch a row has.
@@ -63,7 +63,7 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     listed
 }
 
-/// The most tokens that top-k may keep for the filters to be tried on a list; `prepare.cu` has the same.
+/// The most tokens that top-k may keep for the filters to be tried on a list; `params_from_columns.cu` has the same.
 const FEW: i64 = 256;
 
 /// Returns whether filters in the order they act leave something short as a rule, so that they are tried on a list.
@@ -90,49 +90,49 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let dynamic = params.dynamic_temperature.filter(|_| params.temperature != 0.0);
     prepared.temperature = params.temperature;
     if greedy && dynamic.is_none() {
-        prepared.asks |= asks::GREEDY;
+        prepared.features |= features::GREEDY;
         return;
     }
     if params.order == FilterOrder::Joint {
-        prepared.asks |= asks::JOINT;
+        prepared.features |= features::JOINT;
     }
     if params.temperature_last {
-        prepared.asks |= asks::TEMPERATURE_LAST;
+        prepared.features |= features::TEMPERATURE_LAST;
     }
     if let Some(dynamic) = dynamic {
-        prepared.asks |= asks::DYNAMIC_TEMPERATURE;
+        prepared.features |= features::DYNAMIC_TEMPERATURE;
         prepared.dynamic_min = dynamic.min;
         prepared.dynamic_max = dynamic.max;
         prepared.dynamic_exponent = dynamic.exponent;
     } else {
         prepared.effective_temperature = params.temperature;
-        prepared.s = scale(params.temperature);
+        prepared.log2e_over_t = scale(params.temperature);
     }
-    prepared.filter_s = if params.temperature_last { scale(1.0) } else { prepared.s };
+    prepared.filter_log2e_over_t = if params.temperature_last { scale(1.0) } else { prepared.log2e_over_t };
     if let Some(mirostat) = params.mirostat {
-        prepared.asks |= asks::MIROSTAT;
+        prepared.features |= features::MIROSTAT;
         prepared.mirostat_tau = mirostat.tau;
         prepared.mirostat_eta = mirostat.eta;
         // It stands alone, and temperature_last does not concern it (F6).
-        prepared.filter_s = prepared.s;
+        prepared.filter_log2e_over_t = prepared.log2e_over_t;
         return;
     }
     let mut places = [Filter::TopK; Filter::ALL.len()];
     let on = places.iter_mut().zip(params.filters(vocab)).map(|(place, filter)| *place = filter).count();
     let chain = &mut places[..on];
     if params.order == FilterOrder::Joint && !order_joint(chain, params) {
-        prepared.asks &= !asks::JOINT;
+        prepared.features &= !features::JOINT;
     }
     for (place, filter) in chain.iter().enumerate() {
-        prepared.chain |= code(*filter) << (4 * place);
+        prepared.filter_chain |= code(*filter) << (4 * place);
     }
     // A fraction below 1 is below 2^32 too: the largest such f32 is 1 - 2^-24.
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
-    if lists(chain, prepared.asks & asks::JOINT != 0, params) {
-        let of_row = chain[0] == Filter::TopP || prepared.asks & asks::JOINT != 0;
-        prepared.asks |= asks::LIST | if of_row { asks::SUMS } else { 0 };
+    if lists(chain, prepared.features & features::JOINT != 0, params) {
+        let of_row = chain[0] == Filter::TopP || prepared.features & features::JOINT != 0;
+        prepared.features |= features::CANDIDATES | if of_row { features::FILTER_SUMS } else { 0 };
     }
     prepared.top_p = fraction(params.top_p);
     prepared.typical_p = fraction(params.typical_p);

@@ -1,8 +1,8 @@
-//! Help for long rows: blocks beyond those of the rows, which take parts of a row that fits no list (`device/help.cuh`).
+//! Help for long rows: blocks beyond those of the rows, which take parts of a row that fits no list (`device/block/work_sharing.cuh`).
 
 use crate::variant::{Needs, Variant};
 
-/// Words before those of the rows, as `device/step.cuh` has it.
+/// Words before those of the rows, as `device/abi/step.cuh` has it.
 const LEFT: usize = 32;
 
 /// How many words of memory it takes.

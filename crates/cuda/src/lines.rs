@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Result, TILE, memory};
 
-use crate::abi::{self, Params, Record, Request, Slot, State, asks};
+use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
 use crate::machine::{Buffer, Machine};
 use crate::rows::Rows;
 use crate::survey::{self, Survey};
@@ -29,9 +29,9 @@ impl Lines {
         let tiles = vocab.div_ceil(TILE);
         let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
         let zeros = size_of::<State>().max(size_of::<Request>()).max(slots);
-        let greedy = Params { asks: asks::GREEDY, ..Params::default() };
+        let greedy = Params { features: features::GREEDY, ..Params::default() };
         Ok(Self {
-            records: Buffer::sized(machine, ROWS, &[rows, tiles, size_of::<Record>()])?,
+            records: Buffer::sized(machine, ROWS, &[rows, tiles, size_of::<TileRecord>()])?,
             params: Buffer::of(machine, &[greedy])?,
             zeros: Buffer::zeroed(machine, zeros)?,
         })
@@ -49,7 +49,7 @@ impl Lines {
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,
-            lines: 0,
+            row_indices: 0,
             slots: zeros,
             params: self.params.address(),
             requests: zeros,
@@ -60,6 +60,6 @@ impl Lines {
         .cut(survey.blocks_per_row);
         let arrive = survey::arrive(rows.vocab);
         let line_records = self.records.address();
-        ((survey, lines), arrive, abi::Step { line_records, ..step })
+        ((survey, lines), arrive, abi::Step { shared_records: line_records, ..step })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use gumball_spec::{Error, Result, TILE};
 
-use crate::abi::{Entry, Params, Request, asks};
+use crate::abi::{Params, Request, TokenEntry, features};
 use crate::edit::Edits;
 use crate::machine::{Buffer, Machine};
 
@@ -44,16 +44,16 @@ impl History<'_> {
 /// Lists being laid out in units of an entry, so that each begins where any of them may.
 #[derive(Debug, Default)]
 pub(crate) struct Sheet {
-    units: Vec<Entry>,
+    units: Vec<TokenEntry>,
 }
 
-const UNIT: usize = size_of::<Entry>();
+const UNIT: usize = size_of::<TokenEntry>();
 
 impl Sheet {
     /// Appends zeros for a list of words and returns where it begins, in units.
     fn reserve(&mut self, bytes: usize) -> usize {
         let start = self.units.len();
-        self.units.resize(start + bytes.div_ceil(UNIT), Entry::zeroed());
+        self.units.resize(start + bytes.div_ceil(UNIT), TokenEntry::zeroed());
         start
     }
 
@@ -89,15 +89,15 @@ impl Sheet {
         let entries = &mut self.units[start..];
         listed.for_each(|id| _ = entry(entries, id));
         edits.bias.iter().for_each(|(id, bias)| entry(entries, *id).bias = *bias);
-        history.prompt.iter().copied().filter(inside).for_each(|id| entry(entries, id).prompt += 1);
-        history.output.iter().copied().filter(inside).for_each(|id| entry(entries, id).output += 1);
+        history.prompt.iter().copied().filter(inside).for_each(|id| entry(entries, id).prompt_count += 1);
+        history.output.iter().copied().filter(inside).for_each(|id| entry(entries, id).output_count += 1);
         (start, size)
     }
 }
 
-/// Returns the entry of an id, made if there is none: the twin of `entry_of` in `entries.cuh`. The number of entries is
+/// Returns the entry of an id, made if there is none: the twin of `find_entry` in `edits.cuh`. The number of entries is
 /// a power of two, 2 or more, and one at least is empty. Kernels read them in pairs.
-fn entry(entries: &mut [Entry], id: u32) -> &mut Entry {
+fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
     let mask = entries.len() - 1;
     let x = id.wrapping_mul(0x9E37_79B1);
     let mut place = (x ^ x >> 15) as usize & mask & !1;
@@ -129,16 +129,16 @@ impl Lists {
         edits: &Edits,
         history: History<'_>,
     ) -> Result<Request> {
-        let asks = |bits: u32| params.asks & bits != 0;
+        let has = |bits: u32| params.features & bits != 0;
         let mut request = Request::default();
-        if !asks(asks::EDITS | asks::ALLOWED | asks::HISTORY) {
+        if !has(features::EDITS | features::BANNED_IDS | features::KEEP_HISTORY) {
             return Ok(request);
         }
         let end = history.end()?;
         sheet.units.clear();
         let (touched, mut entries) = (0, 0);
-        if asks(asks::EDITS) {
-            let counted = if asks(asks::COUNTS) { history } else { History::default() };
+        if has(features::EDITS) {
+            let counted = if has(features::TOKEN_COUNTS) { history } else { History::default() };
             let (table, size) = sheet.table(vocab, edits, counted);
             request.entries_mask = size as u32 - 1;
             entries = table;
@@ -148,8 +148,8 @@ impl Lists {
         let [stop_ids, breakers, bad_words, ends] = lists.map(|list| sheet.append(list));
         let mut ids = sheet.units.len();
         let mut bytes = ids * UNIT;
-        if asks(asks::COUNTS | asks::SEARCH | asks::HISTORY) {
-            request.room = end;
+        if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
+            request.history_capacity = end;
             ids = sheet.reserve(history.len() * size_of::<u32>());
             sheet.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
             // The last unit may reach beyond the last id.
@@ -181,7 +181,7 @@ impl Lists {
     /// # Errors
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn read_history(&self, request: &Request, length: u32) -> Result<Vec<u32>> {
-        let mut ids = vec![0; length.min(request.room) as usize];
+        let mut ids = vec![0; length.min(request.history_capacity) as usize];
         if let Some(memory) = &self.memory {
             memory.read((request.history - memory.address()) as usize, &mut ids)?;
         }

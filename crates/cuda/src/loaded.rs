@@ -17,7 +17,7 @@ use crate::nvrtc::{Arch, EARLY, Nvrtc};
 use crate::program::{Group, PROGRAMS, Program};
 
 /// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
-const CLUSTERED: Kernel = Kernel::named("softmax_f32");
+const CLUSTERED: Kernel = Kernel::named("softmax_cluster_f32");
 const MOST_BLOCKS: usize = 16;
 const CLUSTERED_THREADS: u32 = 640;
 

@@ -1,14 +1,14 @@
-//! Logprobs: from parameters to what `logprobs.cu` reads, and what a workspace must have room for.
+//! Logprobs: from parameters to what `logprobs.cuh` reads, and what a workspace must have room for.
 
 use gumball_spec::num::LOG2_E;
 use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
-use crate::abi::{Params, asks};
+use crate::abi::{Params, features};
 
 /// Writes what a request asks to be told; all else of it is prepared already.
 pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
-    prepared.asks |= asks::LOGPROBS;
+    prepared.features |= features::LOGPROBS;
     prepared.top_n = logprobs.top_n;
     prepared.logprob_mode = match logprobs.mode {
         LogprobMode::Raw => 0,
@@ -17,23 +17,23 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
         LogprobMode::Processed => 3,
     };
     if logprobs.top_n == 0 && logprobs.ids.is_empty() {
-        prepared.asks |= asks::TOKEN_ALONE;
+        prepared.features |= features::TOKEN_LOGPROB_ONLY;
     }
     if let Some(s) = survey_scale(prepared, logprobs.mode) {
-        prepared.asks |= asks::TOLD;
-        prepared.logprob_s = s;
+        prepared.features |= features::LOGPROB_SUMS;
+        prepared.logprob_log2e_over_t = s;
     }
 }
 
 /// Returns the scale at which the survey weighs the row for a request's logprobs; nothing where they speak of what filters
 /// leave, where the first token is certain, or where the temperature hangs on the row.
 fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
-    let asks = |asks: u32| prepared.asks & asks != 0;
+    let has = |bits: u32| prepared.features & bits != 0;
     match mode {
         LogprobMode::Raw | LogprobMode::Edited => Some(LOG2_E),
-        _ if asks(asks::GREEDY | asks::DYNAMIC_TEMPERATURE) => None,
-        LogprobMode::Processed if prepared.chain != 0 || asks(asks::MIROSTAT) => None,
-        LogprobMode::Tempered | LogprobMode::Processed => Some(prepared.s),
+        _ if has(features::GREEDY | features::DYNAMIC_TEMPERATURE) => None,
+        LogprobMode::Processed if prepared.filter_chain != 0 || has(features::MIROSTAT) => None,
+        LogprobMode::Tempered | LogprobMode::Processed => Some(prepared.log2e_over_t),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
-use crate::abi::{Params, asks};
+use crate::abi::{Params, features};
 use crate::edit::Edits;
 use crate::variant::Variant;
 use crate::{edit, filter, logprobs};
@@ -48,7 +48,7 @@ impl Prepared {
 
     /// Returns whether any edit depends on the history.
     pub(crate) fn reads_history(&self) -> bool {
-        self.params.asks & (asks::COUNTS | asks::SEARCH) != 0
+        self.params.features & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
     }
 
     /// Returns the lists of their edits.

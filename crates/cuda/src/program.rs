@@ -39,160 +39,190 @@ pub struct Program {
 
 /// What programs include.
 pub const HEADERS: &[Source] = &[
-    ("place.cuh", include_str!("../device/place.cuh")),
-    ("num.cuh", include_str!("../device/num.cuh")),
-    ("measure.cuh", include_str!("../device/measure.cuh")),
-    ("step.cuh", include_str!("../device/step.cuh")),
-    ("warp.cuh", include_str!("../device/warp.cuh")),
-    ("records.cuh", include_str!("../device/records.cuh")),
-    ("row.cuh", include_str!("../device/row.cuh")),
-    ("entries.cuh", include_str!("../device/entries.cuh")),
-    ("view.cuh", include_str!("../device/view.cuh")),
-    ("chosen.cuh", include_str!("../device/chosen.cuh")),
-    ("over.cuh", include_str!("../device/over.cuh")),
-    ("tile.cuh", include_str!("../device/tile.cuh")),
-    ("fill.cuh", include_str!("../device/fill.cuh")),
-    ("chip.cuh", include_str!("../device/chip.cuh")),
-    ("chains.cuh", include_str!("../device/chains.cuh")),
-    ("softmax.cuh", include_str!("../device/softmax.cuh")),
-    ("kept.cuh", include_str!("../device/kept.cuh")),
-    ("onchip.cuh", include_str!("../device/onchip.cuh")),
-    ("cut.cuh", include_str!("../device/cut.cuh")),
-    ("mass.cuh", include_str!("../device/mass.cuh")),
-    ("levels.cuh", include_str!("../device/levels.cuh")),
-    ("walk.cuh", include_str!("../device/walk.cuh")),
-    ("help.cuh", include_str!("../device/help.cuh")),
-    ("reads.cuh", include_str!("../device/reads.cuh")),
-    ("upper.cuh", include_str!("../device/upper.cuh")),
-    ("search.cuh", include_str!("../device/search.cuh")),
-    ("gather.cuh", include_str!("../device/gather.cuh")),
-    ("arrival.cuh", include_str!("../device/arrival.cuh")),
-    ("members.cuh", include_str!("../device/members.cuh")),
-    ("survey.cu", include_str!("survey.cu")),
-    ("step.cu", include_str!("step.cu")),
-    ("lean.cu", include_str!("lean.cu")),
-    ("listed.cu", include_str!("listed.cu")),
-    ("told.cu", include_str!("told.cu")),
-    ("keep.cu", include_str!("keep.cu")),
-    ("emit.cu", include_str!("emit.cu")),
-    ("filter.cu", include_str!("filter.cu")),
-    ("draw.cu", include_str!("draw.cu")),
-    ("behind.cu", include_str!("behind.cu")),
-    ("ending.cu", include_str!("ending.cu")),
-    ("list.cu", include_str!("list.cu")),
-    ("logprobs.cu", include_str!("logprobs.cu")),
+    ("platform/portability.cuh", include_str!("../device/platform/portability.cuh")),
+    ("platform/sm90.cuh", include_str!("../device/platform/sm90.cuh")),
+    ("abi/step.cuh", include_str!("../device/abi/step.cuh")),
+    ("abi/operators.cuh", include_str!("../device/abi/operators.cuh")),
+    ("math/num.cuh", include_str!("../device/math/num.cuh")),
+    ("math/measure.cuh", include_str!("../device/math/measure.cuh")),
+    ("math/cut.cuh", include_str!("../device/math/cut.cuh")),
+    ("math/record.cuh", include_str!("../device/math/record.cuh")),
+    ("math/params.cuh", include_str!("../device/math/params.cuh")),
+    ("math/arrival.cuh", include_str!("../device/math/arrival.cuh")),
+    ("math/edits.cuh", include_str!("../device/math/edits.cuh")),
+    ("warp/reduce.cuh", include_str!("../device/warp/reduce.cuh")),
+    ("warp/row.cuh", include_str!("../device/warp/row.cuh")),
+    ("warp/tile.cuh", include_str!("../device/warp/tile.cuh")),
+    ("warp/edited_row.cuh", include_str!("../device/warp/edited_row.cuh")),
+    ("warp/softmax.cuh", include_str!("../device/warp/softmax.cuh")),
+    ("block/reduce.cuh", include_str!("../device/block/reduce.cuh")),
+    ("block/survey_grid.cuh", include_str!("../device/block/survey_grid.cuh")),
+    ("block/records.cuh", include_str!("../device/block/records.cuh")),
+    ("block/edited_tiles.cuh", include_str!("../device/block/edited_tiles.cuh")),
+    ("block/prefill.cuh", include_str!("../device/block/prefill.cuh")),
+    ("block/cluster_softmax.cuh", include_str!("../device/block/cluster_softmax.cuh")),
+    ("block/mass.cuh", include_str!("../device/block/mass.cuh")),
+    ("block/ranks.cuh", include_str!("../device/block/ranks.cuh")),
+    ("block/candidates.cuh", include_str!("../device/block/candidates.cuh")),
+    ("block/histogram.cuh", include_str!("../device/block/histogram.cuh")),
+    ("block/crossing.cuh", include_str!("../device/block/crossing.cuh")),
+    ("block/work_sharing.cuh", include_str!("../device/block/work_sharing.cuh")),
+    ("block/bracket.cuh", include_str!("../device/block/bracket.cuh")),
+    ("block/nucleus.cuh", include_str!("../device/block/nucleus.cuh")),
+    ("block/search.cuh", include_str!("../device/block/search.cuh")),
+    ("block/race.cuh", include_str!("../device/block/race.cuh")),
+    ("block/bounded_race.cuh", include_str!("../device/block/bounded_race.cuh")),
+    ("stage/row_result.cuh", include_str!("../device/stage/row_result.cuh")),
+    ("stage/accept_drafts.cuh", include_str!("../device/stage/accept_drafts.cuh")),
+    ("stage/row_cut.cuh", include_str!("../device/stage/row_cut.cuh")),
+    ("stage/filter.cuh", include_str!("../device/stage/filter.cuh")),
+    ("stage/general_draw.cuh", include_str!("../device/stage/general_draw.cuh")),
+    ("stage/candidate_draw.cuh", include_str!("../device/stage/candidate_draw.cuh")),
+    ("stage/logprobs.cuh", include_str!("../device/stage/logprobs.cuh")),
+    ("stage/survey.cuh", include_str!("../device/stage/survey.cuh")),
+    ("kernels/edit.cu", include_str!("../kernels/edit.cu")),
+    ("kernels/survey.cu", include_str!("../kernels/survey.cu")),
+    ("kernels/survey_edited.cu", include_str!("../kernels/survey_edited.cu")),
+    ("kernels/fused/survey_draw.cu", include_str!("../kernels/fused/survey_draw.cu")),
+    ("kernels/finish_simple.cu", include_str!("../kernels/finish_simple.cu")),
+    ("kernels/finish_candidates.cu", include_str!("../kernels/finish_candidates.cu")),
+    ("kernels/finish_candidates_logprob.cu", include_str!("../kernels/finish_candidates_logprob.cu")),
+    ("kernels/finish_general.cu", include_str!("../kernels/finish_general.cu")),
+    ("kernels/find_cut.cu", include_str!("../kernels/find_cut.cu")),
+    ("kernels/write_rows.cu", include_str!("../kernels/write_rows.cu")),
+    ("kernels/params_from_columns.cu", include_str!("../kernels/params_from_columns.cu")),
+    ("kernels/softmax.cu", include_str!("../kernels/softmax.cu")),
+    ("kernels/verify.cu", include_str!("../kernels/verify.cu")),
+    ("kernels/numbers.cu", include_str!("../kernels/numbers.cu")),
 ];
 
 /// The kernel that searches the histories' ends.
-const EDIT: Program =
-    Program { name: "edit", group: Group::Step, source: include_str!("edit.cu"), kernels: &["edit"] };
+const EDIT: Program = Program {
+    name: "edit",
+    group: Group::Step,
+    source: include_str!("../kernels/edit.cu"),
+    kernels: &["edit"],
+};
 
 /// The kernels that survey rows.
 const SURVEY: Program = Program {
     name: "survey",
     group: Group::Step,
-    source: include_str!("survey.cu"),
+    source: include_str!("../kernels/survey.cu"),
     kernels: &[
         "survey_f32_few",
         "survey_f32_many",
         "survey_sums_f32_few",
         "survey_sums_f32_many",
+        "survey_bf16_few",
+        "survey_bf16_many",
+        "survey_sums_bf16_few",
+        "survey_sums_bf16_many",
+        "survey_f16_few",
+        "survey_f16_many",
+        "survey_sums_f16_few",
+        "survey_sums_f16_many",
+        "records_from_shared_rows",
+    ],
+};
+
+/// The kernels that survey rows with masks or edits.
+const SURVEY_EDITED: Program = Program {
+    name: "survey_edited",
+    group: Group::Step,
+    source: include_str!("../kernels/survey_edited.cu"),
+    kernels: &[
         "survey_edited_f32_few",
         "survey_edited_f32_some",
         "survey_edited_f32_many",
         "survey_edited_sums_f32_few",
         "survey_edited_sums_f32_some",
         "survey_edited_sums_f32_many",
-        "survey_bf16_few",
-        "survey_bf16_many",
-        "survey_sums_bf16_few",
-        "survey_sums_bf16_many",
         "survey_edited_bf16_few",
         "survey_edited_bf16_some",
         "survey_edited_bf16_many",
         "survey_edited_sums_bf16_few",
         "survey_edited_sums_bf16_some",
         "survey_edited_sums_bf16_many",
-        "survey_f16_few",
-        "survey_f16_many",
-        "survey_sums_f16_few",
-        "survey_sums_f16_many",
         "survey_edited_f16_few",
         "survey_edited_f16_some",
         "survey_edited_f16_many",
         "survey_edited_sums_f16_few",
         "survey_edited_sums_f16_some",
         "survey_edited_sums_f16_many",
-        "arrive",
     ],
 };
 
 /// The kernels that survey few rows which ask for nothing but a race.
-const RACED: Program = Program {
-    name: "raced",
+const SURVEY_DRAW: Program = Program {
+    name: "survey_draw",
     group: Group::Step,
-    source: include_str!("raced.cu"),
-    kernels: &["survey_raced_f32", "survey_raced_bf16", "survey_raced_f16"],
+    source: include_str!("../kernels/fused/survey_draw.cu"),
+    kernels: &["survey_draw_f32", "survey_draw_bf16", "survey_draw_f16"],
 };
 
 /// The kernels that end a step.
-const STEP: Program = Program {
-    name: "step",
+const FINISH_GENERAL: Program = Program {
+    name: "finish_general",
     group: Group::Step,
-    source: include_str!("step.cu"),
-    kernels: &["finish_f32", "finish_bf16", "finish_f16"],
+    source: include_str!("../kernels/finish_general.cu"),
+    kernels: &["finish_general_f32", "finish_general_bf16", "finish_general_f16"],
 };
 
 /// The kernels that end a step whose rows ask for little.
-const LEAN: Program = Program {
-    name: "lean",
+const FINISH_SIMPLE: Program = Program {
+    name: "finish_simple",
     group: Group::Step,
-    source: include_str!("lean.cu"),
+    source: include_str!("../kernels/finish_simple.cu"),
     kernels: &[
-        "finish_lean_f32",
-        "finish_raced_f32",
-        "finish_lean_bf16",
-        "finish_raced_bf16",
-        "finish_lean_f16",
-        "finish_raced_f16",
+        "finish_simple_f32",
+        "finish_survey_draw_f32",
+        "finish_simple_bf16",
+        "finish_survey_draw_bf16",
+        "finish_simple_f16",
+        "finish_survey_draw_f16",
     ],
 };
 
 /// The same, where filters are tried on a list.
-const LISTED: Program = Program {
-    name: "listed",
+const FINISH_CANDIDATES: Program = Program {
+    name: "finish_candidates",
     group: Group::Step,
-    source: include_str!("listed.cu"),
-    kernels: &["finish_listed_f32", "finish_listed_bf16", "finish_listed_f16"],
+    source: include_str!("../kernels/finish_candidates.cu"),
+    kernels: &["finish_candidates_f32", "finish_candidates_bf16", "finish_candidates_f16"],
 };
 
 /// The same with edits and masks, and with the logprob of the token.
-const TOLD: Program = Program {
-    name: "told",
+const FINISH_CANDIDATES_LOGPROB: Program = Program {
+    name: "finish_candidates_logprob",
     group: Group::Step,
-    source: include_str!("told.cu"),
-    kernels: &["finish_told_f32", "finish_told_bf16", "finish_told_f16"],
+    source: include_str!("../kernels/finish_candidates_logprob.cu"),
+    kernels: &[
+        "finish_candidates_logprob_f32",
+        "finish_candidates_logprob_bf16",
+        "finish_candidates_logprob_f16",
+    ],
 };
 
 /// The kernels that make probabilities of logits.
 const SOFTMAX: Program = Program {
     name: "softmax",
     group: Group::Softmax,
-    source: include_str!("softmax.cu"),
+    source: include_str!("../kernels/softmax.cu"),
     kernels: &[
-        "weigh_f32",
-        "weigh_bf16",
-        "weigh_f16",
-        "write_f32",
-        "write_bf16",
-        "write_f16",
-        "write_bf16_f32",
-        "write_f16_f32",
-        "softmax_f32",
-        "softmax_bf16",
-        "softmax_f16",
-        "softmax_bf16_f32",
-        "softmax_f16_f32",
+        "softmax_reduce_f32",
+        "softmax_reduce_bf16",
+        "softmax_reduce_f16",
+        "softmax_write_f32",
+        "softmax_write_bf16",
+        "softmax_write_f16",
+        "softmax_write_bf16_f32",
+        "softmax_write_f16_f32",
+        "softmax_cluster_f32",
+        "softmax_cluster_bf16",
+        "softmax_cluster_f16",
+        "softmax_cluster_bf16_f32",
+        "softmax_cluster_f16_f32",
     ],
 };
 
@@ -200,39 +230,45 @@ const SOFTMAX: Program = Program {
 const VERIFY: Program = Program {
     name: "verify",
     group: Group::Verify,
-    source: include_str!("verify.cu"),
-    kernels: &["survey_chains", "finish_chains"],
+    source: include_str!("../kernels/verify.cu"),
+    kernels: &["verify_survey", "verify_finish"],
 };
 
 /// The kernel that makes requests of what the rows of an operator ask for.
-const PREPARE: Program = Program {
-    name: "prepare",
+const PARAMS_FROM_COLUMNS: Program = Program {
+    name: "params_from_columns",
     group: Group::Requests,
-    source: include_str!("prepare.cu"),
-    kernels: &["prepare"],
+    source: include_str!("../kernels/params_from_columns.cu"),
+    kernels: &["params_from_columns"],
 };
 
 /// The kernels that find what is kept of rows that are to be written.
-const KEEP: Program = Program {
-    name: "keep",
+const FIND_CUT: Program = Program {
+    name: "find_cut",
     group: Group::Write,
-    source: include_str!("keep.cu"),
-    kernels: &["keep_f32", "keep_bf16", "keep_f16"],
+    source: include_str!("../kernels/find_cut.cu"),
+    kernels: &["find_cut_f32", "find_cut_bf16", "find_cut_f16"],
 };
 
 /// The kernels that write it.
-const EMIT: Program = Program {
-    name: "emit",
+const WRITE_ROWS: Program = Program {
+    name: "write_rows",
     group: Group::Write,
-    source: include_str!("emit.cu"),
-    kernels: &["emit_f32", "emit_bf16", "emit_f16", "emit_bf16_f32", "emit_f16_f32"],
+    source: include_str!("../kernels/write_rows.cu"),
+    kernels: &[
+        "write_rows_f32",
+        "write_rows_bf16",
+        "write_rows_f16",
+        "write_rows_bf16_f32",
+        "write_rows_f16_f32",
+    ],
 };
 
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
     group: Group::Numbers,
-    source: include_str!("numbers.cu"),
+    source: include_str!("../kernels/numbers.cu"),
     kernels: &["numbers"],
 };
 
@@ -245,7 +281,7 @@ macro_rules! of_probabilities {
         Program {
             name: concat!($name, "_probs"),
             group: $group,
-            source: concat!("#define GUMBALL_PROBABILITIES 1\n#include \"", $name, ".cu\"\n"),
+            source: concat!("#define GUMBALL_PROBABILITIES 1\n#include \"kernels/", $name, ".cu\"\n"),
             kernels: &$kernels,
         }
     };
@@ -258,26 +294,32 @@ const SURVEY_PROBS: Program = of_probabilities!(
         "survey_f32_many_probs",
         "survey_sums_f32_few_probs",
         "survey_sums_f32_many_probs",
+        "survey_bf16_few_probs",
+        "survey_bf16_many_probs",
+        "survey_sums_bf16_few_probs",
+        "survey_sums_bf16_many_probs",
+        "survey_f16_few_probs",
+        "survey_f16_many_probs",
+        "survey_sums_f16_few_probs",
+        "survey_sums_f16_many_probs"
+    ]
+);
+
+const SURVEY_EDITED_PROBS: Program = of_probabilities!(
+    "survey_edited",
+    [
         "survey_edited_f32_few_probs",
         "survey_edited_f32_some_probs",
         "survey_edited_f32_many_probs",
         "survey_edited_sums_f32_few_probs",
         "survey_edited_sums_f32_some_probs",
         "survey_edited_sums_f32_many_probs",
-        "survey_bf16_few_probs",
-        "survey_bf16_many_probs",
-        "survey_sums_bf16_few_probs",
-        "survey_sums_bf16_many_probs",
         "survey_edited_bf16_few_probs",
         "survey_edited_bf16_some_probs",
         "survey_edited_bf16_many_probs",
         "survey_edited_sums_bf16_few_probs",
         "survey_edited_sums_bf16_some_probs",
         "survey_edited_sums_bf16_many_probs",
-        "survey_f16_few_probs",
-        "survey_f16_many_probs",
-        "survey_sums_f16_few_probs",
-        "survey_sums_f16_many_probs",
         "survey_edited_f16_few_probs",
         "survey_edited_f16_some_probs",
         "survey_edited_f16_many_probs",
@@ -287,54 +329,72 @@ const SURVEY_PROBS: Program = of_probabilities!(
     ]
 );
 
-const STEP_PROBS: Program =
-    of_probabilities!("step", ["finish_f32_probs", "finish_bf16_probs", "finish_f16_probs"]);
-
-const LEAN_PROBS: Program =
-    of_probabilities!("lean", ["finish_lean_f32_probs", "finish_lean_bf16_probs", "finish_lean_f16_probs"]);
-
-const LISTED_PROBS: Program = of_probabilities!(
-    "listed",
-    ["finish_listed_f32_probs", "finish_listed_bf16_probs", "finish_listed_f16_probs"]
+const FINISH_GENERAL_PROBS: Program = of_probabilities!(
+    "finish_general",
+    ["finish_general_f32_probs", "finish_general_bf16_probs", "finish_general_f16_probs"]
 );
 
-const TOLD_PROBS: Program =
-    of_probabilities!("told", ["finish_told_f32_probs", "finish_told_bf16_probs", "finish_told_f16_probs"]);
-
-const KEEP_PROBS: Program = of_probabilities!(
-    "keep",
-    Group::WriteProbabilities,
-    ["keep_f32_probs", "keep_bf16_probs", "keep_f16_probs"]
+const FINISH_SIMPLE_PROBS: Program = of_probabilities!(
+    "finish_simple",
+    ["finish_simple_f32_probs", "finish_simple_bf16_probs", "finish_simple_f16_probs"]
 );
 
-const EMIT_PROBS: Program = of_probabilities!(
-    "emit",
+const FINISH_CANDIDATES_PROBS: Program = of_probabilities!(
+    "finish_candidates",
+    ["finish_candidates_f32_probs", "finish_candidates_bf16_probs", "finish_candidates_f16_probs"]
+);
+
+const FINISH_CANDIDATES_LOGPROB_PROBS: Program = of_probabilities!(
+    "finish_candidates_logprob",
+    [
+        "finish_candidates_logprob_f32_probs",
+        "finish_candidates_logprob_bf16_probs",
+        "finish_candidates_logprob_f16_probs"
+    ]
+);
+
+const FIND_CUT_PROBS: Program = of_probabilities!(
+    "find_cut",
     Group::WriteProbabilities,
-    ["emit_f32_probs", "emit_bf16_probs", "emit_f16_probs", "emit_bf16_f32_probs", "emit_f16_f32_probs"]
+    ["find_cut_f32_probs", "find_cut_bf16_probs", "find_cut_f16_probs"]
+);
+
+const WRITE_ROWS_PROBS: Program = of_probabilities!(
+    "write_rows",
+    Group::WriteProbabilities,
+    [
+        "write_rows_f32_probs",
+        "write_rows_bf16_probs",
+        "write_rows_f16_probs",
+        "write_rows_bf16_f32_probs",
+        "write_rows_f16_f32_probs"
+    ]
 );
 
 /// All programs.
 pub const PROGRAMS: &[Program] = &[
     EDIT,
     SURVEY,
-    RACED,
-    STEP,
-    LEAN,
-    LISTED,
-    TOLD,
+    SURVEY_EDITED,
+    SURVEY_DRAW,
+    FINISH_GENERAL,
+    FINISH_SIMPLE,
+    FINISH_CANDIDATES,
+    FINISH_CANDIDATES_LOGPROB,
     SOFTMAX,
-    PREPARE,
-    KEEP,
-    EMIT,
+    PARAMS_FROM_COLUMNS,
+    FIND_CUT,
+    WRITE_ROWS,
     VERIFY,
     NUMBERS,
     SURVEY_PROBS,
-    STEP_PROBS,
-    LEAN_PROBS,
-    LISTED_PROBS,
-    TOLD_PROBS,
-    KEEP_PROBS,
-    EMIT_PROBS,
+    SURVEY_EDITED_PROBS,
+    FINISH_GENERAL_PROBS,
+    FINISH_SIMPLE_PROBS,
+    FINISH_CANDIDATES_PROBS,
+    FINISH_CANDIDATES_LOGPROB_PROBS,
+    FIND_CUT_PROBS,
+    WRITE_ROWS_PROBS,
 ];
 
 impl Program {
@@ -348,5 +408,53 @@ impl Program {
             text.push_str(source);
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layers of device code, lowest first.
+    const LAYERS: [&str; 7] = ["platform", "abi", "math", "warp", "block", "stage", "kernels"];
+
+    /// Returns the number of a file's layer.
+    fn layer(name: &str) -> usize {
+        let folder = name.split('/').next();
+        LAYERS
+            .iter()
+            .position(|layer| Some(*layer) == folder)
+            .unwrap_or_else(|| panic!("{name} is in no layer"))
+    }
+
+    /// Returns the files that a file includes directly.
+    fn includes(name: &str) -> Vec<&'static str> {
+        let (_, text) =
+            HEADERS.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no {name}"));
+        text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"')).collect()
+    }
+
+    #[test]
+    fn device_code_includes_only_its_own_layer_and_lower_ones() {
+        for (name, _) in HEADERS {
+            for other in includes(name) {
+                assert!(layer(other) <= layer(name), "{name} includes {other}, which lies above it");
+            }
+        }
+    }
+
+    #[test]
+    fn no_device_file_includes_itself() {
+        for (name, _) in HEADERS {
+            let mut open = includes(name);
+            let mut seen = open.clone();
+            while let Some(other) = open.pop() {
+                assert_ne!(other, *name, "{name} includes itself");
+                let further =
+                    includes(other).into_iter().filter(|file| !seen.contains(file)).collect::<Vec<_>>();
+                seen.extend(&further);
+                open.extend(further);
+            }
+        }
     }
 }

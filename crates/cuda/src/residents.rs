@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, memory};
 
-use crate::abi::{Params, Request, Slot, State, asks};
+use crate::abi::{Params, Request, Slot, State, features};
 use crate::ledger::{Ledger, UNBOUNDED};
 use crate::lists::{History, Lists, Sheet};
 use crate::logprobs;
@@ -60,19 +60,19 @@ struct Resident {
 }
 
 impl Resident {
-    fn asks(&self) -> u32 {
-        self.request.as_ref().map_or(0, |request| request.params().asks)
+    fn features(&self) -> u32 {
+        self.request.as_ref().map_or(0, |request| request.params().features)
     }
 
     /// Returns what a request asks for in this slot.
     fn params_of(&self, request: &Prepared) -> Params {
         let mut params = request.params();
-        params.asks |= if self.keep_history { asks::HISTORY } else { 0 };
+        params.features |= if self.keep_history { features::KEEP_HISTORY } else { 0 };
         params
     }
 
     fn has_history(&self) -> bool {
-        self.keep_history || self.asks() & (asks::COUNTS | asks::SEARCH) != 0
+        self.keep_history || self.features() & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
     }
 }
 
@@ -133,7 +133,7 @@ impl Residents {
         self.write_lists(place, request, History { prompt, output, room })?;
         let state = State {
             position: start.position,
-            mu: start.mu,
+            mirostat_mu: start.mu,
             length: (start.prompt.len() + start.output.len()) as u32,
             prompt_length: start.prompt.len() as u32,
             step: 1,
@@ -190,7 +190,7 @@ impl Residents {
         let place = self.place(slot)?;
         let mut state = [State::default()];
         self.states.read(place * size_of::<State>(), &mut state)?;
-        let [State { position, mu, length, prompt_length, .. }] = state;
+        let [State { position, mirostat_mu: mu, length, prompt_length, .. }] = state;
         let resident = &self.slots[place];
         let read = || resident.lists.read_history(&resident.on_machine, length);
         Ok(Standing {

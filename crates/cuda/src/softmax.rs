@@ -16,19 +16,23 @@ use crate::rows::{Column, Dtype, Rows, RowsMut};
 
 /// The kernels of rows that stay on chip, by the type of the logits: to that type, and to f32.
 const ON_CHIP: [ByDtype; 2] = [
-    by_dtype!("softmax_", ""),
+    by_dtype!("softmax_cluster_", ""),
     ByDtype([
-        Kernel::named("softmax_f32"),
-        Kernel::named("softmax_bf16_f32"),
-        Kernel::named("softmax_f16_f32"),
+        Kernel::named("softmax_cluster_f32"),
+        Kernel::named("softmax_cluster_bf16_f32"),
+        Kernel::named("softmax_cluster_f16_f32"),
     ]),
 ];
 
 /// The kernels of those that are read twice.
-const WEIGH: ByDtype = by_dtype!("weigh_", "");
+const WEIGH: ByDtype = by_dtype!("softmax_reduce_", "");
 const WRITE: [ByDtype; 2] = [
-    by_dtype!("write_", ""),
-    ByDtype([Kernel::named("write_f32"), Kernel::named("write_bf16_f32"), Kernel::named("write_f16_f32")]),
+    by_dtype!("softmax_write_", ""),
+    ByDtype([
+        Kernel::named("softmax_write_f32"),
+        Kernel::named("softmax_write_bf16_f32"),
+        Kernel::named("softmax_write_f16_f32"),
+    ]),
 ];
 
 /// How many warps a block has where rows are read twice.
@@ -108,7 +112,7 @@ impl Shape {
         // A pair on chip, with what lies before it where rows do not begin on 16 bytes, and what says that it is there.
         let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
         let share = 2 * pairs;
-        let records = MOST_ROWS * share * size_of::<abi::TileWeights>();
+        let records = MOST_ROWS * share * size_of::<abi::TileSum>();
         let room = machine.room_on_chip().checked_sub(BESIDE + records)?;
         let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
         if clusters == 0 || slots < per_warp {
@@ -155,7 +159,7 @@ impl Softmax {
     /// - [`Error::Unavailable`] if there is not enough memory, or the kernels cannot be compiled.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         machine.prepare(Group::Softmax)?;
-        let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileWeights>())?;
+        let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
         Ok(Self { machine, told, twice: None })
     }
 
@@ -234,21 +238,21 @@ impl Softmax {
         let temperature_stride =
             u32::from(matches!(temperature, Temperature::Each(each) if each.rows == rows));
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows))?;
-        let all = abi::Softmax {
+        let all = abi::SoftmaxArgs {
             logits: logits.address,
             out: out.address,
             stride: logits.stride as u64,
             out_stride: out.stride as u64,
             temperatures,
             statuses: statuses.map_or(0, |statuses| statuses.address),
-            told: self.told.address(),
+            tile_sums: self.told.address(),
             rows: 0,
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
             blocks_per_row: 0,
-            share: 0,
-            slots: 0,
-            ahead: 0,
+            tiles_per_block: 0,
+            pairs_in_smem: 0,
+            pairs_ahead: 0,
             temperature: of_all,
             temperature_stride,
             reserved: 0,
@@ -263,7 +267,7 @@ impl Softmax {
             Path::Twice { rows, .. } => rows,
         };
         for from in (0..rows).step_by(at_a_time) {
-            let asked = abi::Softmax {
+            let asked = abi::SoftmaxArgs {
                 rows: at_a_time.min(rows - from) as u32,
                 ..at(&all, from, (dtype, out.dtype))
             };
@@ -278,15 +282,21 @@ impl Softmax {
     ///
     /// # Safety
     /// As for [`Machine::launch`].
-    unsafe fn launch(&self, path: Path, asked: abi::Softmax, dtype: Dtype, to: usize) -> crate::Result<()> {
+    unsafe fn launch(
+        &self,
+        path: Path,
+        asked: abi::SoftmaxArgs,
+        dtype: Dtype,
+        to: usize,
+    ) -> crate::Result<()> {
         let machine = &*self.machine;
         match path {
             Path::OnChip(Shape { clusters, blocks, share, warps, slots, ahead, room }) => {
-                let asked = abi::Softmax {
+                let asked = abi::SoftmaxArgs {
                     blocks_per_row: blocks as u32,
-                    share: share as u32,
-                    slots: slots as u32,
-                    ahead: ahead as u32,
+                    tiles_per_block: share as u32,
+                    pairs_in_smem: slots as u32,
+                    pairs_ahead: ahead as u32,
                     ..asked
                 };
                 let grid = Grid::new((clusters * blocks) as u32, 32 * (warps as u32 + 1));
@@ -296,7 +306,7 @@ impl Softmax {
             }
             Path::Twice { share, .. } => {
                 let blocks_per_row = asked.tiles.div_ceil(share as u32);
-                let asked = abi::Softmax { blocks_per_row, share: share as u32, ..asked };
+                let asked = abi::SoftmaxArgs { blocks_per_row, tiles_per_block: share as u32, ..asked };
                 let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWICE_WARPS as u32);
                 // SAFETY: the grid is softmax.cu's; for the rest the caller vouches.
                 unsafe { machine.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
@@ -308,9 +318,9 @@ impl Softmax {
 }
 
 /// Returns what is asked of the rows from one on.
-fn at(all: &abi::Softmax, from: usize, (from_type, to_type): (Dtype, Dtype)) -> abi::Softmax {
+fn at(all: &abi::SoftmaxArgs, from: usize, (from_type, to_type): (Dtype, Dtype)) -> abi::SoftmaxArgs {
     let word = |address: u64| if address == 0 { 0 } else { address + (from * size_of::<u32>()) as u64 };
-    abi::Softmax {
+    abi::SoftmaxArgs {
         logits: all.logits + from as u64 * all.stride * from_type.bytes() as u64,
         out: all.out + from as u64 * all.out_stride * to_type.bytes() as u64,
         temperatures: if all.temperature_stride == 0 { all.temperatures } else { word(all.temperatures) },

@@ -19,11 +19,11 @@ use crate::survey::{self, Survey};
 use crate::variant::{Needs, Over, Variant};
 use crate::workspace::{Shape, Workspace};
 
-const FINISH: ByRows = by_rows!("finish_", "");
-const FINISH_LEAN: ByRows = by_rows!("finish_lean_", "");
-const FINISH_RACED: ByDtype = by_dtype!("finish_raced_", "");
-const FINISH_LISTED: ByRows = by_rows!("finish_listed_", "");
-const FINISH_TOLD: ByRows = by_rows!("finish_told_", "");
+const FINISH: ByRows = by_rows!("finish_general_", "");
+const FINISH_LEAN: ByRows = by_rows!("finish_simple_", "");
+const FINISH_RACED: ByDtype = by_dtype!("finish_survey_draw_", "");
+const FINISH_LISTED: ByRows = by_rows!("finish_candidates_", "");
+const FINISH_TOLD: ByRows = by_rows!("finish_candidates_logprob_", "");
 
 /// Returns the kernel that ends the rows of a step.
 pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
@@ -93,7 +93,7 @@ impl Workspace {
             self.machine.prepare(Group::Probabilities)?;
         }
         let mut abi = self.abi();
-        if abi.lines == 0 && rows.rows != self.rows() {
+        if abi.row_indices == 0 && rows.rows != self.rows() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
         }
         if let Some(masks) = masks {
@@ -114,7 +114,7 @@ impl Workspace {
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
         let multiprocessors = self.machine.multiprocessors();
-        let alike = step.lines != 0 && step.masks == 0;
+        let alike = step.row_indices != 0 && step.masks == 0;
         let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
         let (by_line, step) = if by_line {
             let (survey, arrive, step) = self.lines_room.cut(multiprocessors, rows, step);
@@ -219,7 +219,7 @@ impl Workspace {
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
         let raced = fixed.by_line.is_none()
             && fixed.kind == Kind::Logits
-            && step.flags & flags::SEARCHES == 0
+            && step.flags & flags::NO_CANDIDATES == 0
             && survey::is_raced(multiprocessors, rows, self.room.vocab);
         let needs = if raced { needs } else { needs.and(Needs::LEAN) };
         let survey = match &fixed.by_line {
@@ -240,10 +240,10 @@ impl Workspace {
             return Ok(());
         }
         let help = Help::of(multiprocessors, step.rows, needs);
-        let step = &abi::Step { parts: help.parts, ..*step };
+        let step = &abi::Step { chunks: help.parts, ..*step };
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant, help);
-        // SAFETY: the same, and the survey was enqueued before, for which every block of step.cu, lean.cu,
-        // listed.cu and told.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        // SAFETY: the same, and the survey was enqueued before, for which every block of finish_general.cu, finish_simple.cu,
+        // finish_candidates.cu and finish_candidates_logprob.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe {
             machine.launch_early(
                 finish(fixed.kind, fixed.dtype, needs.variant),
@@ -274,14 +274,14 @@ pub struct Step<'b> {
 impl Step<'_> {
     /// Returns the step as one of scores: row i stands i tokens further on than its request, which stays where it is.
     pub(crate) fn scoring(mut self) -> Self {
-        self.step.flags |= flags::SCORES;
+        self.step.flags |= flags::SCORING;
         self
     }
 
     /// Returns the step with short sets searched as long ones are, which gives the same: for tests.
     #[must_use]
     pub fn searching(mut self) -> Self {
-        self.step.flags |= flags::SEARCHES;
+        self.step.flags |= flags::NO_CANDIDATES;
         self
     }
 
@@ -293,6 +293,6 @@ impl Step<'_> {
 
     /// Returns by how many tokens it can move a request on.
     pub(crate) fn moves(&self) -> u64 {
-        u64::from(self.ends && self.step.flags & flags::SCORES == 0)
+        u64::from(self.ends && self.step.flags & flags::SCORING == 0)
     }
 }

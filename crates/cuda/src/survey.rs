@@ -26,9 +26,9 @@ const OF_SOME_ROWS: [ByRows; 2] =
     [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
 
 /// Of few rows that ask for nothing but a race.
-const RACED: ByDtype = by_dtype!("survey_raced_", "");
+const RACED: ByDtype = by_dtype!("survey_draw_", "");
 
-const ARRIVE: Kernel = Kernel::named("arrive");
+const ARRIVE: Kernel = Kernel::named("records_from_shared_rows");
 
 /// A survey as it is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::
 /// The same.
 pub(crate) unsafe fn enqueue_early(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
-    // SAFETY: as above; each block of survey.cu that has no edits, and of raced.cu, waits before it reads what requests are made of.
+    // SAFETY: as above; each block of survey.cu that has no edits, and of survey_draw.cu, waits before it reads what requests are made of.
     unsafe { machine.launch_early(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Params, asks};
+use crate::abi::{Params, features};
 use crate::filter;
 
 /// What ends the rows of a step. Each serves all that the ones before it serve.
@@ -30,19 +30,24 @@ impl Variant {
 
     /// Returns the least variant for a request.
     pub(crate) fn of(params: &Params) -> Self {
-        const LEAN: u32 = asks::GREEDY | asks::JOINT | asks::TEMPERATURE_LAST | asks::HISTORY;
-        const LISTED: u32 = LEAN | asks::LIST | asks::SUMS;
-        const EDITS: u32 = asks::EDITS | asks::ALLOWED | asks::SEARCH | asks::COUNTS;
-        const LOGPROBS: u32 = asks::LOGPROBS | asks::TOLD | asks::TOKEN_ALONE;
-        let asks = |asks: u32| params.asks & asks != 0;
-        let within = |kinds: u32| params.asks & !kinds == 0;
-        let races = params.chain == 0 || params.chain == filter::MIN_P;
-        let alone = !asks(asks::LOGPROBS) || asks(asks::TOLD) && asks(asks::TOKEN_ALONE);
+        const LEAN: u32 =
+            features::GREEDY | features::JOINT | features::TEMPERATURE_LAST | features::KEEP_HISTORY;
+        const LISTED: u32 = LEAN | features::CANDIDATES | features::FILTER_SUMS;
+        const EDITS: u32 =
+            features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
+        const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
+        let has = |bits: u32| params.features & bits != 0;
+        let within = |kinds: u32| params.features & !kinds == 0;
+        let races = params.filter_chain == 0 || params.filter_chain == filter::MIN_P;
+        let alone =
+            !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
         match () {
-            () if params.chain == 0 && within(LEAN) && !asks(asks::GREEDY) => Self::Raced,
+            () if params.filter_chain == 0 && within(LEAN) && !has(features::GREEDY) => Self::Raced,
             () if races && within(LEAN) => Self::Lean,
-            () if (races || asks(asks::LIST)) && within(LISTED) => Self::Listed,
-            () if (races || asks(asks::LIST)) && within(LISTED | EDITS | LOGPROBS) && alone => Self::Told,
+            () if (races || has(features::CANDIDATES)) && within(LISTED) => Self::Listed,
+            () if (races || has(features::CANDIDATES)) && within(LISTED | EDITS | LOGPROBS) && alone => {
+                Self::Told
+            }
             () => Self::Whole,
         }
     }
@@ -91,15 +96,20 @@ impl Needs {
 
     /// Returns what a request needs.
     pub fn of(params: &Params) -> Self {
-        let asks = |asks: u32| params.asks & asks != 0;
+        let has = |bits: u32| params.features & bits != 0;
         let over = match () {
-            () if asks(asks::SEARCH) => Over::Searched,
-            () if asks(asks::EDITS | asks::ALLOWED) => Over::Edits,
+            () if has(features::HISTORY_EDITS) => Over::Searched,
+            () if has(features::EDITS | features::BANNED_IDS) => Over::Edits,
             () => Over::Nothing,
         };
-        let long = asks(asks::SUMS) && params.chain & 15 == filter::TOP_P;
-        Self { over, sums: asks(asks::SUMS | asks::TOLD), long: false, variant: Variant::of(params) }
-            .with(long)
+        let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filter::TOP_P;
+        Self {
+            over,
+            sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),
+            long: false,
+            variant: Variant::of(params),
+        }
+        .with(long)
     }
 
     /// Returns the same with rows that may be long, or without: other ends than those of lists have no help.

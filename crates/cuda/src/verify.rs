@@ -16,8 +16,8 @@ use crate::rows::Column;
 use crate::step::finish_grid;
 use crate::variant::Variant;
 
-const SURVEY: Kernel = Kernel::named("survey_chains");
-const FINISH: Kernel = Kernel::named("finish_chains");
+const SURVEY: Kernel = Kernel::named("verify_survey");
+const FINISH: Kernel = Kernel::named("verify_finish");
 
 /// How many warps a block of the survey has, and how many tiles each takes at most.
 const WARPS: usize = 8;
@@ -45,7 +45,7 @@ impl Verify {
     /// - [`gumball_spec::Error::Unavailable`] if the kernels do not compile, or there is not enough memory.
     pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
         machine.prepare(Group::Verify)?;
-        let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::Record>())?;
+        let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::TileRecord>())?;
         Ok(Self { machine, records, most: usize::MAX })
     }
 
@@ -89,7 +89,7 @@ impl Verify {
         let tiles = asked.tiles as usize;
         let per_warp = per_warp(machine.multiprocessors() as usize, chains * tiles);
         let blocks_per_chain = tiles.div_ceil(WARPS * per_warp) as u32;
-        let asked = abi::Chains { per_warp: per_warp as u32, blocks_per_chain, ..asked };
+        let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
         let chains = chains as u32;
         let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
         // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; each block waits
@@ -114,18 +114,18 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
     let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
     let draws = chains.draws.draws.as_ref().map_or_else(Numbers::default, Numbers::of);
     let flags = [
-        (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_DRAFTS),
-        (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::WIDE_TOKENS),
-        (seeds.wide, chain_flags::WIDE_SEEDS),
-        (positions.wide, chain_flags::WIDE_POSITIONS),
-        (draws.wide, chain_flags::WIDE_DRAWS),
-        (seeds.each, chain_flags::EACH_SEED),
-        (positions.each, chain_flags::EACH_POSITION),
-        (draws.each, chain_flags::EACH_DRAW),
-        (chains.draws.draws.is_none(), chain_flags::OWN_DRAWS),
-        (out.adds, chain_flags::ADDS),
+        (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::DRAFTS_I64),
+        (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::TOKENS_I64),
+        (seeds.wide, chain_flags::SEEDS_U64),
+        (positions.wide, chain_flags::POSITIONS_U64),
+        (draws.wide, chain_flags::DRAWS_U64),
+        (seeds.each, chain_flags::SEED_PER_CHAIN),
+        (positions.each, chain_flags::POSITION_PER_CHAIN),
+        (draws.each, chain_flags::DRAW_PER_CHAIN),
+        (chains.draws.draws.is_none(), chain_flags::DRAW_IS_INDEX),
+        (out.adds, chain_flags::ADD_COUNTS),
         (chains.draws.offsets && positions.wide, chain_flags::OFFSETS),
-        (chains.draws.zero_for_none, chain_flags::ZERO_TOKENS),
+        (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
     ];
     let column = |column: &Option<Column<'_>>| {
         column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
@@ -151,13 +151,13 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         position: positions.of_all as u32,
         draw: draws.of_all as u32,
         records: 0,
-        length: length as u32,
+        draft_count: length as u32,
         vocab: vocab as u32,
         tiles: vocab.div_ceil(TILE) as u32,
         blocks_per_chain: 0,
-        per_warp: 0,
+        tiles_per_warp: 0,
         flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
-        first: from as u32,
+        first_chain: from as u32,
         reserved: 0,
     }
 }

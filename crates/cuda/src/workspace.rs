@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
-use crate::abi::{self, Record, Slot, TileWeights};
+use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::filter;
 use crate::help;
 use crate::lines::Lines;
@@ -151,9 +151,9 @@ impl Workspace {
             masks: take(mask_bytes)?,
             masked: take(size_of::<u32>())?,
             lines_room: Lines::new(&machine, rows, vocab)?,
-            records: take(tiles * size_of::<Record>())?,
+            records: take(tiles * size_of::<TileRecord>())?,
             sums: take(tiles * size_of::<u64>())?,
-            told: take(tiles * size_of::<TileWeights>())?,
+            told: take(tiles * size_of::<TileSum>())?,
             scratch,
             help: Buffer::sized(&machine, ROWS, &[help::words(rows), size_of::<u32>()])?,
             outputs,
@@ -309,24 +309,24 @@ impl Workspace {
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            lines: given(self.assigned.shape.lines, &self.lines),
+            row_indices: given(self.assigned.shape.lines, &self.lines),
             slots: self.slots.address(),
             forced: self.forced.address(),
             masks: given(self.assigned.shape.masks, &self.masks),
-            masked: given(self.assigned.shape.masks, &self.masked),
+            mask_present: given(self.assigned.shape.masks, &self.masked),
             params: self.residents.params.address(),
             requests: self.residents.requests.address(),
             states: self.residents.states.address(),
             records: self.records.address(),
-            sums: self.sums.address(),
-            told: self.told.address(),
+            filter_sums: self.sums.address(),
+            logprob_sums: self.told.address(),
             scratch: self.scratch.address(),
             scratch_words: filter::scratch_words(tiles) as u64,
-            help: self.help.address(),
+            work_sharing: self.help.address(),
             outputs: self.outputs.address(),
             top_n_width: self.room.widths.top_n as u32,
             ids_width: self.room.widths.ids as u32,
-            kept: given(self.room.kept, &self.kept),
+            kept_bits: given(self.room.kept, &self.kept),
             ..abi::Step::default()
         }
     }

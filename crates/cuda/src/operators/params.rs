@@ -2,7 +2,7 @@
 
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
-use crate::abi::{Params, Prepare, asks, columns, prepare_flags};
+use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
 use crate::rows::{Column, IntType, Integers};
 use crate::variant::Needs;
 use crate::{edit, filter};
@@ -54,15 +54,15 @@ pub struct Draws<'b> {
 /// What rows ask for, as kernels read it; and the least that serves all of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    pub prepare: Prepare,
+    pub prepare: ParamColumns,
     pub needs: Needs,
 }
 
 impl Asked {
     /// Returns whether no filter can be on, and the temperature is what stands there.
     pub fn keeps_all(&self) -> bool {
-        let others = asks::DYNAMIC_TEMPERATURE | asks::MIROSTAT;
-        self.prepare.filters == 0 && self.prepare.base.asks & others == 0
+        let others = features::DYNAMIC_TEMPERATURE | features::MIROSTAT;
+        self.prepare.filter_chain == 0 && self.prepare.base.features & others == 0
     }
 }
 
@@ -81,16 +81,17 @@ impl<'b> RowParams<'b> {
             let reason = "it speaks of logits; hand over logits, or leave it out";
             return Err(Error::Conflict { parameter: "temperature", other: "probabilities", reason });
         }
-        let mut asked = Prepare { line_count: lines as u32, vocab: vocab as u32, ..Prepare::default() };
+        let mut asked =
+            ParamColumns { logits_rows: lines as u32, vocab: vocab as u32, ..ParamColumns::default() };
         let mut float = |name, column: &Option<Column<'_>>, bit| -> Result<u64> {
             let Some(column) = column else { return Ok(0) };
-            asked.of_each |= each(name, column.rows, lines, bit)?;
+            asked.per_row_columns |= each(name, column.rows, lines, bit)?;
             Ok(column.address)
         };
         let temperatures = float("temperature", &self.temperature, columns::TEMPERATURE)?;
         let top_ps = float("top_p", &self.top_p, columns::TOP_P)?;
         let min_ps = float("min_p", &self.min_p, columns::MIN_P)?;
-        asked = Prepare { temperatures, top_ps, min_ps, ..asked };
+        asked = ParamColumns { temperatures, top_ps, min_ps, ..asked };
         if let Some(top_k) = &self.top_k {
             if !matches!(top_k.dtype, IntType::I32 | IntType::I64) {
                 return Err(Error::out_of_range("top_k.dtype", top_k.dtype.name(), "i32 or i64"));
@@ -109,8 +110,8 @@ impl<'b> RowParams<'b> {
             prepared
         };
         asked.base = prepared(&tried);
-        asked.filters = asked.base.chain;
-        asked.mu = tried.initial_mu();
+        asked.filter_chain = asked.base.filter_chain;
+        asked.mirostat_mu = tried.initial_mu();
         let mut needs = Needs::of(&asked.base);
         // Whatever stands in the columns: each on or off.
         let mut on = columns;
@@ -162,8 +163,8 @@ impl<'b> Draws<'b> {
     }
 
     /// Adds the draws of `outputs` outputs to what is asked.
-    pub(super) fn ask(&self, outputs: usize, asked: &mut Prepare) -> Result<()> {
-        asked.flags |= if self.offsets { prepare_flags::OFFSETS } else { 0 };
+    pub(super) fn ask(&self, outputs: usize, asked: &mut ParamColumns) -> Result<()> {
+        asked.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
         match &self.seeds {
             Each::All(seed) => asked.base.seed = *seed,
             Each::Rows(seeds) => asked.seeds = integers(asked, "seeds", seeds, outputs, columns::SEED)?,
@@ -177,7 +178,7 @@ impl<'b> Draws<'b> {
         match &self.draws {
             Some(Each::All(draw)) => {
                 asked.base.draw = *draw;
-                asked.flags |= prepare_flags::ONE_DRAW;
+                asked.flags |= from_columns_flags::ONE_DRAW;
             }
             Some(Each::Rows(draws)) => {
                 asked.draws = integers(asked, "draws", draws, outputs, columns::DRAW)?;
@@ -190,15 +191,15 @@ impl<'b> Draws<'b> {
 
 /// Checks a column of whole numbers and takes note of it; returns where it lies.
 pub(super) fn integers(
-    asked: &mut Prepare,
+    asked: &mut ParamColumns,
     parameter: &'static str,
     column: &Integers<'_>,
     rows: usize,
     bit: u32,
 ) -> Result<u64> {
-    asked.of_each |= each(parameter, column.rows, rows, bit)?;
+    asked.per_row_columns |= each(parameter, column.rows, rows, bit)?;
     if column.dtype.bytes() == size_of::<u64>() {
-        asked.wide |= bit;
+        asked.columns_64_bit |= bit;
     }
     Ok(column.address)
 }

@@ -8,7 +8,9 @@ use gumball_spec::{Error, Kind, Result, TILE, Widths};
 use super::params::{Asked, integers};
 use super::room::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
-use crate::abi::{self, Kept, Params, Prepare, Record, Request, Slot, State, columns, flags, prepare_flags};
+use crate::abi::{
+    self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
+};
 use crate::filter;
 use crate::help::{self, Help};
 use crate::machine::{Grid, Kernel};
@@ -18,7 +20,7 @@ use crate::step::{finish, finish_grid};
 use crate::survey::{self, Survey};
 use crate::variant::{Needs, Variant};
 
-const PREPARE: Kernel = Kernel::named("prepare");
+const PREPARE: Kernel = Kernel::named("params_from_columns");
 
 /// Threads a block of it.
 const PREPARE_THREADS: u32 = 128;
@@ -84,9 +86,10 @@ impl Operators {
         let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
         draws.ask(outputs, &mut asked.prepare)?;
         if let Some(lines) = lines {
-            asked.prepare.lines = integers(&mut asked.prepare, "lines", lines, outputs, columns::LINE)?;
+            asked.prepare.row_indices =
+                integers(&mut asked.prepare, "lines", lines, outputs, columns::ROW_INDEX)?;
             // Of one output it is that as well.
-            asked.prepare.of_each |= columns::LINE;
+            asked.prepare.per_row_columns |= columns::ROW_INDEX;
         }
         if outputs == 0 {
             return Ok(());
@@ -95,13 +98,13 @@ impl Operators {
         self.load(rows.kind)?;
         let plan = self.plan(rows, outputs, &asked);
         self.reserve(rows, &plan)?;
-        let step = self.step(rows, &plan, asked.prepare.lines != 0);
+        let step = self.step(rows, &plan, asked.prepare.row_indices != 0);
         let step = abi::Step {
             tokens: tokens.address,
             statuses: statuses.map_or(0, |statuses| statuses.address),
             flags: step.flags
-                | if tokens.dtype == IntType::I64 { flags::WIDE_TOKENS } else { 0 }
-                | if draws.zero_for_none { flags::ZERO_TOKENS } else { 0 },
+                | if tokens.dtype == IntType::I64 { flags::TOKENS_I64 } else { 0 }
+                | if draws.zero_for_none { flags::ZERO_FOR_NONE } else { 0 },
             ..step
         };
         if let Some(survey) = plan.lines {
@@ -110,7 +113,8 @@ impl Operators {
         let width = tokens.dtype.bytes();
         for first in (0..outputs).step_by(plan.rows) {
             let count = plan.rows.min(outputs - first);
-            let from = if asked.prepare.lines == 0 { first * rows.stride * rows.dtype.bytes() } else { 0 };
+            let from =
+                if asked.prepare.row_indices == 0 { first * rows.stride * rows.dtype.bytes() } else { 0 };
             let step = abi::Step {
                 logits: step.logits + from as u64,
                 rows: count as u32,
@@ -145,7 +149,7 @@ impl Operators {
         let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
         let most = (MOST_TILES / tiles).clamp(1, MOST_ROWS);
         let needs = asked.needs;
-        let by_line = asked.prepare.lines != 0
+        let by_line = asked.prepare.row_indices != 0
             && rows.rows <= most
             && survey::by_line(multiprocessors, outputs, rows.rows, vocab);
         let lines = by_line.then(|| {
@@ -177,17 +181,17 @@ impl Operators {
             (Piece::Read, count * size_of::<u32>()),
             // Of no lists; ends in general look at them nonetheless.
             (Piece::Requests, count * size_of::<Request>()),
-            (Piece::Records, count * tiles * size_of::<Record>()),
+            (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
             (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
             (Piece::Help, help::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
-            (Piece::Kept, count * size_of::<Kept>()),
+            (Piece::Kept, count * size_of::<RowCut>()),
             (Piece::LineParams, lines * size_of::<Params>()),
             (Piece::LineStates, lines * size_of::<State>()),
             (Piece::LineSlots, lines * size_of::<Slot>()),
             (Piece::LineForced, lines * size_of::<i32>()),
-            (Piece::LineRecords, lines * tiles * size_of::<Record>()),
+            (Piece::LineRecords, lines * tiles * size_of::<TileRecord>()),
             (Piece::LineSums, lines * sums),
         ])
     }
@@ -201,43 +205,43 @@ impl Operators {
             stride: rows.stride as u64,
             vocab: rows.vocab as u32,
             tiles: tiles as u32,
-            lines: if reads { room.at(Piece::Read) } else { 0 },
+            row_indices: if reads { room.at(Piece::Read) } else { 0 },
             slots: room.at(Piece::Slots),
             forced: room.at(Piece::Forced),
             params: room.at(Piece::Params),
             requests: room.at(Piece::Requests),
             states: room.at(Piece::States),
             records: room.at(Piece::Records),
-            sums: room.at(Piece::Sums),
-            line_records: if by_line { room.at(Piece::LineRecords) } else { 0 },
-            line_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
+            filter_sums: room.at(Piece::Sums),
+            shared_records: if by_line { room.at(Piece::LineRecords) } else { 0 },
+            shared_filter_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
             scratch: room.at(Piece::Scratch),
             scratch_words: filter::scratch_words(tiles) as u64,
-            help: room.at(Piece::Help),
+            work_sharing: room.at(Piece::Help),
             outputs: room.at(Piece::Outputs),
-            flags: flags::OWN_SLOTS,
+            flags: flags::SLOT_IS_ROW,
             ..abi::Step::default()
         }
     }
 
     /// Makes requests of some rows.
-    pub(super) fn prepare(&self, asked: &Prepare, first: usize, count: usize) -> Result<()> {
+    pub(super) fn prepare(&self, asked: &ParamColumns, first: usize, count: usize) -> Result<()> {
         let room = &self.room;
-        self.enqueue_prepare(&Prepare {
+        self.enqueue_prepare(&ParamColumns {
             params: room.at(Piece::Params),
             states: room.at(Piece::States),
             slots: room.at(Piece::Slots),
             forced: room.at(Piece::Forced),
-            read: room.at(Piece::Read),
+            row_indices_out: room.at(Piece::Read),
             rows: count as u32,
-            first: first as u32,
+            first_output: first as u32,
             ..*asked
         })
     }
 
-    fn enqueue_prepare(&self, prepare: &Prepare) -> Result<()> {
+    fn enqueue_prepare(&self, prepare: &ParamColumns) -> Result<()> {
         let grid = Grid::new(prepare.rows.div_ceil(PREPARE_THREADS), PREPARE_THREADS);
-        // SAFETY: the grid is prepare.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
+        // SAFETY: the grid is params_from_columns.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
         // they are as long as is said was seen; the layout is held to the kernels' in tests/abi.rs.
         // Each block waits before anything else for the kernels before, and lets the survey begin only then.
         unsafe { self.machine.launch_early(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
@@ -247,29 +251,29 @@ impl Operators {
     /// Surveys each line, for whatever rows read it.
     fn survey_lines(&self, rows: &Rows<'_>, survey: Survey, asked: &Asked, step: &abi::Step) -> Result<()> {
         let room = &self.room;
-        let lines = Prepare {
+        let lines = ParamColumns {
             params: room.at(Piece::LineParams),
             states: room.at(Piece::LineStates),
             slots: room.at(Piece::LineSlots),
             forced: room.at(Piece::LineForced),
             rows: rows.rows as u32,
-            lines: 0,
+            row_indices: 0,
             seeds: 0,
             positions: 0,
             draws: 0,
-            flags: prepare_flags::SURVEYS | prepare_flags::ONE_DRAW,
+            flags: from_columns_flags::SHARED_ROWS | from_columns_flags::ONE_DRAW,
             ..asked.prepare
         };
         self.enqueue_prepare(&lines)?;
         let step = abi::Step {
             rows: lines.rows,
-            lines: 0,
+            row_indices: 0,
             slots: lines.slots,
             forced: lines.forced,
             params: lines.params,
             states: lines.states,
-            records: step.line_records,
-            sums: step.line_sums,
+            records: step.shared_records,
+            filter_sums: step.shared_filter_sums,
             ..*step
         }
         .cut(survey.blocks_per_row);
@@ -296,7 +300,7 @@ impl Operators {
         };
         let step = step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this room's, sized by `reserve` for as many rows; the rows' requests are made by the kernel before, for
-        // which every block of survey.cu and raced.cu waits; lines were held to their number there; for the logits whoever made
+        // which every block of survey.cu and survey_draw.cu waits; lines were held to their number there; for the logits whoever made
         // `Rows` vouches.
         unsafe { survey::enqueue_early(machine, survey, &step) }?;
         Ok(step)
@@ -310,7 +314,7 @@ impl Operators {
             Some(_) => Help::default(),
             None => Help::of(machine.multiprocessors(), step.rows, plan.needs),
         };
-        let step = abi::Step { parts: help.parts, ..step };
+        let step = abi::Step { chunks: help.parts, ..step };
         let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
         // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
         // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.

@@ -8,7 +8,7 @@ use gumball_spec::{Error, Kind, Result};
 use super::params::Asked;
 use super::room::Piece;
 use super::{Operators, RowParams, check_rows};
-use crate::abi::{self, prepare_flags};
+use crate::abi::{self, from_columns_flags};
 use crate::help::Help;
 use crate::kernels::{ByDtype, ByRows, by_rows};
 use crate::machine::{Grid, Kernel};
@@ -18,17 +18,21 @@ use crate::softmax::{Softmax, Temperature};
 use crate::step::finish_grid;
 use crate::variant::Variant;
 
-const KEEP: ByRows = by_rows!("keep_", "");
+const KEEP: ByRows = by_rows!("find_cut_", "");
 
 /// To the rows' own type, and to f32.
 const EMIT: [ByRows; 2] = [
-    by_rows!("emit_", ""),
+    by_rows!("write_rows_", ""),
     ByRows([
-        ByDtype([Kernel::named("emit_f32"), Kernel::named("emit_bf16_f32"), Kernel::named("emit_f16_f32")]),
         ByDtype([
-            Kernel::named("emit_f32_probs"),
-            Kernel::named("emit_bf16_f32_probs"),
-            Kernel::named("emit_f16_f32_probs"),
+            Kernel::named("write_rows_f32"),
+            Kernel::named("write_rows_bf16_f32"),
+            Kernel::named("write_rows_f16_f32"),
+        ]),
+        ByDtype([
+            Kernel::named("write_rows_f32_probs"),
+            Kernel::named("write_rows_bf16_f32_probs"),
+            Kernel::named("write_rows_f16_f32_probs"),
         ]),
     ]),
 ];
@@ -142,7 +146,7 @@ impl Operators {
         statuses: Option<&Column<'_>>,
     ) -> Result<()> {
         let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
-        asked.prepare.flags |= prepare_flags::ONE_DRAW;
+        asked.prepare.flags |= from_columns_flags::ONE_DRAW;
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows.rows))?;
         if rows.rows == 0 {
             return Ok(());
@@ -170,10 +174,10 @@ impl Operators {
             let filled = if at(rows) == at(out) { 0 } else { at(out) };
             let step = abi::Step {
                 logits: at(rows),
-                filled,
-                filled_stride: (out.stride * out.dtype.bytes()) as u64,
-                filled_bytes: out.dtype.bytes() as u32,
-                filled_word: output.nothing(rows.kind, out.dtype),
+                prefill_out: filled,
+                prefill_stride_bytes: (out.stride * out.dtype.bytes()) as u64,
+                prefill_element_bytes: out.dtype.bytes() as u32,
+                prefill_word: output.nothing(rows.kind, out.dtype),
                 rows: count as u32,
                 statuses: if step.statuses == 0 {
                     0
@@ -209,14 +213,14 @@ impl Operators {
     ) -> Result<()> {
         let machine = &*self.machine;
         let help = Help::of(machine.multiprocessors(), step.rows, asked.needs);
-        let keep = abi::Keep {
-            step: abi::Step { parts: help.parts, ..*step },
-            kept: self.room.at(Piece::Kept),
-            masks: u32::from(output == Output::Masked),
+        let keep = abi::FindCut {
+            step: abi::Step { chunks: help.parts, ..*step },
+            cuts: self.room.at(Piece::Kept),
+            mask_only: u32::from(output == Output::Masked),
             reserved: 0,
         };
         let grid = finish_grid(machine, step.rows, step.tiles, Variant::Listed, help);
-        // SAFETY: the grid is keep.cu's; the buffers are this room's, sized by `reserve`, with a place for what is kept of each row; the
+        // SAFETY: the grid is find_cut.cu's; the buffers are this room's, sized by `reserve`, with a place for what is kept of each row; the
         // survey was enqueued before, for which every block waits; requests were made when it began. The layout is held to the
         // kernels' in tests/abi.rs.
         unsafe { machine.launch_early(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
@@ -235,28 +239,28 @@ impl Operators {
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let blocks = machine.multiprocessors() as usize * EMIT_BLOCKS;
         // Where most rows are written by now, no block shall wait for room only to see that.
-        let per_warp = if step.filled == 0 {
+        let per_warp = if step.prefill_out == 0 {
             (rows * tiles).div_ceil(blocks * EMIT_WARPS).clamp(1, MOST_PER_WARP)
         } else {
             tiles.div_ceil((blocks / rows).max(1) * EMIT_WARPS)
         };
         let share = EMIT_WARPS * per_warp;
-        let emit = abi::Emit {
+        let emit = abi::WriteRows {
             logits: step.logits,
             out,
             stride: step.stride,
             out_stride: out_stride as u64,
             records: step.records,
-            kept: self.room.at(Piece::Kept),
+            cuts: self.room.at(Piece::Kept),
             rows: step.rows,
             vocab: step.vocab,
             tiles: step.tiles,
             blocks_per_row: tiles.div_ceil(share) as u32,
-            share: share as u32,
-            masks: u32::from(output == Output::Masked),
+            tiles_per_block: share as u32,
+            mask_only: u32::from(output == Output::Masked),
         };
         let grid = Grid::new(emit.rows * emit.blocks_per_row, 32 * EMIT_WARPS as u32);
-        // SAFETY: the grid is emit.cu's; `keep` was enqueued before, for which every block waits; for the rows whoever made them
+        // SAFETY: the grid is write_rows.cu's; `keep` was enqueued before, for which every block waits; for the rows whoever made them
         // vouches, and that those to be written are as many and as wide was seen.
         unsafe {
             machine.launch_early(

@@ -69,7 +69,7 @@ fn number_before(line: &str, words: &str) -> u32 {
 
 #[test]
 fn a_report_is_told_from_a_warning() {
-    let log = "step.cu(3): warning #177-D: variable \"x\" was declared but never referenced\n\
+    let log = "finish_general.cu(3): warning #177-D: variable \"x\" was declared but never referenced\n\
                ptxas info    : 0 bytes gmem\n\
                ptxas info    : Compiling entry function 'finish_f32' for 'sm_90'\n\
                ptxas info    : Function properties for finish_f32\n    \
@@ -77,7 +77,7 @@ fn a_report_is_told_from_a_warning() {
                ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size";
     let (functions, warnings) = read(log);
     let needs = Needs { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
-    assert_eq!(functions, BTreeMap::from([("finish_f32".to_owned(), needs)]));
+    assert_eq!(functions, BTreeMap::from([("finish_general_f32".to_owned(), needs)]));
     assert_eq!(warnings.len(), 1);
     assert_eq!(
         (needs.to_string(), Needs { registers: 40, ..Needs::default() }.to_string()),

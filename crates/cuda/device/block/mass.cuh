@@ -1,0 +1,209 @@
+// mass.cuh: the integer sums that filters and logprobs are made of (rules M1 to M5), by a block.
+//
+// Computes   visits to the tiles that a part of a given set reaches; mass, number and entropy of a part
+// Never      adds floats; never reads a tile whose maximum the part does not reach
+// Twins      oracle spec/src/survey.rs | CPU cpu/src/mass.rs | why docs/stages/survey.md
+// Traffic    4 bytes per tile, and the logits of the tiles that are visited
+// Requires   all threads of the block, whole warps; results are in every thread
+#pragma once
+
+#include "math/cut.cuh"
+#include "warp/edited_row.cuh"
+#include "block/reduce.cuh"
+
+// The maxima of a given set's tokens in each tile. A tile that has none of them may have any maximum below the
+// set's last logit, or that logit itself.
+struct Maxima {
+    // The first tile's, and how many floats further each next one is; null: unknown, so every tile is visited.
+    const float* first;
+    u32 stride;
+    u32 tiles;
+
+    DEVICE_MEMBER float of(u32 tile) const { return first ? first[(u64)tile * stride] : MAX_F32; }
+};
+
+// Those of the whole edited row and of its prefixes, as the survey found them.
+DEVICE Maxima survey_maxima(const Step& step, u32 row) {
+    return Maxima{&step.records[(u64)row * step.tiles].maximum, sizeof(TileRecord) / sizeof(float), step.tiles};
+}
+
+// A row's room for maxima of other sets: two lists of them.
+DEVICE float* scratch_maxima(const Step& step, u32 row, u32 which) {
+    return (float*)(step.scratch + (u64)row * step.scratch_words) + (u64)which * step.tiles;
+}
+
+// A row's room for a word for each tile.
+DEVICE u64* scratch_tile_words(const Step& step, u32 row) {
+    return step.scratch + (u64)row * step.scratch_words + step.tiles;
+}
+
+// Every `tile_stride`-th tile of a row, from one on.
+struct StridedTiles {
+    u32 first;
+    u32 tile_stride;
+};
+
+// Visits those of some tiles whose maximum reaches `low`, a warp each: `inside(tile, maximum, z, owns_tile)` in all lanes, `owns_tile` in
+// the one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for each.
+// NaN and +inf are still among the logits if they come `RAW_VALUES`.
+template <bool RAW_VALUES = false, class V, class Inside, class After>
+DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after, StridedTiles tiles = StridedTiles{0, 1}) {
+    const u32 NO_LANE = 32;
+    u32 lane = lane_id(), warp_stride = tiles.tile_stride * warp_count();
+    for (u32 start = tiles.first + tiles.tile_stride * warp_id(); start < maxima.tiles; start += 32 * warp_stride) {
+        u32 own = start + lane * warp_stride;
+        float own_maximum = own < maxima.tiles ? maxima.of(own) : -INF_F32;
+        bool visited = own_maximum >= low && own_maximum > MASKED_VALUE;
+        u32 left = __ballot_sync(FULL_MASK, visited), leader_lane = NO_LANE;
+        float next[ITEMS_PER_LANE] = {};
+        // The next tile is on its way while one is worked on: what a warp does with one takes as long as that.
+        do {
+            float z[ITEMS_PER_LANE];
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                z[j] = RAW_VALUES ? next[j] : clean(next[j]);
+            }
+            u32 coming = left != 0 ? __ffs((int)left) - 1 : NO_LANE, nonfinite_flags = 0;
+            if (left != 0) {
+                left &= left - 1;
+                view.load(start + coming * warp_stride, lane, next, nonfinite_flags);
+            }
+            if (leader_lane != NO_LANE) {
+                inside(start + leader_lane * warp_stride, __shfl_sync(FULL_MASK, own_maximum, (int)leader_lane), z, lane == leader_lane);
+            }
+            leader_lane = coming;
+        } while (leader_lane != NO_LANE);
+        if (own < maxima.tiles) {
+            after(own, own_maximum, visited);
+        }
+    }
+}
+
+// Finds the maxima of a set's tokens in each tile and writes them to `to`. `bounds` are maxima at or above them, or unknown.
+template <class V>
+DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set, float* to) {
+    float found = -INF_F32;
+    visit_tiles(
+        view, bounds, set.low(),
+        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            float most = -INF_F32;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                u64 key = make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j));
+                most = set.contains(key) ? max_f32(most, z[j]) : most;
+            }
+            most = from_ordered_bits(__reduce_max_sync(FULL_MASK, ordered_bits(most)));
+            found = owns_tile ? most : found;
+        },
+        [&](u32 tile, float, bool visited) INLINE { to[tile] = visited ? found : -INF_F32; });
+    // Without it a warp would read the maxima of tiles that others have not written yet.
+    __syncthreads();
+    return Maxima{to, 1, bounds.tiles};
+}
+
+// The mass that top-p and typical-p aim at, of a total (F1).
+DEVICE u64 target_mass(u32 p, u64 total) {
+    u64 low = 0xFFFFFFFFull;
+    return p * (total >> 32) + ((p * (total & low) + low) >> 32);
+}
+
+// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
+DEVICE u64 mass_lower_bound(u64 approx) { return approx - (approx >> 19) - 1; }
+DEVICE u64 mass_upper_bound(u64 approx) { return approx + (approx >> 19) + 1; }
+
+// The mass of a whole row from what its tiles weigh, which `tile_sum_of(tile)` says; as exact as that is.
+template <class TileSumOf>
+DEVICE u64 row_mass(u32 tiles, float first, float log2e_over_t, TileSumOf tile_sum_of) {
+    u64 mass = 0;
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        TileSum own = tile_sum_of(tile);
+        mass += own.maximum > MASKED_VALUE ? tile_mass(tile_factor(own.maximum, first, log2e_over_t), own.sum) : 0;
+    }
+    return block_sum(mass);
+}
+
+// What a part of a given set comes to: its mass, in units of 2^-43 of the weight of the set's first token.
+struct SetMass {
+    u64 mass;
+    u64 count;
+};
+
+// Weighs a part of a given set, an interval inside it, at a scale. `maxima` are the given set's.
+template <class V>
+DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part, float log2e_over_t) {
+    u64 mass = 0, own = 0;
+    u32 count = 0;
+    visit_tiles(
+        view, maxima, part.low(),
+        [&](u32 tile, float maximum, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            const TokenWeights token_weights(maximum, log2e_over_t);
+            // Eight weights of at most 2^28 fit.
+            u32 q = 0;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                bool member = part.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
+                q += member ? token_weights.of(z[j]) : 0;
+                count += member;
+            }
+            u64 sum = warp_sum_u32(q);
+            own = owns_tile ? sum : own;
+        },
+        [&](u32, float maximum, bool visited) INLINE {
+            mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0;
+        });
+    return SetMass{block_sum(mass), block_sum(count)};
+}
+
+// A mass with the entropy of the set, in bits.
+struct SetEntropy {
+    u64 mass;
+    u64 count;
+    float entropy;
+};
+
+// A distance in units of 2^-20, capped at 32 (M5).
+DEVICE u32 fixed_distance(float d) {
+    return float_to_u32(1048576.0f * fminf(d, 32.0f));
+}
+
+// log2 of a mass in units of its first token's weight (M5).
+DEVICE float log2_mass(u64 mass) {
+    return log2_rule(u64_to_float(mass) * bits_float((127 - 43) << 23));
+}
+
+// Weighs a given set at a scale, and finds its entropy (M5).
+template <class V>
+DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const GivenSet& given, float log2e_over_t) {
+    u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
+    u32 count = 0;
+    visit_tiles(
+        view, maxima, given.cut.low(),
+        [&](u32 tile, float maximum, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            const TokenWeights token_weights(maximum, log2e_over_t);
+            u32 q_sum = 0;
+            // Below 2^49 a token.
+            u64 r_sum = 0;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                bool member = given.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
+                u32 q = member ? token_weights.of(z[j]) : 0;
+                q_sum += q;
+                r_sum += (u64)q * (member ? fixed_distance(exponent(maximum, Origin(z[j]), log2e_over_t)) : 0);
+                count += member;
+            }
+            u64 q = warp_sum_u32(q_sum), r = warp_sum(r_sum);
+            own_q = owns_tile ? q : own_q;
+            own_r = owns_tile ? r : own_r;
+        },
+        [&](u32, float maximum, bool visited) INLINE {
+            if (visited) {
+                float factor = tile_factor(maximum, given.first_value, log2e_over_t);
+                u64 d = fixed_distance(exponent(given.first_value, Origin(maximum), log2e_over_t));
+                mass += tile_mass(factor, own_q);
+                distances += tile_mass(factor, (own_r + own_q * d) >> 24);
+            }
+        });
+    mass = block_sum(mass);
+    float part = u64_to_float(block_sum(distances)) / u64_to_float(mass);
+    return SetEntropy{mass, block_sum(count), log2_mass(mass) + 16.0f * part};
+}

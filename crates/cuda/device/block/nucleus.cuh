@@ -1,0 +1,155 @@
+// nucleus.cuh: a row's tokens from a bar on up, where those are all that a search needs; by a block (F1, M4).
+//
+// Computes   a bar that a row's records say a mass is reached above, and the tokens that reach it
+// Never      counts a row's tokens or takes their exponentials
+// Twins      none: search.cuh proves what comes of it
+// Traffic    24 bytes a tile; the logits of tiles that may have several tokens that reach the bar
+// Requires   all threads of the block; the survey's records of the row, with sums
+//
+// A nucleus of some hundreds or thousands of tokens is longer than a list of candidates.cuh, and far shorter than a row: each tile has
+// a few of its tokens. So the first and the second token of each tile nearly make up its mass, and the survey knows both.
+#pragma once
+
+#include "block/candidates.cuh"
+#include "block/crossing.cuh"
+
+// How many tiles may be read.
+#define MAX_OPEN_TILES 1536
+
+// How many of them a warp reads at once.
+#define TILES_AT_ONCE 3
+
+// In the room of the counts of levels.
+struct NucleusBins {
+    alignas(16) u32 bins[BINS];
+    // The bin in which the bar lies.
+    u32 bin;
+    // How many first tokens of tiles that have no others are listed; and the tiles that may have several tokens that reach the bar.
+    u32 alone;
+    u32 count;
+    u32 open[MAX_OPEN_TILES];
+};
+
+DEVICE NucleusBins& shared_nucleus_bins() {
+    static_assert(sizeof(NucleusBins) <= (LEVELS + 32) * sizeof(u32), "the room of the counts holds the tiles");
+    return *(NucleusBins*)shared_level_counts();
+}
+
+// Lists the tokens down to where the row's mass surely is reached, as an aim that nothing is above, if records tell where that is
+// and there is room; `low` is the least of the tiles' maxima. Apart, so that its registers are its own.
+template <class V>
+DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
+    const V view(step, row, step.slots[row]);
+    Search& search = shared_search();
+    NucleusBins& nucleus = shared_nucleus_bins();
+    const u32 tiles = step.tiles;
+    const TileRecord* records = step.records + (u64)row * tiles;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
+        nucleus.bins[i] = 0;
+    }
+    if (threadIdx.x == 0) {
+        nucleus.alone = 0;
+        nucleus.count = 0;
+        search.listed = 0;
+    }
+    // Without it weights would be added before the bins are empty, and the search be read before it is there.
+    __syncthreads();
+    const float first = search.given.first_value, log2e_over_t = search.log2e_over_t;
+    const HeightScale height_scale(first);
+    const float top = height_scale.height(first);
+    low = max_f32(height_scale.height(low), top - RELEVANT_SPAN);
+    float scale = power_of_two_scale(max_f32(top - low, 1e-20f), LOG_BINS);
+    // In units of 2^-19 of the first token's weight, rounded down.
+    auto add = [&](float z) INLINE {
+        float position = (height_scale.height(z) - low) * scale;
+        if (position >= 0.0f) {
+            u32 amount = (u32)(tile_factor(z, first, log2e_over_t) * 524288.0f);
+            atomicAdd(&nucleus.bins[BINS - 1 - (u32)fminf(position, BINS - 1)], amount);
+        }
+    };
+#pragma unroll 1
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        TileRecord record = records[tile];
+        add(record.maximum);
+        add(record_others_lower_bound(record));
+    }
+    // Without it a warp would miss what others have not added yet.
+    __syncthreads();
+    if (warp_id() == 0) {
+        u64 goal = ((search.goal + search.goal_slack) >> 24) + 1;
+        u32 bin = find_bin(nucleus.bins, goal >> 32 ? ~0u : (u32)goal);
+        if (lane_id() == 0) {
+            nucleus.bin = bin;
+        }
+    }
+    // Without it the other warps would read the bin before it is found.
+    __syncthreads();
+    if (nucleus.bin >= BINS) {
+        return false;
+    }
+    // Less than any logit in the bin, however its place was rounded.
+    const float threshold = height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
+    u64* list = shared_keys();
+#pragma unroll 1
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        TileRecord record = records[tile];
+        if (record_others_bound(record) >= threshold) {
+            u32 index = atomicAdd(&nucleus.count, 1u);
+            if (index < MAX_OPEN_TILES) {
+                nucleus.open[index] = tile;
+            }
+        } else if (record.maximum >= threshold) {
+            u32 index = atomicAdd(&nucleus.alone, 1u);
+            if (index < LIST_CAPACITY) {
+                list[index] = make_key(record.maximum, tile * TILE + (record.packed & 255));
+            }
+        }
+    }
+    // Without it a warp would miss tiles that others have not listed yet.
+    __syncthreads();
+    const u32 count = nucleus.count, alone = nucleus.alone;
+    if (count > MAX_OPEN_TILES || count + alone > LIST_CAPACITY) {
+        return false;
+    }
+    // Several tiles are on their way at once: each is a trip to memory and little else.
+#pragma unroll 1
+    for (u32 start = warp_id(); start < count; start += TILES_AT_ONCE * warp_count()) {
+        float z[TILES_AT_ONCE][ITEMS_PER_LANE];
+        u32 nonfinite_flags = 0;
+#pragma unroll
+        for (u32 i = 0; i < TILES_AT_ONCE; i++) {
+            if (start + i * warp_count() < count) {
+                view.load(nucleus.open[start + i * warp_count()], lane_id(), z[i], nonfinite_flags, threshold);
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < TILES_AT_ONCE; i++) {
+            if (start + i * warp_count() >= count) {
+                break;
+            }
+            u32 inside_bits = 0, tile = nucleus.open[start + i * warp_count()];
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                inside_bits |= z[i][j] >= threshold ? 1u << j : 0;
+            }
+            u32 index = alone + (inside_bits != 0 ? atomicAdd(&search.listed, (u32)__popc(inside_bits)) : 0);
+            // A lane has a few, if any.
+#pragma unroll 1
+            for (; inside_bits != 0 && index < LIST_CAPACITY; inside_bits &= inside_bits - 1) {
+                u32 j = (u32)__ffs((int)inside_bits) - 1;
+                list[index++] = make_key(clean(select_item(z[i], j)), tile * TILE + view.offset(tile, lane_id(), j));
+            }
+        }
+    }
+    // Without it tokens would be missed that others have not listed yet.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        search.bracket.hi = RangeEnd{INF_F32, 0, 0};
+        search.bracket.lo = threshold;
+        search.bracket.count = alone + search.listed;
+        search.max_value_bits = ordered_bits(first);
+        search.min_value_bits_inverted = ~ordered_bits(threshold);
+    }
+    return alone + search.listed <= LIST_CAPACITY;
+}

@@ -1,0 +1,115 @@
+// records.cuh: a row's records over the threads of its block.
+//
+// Computes   visits to them; what they say of the row as a whole
+// Traffic    16 bytes per tile, 8 more with sums
+// Requires   the survey before; all threads of the block, whole warps
+#pragma once
+
+#include "abi/step.cuh"
+#include "math/measure.cuh"
+#include "math/record.cuh"
+#include "block/reduce.cuh"
+
+// The records of a row, with the sums of weights if they are asked for. The first of each thread stay in its registers, which
+// is all of them where a block has a thread for each tile.
+struct RowRecords {
+    const TileRecord* records;
+    const u64* filter_sums;
+    u32 tiles;
+    TileRecord first_record;
+    u64 first_sum;
+
+    DEVICE_MEMBER RowRecords(const TileRecord* records, const u64* filter_sums, u32 tiles) : records(records), filter_sums(filter_sums), tiles(tiles) {
+        first_record = record_at(threadIdx.x);
+        first_sum = sum_at(threadIdx.x);
+    }
+
+    DEVICE_MEMBER RowRecords(const Step& step, u32 row, bool with_sums)
+        : RowRecords(step.records + (u64)row * step.tiles, with_sums ? step.filter_sums + (u64)row * step.tiles : nullptr, step.tiles) {}
+
+    // Calls `visit(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
+    // of nothing.
+    template <class Visit>
+    DEVICE_MEMBER void for_each_with_sum(Visit visit) const {
+        visit(threadIdx.x, first_record, first_sum);
+#pragma unroll 1
+        for (u32 tile = threadIdx.x + blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
+            visit(tile, record_at(tile), sum_at(tile));
+        }
+    }
+
+    // Calls `visit(tile, record)` for each.
+    template <class Visit>
+    DEVICE_MEMBER void for_each(Visit visit) const {
+        for_each_with_sum([&](u32 tile, const TileRecord& record, u64) INLINE { visit(tile, record); });
+    }
+
+    // The same, where a thread often has three, which are read at once.
+    template <class Visit>
+    DEVICE_MEMBER void for_each_prefetched(Visit visit) const {
+        u32 tile = threadIdx.x + blockDim.x;
+        TileRecord second = record_at(tile), third = record_at(tile + blockDim.x);
+        visit(threadIdx.x, first_record);
+        if (blockDim.x < tiles) {
+            visit(tile, second);
+            visit(tile + blockDim.x, third);
+#pragma unroll 1
+            for (tile += 2 * blockDim.x; tile - lane_id() < tiles; tile += blockDim.x) {
+                visit(tile, record_at(tile));
+            }
+        }
+    }
+
+  private:
+    DEVICE_MEMBER TileRecord record_at(u32 tile) const {
+        TileRecord nothing{-INF_F32, 0.0f, 0.0f, 0};
+        return tile < tiles ? records[tile] : nothing;
+    }
+
+    DEVICE_MEMBER u64 sum_at(u32 tile) const { return filter_sums && tile < tiles ? filter_sums[tile] : 0; }
+};
+
+// What the survey says of a row as a whole.
+struct RowSummary {
+    // The key of its first token, its id only if that is asked for; 0 if it has none.
+    u64 first_key;
+    // The least maximum of a tile that has a token.
+    float least_maximum;
+    // The status bits of its odd values.
+    u32 nonfinite_flags;
+};
+
+// The same in every thread.
+DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
+    __shared__ U32x4 scratch[32];
+    u32 most = 0, least = ~0u, packed = 0, low = 0;
+    records.for_each([&](u32, const TileRecord& record) INLINE {
+        u32 bits = ordered_bits(record.maximum);
+        most = bits > most ? bits : most;
+        least = bits - MIN_TOKEN_ORDERED < least ? bits - MIN_TOKEN_ORDERED : least;
+        packed |= record.packed;
+    });
+    most = __reduce_max_sync(FULL_MASK, most);
+    least = __reduce_min_sync(FULL_MASK, least);
+    packed = __reduce_or_sync(FULL_MASK, packed);
+    if (needs_id) {
+        records.for_each([&](u32 tile, const TileRecord& record) INLINE {
+            u32 id = tile * TILE + (record.packed & 255);
+            low = ordered_bits(record.maximum) == most && ~id > low ? ~id : low;
+        });
+        low = __reduce_max_sync(FULL_MASK, low);
+    }
+    if (lane_id() == 0) {
+        scratch[warp_id()] = U32x4{{most, low, least, packed}};
+    }
+    // Without it a warp reads the words of warps that have not written theirs.
+    __syncthreads();
+    U32x4 own = lane_id() < warp_count() ? scratch[lane_id()] : U32x4{{0, 0, ~0u, 0}};
+    most = __reduce_max_sync(FULL_MASK, own.word[0]);
+    // Whether asked for or not: of a reduction under a condition ptxas 13.0 made one under another condition.
+    low = __reduce_max_sync(FULL_MASK, own.word[0] == most ? own.word[1] : 0);
+    low = needs_id ? low : ~0u;
+    least = __reduce_min_sync(FULL_MASK, own.word[2]) + MIN_TOKEN_ORDERED;
+    packed = __reduce_or_sync(FULL_MASK, own.word[3]);
+    return RowSummary{most < MIN_TOKEN_ORDERED ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), unpack_nonfinite_flags(packed)};
+}

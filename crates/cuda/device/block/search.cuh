@@ -1,0 +1,225 @@
+// search.cuh: the token at which a long set reaches a mass or a number, by a block (F1, F3, M4).
+//
+// Computes   the key of that token, in the row's order or another; exactly, for every row
+// Never      sorts a row; never adds up tokens of a tile other than by their weights
+// Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
+// Traffic    two reads of the tiles reached, as a rule: one counts tokens by levels, one proves what the levels guess
+// Requires   all threads of the block; scratch of the row
+//
+//     hi, lo: the tokens from hi on up do not reach the goal, those from lo on up do
+//     until the token is found:
+//         one read: how many tokens lie at each level of a range; guess between which levels the goal is met
+//         one read: the weights, tile by tile, of the tokens above them; the tokens between
+//         if it is not met above: sort those between, and walk to the token; if it is not met there either, go on below
+//         too many to sort: if they are equal, count by tiles, and in one by ids; else levels of what lies between
+#pragma once
+
+#include "block/bracket.cuh"
+#include "block/nucleus.cuh"
+
+// Finds among tokens of one value the one at which the goal is reached, ids settling the order: its tile, and how many
+// of these tokens the tile has up to it; the tile is `tiles` if it is not reached. Returns the mass with all of them.
+template <class V>
+DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
+    Search& search = set.search();
+    const u64* above = scratch_tile_words(set.step, set.row);
+    const u32 tiles = search.maxima.tiles;
+    if (threadIdx.x == 0) {
+        search.found_index = tiles;
+    }
+    // What the first so many of a tile's tokens come to.
+    auto gain = [&](u32 tile, u32 count) INLINE {
+        if (!search.by_mass) {
+            return (u64)count;
+        }
+        float maximum = search.maxima.of(tile), factor = search.factor(maximum);
+        u64 q = PackedTile::weights(above[tile]);
+        return tile_mass(factor, q + (u64)count * TokenWeights(maximum, search.log2e_over_t).of(value)) - tile_mass(factor, q);
+    };
+    auto count = [&](u32 tile) INLINE { return PackedTile::count(above[tile]); };
+    u32 chunk = (tiles + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
+    from = from < tiles ? from : tiles;
+    u32 to = from + chunk < tiles ? from + chunk : tiles;
+    u64 sum = 0;
+    for (u32 tile = from; tile < to; tile++) {
+        sum += count(tile) ? gain(tile, count(tile)) : 0;
+    }
+    BlockScan sums = block_scan(sum);
+    u64 base = search.by_mass ? search.hi.mass : search.hi.count, reached = base + sums.before;
+    for (u32 tile = from; tile < to; tile++) {
+        u32 own = count(tile);
+        u64 after = reached + (own ? gain(tile, own) : 0);
+        if (reached < search.goal && after >= search.goal) {
+            u32 few = 1;
+            while (reached + gain(tile, few) < search.goal) {
+                few++;
+            }
+            search.found_index = tile;
+            search.found_rank = few;
+        }
+        reached = after;
+    }
+    // Without it the place would be read before the thread that finds it has.
+    __syncthreads();
+    return base + sums.total;
+}
+
+// The key of a tile's n-th token, by id, of a value; in every thread.
+template <class V>
+DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) {
+    __shared__ u32 words[MASK_WORDS];
+    Search& search = set.search();
+    if (threadIdx.x < MASK_WORDS) {
+        words[threadIdx.x] = 0;
+    }
+    // Without it bits could be cleared that are already set.
+    __syncthreads();
+    if (warp_id() == 0) {
+        float z[ITEMS_PER_LANE];
+        set.view.load(tile, lane_id(), z);
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            u32 offset = set.view.offset(tile, lane_id(), j);
+            if (z[j] == value && search.given.cut.contains(make_key(z[j], tile * TILE + offset))) {
+                atomicOr(&words[offset / 32], 1u << offset % 32);
+            }
+        }
+    }
+    // Without it bits would be read that are not set yet.
+    __syncthreads();
+    u32 word = 0;
+    while (n > (u32)__popc(words[word])) {
+        n -= __popc(words[word++]);
+    }
+    u32 bits = words[word];
+    for (; n > 1; n--) {
+        bits &= bits - 1;
+    }
+    return make_key(value + 0.0f, tile * TILE + word * 32 + __ffs((int)bits) - 1);
+}
+
+// Says what to divide into levels next: what is left; by one thread.
+DEVICE void divide_remaining(Search& search) {
+    LevelRange& levels = search.levels;
+    levels.from = search.hi;
+    levels.to = search.lo;
+    float lowest = search.lowest < search.hi.value ? search.lowest : search.least;
+    bool matters = lowest < search.hi.value;
+    levels.to.value = matters && lowest > search.lo.value ? lowest : search.lo.value;
+    levels.divide(matters, search.order.nearest, search.highest, search.last_level());
+}
+
+// The key, by value, of the first token in the order at which the given set reaches the goal; if it does not, one at or
+// before its last. All of the search but the ends of levels is there; `listed` says that tokens down to the goal are, as an aim.
+template <class V>
+DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
+    Search& search = set.search();
+    if (threadIdx.x == 0) {
+        divide_remaining(search);
+    }
+    // Without it the search would be read before it is there.
+    __syncthreads();
+    bool bracketed = listed;
+    while (true) {
+        const bool plain = search.plain, nearest = search.order.nearest;
+        // Not read where it is not asked for: nothing would stand between that and the write below.
+        u32 tile_stride = bracketed ? 1 : search.tile_stride;
+        if (bracketed) {
+            // What the levels would say is known.
+        } else if (plain && search.levels.is_plain() && search.levels.from.value == INF_F32) {
+            count_levels<true>(set.step, set.row, set.view, tile_stride);
+        } else {
+            tile_stride = 1;
+            count_levels<false>(set.step, set.row, set.view, tile_stride);
+        }
+        bool reaches = bracketed || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
+        u64 mass = 0, next_mass = 0;
+        if (reaches && !listed) {
+            mass = plain ? read_bracket<true>(set.step, set.row, set.view)
+                           : read_bracket<false>(set.step, set.row, set.view);
+        }
+        bool early = search.by_mass && mass >= search.goal, all_equal = false;
+        if (threadIdx.x == 0) {
+            // What is left is counted whole: a guess that missed is not made again.
+            search.tile_stride = 1;
+            if (reaches && !early) {
+                search.hi = search.bracket.hi;
+                search.hi.mass = mass;
+            }
+        }
+        // Without it the end would be read before it has moved.
+        __syncthreads();
+        const Bracket bracket = search.bracket;
+        float value = from_ordered_bits(search.max_value_bits);
+        if (!reaches) {
+            if (search.levels.to.value <= search.lo.value) {
+                return last_key_at(search.lo.value);
+            }
+        } else if (!early && !listed && search.max_value_bits == ~search.min_value_bits_inverted && !(nearest && bracket.count <= LIST_CAPACITY)) {
+            all_equal = true;
+            if (!nearest) {
+                next_mass = split_ties(set, value);
+                if (search.found_index < search.maxima.tiles) {
+                    return key_in_tile(set, search.found_index, search.found_rank, value);
+                }
+            } else {
+                // Without it the aim would move while a slower warp still reads it.
+                __syncthreads();
+                // Tokens as near to the entropy are kept alike: all of them are weighed.
+                if (threadIdx.x == 0) {
+                    search.bracket.hi.value = bracket.lo;
+                    search.bracket.count = 0;
+                }
+                // Without it the aim would be read before it has moved.
+                __syncthreads();
+                next_mass = read_bracket<false>(set.step, set.row, set.view);
+                if (!search.by_mass || next_mass >= search.goal) {
+                    return last_key_at(value);
+                }
+            }
+        } else if (!early && bracket.count <= LIST_CAPACITY) {
+            if (!search.by_mass) {
+                return sort_list(bracket.count)[search.goal - bracket.hi.count - 1];
+            }
+            u64 key = resolve_crossing(set, bracket.count);
+            if (key != 0) {
+                return key;
+            }
+            if (search.goal_fraction != 0) {
+                // The list is right, but where the goal is has to be known exactly.
+                listed = false;
+                // Without it the search would change while a slower warp still reads it.
+                __syncthreads();
+                continue;
+            }
+            next_mass = walk_to_crossing(set, bracket.count);
+            if (search.found_index < bracket.count) {
+                return scratch_list(set.step, set.row)[LIST_CAPACITY + search.found_index];
+            }
+        }
+        // Without it the ends would move while a slower warp still reads them.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            LevelRange& levels = search.levels;
+            if (!reaches) {
+                search.hi = RangeEnd{levels.to.value, 0, levels.from.count + shared_level_counts()[LEVELS - 1]};
+                divide_remaining(search);
+            } else if (early) {
+                search.lo = RangeEnd{bracket.hi.value, mass, bracket.hi.count};
+                divide_remaining(search);
+            } else if (bracket.count <= LIST_CAPACITY || all_equal) {
+                search.hi = RangeEnd{bracket.lo, next_mass, bracket.hi.count + bracket.count};
+                divide_remaining(search);
+            } else {
+                // The goal is met among these, or else below them; they weigh about as much as so many in their middle.
+                float least = from_ordered_bits(~search.min_value_bits_inverted);
+                u64 approx_mass = bracket.count * tile_mass(search.order.weight(least, false), 1u << 28);
+                levels.from = RangeEnd{from_ordered_bits(search.max_value_bits + 1), mass, bracket.hi.count};
+                levels.to = RangeEnd{least, mass + approx_mass, 0};
+                levels.divide(false, false, search.highest, search.last_level());
+            }
+        }
+        bracketed = listed = false;
+        // Without it the levels would be counted before they are there.
+        __syncthreads();
+    }
+}

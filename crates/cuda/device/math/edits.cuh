@@ -1,0 +1,145 @@
+// edits.cuh: what a request's edits know of ids, and what they make of a logit (rules E1 to E4).
+//
+// Computes   an id's entry; an edited logit; the entries and the history after one more token
+// Never      searches for long: a table is at most half full, so that a run of entries soon ends
+// Twins      oracle spec/src/edit.rs | tables are made by src/lists.rs
+// Requires   a table with FEATURE_EDITS; one thread at a time moves a request on
+#pragma once
+
+#include "abi/step.cuh"
+#include "math/measure.cuh"
+
+// What lies over a row of logits; null where it has none.
+struct EditMasks {
+    const u32* mask;
+    const u32* allowed;
+    const u32* touched;
+    u32 mask_words;
+
+    DEVICE_MEMBER EditMasks() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
+    // Of a row as such: its mask.
+    DEVICE_MEMBER EditMasks(const Step& step, u32 row) : EditMasks() {
+        bool has_mask = step.masks && (!step.mask_present || step.mask_present[row]);
+        mask = has_mask ? step.masks + row * step.mask_stride : nullptr;
+        mask_words = step.mask_words;
+    }
+    DEVICE_MEMBER EditMasks(const Step& step, u32 row, int slot, u32 features) : EditMasks(step, row) {
+        add_request(step.requests[slot], features);
+    }
+
+    DEVICE_MEMBER void add_request(const Request& request, u32 features) {
+        // Read at once, not where it is known that they are asked for.
+        const u32 *bans = request.allowed, *entries = request.touched;
+        allowed = features & FEATURE_BANNED_IDS ? bans : nullptr;
+        touched = features & FEATURE_EDITS ? entries : nullptr;
+    }
+
+    // The mask's word of 32 ids.
+    DEVICE_MEMBER u32 mask_word(u32 word) const { return !mask ? ~0u : word < mask_words ? mask[word] : 0; }
+
+    DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
+};
+
+// Where the search for an id begins: at a pair of entries.
+DEVICE u32 home_index(u32 id, u32 entries_mask) {
+    u32 x = id * 0x9E3779B1u;
+    return (x ^ x >> 15) & entries_mask & ~1u;
+}
+
+// The entry of an id, or the empty one where it would be.
+DEVICE TokenEntry* find_entry(TokenEntry* entries, u32 entries_mask, u32 id) {
+    u32 index = home_index(id, entries_mask);
+    while (entries[index].id_plus_1 != 0 && entries[index].id_plus_1 != id + 1) {
+        index = (index + 1) & entries_mask;
+    }
+    return entries + index;
+}
+
+// What the edits of an id go by.
+struct EntryHead {
+    u32 prompt_count;
+    u32 output_count;
+    float bias;
+    u32 index;
+};
+
+// The same entry, read in few trips: two at a time. Where there is none all is 0.
+DEVICE EntryHead find_entry_head(const TokenEntry* entries, u32 entries_mask, u32 id) {
+    const U32x4* quads = (const U32x4*)entries;
+    u32 index = home_index(id, entries_mask);
+    while (true) {
+        U32x4 first = quads[2 * (u64)index], second = quads[2 * (u64)index + 2];
+        bool is_first = first.word[0] == id + 1, is_second = second.word[0] == id + 1;
+        if (is_first || is_second || first.word[0] == 0 || second.word[0] == 0) {
+            bool any = is_first || is_second;
+            U32x4 found = is_first ? first : second;
+            return EntryHead{any ? found.word[1] : 0, any ? found.word[2] : 0, any ? bits_float(found.word[3]) : 0.0f,
+                             index + (is_first ? 0 : 1)};
+        }
+        index = (index + 2) & entries_mask;
+    }
+}
+
+// An infinite result of an edit becomes finite at once (E1).
+DEVICE float clamp_finite(float z) { return fminf(fmaxf(z, -MAX_F32), MAX_F32); }
+
+// What of a request's parameters the edits of an id go by, read before they are needed.
+struct Penalties {
+    u32 features;
+    float repetition;
+    float frequency;
+    float presence;
+    u32 repetition_scope;
+    u32 scope;
+
+    DEVICE_MEMBER explicit Penalties(const Params& params)
+        : features(params.features), repetition(params.repetition_penalty), frequency(params.frequency_penalty),
+          presence(params.presence_penalty), repetition_scope(params.repetition_scope), scope(params.penalty_scope) {}
+};
+
+DEVICE u32 scoped_count(const EntryHead& entry, u32 scope) {
+    return (scope & SCOPE_PROMPT ? entry.prompt_count : 0) + (scope & SCOPE_OUTPUT ? entry.output_count : 0);
+}
+
+// Where a request's entries are.
+struct EntryTable {
+    const TokenEntry* entries;
+    u32 mask;
+};
+
+// What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
+// any more, so `nonfinite_flags` takes its bit, and that of NaN, which they leave alone.
+DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u32 step, u32 id, float z, u32& nonfinite_flags) {
+    EntryHead entry = find_entry_head(table.entries, table.mask, id);
+    float dry = 0.0f;
+    if (penalties.features & FEATURE_HISTORY_EDITS) {
+        const TokenEntry& full_entry = table.entries[entry.index];
+        if (full_entry.ban_step == step) {
+            return MASKED_VALUE;
+        }
+        dry = (u32)(full_entry.dry_stamp >> 32) == step ? bits_float((u32)full_entry.dry_stamp) : 0.0f;
+    }
+    nonfinite_flags |= nonfinite_flags_of(z);
+#if GUMBALL_PROBABILITIES
+    // Nothing else is done to probabilities (P2).
+    return z;
+#endif
+    if (!(z > -INF_F32)) {
+        return z;
+    }
+    z = fminf(z, MAX_F32);
+    // By 1 nothing changes: so there is one division, and it stands in no branch.
+    float r = scoped_count(entry, penalties.repetition_scope) > 0 ? penalties.repetition : 1.0f;
+    z = clamp_finite((z > 0.0f ? z : z * r) / (z > 0.0f ? r : 1.0f));
+    u32 count = scoped_count(entry, penalties.scope);
+    if (count > 0) {
+        z = clamp_finite(z - penalties.frequency * u64_to_float(count));
+        z = clamp_finite(z - penalties.presence);
+    }
+    z = clamp_finite(z - dry);
+    return clamp_finite(z + entry.bias) + 0.0f;
+}
+
+DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& nonfinite_flags) {
+    return edited_logit(penalties, EntryTable{request.entries, request.entries_mask}, step, id, z, nonfinite_flags);
+}

@@ -1,0 +1,199 @@
+// num.cuh: the numbers that every place computes alike, bit for bit (rules N1 to N8, M3).
+//
+// Computes   Philox words, log2, exp2, exponential variables, keys, tile factors
+// Never      calls libm or a hardware approximation; never rounds twice; never flushes subnormals
+// Twins      definition spec/src/num | CPU cpu/src/num.rs | why docs/numerics.md
+// Requires   no contraction into fma, division rounded once; a host compiler builds this file too
+#pragma once
+
+#include "platform/portability.cuh"
+
+struct PhiloxWords {
+    u32 w[4];
+};
+
+// The high word of a product of words.
+DEVICE u32 mul_hi_u32(u32 a, u32 b) {
+    return (u32)(((u64)a * b) >> 32);
+}
+
+// The four words of a counter under a key (N8).
+DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
+    u32 k0 = (u32)key, k1 = (u32)(key >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 h0, l0, h1, l1;
+        mul_wide_u32(0xD2511F53u, c0, h0, l0);
+        mul_wide_u32(0xCD9E8D57u, c2, h1, l1);
+        c0 = h1 ^ c1 ^ k0;
+        c1 = l1;
+        c2 = h0 ^ c3 ^ k1;
+        c3 = l0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return PhiloxWords{{c0, c1, c2, c3}};
+}
+
+// What a counter is for; its third word.
+enum Tag : u32 { TAG_TOKEN = 0, TAG_TILE = 1, TAG_XTC = 2, TAG_ACCEPT = 3, TAG_RESIDUAL_TILE = 4, TAG_RESIDUAL_TOKEN = 5 };
+
+// P(f), so that log2(1 + f) is f P(f) (N1).
+DEVICE float log2_one_plus(float f) {
+    float p = 0.125518844f;
+    p = fma_rn(p, f, -0.206686974f);
+    p = fma_rn(p, f, 0.215552017f);
+    p = fma_rn(p, f, -0.239030987f);
+    p = fma_rn(p, f, 0.287947953f);
+    p = fma_rn(p, f, -0.360699952f);
+    p = fma_rn(p, f, 0.480909109f);
+    p = fma_rn(p, f, -0.721347392f);
+    return fma_rn(p, f, 1.44269502f);
+}
+
+// A positive finite x as (1 + f) 2^e, both parts exact.
+struct Log2Parts {
+    int e;
+    float f;
+};
+
+DEVICE Log2Parts log2_parts_of_normal(float x) {
+    u32 bits = float_bits(x);
+    u32 fraction = bits & 0x007FFFFFu;
+    u32 exponent_offset = fraction > 0x3504F3u;
+    return Log2Parts{(int)(bits >> 23) - 127 + (int)exponent_offset, bits_float(fraction | ((127u - exponent_offset) << 23)) - 1.0f};
+}
+
+DEVICE Log2Parts log2_parts(float x) {
+    if (float_bits(x) >= 0x00800000u) {
+        return log2_parts_of_normal(x);
+    }
+    Log2Parts parts = log2_parts_of_normal(x * 16777216.0f);
+    parts.e -= 24;
+    return parts;
+}
+
+// log2 of a positive normal x; exactly monotone.
+DEVICE float log2_of_normal(float x) {
+    Log2Parts parts = log2_parts_of_normal(x);
+    return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
+}
+
+// log2 of a finite x >= 0; -inf for 0 (N1).
+DEVICE float log2_rule(float x) {
+    if (x == 0.0f) {
+        return -INF_F32;
+    }
+    Log2Parts parts = log2_parts(x);
+    return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
+}
+
+// 2^(d + raise) for d in -126..=0; `exponent_offset` is even, and the result no more than f32s have.
+DEVICE float exp2_scaled(float d, u32 exponent_offset) {
+    // Sums with this number are whole, their low bits hold d's nearest integer, and ties go to the even one.
+    const float ROUNDING_MAGIC = 12582912.0f + int_to_float((int)exponent_offset);
+    float sum = d + ROUNDING_MAGIC;
+    float f = d - (sum - ROUNDING_MAGIC);
+    float p = 0.000153290152f;
+    p = fma_rn(p, f, 0.00133909716f);
+    p = fma_rn(p, f, 0.00961850025f);
+    p = fma_rn(p, f, 0.0555035956f);
+    p = fma_rn(p, f, 0.240226477f);
+    p = fma_rn(p, f, 0.693147182f);
+    p = fma_rn(p, f, 1.0f);
+    return bits_float(float_bits(p) + (float_bits(sum) << 23));
+}
+
+// 2^d for d <= 0, -inf included; +0 below -126 (N2).
+DEVICE float exp2_rule(float d) {
+    if (d < -126.0f) {
+        return 0.0f;
+    }
+    return exp2_scaled(d, 0);
+}
+
+// About RN(2^d / divisor) for d from -126 to 0, `inverse` being 1 by the divisor, rounded once: within so many units in the last place
+// of a normal quotient. The exponential is 2^-21 off by the device, and the definition's 2^-23; the inverse, the product and the
+// quotient are 2^-24 off each. Not the same everywhere: for bounds only.
+#define APPROX_QUOTIENT_ULPS 13
+
+DEVICE float approx_quotient(float d, float inverse) { return approx_exp2(d) * inverse; }
+
+// What over T turns differences of logits into exponents of two (N6).
+DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
+
+// A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (M3).
+DEVICE u32 weight(float d) {
+    // From -30 down weights round to 0. NaN, the distance in a tile of nothing, weighs nothing either.
+    return float_to_u32(exp2_scaled(max_f32(d, -40.0f), 28));
+}
+
+// What quotients of numbers by one of them that is no less come to in units of 2^-28 (P1): round(2^28 RN(p / of)). The division is
+// by Markstein's way: of two steps towards it the first leaves less than a unit in the last place, and then the second, whose
+// rest is exact, rounds as division does, the inverse being rounded once. Scaled by a power of two nothing of that leaves the
+// range of floats but where a quotient is far below half a unit.
+struct QuotientWeights {
+    float scale;
+    float divisor;
+    float inverse;
+
+    DEVICE_MEMBER explicit QuotientWeights(float of) {
+        u32 exponent = float_bits(of) >> 23;
+        scale = bits_float((exponent < 254 ? 254 - exponent : 1) << 23);
+        divisor = of * scale * bits_float((127 - 28) << 23);
+        inverse = 1.0f / divisor;
+    }
+    // Of NaN and of what is less than 0 it is 0.
+    DEVICE_MEMBER u32 of(float p) const {
+        float scaled = max_f32(p, 0.0f) * scale, quotient = scaled * inverse;
+        quotient = fma_rn(fma_rn(-divisor, quotient, scaled), inverse, quotient);
+        return float_to_u32(fma_rn(fma_rn(-divisor, quotient, scaled), inverse, quotient));
+    }
+};
+
+// The exponential variable of a 32-bit word (N3).
+DEVICE float exponential_from_u32(u32 r) {
+    bool near = r < 0x4AFB0CCDu;
+    u32 word = near ? r : ~r;
+    float v = u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
+    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+}
+
+// The exponential variable of a 64-bit word (N4).
+DEVICE float exponential_from_u64(u64 u) {
+    bool near = u < 0x4AFB0CCC06219B7Cull;
+    u64 word = near ? u : ~u;
+    float v = u64_to_float(word > 1 ? word : 1) * bits_float((127 - 64) << 23);
+    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+}
+
+// Bits that compare as unsigned integers in the order of the floats.
+DEVICE u32 ordered_bits(float z) {
+    u32 bits = float_bits(z);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+DEVICE float from_ordered_bits(u32 bits) {
+    return bits_float(bits >> 31 ? bits & 0x7FFFFFFFu : ~bits);
+}
+
+// A token's key: larger is earlier in the order. Scores are packed alike, so that ties go to the smaller id.
+DEVICE u64 make_key(float z, u32 id) {
+    return ((u64)ordered_bits(z) << 32) | (u32)~id;
+}
+
+DEVICE u32 key_id(u64 key) {
+    return ~(u32)key;
+}
+
+DEVICE float key_logit(u64 key) {
+    return from_ordered_bits((u32)(key >> 32));
+}
+
+// The mass of a tile whose weights sum to q and whose factor is the f32 given (M3).
+DEVICE u64 tile_mass(float factor, u64 q) {
+    u32 bits = float_bits(factor);
+    u32 shift = 8 + 127 - (bits >> 23);
+    u64 product = q * ((bits & 0x007FFFFFu) | 0x00800000u);
+    return factor == 0.0f || shift > 63 ? 0 : product >> shift;
+}

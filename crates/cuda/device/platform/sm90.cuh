@@ -1,0 +1,165 @@
+// sm90.cuh: copies that fly into shared memory while threads work, what warps wait for, and what blocks tell each other.
+//
+// Requires   sm_90, or a host that runs the blocks of a cluster side by side
+#pragma once
+
+#include "platform/portability.cuh"
+
+// What warps wait for: that so many of them have come, and that all bytes of the copies they began are there. Goes through phases,
+// and who waits says whether for the first, the third and so on, or for one between.
+typedef u64 Mbarrier;
+
+#ifdef __CUDACC__
+
+#define DYNAMIC_SMEM(name) extern __shared__ U32x4 name[]
+
+DEVICE u32 smem_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// Makes a flight for which so many threads answer in each phase.
+DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
+}
+
+// Shows flights that were made to the copies.
+DEVICE void fence_mbarrier_init() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A thread has come, and what it wrote is seen by who waited. The copies it began since bring so many bytes more.
+DEVICE void mbarrier_arrive(Mbarrier* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes) : "memory");
+}
+
+DEVICE void mbarrier_arrive(Mbarrier* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
+// Begins a copy of a flight: 16 bytes, or several times as many, from and to multiples of 16 bytes.
+DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     smem_address(to)),
+                 "l"(from), "r"(bytes), "r"(smem_address(barrier))
+                 : "memory");
+}
+
+// Waits until a phase is over: the first, third and so on if `parity` is 0, else one between.
+DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
+    u32 done = 0;
+    while (done == 0) {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(smem_address(barrier)), "r"(parity)
+                     : "memory");
+    }
+}
+
+// True in one lane of the warp, all of which are here.
+DEVICE bool elect_one() {
+    u32 elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+    return elected != 0;
+}
+
+DEVICE u32 cluster_ctarank() {
+    u32 rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Waits until all blocks of the cluster have come here, and made what others write to; all threads.
+DEVICE void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Writes a word to where another block of the cluster has `pointer`, as a copy of the flight that it has there.
+DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier) {
+    u32 remote, remote_barrier;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(smem_address(pointer)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(smem_address(barrier)), "r"(rank));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(remote), "l"(word),
+                 "r"(remote_barrier)
+                 : "memory");
+}
+
+#else
+
+// Never launched there.
+DEVICE void mbarrier_init(Mbarrier*, u32) {}
+DEVICE void fence_mbarrier_init() {}
+DEVICE void mbarrier_arrive(Mbarrier*, u32) {}
+DEVICE void mbarrier_arrive(Mbarrier*) {}
+DEVICE void bulk_copy_async(Mbarrier*, void*, const void*, u32) {}
+DEVICE void mbarrier_wait_parity(Mbarrier*, u32) {}
+DEVICE bool elect_one() { return true; }
+DEVICE u32 cluster_ctarank() { return 0; }
+DEVICE void cluster_sync() {}
+DEVICE void st_async_remote(u32, u64*, u64, Mbarrier*) {}
+
+#endif
+
+#else
+
+#define DYNAMIC_SMEM(name) U32x4* name = (U32x4*)emulator::dynamic_smem.data()
+
+// A flight: how many phases are over, how many threads are awaited in each and now, and how many bytes.
+struct EmulatedMbarrier {
+    unsigned char phase, threads, pending, reserved;
+    int bytes;
+
+    // Some threads came, and some bytes are to come.
+    void update(int arrivals, int more_bytes) {
+        std::lock_guard<std::mutex> lock(emulator::mbarrier_mutex);
+        pending -= (unsigned char)arrivals;
+        bytes += more_bytes;
+        if (pending == 0 && bytes == 0) {
+            phase++;
+            pending = threads;
+        }
+    }
+    bool has_passed(u32 parity) {
+        std::lock_guard<std::mutex> lock(emulator::mbarrier_mutex);
+        return phase % 2 != parity;
+    }
+};
+
+DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
+    *(EmulatedMbarrier*)barrier = EmulatedMbarrier{0, (unsigned char)threads, (unsigned char)threads, 0, 0};
+}
+DEVICE void fence_mbarrier_init() {}
+DEVICE void mbarrier_arrive(Mbarrier* barrier, u32 bytes) { ((EmulatedMbarrier*)barrier)->update(1, (int)bytes); }
+DEVICE void mbarrier_arrive(Mbarrier* barrier) { mbarrier_arrive(barrier, 0); }
+DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 bytes) {
+    // What the device asks for.
+    if (((u64)to | (u64)from | bytes) % 16 != 0 || bytes == 0) {
+        std::fprintf(stderr, "a copy of %u bytes from %p to %p is not aligned\n", bytes, from, to);
+        std::abort();
+    }
+    std::memcpy(to, from, bytes);
+    ((EmulatedMbarrier*)barrier)->update(0, -(int)bytes);
+}
+DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
+    while (!((EmulatedMbarrier*)barrier)->has_passed(parity)) {
+        // It may be another block that it takes.
+        emulator::waiting_rounds = 0;
+        std::this_thread::yield();
+        emulator::yield();
+    }
+}
+DEVICE bool elect_one() { return threadIdx.x % 32 == 0; }
+DEVICE u32 cluster_ctarank() { return emulator::rank; }
+DEVICE void cluster_sync() {
+    emulator::meet(emulator::everyone, emulator::living);
+    if (threadIdx.x == 0) {
+        emulator::cluster->meet();
+    }
+    emulator::meet(emulator::everyone, emulator::living);
+}
+DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier) {
+    int64_t offset_bytes = emulator::cluster->anchors[rank] - &emulator::anchor;
+    *(u64*)((char*)pointer + offset_bytes) = word;
+    ((EmulatedMbarrier*)((char*)barrier + offset_bytes))->update(0, -(int)sizeof word);
+}
+
+#endif

@@ -1,0 +1,100 @@
+// accept_drafts.cuh: chains of drafts: what they hand to their kernels, and which of their drafts stand (rule S4).
+//
+// Computes   for each draft whether it is accepted; where its chain ends, and what the last token is drawn from
+// Traffic    a draft's id, and its two probabilities
+// Twins      definition spec/src/verify.rs, src/abi.rs for the argument | why docs/stages/verify.md
+// Requires   whole warps, all threads of the block
+#pragma once
+
+#include "abi/operators.cuh"
+#include "math/arrival.cuh"
+#include "warp/reduce.cuh"
+
+// One of a column's numbers, or that of all chains.
+DEVICE u64 column_value(const void* column, bool is_u64, u32 index, u64 of_all) {
+    return !column ? of_all : is_u64 ? ((const u64*)column)[index] : ((const u32*)column)[index];
+}
+
+// The draws of a chain, at the position of its first row.
+DEVICE RngStream chain_stream(const Chains& chains, u32 chain) {
+    u32 flags = chains.flags, draw = flags & CHAIN_DRAW_IS_INDEX ? chains.first_chain + chain : chains.draw;
+    u32 seed = flags & CHAIN_SEED_PER_CHAIN ? chain : 0, position = flags & CHAIN_POSITION_PER_CHAIN ? chain : 0;
+    u64 first_position = column_value(chains.positions, flags & CHAIN_POSITIONS_U64, position, chains.position);
+    return RngStream{column_value(chains.seeds, flags & CHAIN_SEEDS_U64, seed, chains.seed) +
+                      (flags & CHAIN_OFFSETS ? seed_from_offset(first_position) : 0),
+                  (u32)first_position,
+                  (u32)column_value(chains.draws, flags & CHAIN_DRAWS_U64, flags & CHAIN_DRAW_PER_CHAIN ? chain : 0, draw)};
+}
+
+DEVICE i64 draft_id(const Chains& chains, u32 chain, u32 j) {
+    u64 index = chain * chains.drafts_stride + j;
+    return chains.flags & CHAIN_DRAFTS_I64 ? ((const i64*)chains.drafts)[index] : ((const int*)chains.drafts)[index];
+}
+
+DEVICE const float* draft_row(const Chains& chains, u32 chain, u32 j) {
+    return chains.draft_probs + chain * chains.draft_stride + j * chains.draft_row_stride;
+}
+
+DEVICE const float* target_row(const Chains& chains, u32 chain, u32 j) {
+    return chains.target_probs + chain * chains.target_stride + j * chains.target_row_stride;
+}
+
+// A probability as it counts in a difference: 0 for NaN and what is below it, the largest float for infinity (P1).
+DEVICE float clean_probability(float p) { return p > 0.0f ? fminf(p, MAX_F32) : 0.0f; }
+
+// The end of a chain whose drafts are all accepted by themselves.
+#define NO_END 0xFFFFFFFFu
+
+// Where a chain would end by a draft: twice its number, and 1 more if a token of the residual takes its place; NO_END if it is
+// accepted.
+DEVICE u32 chain_end_at(const Chains& chains, const RngStream& rng, u32 chain, u32 j) {
+    i64 id = draft_id(chains, chain, j);
+    if (id < 0 || id >= chains.vocab) {
+        return 2 * j;
+    }
+    float q = clean_probability(draft_row(chains, chain, j)[id]), p = clean_probability(target_row(chains, chain, j)[id]);
+    u32 word = philox(rng.seed, 0, rng.position + j, TAG_ACCEPT, rng.draw).w[0];
+    float u = u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
+    if (q == 0.0f) {
+        return 2 * j;
+    }
+    return (p >= q) | (u * q < p) ? NO_END : 2 * j + 1;
+}
+
+// What acceptance says of a chain.
+struct Acceptance {
+    // How many drafts would be accepted if each were judged by itself.
+    u32 accepted;
+    // How many drafts are emitted: the number of the row that the last token comes from.
+    u32 emitted;
+    bool rejected;
+};
+
+// Judges a chain; the same in every thread. Once a kernel.
+DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 chain) {
+    __shared__ u32 ends[32], counts[32];
+    u32 end = NO_END, accepted = 0, length = chains.draft_count;
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j - lane_id() < length; j += blockDim.x) {
+        u32 own = j < length ? chain_end_at(chains, rng, chain, j) : 2 * j;
+        accepted += own == NO_END;
+        end = own < end ? own : end;
+    }
+    end = __reduce_min_sync(FULL_MASK, end);
+    accepted = __reduce_add_sync(FULL_MASK, accepted);
+    if (lane_id() == 0) {
+        ends[warp_id()] = end;
+        counts[warp_id()] = accepted;
+    }
+    // Without it a warp reads what others have not said yet.
+    __syncthreads();
+    end = __reduce_min_sync(FULL_MASK, lane_id() < warp_count() ? ends[lane_id()] : NO_END);
+    accepted = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? counts[lane_id()] : 0);
+    end = end < 2 * length ? end : 2 * length;
+    return Acceptance{accepted, end / 2, (end & 1) != 0};
+}
+
+// The draws of the chain's last token.
+DEVICE LastTokenStream last_token_stream(const RngStream& rng, const Acceptance& acceptance) {
+    return LastTokenStream{{rng.seed, rng.position + acceptance.emitted, rng.draw}, acceptance.rejected};
+}

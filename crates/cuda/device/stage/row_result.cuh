@@ -1,0 +1,91 @@
+// row_result.cuh: what a step says of a row, logprobs and the kept set aside.
+//
+// Requires   outputs: sections as Layout has them
+#pragma once
+
+#include "math/edits.cuh"
+
+// What a row came to.
+struct RowResult {
+    int token;
+    u32 status;
+    float temperature;
+    float mirostat_mu;
+};
+
+DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
+    u32* out = step.outputs + row;
+    out[0] = (u32)result.token;
+    out[(u64)1 * step.rows] = result.status;
+    out[(u64)4 * step.rows] = float_bits(result.temperature);
+    out[(u64)5 * step.rows] = float_bits(result.mirostat_mu);
+    if (step.tokens != nullptr) {
+        int token = result.token < 0 && step.flags & STEP_ZERO_FOR_NONE ? 0 : result.token;
+        if (step.flags & STEP_TOKENS_I64) {
+            ((i64*)step.tokens)[row] = token;
+        } else {
+            ((int*)step.tokens)[row] = token;
+        }
+    }
+    if (step.statuses != nullptr) {
+        step.statuses[row] = result.status;
+    }
+}
+
+// A row's request on chip: else moving it on would wait for it.
+DEVICE Request& shared_request() {
+    __shared__ Request request;
+    return request;
+}
+
+// Fetches it, if it has a history or edits; a barrier must follow before it is read.
+DEVICE void load_request(const Step& step, int slot, u32 features) {
+    const u32 words = sizeof(Request) / 4;
+    if (features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY) && threadIdx.x < words) {
+        ((u32*)&shared_request())[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
+    }
+}
+
+// Moves a request on by the token that it emitted; by one thread.
+DEVICE void advance_request(const Step& step, const Request& request, int slot, u32 features, const State& state, u32 id) {
+    State* next = step.states + slot;
+    next->position = state.position + 1;
+    next->length = state.length + 1;
+    next->step = state.step + 1;
+    if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
+        return;
+    }
+    // The host counts steps and refuses one too many; that memory stays whole must not hang on it.
+    if (state.length >= request.history_capacity) {
+        return;
+    }
+    request.history[state.length] = id;
+    if (!(features & FEATURE_TOKEN_COUNTS)) {
+        return;
+    }
+    u32 index = home_index(id, request.entries_mask);
+    while (true) {
+        TokenEntry* entry = request.entries + index;
+        // At once: the row has no further trip to make.
+        U32x4 head = *(const U32x4*)entry;
+        if (head.word[0] == id + 1) {
+            entry->output_count = head.word[2] + 1;
+            return;
+        }
+        if (head.word[0] == 0) {
+            entry->id_plus_1 = id + 1;
+            entry->output_count = 1;
+            atomicOr(request.touched + id / 32, 1u << (id % 32));
+            return;
+        }
+        index = (index + 1) & request.entries_mask;
+    }
+}
+
+// Writes what a row came to, and moves its request on; by one thread.
+DEVICE void finish_row(const Step& step, u32 row, int slot, u32 features, const State& state, const RowResult& result) {
+    if (result.token != NO_TOKEN && !(step.flags & STEP_SCORING)) {
+        advance_request(step, shared_request(), slot, features, state, (u32)result.token);
+    }
+    write_result(step, row, result);
+}

@@ -1,0 +1,115 @@
+// edited_row.cuh: a row with its edits, as the stages after them see it.
+//
+// Computes   a tile's 256 logits over the lanes of a warp; one logit by its id
+// Never      writes logits; never reads beyond the vocabulary; reads no logits where a lane's are all banned
+// Traffic    besides the logits 32 bytes a tile for each of mask, allowed and touched ids that the row has, and
+//            an entry for each touched id
+// Requires   whole warps; EDITED wherever a request of the batch has edits or a mask; the kernel `edit` before, where
+//            one asks for it
+#pragma once
+
+#include "math/edits.cuh"
+#include "warp/row.cuh"
+
+// A row of logits under the edits of its request.
+template <class T, bool EDITED>
+struct EditedRow {
+    LogitsRow<T> row;
+    const Params* params;
+    const Request* request;
+    EditMasks edits;
+    u32 current_step;
+
+    DEVICE_MEMBER EditedRow(const Step& step, u32 row, int slot) : row(step, row) {
+        if (EDITED) {
+            params = step.params + slot;
+            request = step.requests + slot;
+            edits = EditMasks(step, row, slot, params->features);
+            current_step = step.states[slot].step;
+        }
+    }
+
+    // With edits, parameters and the request at hand.
+    DEVICE_MEMBER EditedRow(const Step& step, u32 row, const EditMasks& edits, const Params& params, const Request& request, u32 current_step)
+        : row(step, row), params(&params), request(&request), edits(edits), current_step(current_step) {}
+
+    // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits. What is below `from` once edited
+    // may be anything below it.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32& nonfinite_flags, float from = -INF_F32) const {
+        // The logits and what lies over them are on their way together.
+        row.load(tile, lane, z);
+        if (EDITED && edits.any()) {
+            LaneBits bits = lane_bits_of(tile, lane);
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                z[j] = bits.allowed >> j & 1 ? z[j] : MASKED_VALUE;
+            }
+            if (bits.touched != 0) {
+                float max_raise = params->max_raise;
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    bits.touched &= z[j] + max_raise < from ? ~(1u << j) : ~0u;
+                }
+            }
+            // A lane has few, so they are taken in turn and not unrolled.
+#pragma unroll 1
+            for (u32 rest = bits.touched; rest != 0; rest &= rest - 1) {
+                u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.offset(tile, lane, j);
+                float own = edited_logit(Penalties(*params), *request, current_step, id, select_item(z, j), nonfinite_flags);
+#pragma unroll
+                for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
+                    z[k] = k == j ? own : z[k];
+                }
+            }
+        }
+    }
+
+    // The same, cleaned.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
+        u32 nonfinite_flags = 0;
+        load(tile, lane, z, nonfinite_flags);
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            z[j] = clean(z[j]);
+        }
+    }
+
+    // The logit of an id, edited and cleaned.
+    DEVICE_MEMBER float logit(u32 id) const {
+        if (EDITED) {
+            u32 word = id / 32, bit = 1u << (id % 32), nonfinite_flags = 0;
+            if ((edits.mask && !(word < edits.mask_words && edits.mask[word] & bit)) ||
+                (edits.allowed && !(edits.allowed[word] & bit))) {
+                return MASKED_VALUE;
+            }
+            if (edits.touched && edits.touched[word] & bit) {
+                return clean(edited_logit(Penalties(*params), *request, current_step, id, row.logit(id), nonfinite_flags));
+            }
+        }
+        return row.logit(id);
+    }
+
+    // Whether a lane's logits are of four neighbours twice.
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return row.is_vectorized(tile); }
+
+    // Bits for a lane's logits of a tile: whether mask and lists allow them, and whether those that they do have entries.
+    struct LaneBits {
+        u32 allowed;
+        u32 touched;
+    };
+
+    DEVICE_MEMBER LaneBits lane_bits_of(u32 tile, u32 lane) const {
+        u32 word = tile * MASK_WORDS + lane, mask_bits = ~0u, allowed_bits = ~0u, touched_bits = 0;
+        // A lane has a word: so each list is read once.
+        if (lane < MASK_WORDS) {
+            mask_bits = edits.mask_word(word);
+            allowed_bits = edits.allowed ? edits.allowed[word] : ~0u;
+            touched_bits = edits.touched ? edits.touched[word] : 0;
+        }
+        u32 allowed = mask_bits & allowed_bits;
+        return LaneBits{row.lane_bits(allowed, tile, lane), row.lane_bits(touched_bits & allowed, tile, lane)};
+    }
+
+    // Where in the tile a lane's j-th logit lies.
+    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return row.offset(tile, lane, j); }
+};

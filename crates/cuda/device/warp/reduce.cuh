@@ -1,0 +1,36 @@
+// reduce.cuh: reductions over the lanes of a warp, and from warps to the block.
+//
+// Requires   all lanes of a warp, or all threads of a block, call together; blocks of whole warps, at most 32
+#pragma once
+
+#include "math/num.cuh"
+
+#define FULL_MASK 0xFFFFFFFFu
+
+DEVICE u32 lane_id() { return threadIdx.x % 32; }
+DEVICE u32 warp_id() { return threadIdx.x / 32; }
+DEVICE u32 warp_count() { return blockDim.x / 32; }
+
+// Whether this is the first lane of those of which something holds.
+DEVICE bool is_first_active_lane(bool holds) { return lane_id() == (u32)__ffs((int)__ballot_sync(FULL_MASK, holds)) - 1; }
+
+// The largest of the lanes' words: high words first, then the low words of those that lead.
+DEVICE u64 warp_max(u64 x) {
+    u32 high = __reduce_max_sync(FULL_MASK, (u32)(x >> 32));
+    u32 low = __reduce_max_sync(FULL_MASK, (u32)(x >> 32) == high ? (u32)x : 0);
+    return ((u64)high << 32) | low;
+}
+
+// The sum of the lanes' words.
+DEVICE u64 warp_sum_u32(u32 x) {
+    u64 high = __reduce_add_sync(FULL_MASK, x >> 16);
+    return (high << 16) + __reduce_add_sync(FULL_MASK, x & 0xFFFF);
+}
+
+// The sum of the lanes' numbers, modulo 2^64: in parts of 27 bits, so that 32 of them fit a word.
+DEVICE u64 warp_sum(u64 x) {
+    u64 low = __reduce_add_sync(FULL_MASK, (u32)x & 0x07FFFFFF);
+    u64 middle = __reduce_add_sync(FULL_MASK, (u32)(x >> 27) & 0x07FFFFFF);
+    u64 high = __reduce_add_sync(FULL_MASK, (u32)(x >> 54));
+    return low + (middle << 27) + (high << 54);
+}

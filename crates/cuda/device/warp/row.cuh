@@ -1,0 +1,124 @@
+// row.cuh: logits as the stages see them, whatever type they came in.
+//
+// Computes   a tile's 256 logits over the lanes of a warp, cleaned; one logit by its id
+// Never      reads beyond the vocabulary; never assumes more alignment than an element's
+// Requires   whole warps
+#pragma once
+
+#include "abi/step.cuh"
+#include "math/measure.cuh"
+#include "warp/reduce.cuh"
+
+// Types by the bits of an element.
+struct F32 {
+    typedef float Element;
+    static DEVICE_MEMBER float convert(float z) { return z; }
+};
+
+// `pack_two` is of two floats, not NaN, each rounded once, the first in the low bits.
+struct Bf16 {
+    typedef unsigned short Element;
+    static DEVICE_MEMBER float convert(unsigned short z) { return bits_float((u32)z << 16); }
+    static DEVICE_MEMBER u32 pack_two(float low, float high) { return pack_bf16x2(low, high); }
+};
+
+struct F16 {
+    typedef unsigned short Element;
+    static DEVICE_MEMBER float convert(unsigned short z) { return f16_to_float(z); }
+    static DEVICE_MEMBER u32 pack_two(float low, float high) { return pack_f16x2(low, high); }
+};
+
+// Where in a tile a lane's j-th logit lies; `vectorized` says whether lanes loaded 16 bytes at once.
+template <class T>
+DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
+    if (!vectorized) {
+        return j * 32 + lane;
+    }
+    return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
+}
+
+// A row of logits.
+template <class T>
+struct LogitsRow {
+    typedef typename T::Element Element;
+
+    const Element* logits;
+    u32 vocab;
+    // Whether 16 bytes can be loaded at once; the same for all tiles of the row.
+    bool vectorized;
+
+    DEVICE_MEMBER LogitsRow(const Step& step, u32 row)
+        : logits((const Element*)step.logits + (step.row_indices ? step.row_indices[row] : row) * step.stride), vocab(step.vocab),
+          vectorized(((u64)logits & 15) == 0) {}
+
+    // The logit of an id, cleaned.
+    DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
+
+    // A lane's share of a tile as it came, MASKED_VALUE beyond the vocabulary; where each lies says `offset`.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
+        u32 start = tile * TILE;
+        if (vectorized && start + TILE <= vocab) {
+            load_vectorized(logits + start, lane, z);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            u32 id = start + j * 32 + lane;
+            z[j] = id < vocab ? T::convert(logits[id]) : MASKED_VALUE;
+        }
+    }
+
+    // Whether a tile is whole and can be loaded 16 bytes at once.
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
+
+    // Where in the tile a lane's j-th logit lies.
+    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return offset_in_tile<T>(lane, j, is_vectorized(tile)); }
+
+    // A lane's bits of a tile whose words the first lanes hold: bit j for its j-th logit.
+    DEVICE_MEMBER u32 lane_bits(u32 words, u32 tile, u32 lane) const {
+        if (!vectorized || tile * TILE + TILE > vocab) {
+            u32 bits = 0;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                bits |= (__shfl_sync(FULL_MASK, words, (int)j) >> lane & 1) << j;
+            }
+            return bits;
+        }
+        if (sizeof(Element) == 4) {
+            u32 low = __shfl_sync(FULL_MASK, words, (int)(lane / 8)), shift = lane % 8 * 4;
+            u32 high = __shfl_sync(FULL_MASK, words, (int)(4 + lane / 8));
+            return (low >> shift & 15) | (high >> shift & 15) << 4;
+        }
+        return __shfl_sync(FULL_MASK, words, (int)(lane / 4)) >> (lane % 4 * 8) & 255;
+    }
+
+  private:
+    static DEVICE_MEMBER void load_vectorized(const float* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
+        const U32x4* quads = (const U32x4*)tile;
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            U32x4 quad = quads[half * 32 + lane];
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                z[half * 4 + j] = bits_float(quad.word[j]);
+            }
+        }
+    }
+
+    static DEVICE_MEMBER void load_vectorized(const unsigned short* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
+        U32x4 quad = ((const U32x4*)tile)[lane];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[2 * j] = T::convert((unsigned short)quad.word[j]);
+            z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
+        }
+    }
+};
+
+// One of a lane's logits, by its number: registers cannot be chosen so.
+DEVICE float select_item(const float (&z)[ITEMS_PER_LANE], u32 j) {
+    float a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
+    a = j & 2 ? c : a;
+    b = j & 2 ? d : b;
+    return j & 1 ? b : a;
+}

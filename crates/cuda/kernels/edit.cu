@@ -1,0 +1,129 @@
+// edit.cu: which ids the end of a history bans or makes dear in this step (rules E3, E4).
+//
+// Computes   what DRY takes away from each id; the ids that would complete an n-gram or a bad word, and the stop ids
+//            of a request that has too few tokens; all as stamps in their entries
+// Never      reads logits; clears a stamp: those of former steps are known by their step
+// Twins      oracle spec/src/edit.rs | CPU cpu/src/edit/{dry,bans}.rs | why docs/stages/edit.md
+// Shapes     history [length]; entries: a table with room for every id that may be stamped
+// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Traffic    4 bytes per id of the history in; what repeats is compared from the history's end, in the cache
+// Requires   the former step done; rows whose request does not ask for a search return at once
+
+#include "math/edits.cuh"
+
+#define EDIT_THREADS 512
+
+// How many ids before place j are as those at the end, `most` at most.
+DEVICE u32 match_length(const u32* history, u32 length, u32 j, u32 most) {
+    u32 n = 0, end = most < j ? most : j;
+    while (n < end && history[j - 1 - n] == history[length - 1 - n]) {
+        n++;
+    }
+    return n;
+}
+
+DEVICE bool contains_id(const u32* ids, u32 count, u32 id) {
+    for (u32 i = 0; i < count; i++) {
+        if (ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What DRY takes away for a repeat of a length; it never falls as the length rises.
+DEVICE float dry_penalty(const Params& params, u32 length) {
+    u32 steps = length - params.dry_allowed_length;
+    float power = 1.0f;
+    for (u32 i = 0; i < steps && i < 64; i++) {
+        power *= params.dry_base;
+    }
+    return params.dry_multiplier * power;
+}
+
+// Stamps of one request in one step.
+struct EditStamps {
+    const Request& request;
+    u32 step;
+    u32 vocab;
+
+    // Ids outside the vocabulary have no entry (E5).
+    DEVICE_MEMBER void ban(u32 id) const {
+        if (id < vocab) {
+            find_entry(request.entries, request.entries_mask, id)->ban_step = step;
+        }
+    }
+
+    DEVICE_MEMBER void dry(u32 id, float penalty) const {
+        if (id < vocab) {
+            TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
+            // The largest penalty is the longest repeat's; an older step's stamp is less than any.
+            atomicMax(&entry->dry_stamp, ((u64)step << 32) | float_bits(penalty));
+        }
+    }
+};
+
+KERNEL(edit, EDIT_THREADS, Step, step) {
+    int slot = step.slots[blockIdx.x];
+    if (slot < 0 || !(step.params[slot].features & FEATURE_HISTORY_EDITS)) {
+        return;
+    }
+    const Params& params = step.params[slot];
+    const Request& request = step.requests[slot];
+    const State state = step.states[slot];
+    const u32* history = request.history;
+    u32 length = state.length, allowed = params.dry_allowed_length;
+    EditStamps stamps{request, state.step, step.vocab};
+
+    // How far back DRY looks: not across a breaker, and 64 ids beyond the allowed length are as good as more.
+    __shared__ u32 unbroken;
+    bool dry = params.dry_multiplier > 0.0f && allowed < length;
+    u32 reach = !dry ? 0 : length - allowed < 64 ? length : allowed + 64;
+    if (threadIdx.x == 0) {
+        unbroken = reach;
+    }
+    // Without it a breaker found early would be forgotten.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
+        if (contains_id(request.breakers, request.breaker_count, history[length - 1 - i])) {
+            atomicMin(&unbroken, i);
+            break;
+        }
+    }
+    // Without it a warp would look across a breaker that another one found.
+    __syncthreads();
+    u32 longest = unbroken;
+    dry = dry && longest >= allowed;
+
+    u32 ngram = params.no_repeat_ngram;
+    bool has_ngram = ngram > 0 && ngram <= length;
+    if (dry || has_ngram) {
+        u32 most = dry ? longest : 0;
+        most = has_ngram && ngram - 1 > most ? ngram - 1 : most;
+        for (u32 j = threadIdx.x; j < length; j += blockDim.x) {
+            u32 same = match_length(history, length, j, most);
+            if (has_ngram && same >= ngram - 1) {
+                stamps.ban(history[j]);
+            }
+            if (dry && same >= allowed) {
+                stamps.dry(history[j], dry_penalty(params, same < longest ? same : longest));
+            }
+        }
+    }
+
+    for (u32 i = threadIdx.x; i < request.bad_word_count; i += blockDim.x) {
+        u32 start = i == 0 ? 0 : request.bad_word_ends[i - 1], last = request.bad_word_ends[i] - 1;
+        u32 before = last - start, same = 0;
+        while (same < before && same < length && request.bad_words[last - 1 - same] == history[length - 1 - same]) {
+            same++;
+        }
+        if (same == before) {
+            stamps.ban(request.bad_words[last]);
+        }
+    }
+    if (length - state.prompt_length < params.min_tokens) {
+        for (u32 i = threadIdx.x; i < request.stop_count; i += blockDim.x) {
+            stamps.ban(request.stop_ids[i]);
+        }
+    }
+}

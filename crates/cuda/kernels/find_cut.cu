@@ -1,0 +1,207 @@
+// find_cut.cu: what temperature and filters keep of rows that are to be written, and what it weighs.
+//
+// Computes   a row's first token, its temperature, its cut, the mass inside; its status; of a row that the survey filled what is listed of
+//            it, as write_rows.cu would write it
+// Never      reads a row to write it; draws nothing, XTC's word aside
+// Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; kept [rows]
+// Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
+// Traffic    16 bytes a tile; logits as filter.cuh and candidate_draw.cuh; once those of the tiles kept, where no list says what they weigh
+// Requires   the survey of the same rows before it on the stream, and requests without edits
+
+#include "stage/candidate_draw.cuh"
+#include "stage/row_cut.cuh"
+
+#define FIND_CUT_THREADS 1024
+
+// What is known of a row, in shared memory.
+struct CutState {
+    Scales scales;
+    FilterChain filter_chain;
+    u64 first;
+    u32 features;
+    u32 status;
+    // From a list: what is kept weighs so much, if that is known, and stands there.
+    u64 mass;
+    ListRange range;
+    bool is_certain;
+};
+
+DEVICE CutState& shared_cut_state() {
+    __shared__ CutState cut_state;
+    return cut_state;
+}
+
+// What filters keep, where it fits a list; says whether it does for sure. What it is lies in `shared_draw_result`.
+template <class V>
+DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const RowRecords& records, const V& view, const RowSummary& summary) {
+    CutState& cut_state = shared_cut_state();
+    u64 mass;
+    if (!list_candidates<false>(step, records, view, cut_state.filter_chain, RngStream{0, 0, 0}, summary, cut_state.scales.filter_log2e_over_t, mass)) {
+        return false;
+    }
+    if (warp_id() == 0) {
+        CandidateList& list = shared_candidates();
+        const LaneCandidates lane_candidates(list);
+        ListRange range = filter_candidates(list, lane_candidates, cut_state.filter_chain, cut_state.scales.filter_log2e_over_t, mass,
+                                    [&]() INLINE { return xtc_acts(step.params[slot], step.states[slot]); });
+        if (lane_id() == 0) {
+            u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
+            shared_draw_result().kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
+            // Of a prefix, at the scale of the filters.
+            cut_state.mass = range.start == 0 && cut_state.scales.log2e_over_t == cut_state.scales.filter_log2e_over_t ? list.masses[range.end - 1] : 0;
+            cut_state.range = range;
+            cut_state.is_certain = range.is_certain;
+        }
+    }
+    // Without it the other warps would read what came of it too early.
+    __syncthreads();
+    return cut_state.is_certain;
+}
+
+// Weighs what is kept. Apart, so that its registers are its own.
+template <class T>
+DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t) {
+    RowContext<T, false> end(step, row, slot);
+    const GivenSet kept = shared_draw_result().kept;
+    FilterContext<EditedRow<T, false>> f = end.filter_context(log2e_over_t);
+    u64 mass = mass_of_set(f.view, f.maxima(kept), kept, kept.cut, log2e_over_t).mass;
+    if (threadIdx.x == 0) {
+        shared_cut_state().mass = mass;
+    }
+}
+
+// What is kept of a row, once that is known.
+DEVICE RowCut make_row_cut(u64 first, u32 flags) {
+    const CutState& cut_state = shared_cut_state();
+    RowCut cut{first, first, cut_state.mass, cut_state.scales.log2e_over_t, flags};
+    if (!(flags & (CUT_EMPTY | CUT_FIRST_ONLY))) {
+        const GivenSet& found = shared_draw_result().kept;
+        cut.first_key = found.cut.first;
+        cut.last_key = found.cut.last;
+        cut.flags |= found.is_prefix ? CUT_IS_PREFIX : 0;
+    }
+    return cut;
+}
+
+// Writes a token kept into a row that is filled with nothing.
+template <class T>
+DEVICE void write_token(const FindCut& args, u32 row, const RowCut& cut, u64 key) {
+    const Step& step = args.step;
+    float z = key_logit(key), p = args.mask_only ? z : probability_of_key(z, cut);
+    char* out = (char*)step.prefill_out + row * step.prefill_stride_bytes;
+    if constexpr (sizeof(typename T::Element) == 2) {
+        if (step.prefill_element_bytes == 2) {
+            store_one<T>((unsigned short*)out + key_id(key), p);
+            return;
+        }
+    }
+    store_one<T>((float*)out + key_id(key), p);
+}
+
+// Writes all that is kept of such a row: what the list says, or the first token.
+template <class T>
+DEVICE void write_kept_tokens(const FindCut& args, u32 row, const RowCut& cut) {
+    if (cut.flags & CUT_FIRST_ONLY) {
+        if (threadIdx.x == 0) {
+            write_token<T>(args, row, cut, cut.first_key);
+        }
+        return;
+    }
+    const ListRange& range = shared_cut_state().range;
+#pragma unroll 1
+    for (u32 i = range.start + threadIdx.x; i < range.end; i += blockDim.x) {
+        write_token<T>(args, row, cut, shared_candidates().ordered[i]);
+    }
+}
+
+template <class T>
+DEVICE void find_row_cut(const FindCut& args, u32 row) {
+    const Step& step = args.step;
+    CutState& cut_state = shared_cut_state();
+    // Requests are made before the survey waits no more, and so before this begins.
+    int slot = step.slots[row];
+    const Params& params = step.params[slot];
+    u32 features = params.features;
+    if (threadIdx.x == 0) {
+        cut_state.scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
+        cut_state.filter_chain = filter_chain_of(params);
+        cut_state.mass = 0;
+    }
+    clear(shared_candidates());
+    EditedRow<T, false> view(step, row, slot);
+    bool uses_candidates = features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY) && !(step.flags & STEP_NO_CANDIDATES);
+    grid_dependency_wait();
+    if (!uses_candidates) {
+        retire_row(step);
+    }
+    RowRecords records(step, row, features & FEATURE_FILTER_SUMS);
+    // Its barrier is that of what is known too.
+    RowSummary summary = summarise_row(records, true);
+    u32 flags = 0;
+    // Whether it is the list that says what is kept, and what it weighs.
+    bool from_candidates = false;
+    if (summary.first_key == 0) {
+        flags = CUT_EMPTY;
+        if (uses_candidates) {
+            retire_row(step);
+        }
+    } else {
+        if (features & FEATURE_DYNAMIC_TEMPERATURE) {
+            find_temperature<T>(step, row, slot, summary.first_key);
+            if (threadIdx.x == 0) {
+                cut_state.scales = shared_draw_result().scales;
+            }
+            // Without it a thread would read the temperature before it is there.
+            __syncthreads();
+        }
+        if (cut_state.scales.temperature == 0.0f) {
+            flags = CUT_FIRST_ONLY | CUT_IS_PREFIX;
+        } else {
+            from_candidates = uses_candidates && find_cut_in_candidates(step, row, slot, records, view, summary);
+            if (!from_candidates) {
+                // Without it a thread could write what is known while a slower warp still reads it.
+                __syncthreads();
+                if (threadIdx.x == 0) {
+                    cut_state.mass = 0;
+                }
+                find_kept_set<T, false>(step, row, slot, summary.first_key, cut_state.scales.filter_log2e_over_t);
+                retire_row(step);
+            }
+            if (!args.mask_only && cut_state.mass == 0) {
+                from_candidates = false;
+                measure_cut_mass<T>(step, row, slot, cut_state.scales.log2e_over_t);
+            }
+        }
+    }
+    // The survey filled the row before this began.
+    const bool writes = step.prefill_out != nullptr && (from_candidates || flags != 0);
+    flags |= writes ? CUT_WRITTEN : 0;
+    if (writes && !(flags & CUT_EMPTY)) {
+        write_kept_tokens<T>(args, row, make_row_cut(summary.first_key, flags));
+    }
+    if (threadIdx.x == 0) {
+        args.cuts[row] = make_row_cut(summary.first_key, flags);
+        if (step.statuses != nullptr) {
+            step.statuses[row] = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        }
+    }
+}
+
+template <class T>
+DEVICE void find_cuts(const FindCut& args) {
+    trigger_dependents();
+    if (blockIdx.x < args.step.rows) {
+        find_row_cut<T>(args, blockIdx.x);
+    } else {
+        grid_dependency_wait();
+        help_rows<EditedRow<T, false>>(args.step);
+    }
+}
+
+#define FIND_CUT(type, T) \
+    KERNEL(find_cut_##type, FIND_CUT_THREADS, FindCut, args) { find_cuts<T>(args); }
+
+FIND_CUT(f32, F32)
+FIND_CUT(bf16, Bf16)
+FIND_CUT(f16, F16)

@@ -1,0 +1,106 @@
+// finish_simple.cu: the end of a step whose rows ask for a token and no more, of a race over the row or over what min-p keeps.
+//
+// Computes   what finish_general.cu computes of such rows
+// Never      reads a logit outside the tiles that the race opens
+// Twins      as finish_general.cu, which rows that ask for more take, and finish_candidates.cu; who takes which is in src/step.rs
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
+// Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
+// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
+//            no filter but min-p
+//
+// It is apart from finish_general.cu because it has the latency of one warp's work in it and little else: a block begins while the
+// survey still runs, holds its records in registers, and seldom reads a logit. Each stage is a chain of instructions that
+// wait for each other, so what counts is how many: hence loops that are not unrolled, whose rounds are one or two.
+
+#include "block/bounded_race.cuh"
+#include "stage/general_draw.cuh"
+#include "stage/logprobs.cuh"
+
+// A thread for each tile, of most vocabularies.
+#define FINISH_SIMPLE_THREADS 1024
+
+// The token of a row that runs over everything or over what min-p keeps; `status` becomes what is odd in the row.
+template <class RecordKind, class V>
+DEVICE int race_row(const RowRecords& records, const V& view, const RngStream& rng, const Scales& scales, bool is_min_p, float threshold,
+                   float offset, bool is_forced, u32& status) {
+    WarpLeader warp_leader = reduce_warp_leaders<RecordKind>(records, scales.log2e_over_t);
+    RowSummary summary = summarise_row(warp_leader);
+    status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+    if (summary.first_key == 0 || is_forced) {
+        return NO_TOKEN;
+    }
+    float first = key_logit(summary.first_key);
+    const Origin origin(first);
+    Cut cut = is_min_p ? min_p_cut(first, scales.filter_log2e_over_t, threshold, offset) : full_cut();
+    u64 leader = best_leader(warp_leader, cut, origin, scales.log2e_over_t);
+    if (leader_is_certain(warp_leader, origin, scales.log2e_over_t, leader)) {
+        return (int)key_id(leader);
+    }
+    return (int)race_bounded<RecordKind>(records, view, rng, cut, origin, scales.log2e_over_t, leader);
+}
+
+template <class T, class RecordKind>
+DEVICE void finish_simple(const Step& step) {
+    // What makes the next requests waits for this.
+    trigger_dependents();
+    u32 row = blockIdx.x;
+    // What the survey does not write is read before it is done.
+    int slot = step.slots[row], forced = step.forced[row];
+    const Params& params = step.params[slot < 0 ? 0 : slot];
+    const State state = step.states[slot < 0 ? 0 : slot];
+    RngStream rng{params.seed, state.position, params.draw};
+    u32 features = params.features, filter = params.filter_chain;
+    // Divided while the survey runs.
+    float threshold = min_p_threshold(params), offset = RecordKind::MIN_P ? opaque(min_p_offset(threshold, params.filter_log2e_over_t)) : 0.0f;
+    RowResult result{forced, 0, params.temperature, state.mirostat_mu};
+    Scales scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
+    EditedRow<T, false> view(step, row, slot);
+    if (slot >= 0) {
+        load_request(step, slot, features);
+        // Nobody before this step on the stream still reads what it says.
+        write_no_logprobs(step, row);
+    }
+    grid_dependency_wait();
+    if (slot < 0) {
+        write_padding(step, row);
+        return;
+    }
+
+    RowRecords records(step, row, false);
+    int token;
+    if (RecordKind::GREEDY && features & FEATURE_GREEDY) {
+        RowSummary summary = summarise_row(records, true);
+        result.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        token = (int)key_id(summary.first_key);
+    } else {
+        bool is_min_p = RecordKind::MIN_P && filter == FILTER_MIN_P;
+        token = race_row<RecordKind>(records, view, rng, scales, is_min_p, threshold, offset, forced >= 0, result.status);
+    }
+    if (!(result.status & STATUS_EMPTY)) {
+        result.temperature = scales.temperature;
+        // A forced token was not drawn.
+        result.token = forced >= 0 ? forced : token;
+    }
+    if (threadIdx.x == 0) {
+        finish_row(step, row, slot, features, state, result);
+    }
+}
+
+#if GUMBALL_PROBABILITIES
+#define FINISH_SIMPLE(type, T)                                 \
+    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) {   \
+        finish_simple<T, SurveyRecords>(step);                      \
+    }
+#else
+#define FINISH_SIMPLE(type, T)                                 \
+    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) {   \
+        finish_simple<T, SurveyRecords>(step);                      \
+    }                                                        \
+    KERNEL(finish_survey_draw_##type, FINISH_SIMPLE_THREADS, Step, step) {  \
+        finish_simple<T, SurveyDrawRecords>(step);                         \
+    }
+#endif
+
+FINISH_SIMPLE(f32, F32)
+FINISH_SIMPLE(bf16, Bf16)
+FINISH_SIMPLE(f16, F16)

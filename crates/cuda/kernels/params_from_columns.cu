@@ -1,0 +1,217 @@
+// params_from_columns.cu: what the rows of an operator ask for, made the requests of a step.
+//
+// Computes   for each output its parameters and its state, as filter.rs does on the host, of numbers that only the machine knows; the
+//            line it reads, if there is such a line
+// Never      reads a line; never trusts a number: what is outside its range counts as the nearest inside
+// Twins      host src/filter.rs, spec/src/filter.rs | src/operators
+// Shapes     columns [outputs], or of one for all; of temperatures and filters [lines]
+// Grid       x = block of outputs, a thread each
+// Traffic    what the columns have, 200 bytes an output out
+// Requires   nothing of the kernels before it on the stream: it waits for them, and lets the survey begin after that
+
+#include "abi/operators.cuh"
+#include "math/arrival.cuh"
+#include "math/measure.cuh"
+
+// A number of a column, of 32 bits or 64: as it is loaded, so that nobody waits for it before it is used.
+struct ColumnValue {
+    u32 low;
+    u32 high;
+
+    DEVICE_MEMBER ColumnValue(const ParamColumns& args, const void* column, u32 bit, u64 index) : low(0), high(0) {
+        if (column == nullptr) {
+            return;
+        }
+        const u32* words = (const u32*)column;
+        const u32 is_64_bit = args.columns_64_bit & bit ? 1 : 0;
+        index = (args.per_row_columns & bit ? index : 0) << is_64_bit;
+        low = words[index];
+        if (is_64_bit) {
+            high = words[index + 1];
+        }
+    }
+
+    DEVICE_MEMBER i64 integer(const ParamColumns& args, u32 bit) const {
+        return args.columns_64_bit & bit ? (i64)((u64)high << 32 | low) : (i64)(int)low;
+    }
+    DEVICE_MEMBER float real() const { return bits_float(low); }
+};
+
+// What stands in the columns of a line; all of it is loaded before any is used.
+struct RowColumns {
+    ColumnValue temperature;
+    ColumnValue top_k;
+    ColumnValue top_p;
+    ColumnValue min_p;
+
+    DEVICE_MEMBER RowColumns(const ParamColumns& args, u32 logits_row)
+        : temperature(args, args.temperatures, COLUMN_TEMPERATURE, logits_row),
+          top_k(args, args.top_ks, COLUMN_TOP_K, logits_row), top_p(args, args.top_ps, COLUMN_TOP_P, logits_row),
+          min_p(args, args.min_ps, COLUMN_MIN_P, logits_row) {}
+};
+
+// P of F1, of a fraction below 1; rounded up.
+DEVICE u32 fraction_to_u32(float p) {
+    // Both are powers of two apart, so the product is exact.
+    float scaled = p * 4294967296.0f;
+    u32 whole = (u32)scaled;
+    return whole + (u32_to_float(whole) < scaled);
+}
+
+// The most tokens that top-k may keep for joint filters to begin with it (filter.rs).
+#define MAX_JOINT_TOP_K 256
+
+// Whether a chain of joint filters consists of top-k, top-p and min-p alone.
+DEVICE bool are_prefixes(u32 chain) {
+    bool prefixes = true;
+    for (; chain != 0; chain >>= 4) {
+        u32 filter = chain & 15;
+        prefixes = prefixes && (filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P);
+    }
+    return prefixes;
+}
+
+// Puts joint filters, which stand as the host has them for few tokens of top-k, in the order for the row's own k (filter.rs).
+DEVICE void order_joint(Params& params) {
+    const u32 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
+    if (!(params.features & FEATURE_JOINT) || !are_prefixes(params.filter_chain)) {
+        return;
+    }
+    bool intersect = (params.filter_chain & 255) == BOTH;
+    if (!intersect || params.top_k > MAX_JOINT_TOP_K) {
+        params.features &= ~FEATURE_JOINT;
+        params.filter_chain = intersect ? (params.filter_chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
+    }
+}
+
+// Whether filters in the order they act are tried on a list (filter.rs), however many tokens top-k keeps: where that is too many the
+// list fails.
+DEVICE bool fits_candidates(u32 chain, u32 features) {
+    u32 first = chain & 15, rest = chain >> 4;
+    bool apart = (features & FEATURE_JOINT) && !are_prefixes(chain);
+    bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(features & FEATURE_DYNAMIC_TEMPERATURE));
+    for (; rest != 0; rest >>= 4) {
+        u32 filter = rest & 15;
+        bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P || filter == FILTER_EPSILON ||
+                      (filter == FILTER_XTC && rest >> 4 == 0);
+        short_first = short_first && listed;
+    }
+    return short_first && !apart;
+}
+
+// What a line asks for.
+DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Params& params) {
+    bool dynamic = params.features & FEATURE_DYNAMIC_TEMPERATURE;
+    if (args.temperatures) {
+        float t = own.temperature.real();
+        // NaN counts as 0.
+        t = t > 0.0f ? fminf(t, bits_float((127 + 100) << 23)) : 0.0f;
+        dynamic = dynamic && t != 0.0f;
+        params.temperature = t;
+        if (t < bits_float((127 - 100) << 23) && !dynamic) {
+            params.features = FEATURE_GREEDY;
+            params.effective_temperature = 0.0f;
+        } else if (!dynamic) {
+            params.effective_temperature = t;
+            params.log2e_over_t = log2_e() / t;
+            bool last = (params.features & FEATURE_TEMPERATURE_LAST) && !(params.features & FEATURE_MIROSTAT);
+            params.filter_log2e_over_t = last ? log2_e() : params.log2e_over_t;
+        }
+    }
+    if (params.features & FEATURE_GREEDY) {
+        params.filter_chain = 0;
+        return;
+    }
+    i64 k = params.top_k;
+    float p = 1.0f, min_p = 0.0f;
+    if (args.top_ks) {
+        k = own.top_k.integer(args, COLUMN_TOP_K);
+        params.top_k = k < 0 ? 0 : k < (i64)args.vocab ? (u32)k : args.vocab;
+    }
+    if (args.top_ps) {
+        p = own.top_p.real();
+        params.top_p = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
+    }
+    if (args.min_ps) {
+        min_p = own.min_p.real();
+        params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
+        params.min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
+    }
+    u32 chain = 0, shift = 0;
+#pragma unroll 1
+    for (u32 filters = args.filter_chain; filters != 0; filters >>= 4) {
+        u32 filter = filters & 15;
+        bool off = (filter == FILTER_TOP_K && args.top_ks && !(k > 0 && k < (i64)args.vocab)) ||
+                   (filter == FILTER_TOP_P && args.top_ps && !(p < 1.0f)) ||
+                   (filter == FILTER_MIN_P && args.min_ps && !(min_p > 0.0f));
+        if (!off) {
+            chain |= filter << shift;
+            shift += 4;
+        }
+    }
+    params.filter_chain = chain;
+    order_joint(params);
+    chain = params.filter_chain;
+    // A number of all is known to the host, which goes by how many tokens that are.
+    bool listed = fits_candidates(chain, params.features) && ((chain & 15) != FILTER_TOP_K || args.top_ks || params.features & FEATURE_CANDIDATES);
+    params.features &= ~(FEATURE_CANDIDATES | FEATURE_FILTER_SUMS);
+    bool of_row = (chain & 15) == FILTER_TOP_P || params.features & FEATURE_JOINT;
+    params.features |= (listed ? FEATURE_CANDIDATES : 0) | (listed && of_row ? FEATURE_FILTER_SUMS : 0);
+}
+
+#define COLUMNS_THREADS 128
+
+KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
+    warm_constant_bank(args);
+    // The kernel before may write what is read here, and the rows too, which the survey reads as soon as it is let begin.
+    grid_dependency_wait();
+    trigger_dependents();
+    u32 row = blockIdx.x * COLUMNS_THREADS + threadIdx.x;
+    if (row >= args.rows) {
+        return;
+    }
+    u32 output = args.first_output + row;
+    const ColumnValue seed(args, args.seeds, COLUMN_SEED, output), draw(args, args.draws, COLUMN_DRAW, output);
+    const ColumnValue offset(args, args.positions, COLUMN_POSITION, output);
+    u64 logits_row = output;
+    bool there = true;
+    if (args.row_indices) {
+        i64 own = ColumnValue(args, args.row_indices, COLUMN_ROW_INDEX, output).integer(args, COLUMN_ROW_INDEX);
+        // There are fewer lines than words, so one below 0 is beyond the last.
+        logits_row = args.columns_64_bit & COLUMN_ROW_INDEX ? (u64)own : (u32)own;
+        there = logits_row < args.logits_rows;
+        logits_row = there ? logits_row : 0;
+        args.row_indices_out[row] = (u32)logits_row;
+    }
+    const RowColumns own(args, (u32)logits_row);
+    args.slots[row] = there ? (int)row : -1;
+    args.forced[row] = -1;
+    Params params = args.base;
+    if (there) {
+        apply_columns(args, own, params);
+    }
+    if (args.seeds) {
+        params.seed = (u64)seed.integer(args, COLUMN_SEED);
+    }
+    if (args.draws) {
+        params.draw = draw.low;
+    } else if (!(args.flags & FROM_COLUMNS_ONE_DRAW)) {
+        params.draw = output;
+    }
+    if (args.flags & FROM_COLUMNS_SHARED_ROWS) {
+        params.features = FEATURE_GREEDY | (params.features & FEATURE_FILTER_SUMS);
+    }
+    u64 position = args.position;
+    if (args.positions) {
+        position = (u64)offset.integer(args, COLUMN_POSITION);
+        if (args.flags & FROM_COLUMNS_OFFSETS && args.columns_64_bit & COLUMN_POSITION) {
+            params.seed += seed_from_offset(position);
+        }
+    }
+    args.params[row] = params;
+    State state{};
+    state.position = (u32)position;
+    state.mirostat_mu = args.mirostat_mu;
+    state.step = 1;
+    args.states[row] = state;
+}

@@ -1,0 +1,172 @@
+// survey_edited.cu: reads each row once, under its edits, and reduces every tile of 256 tokens to one record.
+//
+// Computes   what survey.cu does, of rows with masks and edits: the tiles of a round wait in shared memory while they are edited
+// Never      reads a row twice; never writes logits; never reads beyond the vocabulary
+// Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
+// Shapes     logits [rows, vocab] of T, row stride in elements; records, filter_sums, logprob_sums [rows, tiles]
+// Grid       x = (row, block of warps); WARPS warps a block, ROUNDS times TILES_PER_WARP tiles each; no dynamic shared memory
+// Traffic    vocab * sizeof(T) per row in, edits as in edited_tiles.cuh, 16 bytes per tile out, 8 and 16 more with sums
+// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; the kernel `edit` before, where a request has edits that
+//            depend on its history
+
+#include "block/edited_tiles.cuh"
+#include "stage/survey.cuh"
+
+// The same under edits: the tiles of a round wait on chip.
+template <class T, u32 WARPS, u32 TILES_PER_WARP, u32 ROUNDS, bool EARLY, bool SUMS>
+DEVICE void survey_edited(const Step& step) {
+    constexpr u32 TILES_PER_ROUND = WARPS * TILES_PER_WARP, TILES = TILES_PER_ROUND * ROUNDS;
+    static_assert(TILES <= 32, "the first warp has a lane for each tile");
+    __shared__ EditedTiles<T, WARPS, TILES_PER_WARP, ROUNDS> edited_tiles;
+    __shared__ SharedStorage<WARPS, TILES> storage;
+    trigger_dependents();
+    const BlockCoord coord = begin_block<SUMS>(step);
+    u32 row_index = coord.row, lane = lane_id(), warp = warp_id();
+    u32 block_tile = coord.block_in_row * TILES, lane_tile = block_tile + lane;
+    int slot = step.slots[row_index];
+    if (!EARLY && slot < 0) {
+        return;
+    }
+    LogitsRow<T> row(step, row_index);
+    edited_tiles.fetch(row, block_tile);
+    EditMasks edits(step, row_index);
+    u32 mask_bits[ROUNDS];
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        u32 tile = block_tile + round * TILES_PER_ROUND;
+        mask_bits[round] = edited_tiles.has_word(tile, step.tiles) ? edits.mask_word(tile * MASK_WORDS + threadIdx.x) : 0;
+    }
+    if (threadIdx.x < ROUNDS) {
+        edited_tiles.count[threadIdx.x] = 0;
+    }
+    // Without it a thread would list ids before there is a list.
+    __syncthreads();
+    if (EARLY && slot < 0) {
+        cp_async_wait_all();
+        return;
+    }
+
+    const Params& params = step.params[slot];
+    const State& state = step.states[slot];
+    const Request& request = step.requests[slot];
+    // Entries are found by these, and edits go by those: read here, lest somebody waits for them later.
+    const EntryTable table{request.entries, request.entries_mask};
+    const Penalties penalties(params);
+    const u32 now = state.step;
+    edits.add_request(request, params.features);
+    SumParams sum_params;
+    bool raw = false;
+    if constexpr (SUMS) {
+        sum_params = SumParams(params);
+        // A row without edits has raw logits only. All three are read at once.
+        raw = sum_params.needs_logprob_sum & (params.logprob_mode == MODE_RAW) & edits.any();
+    }
+    edited_tiles.list_touched(edits, block_tile, step.tiles, mask_bits);
+    edited_tiles.complete_fetch(row, block_tile);
+    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
+    __syncthreads();
+    ArrivalSampler sampler;
+    if (warp == 0) {
+        sampler = ArrivalSampler(params, state, lane_tile);
+    }
+    if (SUMS && raw) {
+#pragma unroll 1
+        for (u32 round = 0; round < ROUNDS; round++) {
+            edited_tiles.each_touched(request, block_tile, round, [&](u32 offset) INLINE {
+                u32 id = (block_tile + round * TILES_PER_ROUND) * TILE + offset;
+                const TokenEntry* home = table.entries + home_index(id, table.mask);
+                prefetch_l2(home);
+                prefetch_l2(home + 1);
+            });
+        }
+    }
+    u32 nonfinite_flags = 0;
+    float z[1][ITEMS_PER_LANE];
+#pragma unroll 1
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u32 first_tile = block_tile + round * TILES_PER_ROUND, first_tile_in_block = round * TILES_PER_ROUND + warp * TILES_PER_WARP;
+        const bool any = edited_tiles.count[round] > 0;
+        if (round > 0) {
+            edited_tiles.complete_fetch(row, first_tile);
+        }
+        if (SUMS && raw) {
+            const U32x4* quads = smem_ptr_in_register(edited_tiles.quads(warp * TILES_PER_WARP));
+            SplitLogprobSum* logprob_sum = smem_ptr_in_register(storage.logprob_sums + first_tile_in_block);
+#pragma unroll 1
+            for (u32 i = 0; i < TILES_PER_WARP; i++, quads += 64, logprob_sum++) {
+                // The lanes have been apart: together again at once, not before each reduction.
+                __syncwarp();
+                edited_tiles.load(quads, z[0]);
+                store_logprob_sum(z[0], finite_tile_max(z[0]), sum_params.logprob_log2e_over_t, *logprob_sum);
+            }
+        }
+        if (any) {
+            if ((SUMS && raw) || round > 0) {
+                // Without it a logit would be edited that another warp has not weighed yet, or that has not come.
+                __syncthreads();
+            }
+            edited_tiles.each_touched(request, block_tile, round, [&](u32 offset) INLINE {
+                u32 id = first_tile * TILE + offset;
+                edited_tiles.logits[offset] = clean(edited_logit(penalties, table, now, id, edited_tiles.logits[offset], nonfinite_flags));
+            });
+            // Without it a warp would see tiles that others have not edited yet.
+            __syncthreads();
+        }
+        const U32x4* quads = smem_ptr_in_register(edited_tiles.quads(warp * TILES_PER_WARP));
+        const unsigned char* lane_bytes = smem_ptr_in_register(edited_tiles.allowed + first_tile_in_block * 32 + lane);
+        TileReduction* reduction = smem_ptr_in_register(storage.reductions + first_tile_in_block);
+        const bool sums_edited = SUMS && (sum_params.needs_filter_sum || (sum_params.needs_logprob_sum && !raw));
+#pragma unroll 1
+        for (u32 i = 0; i < TILES_PER_WARP; i++, quads += 64, lane_bytes += 32, reduction++) {
+            __syncwarp();
+            edited_tiles.load(quads, z[0]);
+            const LaneMask allowed(lane_bytes);
+            const int maxima[1] = {reduce_tile<F32>(z[0], allowed, true, *reduction, nonfinite_flags)};
+            if (sums_edited) {
+                apply_mask(z[0], allowed.reload());
+                store_tile_sums(z, maxima, sum_params, sum_params.needs_logprob_sum && !raw, first_tile_in_block + i, storage);
+            }
+        }
+        if (round + 1 < ROUNDS) {
+            // Without it tiles would come where a lane still reads; other warps' threads are done with them.
+            __syncwarp();
+            edited_tiles.fetch(row, first_tile + TILES_PER_ROUND);
+        }
+    }
+    nonfinite_flags = __reduce_or_sync(FULL_MASK, nonfinite_flags);
+    if (lane == 0) {
+        storage.nonfinite_flags[warp] = nonfinite_flags;
+    }
+    // Without it the first warp would read of tiles that others have not seen yet.
+    __syncthreads();
+    if (warp != 0) {
+        return;
+    }
+    // The odd values of any of the block's tiles stand in all their records.
+    nonfinite_flags = __reduce_or_sync(FULL_MASK, lane < WARPS ? storage.nonfinite_flags[lane] : 0);
+    if (lane < TILES && lane_tile < step.tiles) {
+        const TileReduction& reduction = storage.reductions[lane];
+        TileRecord record = make_record<F32>(reduction, edited_tiles.lane_mask(lane, reduction.leader_lane), true, nonfinite_flags);
+        sampler.complete(record, lane_tile);
+        store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
+    }
+}
+
+#define SURVEY_EDITED(name, T, SUMS)                              \
+    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) {               \
+        survey_edited<T, 8, 1, 1, true, SUMS>(step);              \
+    }                                                             \
+    KERNEL_MIN_BLOCKS(name##_some, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, 1, false, SUMS>(step);             \
+    }                                                             \
+    KERNEL_MIN_BLOCKS(name##_many, 128, 10, Step, step) {             \
+        survey_edited<T, 4, 4, 2, false, SUMS>(step);             \
+    }
+
+#define SURVEYS_EDITED(type, T)                       \
+    SURVEY_EDITED(survey_edited_##type, T, false)     \
+    SURVEY_EDITED(survey_edited_sums_##type, T, true)
+
+SURVEYS_EDITED(f32, F32)
+SURVEYS_EDITED(bf16, Bf16)
+SURVEYS_EDITED(f16, F16)

@@ -1,0 +1,201 @@
+// write_rows.cu: rows written: the probabilities of what is kept of them, or them with all else dropped.
+//
+// Computes   for each token kept RN(exp2(y) / RN(RN(Z) 2^-43)), of probabilities RN(p / first) for exp2(y) (P4), or its number as it
+//            counts; 0, or -inf of logits, elsewhere
+// Never      reads a tile without a token kept; never writes beyond a row, nor what the survey filled or find_cut.cu wrote
+// Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
+// Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles]; kept [rows]
+// Grid       x = (row, block), `share` tiles each, 8 warps
+// Traffic    16 bytes a tile and the tiles that hold tokens kept in; these out, and in the logits' own place all others too
+// Requires   find_cut.cu before it on the stream; out is the logits' place, or apart and filled
+
+#include "stage/row_cut.cuh"
+
+#define WRITE_ROWS_WARPS 8
+
+template <class T, class Out>
+struct RowWriter {
+    typedef typename T::Element Element;
+
+    const Element* logits;
+    Out* out;
+    u32 vocab;
+    bool vectorized;
+    bool mask_only;
+    RowCut cut;
+    RowProbabilities probabilities;
+#if GUMBALL_PROBABILITIES
+    // A power of two by which the first token's probability lies between 2^-22 and 4.
+    float unit;
+    Divisor first_divisor;
+#endif
+
+    DEVICE_MEMBER RowWriter(const WriteRows& args, u32 row)
+        : logits((const Element*)args.logits + row * args.stride), out((Out*)args.out + row * args.out_stride), vocab(args.vocab),
+          vectorized(((u64)logits | (u64)out) % 16 == 0), mask_only(args.mask_only) {}
+
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && (tile + 1) * TILE <= vocab; }
+
+    DEVICE_MEMBER float dropped() const { return mask_only ? MASKED_VALUE : 0.0f; }
+
+    DEVICE_MEMBER void set(const RowCut& of_row) {
+        cut = of_row;
+        probabilities.row_max.maximum = key_logit(cut.first_key);
+        probabilities.scale.log2e_over_t = cut.log2e_over_t;
+        probabilities.sum = cut_sum(cut);
+        probabilities.quarter_sum = Divisor(probabilities.sum * 0.25f);
+#if GUMBALL_PROBABILITIES
+        u32 exponent = float_bits(probabilities.row_max.maximum) >> 23;
+        unit = bits_float((exponent < 254 ? 254 - exponent : 1) << 23);
+        first_divisor = Divisor(probabilities.row_max.maximum * unit);
+#endif
+    }
+
+    // The probabilities of those tokens of the lane's share that are kept.
+    DEVICE_MEMBER void renormalise(const float (&z)[ITEMS_PER_LANE], u32 members, float (&p)[ITEMS_PER_LANE]) const {
+#if GUMBALL_PROBABILITIES
+        // Where no quotient of a member is less than 2^-60, nothing on the way to it is subnormal.
+        float least = 1.0f;
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            float quotient = first_divisor.quotient(z[j] * unit);
+            least = members >> j & 1 ? fminf(least, quotient) : least;
+            p[j] = probabilities.quarter_sum.quotient(quotient) * 0.25f;
+        }
+        if (least < bits_float((127 - 60) << 23)) {
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                p[j] = (z[j] / probabilities.row_max.maximum) / probabilities.sum;
+            }
+        }
+#else
+        probabilities.compute_divided(z, p);
+#endif
+    }
+
+    DEVICE_MEMBER void load(u32 tile, float (&z)[ITEMS_PER_LANE]) const {
+        u32 lane = lane_id(), start = tile * TILE;
+        if (is_vectorized(tile)) {
+            load_vectorized_as<T, LaneLayout<T, Out>>(logits + start, lane, z);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            u32 id = start + j * 32 + lane;
+            z[j] = id < vocab ? T::convert(logits[id]) : -INF_F32;
+        }
+    }
+
+    DEVICE_MEMBER void store(u32 tile, const float (&p)[ITEMS_PER_LANE]) const {
+        u32 lane = lane_id();
+        Out* to = out + tile * TILE;
+        if (is_vectorized(tile)) {
+            store_vectorized<T>(to, lane, p);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            u32 offset = j * 32 + lane;
+            if (tile * TILE + offset < vocab) {
+                store_one<T>(to + offset, p[j]);
+            }
+        }
+    }
+
+    // What becomes of the lane's share of a tile.
+    DEVICE_MEMBER void keep_members(u32 tile, float (&z)[ITEMS_PER_LANE]) const {
+        u32 lane = lane_id(), first_id = key_id(cut.first_key), last_id = key_id(cut.last_key), members = 0;
+        float low = key_logit(cut.last_key), high = key_logit(cut.first_key);
+        bool is_vectorized = this->is_vectorized(tile), prefix = cut.flags & CUT_IS_PREFIX;
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            u32 id = tile * TILE + offset_in_tile<LaneLayout<T, Out>>(lane, j, is_vectorized);
+            z[j] = clean(z[j]);
+            bool member = z[j] > low || (z[j] == low && id <= last_id);
+            member = member && (prefix || z[j] < high || (z[j] == high && id >= first_id));
+            members |= member ? 1u << j : 0;
+        }
+        float p[ITEMS_PER_LANE];
+        if (mask_only) {
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                p[j] = z[j];
+            }
+        } else if (cut.flags & CUT_FIRST_ONLY) {
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                p[j] = 1.0f;
+            }
+        } else {
+            renormalise(z, members, p);
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            z[j] = members >> j & 1 ? p[j] : dropped();
+        }
+    }
+};
+
+template <class T, class Out>
+DEVICE void write_row_tiles(const WriteRows& args) {
+    u32 row = blockIdx.x / args.blocks_per_row, block_in_row = blockIdx.x % args.blocks_per_row, lane = lane_id();
+    TileSpan span = TileSpan{0, args.tiles}.nth_part(block_in_row, args.tiles_per_block);
+    RowWriter<T, Out> writer(args, row);
+    float nothing[ITEMS_PER_LANE];
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        nothing[j] = writer.dropped();
+    }
+    const bool separate_out = args.logits != args.out;
+    grid_dependency_wait();
+    const RowCut cut = args.cuts[row];
+    if (cut.flags & CUT_WRITTEN) {
+        return;
+    }
+    writer.set(cut);
+    const TileRecord* records = args.records + (u64)row * args.tiles;
+    float low = key_logit(cut.last_key);
+    bool empty = cut.flags & CUT_EMPTY;
+    // A lane answers for a tile: which of them are read is known at once.
+#pragma unroll 1
+    for (u32 start = span.from + warp_id(); start < span.to; start += 32 * WRITE_ROWS_WARPS) {
+        u32 own = start + lane * WRITE_ROWS_WARPS;
+        float maximum = own < span.to ? records[own].maximum : -INF_F32;
+        u32 there = __ballot_sync(FULL_MASK, own < span.to);
+        u32 read = __ballot_sync(FULL_MASK, !empty && maximum >= low && maximum > MASKED_VALUE);
+        // The tiles that hold nothing are written while the first that does is on its way.
+        float next[ITEMS_PER_LANE] = {}, z[ITEMS_PER_LANE];
+        u32 left = read;
+        if (left != 0) {
+            writer.load(start + ((u32)__ffs((int)left) - 1) * WRITE_ROWS_WARPS, next);
+        }
+#pragma unroll 1
+        for (u32 rest = separate_out ? 0 : there & ~read; rest != 0; rest &= rest - 1) {
+            writer.store(start + ((u32)__ffs((int)rest) - 1) * WRITE_ROWS_WARPS, nothing);
+        }
+#pragma unroll 1
+        while (left != 0) {
+            u32 tile = start + ((u32)__ffs((int)left) - 1) * WRITE_ROWS_WARPS;
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                z[j] = next[j];
+            }
+            left &= left - 1;
+            if (left != 0) {
+                writer.load(start + ((u32)__ffs((int)left) - 1) * WRITE_ROWS_WARPS, next);
+            }
+            writer.keep_members(tile, z);
+            writer.store(tile, z);
+        }
+    }
+}
+
+// Named by the logits' type, and that of what is written if it is another.
+#define WRITE_ROWS(name, T, Out) \
+    KERNEL_MIN_BLOCKS(write_rows_##name, 32 * WRITE_ROWS_WARPS, 4, WriteRows, args) { write_row_tiles<T, Out>(args); }
+
+WRITE_ROWS(f32, F32, float)
+WRITE_ROWS(bf16, Bf16, unsigned short)
+WRITE_ROWS(f16, F16, unsigned short)
+WRITE_ROWS(bf16_f32, Bf16, float)
+WRITE_ROWS(f16_f32, F16, float)
