@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{Assignment, Buffer, Dtype, Machine, Room, Rows, Start, Variant};
+use gumball_cuda::{Assignment, Buffer, Dtype, InitialState, Rows, Runtime, Variant, WorkspaceLimits};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{
     Dry, FilterOrder, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths,
@@ -119,7 +119,7 @@ fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams
     let mut params = params_of_logits(row, vocab, ends);
     if kind == Kind::Probabilities {
         speak_of_probabilities(&mut params);
-        if ends == Variant::Whole && row % 9 == 4 {
+        if ends == Variant::General && row % 9 == 4 {
             params.order = FilterOrder::Joint;
         }
     }
@@ -132,10 +132,10 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
         top_n: row as u32 / 16 % 5,
         ids: vec![(vocab - 1) as u32; row / 16 % 3],
     });
-    let edits = if ends < Variant::Told { SamplingParams::default() } else { edits(row, vocab) };
+    let edits = if ends < Variant::CandidatesLogprob { SamplingParams::default() } else { edits(row, vocab) };
     let mut params = filters(row, SamplingParams { logprobs, ..edits }, ends);
     match &mut params.logprobs {
-        Some(logprobs) if ends == Variant::Told => {
+        Some(logprobs) if ends == Variant::CandidatesLogprob => {
             // Of the token alone, and of the whole row.
             (logprobs.top_n, logprobs.ids) = (0, vec![]);
             logprobs.mode = match logprobs.mode {
@@ -145,7 +145,7 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
                 mode => mode,
             };
         }
-        logprobs if ends < Variant::Told => *logprobs = None,
+        logprobs if ends < Variant::CandidatesLogprob => *logprobs = None,
         _ => {}
     }
     params
@@ -153,19 +153,19 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
 
 fn filters(row: usize, default: SamplingParams, ends: Variant) -> SamplingParams {
     match row % 5 {
-        kind if ends == Variant::Raced => {
+        kind if ends == Variant::SurveyDraw => {
             SamplingParams { temperature: [0.1, 0.8, 1.0, 1.3, 30.0][kind], ..default }
         }
         0 if row.is_multiple_of(2) => SamplingParams { temperature: 0.0, ..default },
         1 => SamplingParams { temperature: 0.8, ..default },
         2 => SamplingParams { temperature: 0.7, min_p: 0.05, ..default },
         3 => SamplingParams { temperature: 1.3, min_p: 1e-4, temperature_last: true, ..default },
-        _ if ends < Variant::Listed => default,
+        _ if ends < Variant::Candidates => default,
         _ => match row % 4 {
             0 => SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.02, temperature: 0.8, ..default },
             1 => SamplingParams { top_p: 0.8, ..default },
             2 => SamplingParams { top_k: 7, xtc_probability: 0.7, xtc_threshold: 0.05, ..default },
-            _ if ends == Variant::Whole => SamplingParams { top_k: 300, typical_p: 0.9, ..default },
+            _ if ends == Variant::General => SamplingParams { top_k: 300, typical_p: 0.9, ..default },
             _ => SamplingParams { top_k: 3, temperature: 2.0, ..default },
         },
     }
@@ -280,7 +280,7 @@ fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
     let Shape { kind, dtype, rows, lines, vocab, steps, ends } = shape;
     let distinct = match kind {
@@ -306,16 +306,18 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
     let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
     let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
     // Rows that share lines have no masks, so that the survey of lines is held too.
-    let mask_of = |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::Told);
+    let mask_of =
+        |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::CandidatesLogprob);
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
-        let room = Room { vocab, slots, rows, widths: WIDTHS, kept: false };
+        let room = WorkspaceLimits { vocab, slots, rows, widths: WIDTHS, kept: false };
         let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
             let prepared = gumball_cuda::Prepared::new(&params(kind, row, vocab, ends), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let (prompt, output) = history(row, vocab);
             let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
-            let start = Start { seed, draw, position, mu: 0.0, prompt, output, room, keep_history: false };
+            let start =
+                InitialState { seed, draw, position, mu: 0.0, prompt, output, room, keep_history: false };
             workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
@@ -325,7 +327,7 @@ pub fn hold(machine: &Arc<dyn Machine>, graphs: bool, shape: Shape) -> Result<()
         let masks: Vec<_> = (0..rows).map(mask_of).collect();
         let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        let assignment = Assignment { slots: &slots, forced: &forced, lines: &read, masks };
+        let assignment = Assignment { slots: &slots, forced: &forced, row_indices: &read, masks };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
         let step = [workspace.step(&rows_of)?];
@@ -402,7 +404,13 @@ pub fn shapes() -> Vec<Shape> {
         [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
     {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            let all = [Variant::Whole, Variant::Told, Variant::Raced, Variant::Listed, Variant::Lean];
+            let all = [
+                Variant::General,
+                Variant::CandidatesLogprob,
+                Variant::SurveyDraw,
+                Variant::Candidates,
+                Variant::Simple,
+            ];
             let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..3] };
             shapes.extend(ends.iter().map(|ends| Shape {
                 kind: Kind::Logits,
@@ -428,14 +436,14 @@ pub fn shapes() -> Vec<Shape> {
             });
         }
     }
-    let (kind, dtype, steps, ends) = (Kind::Logits, Dtype::Bf16, 1, Variant::Whole);
+    let (kind, dtype, steps, ends) = (Kind::Logits, Dtype::Bf16, 1, Variant::General);
     shapes.push(Shape { kind, dtype, rows: 20_000, lines: 20_000, vocab: 1_000, steps, ends });
     // Offsets beyond 2^31 elements.
     shapes.push(Shape { kind, dtype, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps, ends });
     // Many draws from few lines, which are surveyed once each, and few draws from many.
     for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            for ends in [Variant::Whole, Variant::Lean] {
+            for ends in [Variant::General, Variant::Simple] {
                 shapes.push(Shape { kind, dtype, rows, lines, vocab, steps: 3, ends });
             }
         }
@@ -445,7 +453,7 @@ pub fn shapes() -> Vec<Shape> {
 
 /// Adds what of the shapes there is of rows of probabilities, which nothing serves that races alone.
 fn with_probabilities(mut shapes: Vec<Shape>) -> Vec<Shape> {
-    let small = |shape: &&Shape| shape.ends != Variant::Raced && shape.rows * shape.vocab < 1 << 27;
+    let small = |shape: &&Shape| shape.ends != Variant::SurveyDraw && shape.rows * shape.vocab < 1 << 27;
     let also: Vec<Shape> =
         shapes.iter().filter(small).map(|shape| Shape { kind: Kind::Probabilities, ..*shape }).collect();
     shapes.extend(also);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Dtype, Machine, Variant};
+use gumball_cuda::{Dtype, Runtime, Variant};
 use gumball_spec::{Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
 
 use crate::backend::Cuda;
@@ -182,7 +182,7 @@ fn params(setting: usize, k: usize, family: Family, vocab: usize) -> SamplingPar
 }
 
 fn operator(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     tiles: usize,
     k: usize,
     family: Family,
@@ -309,7 +309,7 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
     for (number, (rows, lines, vocab)) in shapes.into_iter().enumerate() {
         for (place, ends) in Variant::ALL.into_iter().enumerate() {
             let turn = number + place;
-            let kind = if ends == Variant::Raced || turn.is_multiple_of(3) {
+            let kind = if ends == Variant::SurveyDraw || turn.is_multiple_of(3) {
                 Kind::Logits
             } else {
                 Kind::Probabilities
@@ -330,7 +330,7 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
 }
 
 /// Holds chains of drafts at numbers of tiles at which warps of the survey take another number of them.
-fn drafts(machine: &Arc<dyn Machine>, extent: Extent) -> Result<usize, String> {
+fn drafts(machine: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
     let tiles = 40 * machine.multiprocessors() as usize;
     let vocabs =
         [tiles - 1, tiles, tiles + 1, 2 * tiles, 4 * tiles + 1].map(|tiles| (tiles * TILE).min(1 << 18));
@@ -368,7 +368,7 @@ fn shapes(multiprocessors: usize, extent: Extent) -> Vec<(usize, usize)> {
     shapes
 }
 
-fn softmaxes(machine: &Arc<dyn Machine>, rows: usize, vocab: usize) -> Result<(), String> {
+fn softmaxes(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<(), String> {
     for (place, reads) in [0, 1, 2].into_iter().enumerate() {
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][(rows + vocab + place) % 3];
         let lines: Vec<Vec<f32>> =

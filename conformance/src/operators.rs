@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Column, Draws, Dtype, Each, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut,
+    Buffer, DeviceIntSlice, DeviceSlice, Draws, Dtype, IntType, Operators, PerRow, RowParams, Rows, RowsOut,
+    Runtime,
 };
 use gumball_spec::num::LOG2_E;
 use gumball_spec::oracle::{Outcome, sample};
@@ -171,7 +172,7 @@ struct OnMachine {
 }
 
 impl OnMachine {
-    fn new(machine: &Arc<dyn Machine>, asked: &Asked) -> Result<Self, Error> {
+    fn new(machine: &Arc<dyn Runtime>, asked: &Asked) -> Result<Self, Error> {
         let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
         Ok(Self {
             temperature: Buffer::of(machine, temperature)?,
@@ -183,11 +184,12 @@ impl OnMachine {
 
     fn params<'b>(&'b self, asked: &'b Asked) -> RowParams<'b> {
         let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
-        let float = |column: &[f32], buffer: &'b Buffer| (!column.is_empty()).then(|| Column::of(buffer));
+        let float =
+            |column: &[f32], buffer: &'b Buffer| (!column.is_empty()).then(|| DeviceSlice::of(buffer));
         let dtype = if asked.wide { IntType::I64 } else { IntType::I32 };
         RowParams {
             temperature: float(temperature, &self.temperature),
-            top_k: (!top_k.is_empty()).then(|| Integers::of(&self.top_k, dtype)),
+            top_k: (!top_k.is_empty()).then(|| DeviceIntSlice::of(&self.top_k, dtype)),
             top_p: float(top_p, &self.top_p),
             min_p: float(min_p, &self.min_p),
             ..RowParams::new(&asked.common)
@@ -196,7 +198,7 @@ impl OnMachine {
 }
 
 /// Takes memory for whole numbers of 64 bits or of 32.
-fn integers(machine: &Arc<dyn Machine>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
+fn integers(machine: &Arc<dyn Runtime>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
     if wide {
         return Ok(Buffer::of(machine, values)?);
     }
@@ -283,7 +285,7 @@ fn exp2(x: f32) -> f32 {
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
     let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| line(words, &asked)).collect();
@@ -321,7 +323,7 @@ impl To {
 
 /// Writes rows on the machine; returns in which elements and statuses they differ from the oracle's, or nothing.
 pub(crate) fn write(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
     to: &To,
@@ -332,10 +334,10 @@ pub(crate) fn write(
     let columns = OnMachine::new(machine, asked)?;
     let params = columns.params(asked);
     let statuses = Buffer::of(machine, &vec![!0u32; rows])?;
-    let seen = Column::of(&statuses);
+    let seen = DeviceSlice::of(&statuses);
     let mut operators = Operators::new(Arc::clone(machine))?;
     let got = if to.in_place {
-        let place = RowsMut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
+        let place = RowsOut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         if to.masks {
             operators.mask_in_place(&place, &params, Some(&seen))?;
         } else {
@@ -346,7 +348,7 @@ pub(crate) fn write(
         let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
         let mut out = buffer(machine, to.dtype, &before)?;
         let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
-        let place = RowsMut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
+        let place = RowsOut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
         // Twice: what a call leaves behind meets the next.
         for _ in 0..2 {
             if to.masks {
@@ -382,7 +384,7 @@ pub(crate) fn write(
 
 /// Draws on the machine; returns in which outputs the tokens or statuses differ from the oracle's, or nothing.
 pub(crate) fn draw(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
     outputs: &Outputs,
@@ -397,21 +399,22 @@ pub(crate) fn draw(
         (Buffer::of(machine, &outputs.seeds)?, column(&outputs.positions)?, column(&outputs.draws)?);
     let index = column(outputs.lines.as_deref().unwrap_or_default())?;
     let dtype = if outputs.wide { IntType::I64 } else { IntType::I32 };
-    let given = |values: &[i64], buffer| (!values.is_empty()).then(|| Integers::of(buffer, dtype));
+    let given = |values: &[i64], buffer| (!values.is_empty()).then(|| DeviceIntSlice::of(buffer, dtype));
     let which = Draws {
         seeds: match outputs.seeds[..] {
-            [] => Each::All(77),
-            _ => Each::Rows(Integers::of(&seeds, IntType::I64)),
+            [] => PerRow::All(77),
+            _ => PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::I64)),
         },
-        positions: given(&outputs.positions, &positions).map_or(Each::All(5), Each::Rows),
-        draws: given(&outputs.draws, &draws).map(Each::Rows),
+        positions: given(&outputs.positions, &positions).map_or(PerRow::All(5), PerRow::Rows),
+        draws: given(&outputs.draws, &draws).map(PerRow::Rows),
         ..Draws::new(0, 0)
     };
     // One more, which nobody writes.
     let tokens = Buffer::of(machine, &vec![-77i64; count + 1])?;
     let statuses = Buffer::of(machine, &vec![!0u32; count + 1])?;
-    let (to, seen) = (Integers::of(&tokens, dtype).first(count)?, Column::of(&statuses).first(count)?);
-    let index = Integers::of(&index, dtype);
+    let (to, seen) =
+        (DeviceIntSlice::of(&tokens, dtype).first(count)?, DeviceSlice::of(&statuses).first(count)?);
+    let index = DeviceIntSlice::of(&index, dtype);
     let mut operators = Operators::new(Arc::clone(machine))?;
     let lines_read = outputs.lines.is_some().then_some(&index);
     // Twice: what a call leaves behind meets the next.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype, Known, Machine, Prepared, Room, Rows, Workspace};
+use gumball_cuda::{Buffer, Dtype, KnownTokens, Prepared, Rows, Runtime, Workspace, WorkspaceLimits};
 use gumball_spec::{Error, SamplingParams, Widths};
 
 use crate::backend::observed;
@@ -20,7 +20,7 @@ const ROWS: usize = 3;
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<bool, String> {
+pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
     let words = &mut Words(seed);
     let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
     let vocab = [7, 256, 300, 900][words.below(4)];
@@ -42,9 +42,9 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<bool, String> {
         Err(Error::Unavailable { .. }) => return Ok(false),
         prepared => prepared.map_err(|error| text(&error))?,
     };
-    let known = Known { ids: &ids, prompt_len, start, seed, mu: params.initial_mu() };
+    let known = KnownTokens { ids: &ids, prompt_len, start, seed, mu: params.initial_mu() };
     let score = || {
-        let room = Room { vocab, slots: 2, rows: ROWS, widths, kept: true };
+        let room = WorkspaceLimits { vocab, slots: 2, rows: ROWS, widths, kept: true };
         let mut workspace = Workspace::new(Arc::clone(machine), room)?;
         let buffer = Buffer::of(machine, &lines.concat())?;
         let rows = Rows::of(&buffer, Dtype::F32, 0, count, vocab, vocab)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Column, Dtype, Machine, Rows, RowsMut, Softmax, Temperature};
+use gumball_cuda::{Buffer, DeviceSlice, Dtype, Rows, RowsOut, Runtime, Softmax, Temperature};
 use gumball_spec::oracle::sample;
 use gumball_spec::{Error, Request, Row, SamplingParams, Status};
 use half::{bf16, f16};
@@ -111,7 +111,7 @@ pub(crate) fn laid_out(dtype: Dtype, lines: &[Vec<f32>], start: usize, gap: usiz
     all
 }
 
-pub(crate) fn buffer(machine: &Arc<dyn Machine>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
+pub(crate) fn buffer(machine: &Arc<dyn Runtime>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
     Ok(if dtype == Dtype::F32 {
         Buffer::of(machine, elements)?
     } else {
@@ -151,7 +151,7 @@ fn wanted(dtype: Dtype, line: &[f32], temperature: f32) -> Result<(Vec<f32>, Sta
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
     let lines: Vec<Vec<f32>> = (0..asked.rows).map(|_| row(words, asked.vocab)).collect();
@@ -162,7 +162,7 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
 
 /// Returns in which probabilities and statuses the machine's softmax differs from the oracle's, or nothing.
 pub(crate) fn compare(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
 ) -> Result<String, Error> {
@@ -180,12 +180,12 @@ pub(crate) fn compare(
     let temperature = match asked.temperatures[..] {
         [of_all] if rows != 1 => Temperature::All(of_all),
         _ if rows == 0 => Temperature::All(1.0),
-        _ => Temperature::Each(Column::of(&temperatures)),
+        _ => Temperature::PerRow(DeviceSlice::of(&temperatures)),
     };
-    let column = Column::of(&statuses);
+    let column = DeviceSlice::of(&statuses);
     let column = (rows > 0).then_some(&column);
     let (got, start, gap) = if asked.in_place {
-        let place = RowsMut::of(&mut logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
+        let place = RowsOut::of(&mut logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
         softmax.enqueue_in_place(&place, temperature, column)?;
         let count = asked.start + rows * (vocab + asked.gap);
         (read(&logits, dtype, count)?, asked.start, asked.gap)
@@ -193,7 +193,7 @@ pub(crate) fn compare(
         let before = laid_out(out, &nothing, asked.out_start, asked.out_gap);
         let mut to = buffer(machine, out, &before)?;
         let from = Rows::of(&logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
-        let place = RowsMut::of(&mut to, out, asked.out_start, rows, vocab, vocab + asked.out_gap)?;
+        let place = RowsOut::of(&mut to, out, asked.out_start, rows, vocab, vocab + asked.out_gap)?;
         // Twice: what a launch leaves behind meets the next.
         softmax.enqueue(&from, &place, temperature, column)?;
         softmax.enqueue(&from, &place, temperature, column)?;

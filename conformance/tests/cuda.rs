@@ -66,7 +66,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
                 for (ends, graphs) in Variant::ALL.into_iter().flat_map(|ends| [(ends, false), (ends, true)])
                 {
                     for (turn, kind) in [Kind::Logits, Kind::Probabilities].into_iter().enumerate() {
-                        if (kind, ends) == (Kind::Probabilities, Variant::Raced) {
+                        if (kind, ends) == (Kind::Probabilities, Variant::SurveyDraw) {
                             continue;
                         }
                         // By turns on the emulator, which takes long: each kind with and without graphs.

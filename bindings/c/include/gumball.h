@@ -193,7 +193,7 @@ typedef struct {
     // R of float: the temperature in use; 0 if greedy.
     size_t temperatures;
     // R of float: mirostat's limit after the row, in bits; 0 without mirostat.
-    size_t mus;
+    size_t mirostat_mu;
     // R x T of int32_t: the most likely ids, -1 where there are no more.
     size_t top_ids;
     // R x T of float: their logprobs.
@@ -260,7 +260,7 @@ typedef struct {
     // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
     // has one.
     const uint32_t *masks;
-    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    // The number of words in a line. Where `masks` is given, row_indices of 0 words forbid every id.
     size_t mask_width;
     // How many words after a line the next one begins; 0: mask_width.
     size_t mask_stride;
@@ -269,7 +269,7 @@ typedef struct {
     // For each row the token to emit whatever is drawn, or -1.
     const int32_t *forced;
     // For each row the line of the logits that it reads; NULL: row i reads line i.
-    const uint32_t *lines;
+    const uint32_t *row_indices;
     // The program's own edits; not on a device.
     gumball_hook hook;
     // Handed to the hook.
@@ -341,12 +341,12 @@ typedef struct {
     // The room for the logprobs of ids that a request names, in 0..=2^20.
     size_t ids;
     // How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
-    size_t room;
+    size_t history_growth;
     // Above 0: steps report the kept sets.
     uint32_t keep_ids;
     // Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
     // steps without fetching the outputs of each, and still want to know their sequences.
-    uint32_t histories;
+    uint32_t keep_histories;
 } gumball_device_pool_config;
 
 // What a step reads of the device's memory. It stays there, and as it is, until the step is done; for a captured one, until
@@ -469,7 +469,7 @@ typedef struct {
     // The number of outputs.
     size_t outputs;
     // For each output the row of the matrix that it is drawn from, any number of times; NULL: output i from row i.
-    const uint32_t *lines;
+    const uint32_t *row_indices;
     // The seed of all outputs.
     uint64_t seed;
     // The seed of each.
@@ -636,7 +636,7 @@ const uint32_t *gumball_outputs_ranks(const gumball_outputs *outputs);
 const float *gumball_outputs_temperatures(const gumball_outputs *outputs);
 
 // Returns mirostat's limit after each row, in bits; 0 without mirostat.
-const float *gumball_outputs_mus(const gumball_outputs *outputs);
+const float *gumball_outputs_mirostat_mu(const gumball_outputs *outputs);
 
 // Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more.
 const int32_t *gumball_outputs_top_ids(const gumball_outputs *outputs);
@@ -806,7 +806,7 @@ gumball_code gumball_pool_truncate(gumball_pool *pool, int32_t slot, size_t outp
 gumball_code gumball_pool_push(gumball_pool *pool, int32_t slot, uint32_t id);
 
 // Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
-// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `histories` says.
+// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `keep_histories` says.
 gumball_code gumball_pool_state(gumball_pool *pool,
                                 int32_t slot,
                                 gumball_state *out);
@@ -824,7 +824,7 @@ size_t gumball_pool_capacity(const gumball_pool *pool);
 size_t gumball_pool_vocab(const gumball_pool *pool);
 
 // Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
-// forced tokens and lines from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
+// forced tokens and row_indices from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 //
 // Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
 // capture on the stream, unless nothing changed.
@@ -836,19 +836,19 @@ gumball_code gumball_pool_assign(gumball_pool *pool,
 // Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
 //
 // It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
-// gumball_pool_announce is to be called before replays.
+// gumball_pool_reserve_replays is to be called before replays.
 gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_device_input *input);
 
 // Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
 // now. It waits where histories need more room, once in as many tokens as the pool has room for.
-gumball_code gumball_pool_announce(gumball_pool *pool,
-                                   size_t steps);
+gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
+                                          size_t steps);
 
 // Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
 // after an error.
 //
 // Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as long
-// as their number stays, and whether there are lines and masks.
+// as their number stays, and whether there are row_indices and masks.
 gumball_graph *gumball_pool_capture(gumball_pool *pool,
                                     const gumball_device_input *const *inputs,
                                     size_t steps);
@@ -876,7 +876,7 @@ gumball_code gumball_pool_outputs_layout(gumball_pool *pool, gumball_layout *out
 
 // Chooses the next token of each row, and appends it to the sequence in the row's slot.
 //
-// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
+// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `row_indices` in the options, the logits have as
 // many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
 // outputs. In a pool on a device, the logits are copied up and the outputs down.
 gumball_code gumball_pool_step(gumball_pool *pool,
@@ -889,7 +889,7 @@ gumball_code gumball_pool_step(gumball_pool *pool,
 // Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
 // each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
 //
-// `rows`: how many tokens are scored. The options may bring masks, hooks and lines; nothing can be forced.
+// `rows`: how many tokens are scored. The options may bring masks, hooks and row_indices; nothing can be forced.
 gumball_code gumball_pool_score(gumball_pool *pool,
                                 const gumball_logits *logits,
                                 const gumball_scored *scored,
@@ -916,7 +916,7 @@ gumball_code gumball_operators_chain_speculative_sampling(const gumball_operator
 // A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
 // where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
 //
-// On a device `statuses` has one for each output, and an entry of `lines` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
+// On a device `statuses` has one for each output, and an entry of `row_indices` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
 gumball_code gumball_operators_sample(const gumball_operators *operators,
                                       const gumball_logits *rows,
                                       const gumball_row_params *params,

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use gumball_engine::{Each, Error, MAX_VOCAB};
+use gumball_engine::{Error, MAX_VOCAB, PerRow};
 use gumball_spec::memory;
 
 use crate::border::{call, fill, given, optional_room, room, slice};
@@ -128,7 +128,7 @@ unsafe fn read_chains<'a>(given: &Chains) -> Result<(gumball_engine::Chains<'a>,
         // SAFETY: the caller vouches for the list.
         positions: unsafe { each("positions", given.position, given.positions, chains) }?,
         // SAFETY: the caller vouches for the list.
-        draws: unsafe { list("draws", given.draws, chains) }?.map(Each::Rows),
+        draws: unsafe { list("draws", given.draws, chains) }?.map(PerRow::Rows),
     };
     Ok((chains, rows))
 }

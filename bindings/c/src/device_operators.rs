@@ -1,9 +1,11 @@
 //! Operators of a device: over rows, lists and outputs that lie in its memory.
 
-use gumball_engine::cuda::{ChainRows, Ids, IdsMut, IntType, Integers, Verified};
+use gumball_engine::cuda::{
+    ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, IntType, Verified,
+};
 use gumball_engine::{
-    DeviceColumn, DeviceDraws, DeviceEach, DeviceLogits, DeviceOperators, DeviceRowParams, DeviceRows, Error,
-    Kind as Holds, SamplingParams,
+    DeviceDraws, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice,
+    Error, Kind as Holds, SamplingParams,
 };
 
 use crate::chains::Chains;
@@ -25,25 +27,25 @@ fn place<T>(parameter: &str, first: *const T, len: usize) -> Result<u64> {
 /// Returns a column of words of 32 bits, if it is given.
 ///
 /// # Safety
-/// As for [`DeviceColumn::new`].
-unsafe fn column<'a, T>(first: *const T, len: usize) -> Result<Option<DeviceColumn<'a>>> {
+/// As for [`DeviceSlice::new`].
+unsafe fn column<'a, T>(first: *const T, len: usize) -> Result<Option<DeviceSlice<'a>>> {
     if first.is_null() {
         return Ok(None);
     }
     // SAFETY: as the caller vouches.
-    Ok(Some(unsafe { DeviceColumn::new(first.addr() as u64, len) }?))
+    Ok(Some(unsafe { DeviceSlice::new(first.addr() as u64, len) }?))
 }
 
 /// Returns a column of whole numbers, if it is given.
 ///
 /// # Safety
-/// As for [`Integers::new`].
-unsafe fn integers<'a, T>(first: *const T, int: IntType, len: usize) -> Result<Option<Integers<'a>>> {
+/// As for [`DeviceIntSlice::new`].
+unsafe fn integers<'a, T>(first: *const T, int: IntType, len: usize) -> Result<Option<DeviceIntSlice<'a>>> {
     if first.is_null() {
         return Ok(None);
     }
     // SAFETY: as the caller vouches.
-    Ok(Some(unsafe { Integers::new(first.addr() as u64, int, len) }?))
+    Ok(Some(unsafe { DeviceIntSlice::new(first.addr() as u64, int, len) }?))
 }
 
 /// Returns rows to be read.
@@ -95,7 +97,7 @@ pub(crate) unsafe fn softmax(
     let out = unsafe { rows_out(&to) }?;
     // SAFETY: the caller vouches for the list.
     let each = unsafe { column(temperatures, from.rows) }?;
-    let each = each.map_or(DeviceEach::All(temperature), DeviceEach::Column);
+    let each = each.map_or(DevicePerRow::All(temperature), DevicePerRow::Device);
     // SAFETY: the caller vouches for the room.
     let statuses = unsafe { column(statuses.cast_const(), from.rows) }?;
     if same {
@@ -133,10 +135,10 @@ pub(crate) unsafe fn sample(
     let which =
         unsafe { which((draws.seed, draws.seeds), (draws.position, draws.positions), draws.draws, n) }?;
     // SAFETY: the caller vouches for the list.
-    let lines = unsafe { integers(draws.lines, IntType::U32, n) }?.map(DeviceEach::Column);
+    let lines = unsafe { integers(draws.row_indices, IntType::U32, n) }?.map(DevicePerRow::Device);
     let address = place("tokens", tokens.cast_const(), n)?;
     // SAFETY: the caller vouches for the room.
-    let tokens = unsafe { Integers::new(address, IntType::I32, n) }?;
+    let tokens = unsafe { DeviceIntSlice::new(address, IntType::I32, n) }?;
     // SAFETY: the caller vouches for the room.
     let statuses = unsafe { column(statuses.cast_const(), n) }?;
     Ok(operators.sample(&rows, &params, &which, lines, &tokens, statuses.as_ref())?)
@@ -155,13 +157,13 @@ unsafe fn row_params<'a>(
         // SAFETY: the caller vouches for the handle.
         common: unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner),
         // SAFETY: the caller vouches for the list.
-        temperature: unsafe { column(given.temperature, lines) }?.map(DeviceEach::Column),
+        temperature: unsafe { column(given.temperature, lines) }?.map(DevicePerRow::Device),
         // SAFETY: the caller vouches for the list.
-        top_k: unsafe { integers(given.top_k, IntType::I64, lines) }?.map(DeviceEach::Column),
+        top_k: unsafe { integers(given.top_k, IntType::I64, lines) }?.map(DevicePerRow::Device),
         // SAFETY: the caller vouches for the list.
-        top_p: unsafe { column(given.top_p, lines) }?.map(DeviceEach::Column),
+        top_p: unsafe { column(given.top_p, lines) }?.map(DevicePerRow::Device),
         // SAFETY: the caller vouches for the list.
-        min_p: unsafe { column(given.min_p, lines) }?.map(DeviceEach::Column),
+        min_p: unsafe { column(given.min_p, lines) }?.map(DevicePerRow::Device),
     })
 }
 
@@ -204,7 +206,7 @@ pub(crate) unsafe fn write(
 /// Returns which draws are meant.
 ///
 /// # Safety
-/// As for [`Integers::new`].
+/// As for [`DeviceIntSlice::new`].
 unsafe fn which<'a>(
     (seed, seeds): (u64, *const u64),
     (position, positions): (u32, *const u32),
@@ -216,10 +218,10 @@ unsafe fn which<'a>(
     // SAFETY: the same.
     let positions = unsafe { integers(positions, IntType::U32, n) }?;
     Ok(DeviceDraws {
-        seeds: seeds.map_or(DeviceEach::All(seed), DeviceEach::Column),
-        positions: positions.map_or(DeviceEach::All(position), DeviceEach::Column),
+        seeds: seeds.map_or(DevicePerRow::All(seed), DevicePerRow::Device),
+        positions: positions.map_or(DevicePerRow::All(position), DevicePerRow::Device),
         // SAFETY: the same.
-        draws: unsafe { integers(draws, IntType::U32, n) }?.map(DeviceEach::Column),
+        draws: unsafe { integers(draws, IntType::U32, n) }?.map(DevicePerRow::Device),
         ..DeviceDraws::new(seed, position)
     })
 }
@@ -251,13 +253,13 @@ pub(crate) unsafe fn verify(
     let target_rows = rows("target_probs", given.target_probs, n + 1)?;
     let address = place("draft_token_ids", given.draft_token_ids, chains * n)?;
     // SAFETY: the caller vouches for the ids.
-    let ids = unsafe { Ids::new(address, IntType::I32, chains, n, n) }?;
+    let ids = unsafe { DeviceIntMatrix::new(address, IntType::I32, chains, n, n) }?;
     // SAFETY: the caller vouches for the lists.
     let which =
         unsafe { which((given.seed, given.seeds), (given.position, given.positions), given.draws, chains) }?;
     let address = place("tokens", tokens.cast_const(), chains * (n + 1))?;
     // SAFETY: the caller vouches for the room.
-    let to = unsafe { IdsMut::new(address, IntType::I32, chains, n + 1, n + 1) }?;
+    let to = unsafe { DeviceIntMatrixMut::new(address, IntType::I32, chains, n + 1, n + 1) }?;
     let verified = Verified {
         // SAFETY: the caller vouches for the room.
         accepted: unsafe { column(accepted.cast_const(), chains) }?,

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use gumball_engine::{Each, Kind, SamplingParams};
+use gumball_engine::{Kind, PerRow, SamplingParams};
 use gumball_spec::memory;
 
 use crate::border::{call, fill, given, optional_room, room};
@@ -24,7 +24,7 @@ pub struct Draws {
     /// The number of outputs.
     pub outputs: usize,
     /// For each output the row of the matrix that it is drawn from, any number of times; NULL: output i from row i.
-    pub lines: *const u32,
+    pub row_indices: *const u32,
     /// The seed of all outputs.
     pub seed: u64,
     /// The seed of each.
@@ -52,9 +52,9 @@ pub(crate) unsafe fn each<'a, T>(
     all: T,
     first: *const T,
     len: usize,
-) -> crate::error::Result<Each<'a, T>> {
+) -> crate::error::Result<PerRow<'a, T>> {
     // SAFETY: the caller vouches for the values.
-    Ok(unsafe { list(parameter, first, len) }?.map_or(Each::All(all), Each::Rows))
+    Ok(unsafe { list(parameter, first, len) }?.map_or(PerRow::All(all), PerRow::Rows))
 }
 
 /// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
@@ -62,7 +62,7 @@ pub(crate) unsafe fn each<'a, T>(
 /// A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
 /// where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
 ///
-/// On a device `statuses` has one for each output, and an entry of `lines` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
+/// On a device `statuses` has one for each output, and an entry of `row_indices` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_sample(
     operators: Option<&Operators>,
@@ -97,15 +97,15 @@ pub unsafe extern "C" fn gumball_operators_sample(
             // SAFETY: the header asks for an element an output.
             positions: unsafe { each("positions", draws.position, draws.positions, n) }?,
             // SAFETY: the header asks for an element an output.
-            draws: unsafe { list("draws", draws.draws, n) }?.map(Each::Rows),
+            draws: unsafe { list("draws", draws.draws, n) }?.map(PerRow::Rows),
         };
         // SAFETY: the header asks for an element an output.
-        let rows = match unsafe { list("lines", draws.lines, n) }? {
+        let rows = match unsafe { list("row_indices", draws.row_indices, n) }? {
             Some(lines) => rows.select(lines)?,
             None => rows,
         };
         if n != rows.rows() {
-            let allowed = format!("one per row, {}, or any number with lines", rows.rows());
+            let allowed = format!("one per row, {}, or any number with row_indices", rows.rows());
             return Err(gumball_engine::Error::length("outputs", n, allowed).into());
         }
         let mut drawn = memory::filled("memory for outputs", 0, n)?;

@@ -82,7 +82,7 @@ unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>>
 }
 
 /// Says what the rows of the next steps go by, those of captured graphs included: slots as for gumball_pool_step; masks,
-/// forced tokens and lines from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
+/// forced tokens and row_indices from the options. A hook is an error: it runs on the host. So is a `kind`, which an input has.
 ///
 /// Waits for nothing, and copies nothing if it is what they go by already. A graph of the program's own must not be under
 /// capture on the stream, unless nothing changed.
@@ -107,15 +107,15 @@ pub unsafe extern "C" fn gumball_pool_assign(
             let reason = "what rows hold is said where a step's are described, in gumball_device_input";
             return Err(Error::Conflict { parameter: "kind", other: "assignments", reason }.into());
         }
-        let (masks, lines) = (options.masks()?, options.lines.unwrap_or_default());
-        Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, lines })?)
+        let (masks, row_indices) = (options.masks()?, options.row_indices.unwrap_or_default());
+        Ok(pool.assign(slots, &DeviceOptions { masks, forced: &options.forced, row_indices })?)
     })
 }
 
 /// Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
 ///
 /// It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
-/// gumball_pool_announce is to be called before replays.
+/// gumball_pool_reserve_replays is to be called before replays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *const DeviceRows) -> Code {
     call(|| {
@@ -129,15 +129,15 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
 /// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
 /// now. It waits where histories need more room, once in as many tokens as the pool has room for.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_announce(pool: Option<&mut Pool>, steps: usize) -> Code {
-    call(|| Ok(given("pool", pool)?.on_device()?.announce(steps)?))
+pub extern "C" fn gumball_pool_reserve_replays(pool: Option<&mut Pool>, steps: usize) -> Code {
+    call(|| Ok(given("pool", pool)?.on_device()?.reserve_replays(steps)?))
 }
 
 /// Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
 /// after an error.
 ///
 /// Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as long
-/// as their number stays, and whether there are lines and masks.
+/// as their number stays, and whether there are row_indices and masks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_capture(
     pool: Option<&mut Pool>,

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::offset_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceOperators, Each, RowParams as Columns, SamplingParams};
+use gumball_engine::{DeviceOperators, PerRow, RowParams as Columns, SamplingParams};
 
 use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn gumball_operators_softmax(
         let place = unsafe { read_place(logits, out) }?;
         // SAFETY: the header asks for an element a row.
         let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
-            Some(column) => Each::Rows(column),
-            None => Each::All(temperature),
+            Some(column) => PerRow::Rows(column),
+            None => PerRow::All(temperature),
         };
         // SAFETY: the header asks for room for an element a row.
         let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;

@@ -1,4 +1,4 @@
-//! What comes with a step rather than with a request: bitmasks, forced tokens, hooks, and the lines that rows read.
+//! What comes with a step rather than with a request: bitmasks, forced tokens, hooks, and the row_indices that rows read.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -26,7 +26,7 @@ pub struct StepOptions {
     /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
     /// has one.
     pub masks: *const u32,
-    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    /// The number of words in a line. Where `masks` is given, row_indices of 0 words forbid every id.
     pub mask_width: usize,
     /// How many words after a line the next one begins; 0: mask_width.
     pub mask_stride: usize,
@@ -35,7 +35,7 @@ pub struct StepOptions {
     /// For each row the token to emit whatever is drawn, or -1.
     pub forced: *const i32,
     /// For each row the line of the logits that it reads; NULL: row i reads line i.
-    pub lines: *const u32,
+    pub row_indices: *const u32,
     /// The program's own edits; not on a device.
     pub hook: Hook,
     /// Handed to the hook.
@@ -63,8 +63,8 @@ pub(crate) struct Options<'a> {
     stride: usize,
     present: Option<Vec<bool>>,
     pub forced: Vec<Option<u32>>,
-    /// The lines that rows read, if they are named.
-    pub lines: Option<&'a [u32]>,
+    /// The row_indices that rows read, if they are named.
+    pub row_indices: Option<&'a [u32]>,
     hooks: Vec<Option<Call>>,
     /// What a sampler's row holds.
     pub kind: Kind,
@@ -97,7 +97,7 @@ impl Call {
 pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) -> Result<Options<'a>> {
     // SAFETY: the caller vouches for the struct.
     let given = unsafe { read_or_default("options", given) }?;
-    // SAFETY: the caller vouches for the lines.
+    // SAFETY: the caller vouches for the row_indices.
     let (words, width, stride) = unsafe { mask_lines(&given, rows) }?;
     // SAFETY: the caller vouches for the list.
     let present = unsafe { list("mask_present", given.mask_present, rows) }?;
@@ -117,7 +117,7 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
         present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
         forced: forced.iter().map(|forced| code(*forced)).collect::<Result<_>>()?,
         // SAFETY: the caller vouches for the list.
-        lines: unsafe { list("lines", given.lines, rows) }?,
+        row_indices: unsafe { list("row_indices", given.row_indices, rows) }?,
         hooks: given.hook.map_or_else(Vec::new, calls),
         kind: kind(given.kind)?,
     })
@@ -126,7 +126,7 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
 /// Returns the words of all bitmasks, if there are any, with the words in a line and the stride.
 ///
 /// # Safety
-/// The words of as many lines are there, which nobody writes for `'a`; or `masks` is NULL.
+/// The words of as many row_indices are there, which nobody writes for `'a`; or `masks` is NULL.
 unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a [u32]>, usize, usize)> {
     let (width, stride) = (given.mask_width, stride(given.mask_stride, given.mask_width));
     if given.masks.is_null() {
@@ -140,7 +140,7 @@ unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a
         let allowed = format!("at least {width}, the words of a line, inside memory");
         return Err(Failure::out_of_range("mask_stride", stride, &allowed));
     };
-    // SAFETY: the caller vouches for the lines.
+    // SAFETY: the caller vouches for the row_indices.
     Ok((Some(unsafe { slice("masks", given.masks, end) }?), width, stride))
 }
 

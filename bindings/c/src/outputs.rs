@@ -56,7 +56,7 @@ pub struct Layout {
     /// R of float: the temperature in use; 0 if greedy.
     pub temperatures: usize,
     /// R of float: mirostat's limit after the row, in bits; 0 without mirostat.
-    pub mus: usize,
+    pub mirostat_mu: usize,
     /// R x T of int32_t: the most likely ids, -1 where there are no more.
     pub top_ids: usize,
     /// R x T of float: their logprobs.
@@ -86,7 +86,7 @@ impl Layout {
             logprobs: layout.logprobs().start,
             ranks: layout.ranks().start,
             temperatures: layout.temperatures().start,
-            mus: layout.mus().start,
+            mirostat_mu: layout.mirostat_mu().start,
             top_ids: layout.top_ids().start,
             top_logprobs: layout.top_logprobs().start,
             id_logprobs: layout.id_logprobs().start,
@@ -196,8 +196,8 @@ pub extern "C" fn gumball_outputs_temperatures(outputs: Option<&Outputs>) -> *co
 
 /// Returns mirostat's limit after each row, in bits; 0 without mirostat.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_mus(outputs: Option<&Outputs>) -> *const f32 {
-    section(outputs, gumball_engine::Layout::mus)
+pub extern "C" fn gumball_outputs_mirostat_mu(outputs: Option<&Outputs>) -> *const f32 {
+    section(outputs, gumball_engine::Layout::mirostat_mu)
 }
 
 /// Returns the most likely ids, `top_n` of them a row, row by row; -1 where there are no more.

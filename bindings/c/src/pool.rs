@@ -76,18 +76,18 @@ pub struct DevicePoolConfig {
     /// The room for the logprobs of ids that a request names, in 0..=2^20.
     pub ids: usize,
     /// How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
-    pub room: usize,
+    pub history_growth: usize,
     /// Above 0: steps report the kept sets.
     pub keep_ids: u32,
     /// Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
     /// steps without fetching the outputs of each, and still want to know their sequences.
-    pub histories: u32,
+    pub keep_histories: u32,
 }
 
 // SAFETY: it is repr(C), begins with its size, and holds numbers.
 unsafe impl Grows for DevicePoolConfig {
     const NAME: &'static str = "gumball_device_pool_config";
-    const LEAST: usize = offset_of!(Self, histories) + size_of::<u32>();
+    const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
 }
 
 impl Pool {
@@ -156,11 +156,11 @@ pub unsafe extern "C" fn gumball_pool_new_on_device(
         let mut config = gumball_engine::DevicePoolConfig::new(given.vocab);
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
         config.kept = given.keep_ids != 0;
-        config.histories = given.histories != 0;
+        config.keep_histories = given.keep_histories != 0;
         let counts = [
             (&mut config.slots, given.slots),
             (&mut config.rows, given.rows),
-            (&mut config.room, given.room),
+            (&mut config.history_growth, given.history_growth),
         ];
         for (field, given) in counts.into_iter().filter(|(_, given)| *given > 0) {
             *field = given;
@@ -250,7 +250,7 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
 }
 
 /// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
-/// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `histories` says.
+/// host does not know the last tokens yet, and tokens may be lost, as gumball_device_pool_config's `keep_histories` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|| {

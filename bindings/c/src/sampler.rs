@@ -180,9 +180,9 @@ pub unsafe extern "C" fn gumball_sampler_sample(
         let row = unsafe { read_row(logits, dtype, vocab) }?;
         // SAFETY: the header asks for a struct of its size, and for lists of one element.
         let options = unsafe { read_options(options, 1) }?;
-        if options.lines.is_some() {
+        if options.row_indices.is_some() {
             return Err(Failure::out_of_range(
-                "lines",
+                "row_indices",
                 "a list",
                 "NULL: a sampler is given the one row it reads",
             ));

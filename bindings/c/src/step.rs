@@ -50,7 +50,7 @@ unsafe impl Grows for Scored {
 
 /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
 ///
-/// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `lines` in the options, the logits have as
+/// `slots`: `rows` slots, -1 for a row without a sequence, no other twice. Without `row_indices` in the options, the logits have as
 /// many rows. A row that yields -1 leaves its sequence as it was. After an error no sequence was changed, nor were the
 /// outputs. In a pool on a device, the logits are copied up and the outputs down.
 #[unsafe(no_mangle)]
@@ -78,8 +78,8 @@ pub unsafe extern "C" fn gumball_pool_step(
 
 fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
     options.check_kind(logits.kind())?;
-    Ok(match options.lines {
-        Some(lines) => logits.select(lines)?,
+    Ok(match options.row_indices {
+        Some(row_indices) => logits.select(row_indices)?,
         None => logits,
     })
 }
@@ -87,7 +87,7 @@ fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
 /// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
 /// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
 ///
-/// `rows`: how many tokens are scored. The options may bring masks, hooks and lines; nothing can be forced.
+/// `rows`: how many tokens are scored. The options may bring masks, hooks and row_indices; nothing can be forced.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_score(
     pool: Option<&mut Pool>,

@@ -24,7 +24,7 @@ def model(ids: torch.Tensor) -> torch.Tensor:
 
 
 # The device keeps the histories, as nobody fetches the tokens of each step.
-pool = Pool(VOCAB, device=DEVICE, slots=4, rows=4, histories=True)
+pool = Pool(VOCAB, device=DEVICE, slots=4, rows=4, keep_histories=True)
 slots = [pool.admit(SamplingParams(temperature=0.8, top_p=0.9, seed=seed), [seed]) for seed in range(4)]
 pool.assign(slots)
 ids = torch.arange(4, dtype=torch.int32, device=DEVICE)
@@ -43,7 +43,7 @@ else:
         ids.copy_(tokens_of(pool))
     for _ in range(STEPS):
         # Requests may be admitted, released and assigned here, as long as the number of rows stays.
-        pool.announce()
+        pool.reserve_replays()
         graph.replay()
 
 for slot in slots:

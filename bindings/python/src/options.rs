@@ -28,7 +28,7 @@ pub struct Keywords<'a, 'py> {
     pub masks: Option<&'a Bound<'py, PyAny>>,
     pub mask_present: Option<&'a Bound<'py, PyAny>>,
     pub forced: Option<&'a Bound<'py, PyAny>>,
-    pub lines: Option<&'a Bound<'py, PyAny>>,
+    pub row_indices: Option<&'a Bound<'py, PyAny>>,
     pub hooks: Option<&'a Bound<'py, PyAny>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Options {
     pub masks: Option<Matrix>,
     pub present: Vec<bool>,
     pub forced: Vec<Option<u32>>,
-    pub lines: Vec<u32>,
+    pub row_indices: Vec<u32>,
     pub hooks: Vec<Option<Hook>>,
 }
 
@@ -57,7 +57,11 @@ impl<'py> Keywords<'_, 'py> {
                 .transpose()?
                 .unwrap_or_default(),
             forced: self.forced.map(|it| lists::forced(it, "forced")).transpose()?.unwrap_or_default(),
-            lines: self.lines.map(|it| lists::integers(it, "lines")).transpose()?.unwrap_or_default(),
+            row_indices: self
+                .row_indices
+                .map(|it| lists::integers(it, "row_indices"))
+                .transpose()?
+                .unwrap_or_default(),
             hooks: self.hooks.map(Hook::read_all).transpose()?.unwrap_or_default(),
         };
         if let Some(masks) = &options.masks {
@@ -74,7 +78,7 @@ impl<'py> Keywords<'_, 'py> {
     /// Refuses what says how rows go without saying which rows: that is for whoever names slots.
     pub fn refuse_without_slots(&self) -> PyResult<()> {
         for (name, given) in
-            [("forced", self.forced), ("lines", self.lines), ("mask_present", self.mask_present)]
+            [("forced", self.forced), ("row_indices", self.row_indices), ("mask_present", self.mask_present)]
         {
             if given.is_some() {
                 let text = format!("{name} comes with slots: name them, or hand it to assign");
@@ -147,7 +151,7 @@ impl Options {
     pub unsafe fn for_device<'a>(&'a self) -> Result<DeviceOptions<'a>> {
         // SAFETY: as the caller vouches.
         let masks = unsafe { self.masks() }?;
-        Ok(DeviceOptions { masks, forced: &self.forced, lines: &self.lines })
+        Ok(DeviceOptions { masks, forced: &self.forced, row_indices: &self.row_indices })
     }
 
     /// Checks that nothing is said of masks that lie on a device, whose rows all count.

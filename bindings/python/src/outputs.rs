@@ -25,7 +25,7 @@ use crate::modules;
 /// logprobs       [R] float32           of the tokens, natural                         -inf
 /// ranks          [R] uint32            of the tokens, from 1                          0
 /// temperatures   [R] float32           in use; 0 if greedy                            0
-/// mus            [R] float32           mirostat's limits after the rows, in bits      0
+/// mirostat_mu            [R] float32           mirostat's limits after the rows, in bits      0
 /// top_ids        [R, top_n] int32      the most likely ids                            -1
 /// top_logprobs   [R, top_n] float32    their logprobs                                 -inf
 /// id_logprobs    [R, ids] float32      of the ids that the request names              -inf
@@ -127,8 +127,8 @@ impl Outputs {
     }
 
     #[getter]
-    fn mus<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        Self::row(slf, slf.get().layout.mus())
+    fn mirostat_mu<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
+        Self::row(slf, slf.get().layout.mirostat_mu())
     }
 
     #[getter]

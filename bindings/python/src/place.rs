@@ -43,7 +43,7 @@ impl HostPool {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             self.pool.sequence(*slot)?;
         }
-        for (parameter, length) in [("forced", forced.len()), ("lines", lines.len())] {
+        for (parameter, length) in [("forced", forced.len()), ("row_indices", lines.len())] {
             if length != 0 && length != slots.len() {
                 return Err(Error::length(parameter, length, format!("one per row, {}, or 0", slots.len())));
             }

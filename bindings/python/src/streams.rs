@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
-use gumball_engine::cuda::{self, Gpu, Grid, Group, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, CapturedLaunches, Gpu, Grid, Kernel, KernelModule, Runtime};
 use pyo3::prelude::*;
 
 use crate::errors::{passes, wrong_type};
@@ -213,7 +213,7 @@ impl Current {
     }
 
     /// Takes note of it for work on a device, whose driver is there.
-    pub fn for_device(_: &impl Machine) -> Self {
+    pub fn for_device(_: &impl Runtime) -> Self {
         Self(current())
     }
 }
@@ -232,9 +232,9 @@ impl Drop for Current {
     }
 }
 
-impl Machine for Streams {
+impl Runtime for Streams {
     fn name(&self) -> String {
-        Machine::name(&*self.shared.own)
+        Runtime::name(&*self.shared.own)
     }
 
     fn multiprocessors(&self) -> u32 {
@@ -245,26 +245,26 @@ impl Machine for Streams {
         self.shared.own.threads_per_row()
     }
 
-    fn room_on_chip(&self) -> usize {
-        self.shared.own.room_on_chip()
+    fn shared_memory_per_block(&self) -> usize {
+        self.shared.own.shared_memory_per_block()
     }
 
     fn clusters(&self, blocks: u32) -> u32 {
         self.shared.own.clusters(blocks)
     }
 
-    fn prepare(&self, group: Group) -> cuda::Result<()> {
+    fn prepare(&self, group: KernelModule) -> cuda::Result<()> {
         self.shared.own.prepare(group)
     }
 
-    fn take(&self, bytes: usize) -> cuda::Result<u64> {
-        self.gpu().take(bytes)
+    fn alloc(&self, bytes: usize) -> cuda::Result<u64> {
+        self.gpu().alloc(bytes)
     }
 
-    unsafe fn give_back(&self, address: u64, bytes: usize) {
+    unsafe fn free(&self, address: u64, bytes: usize) {
         let _current = Current::for_device(self);
         // SAFETY: as the caller vouches; all streams are of the device that the memory came from.
-        unsafe { self.gpu().give_back(address, bytes) }
+        unsafe { self.gpu().free(address, bytes) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
@@ -282,16 +282,19 @@ impl Machine for Streams {
         unsafe { self.gpu().launch(kernel, grid, argument) }
     }
 
-    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the same.
-        unsafe { self.gpu().launch_early(kernel, grid, argument) }
+        unsafe { self.gpu().launch_dependent(kernel, grid, argument) }
     }
 
     fn is_capturing(&self) -> cuda::Result<bool> {
         self.gpu().is_capturing()
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> cuda::Result<()>) -> cuda::Result<Box<dyn Recording>> {
+    fn record(
+        &self,
+        launch: &mut dyn FnMut() -> cuda::Result<()>,
+    ) -> cuda::Result<Box<dyn CapturedLaunches>> {
         let current = self.gpu();
         let recorder = if DEFAULT_STREAMS.contains(&handle(&current)) {
             self.shared.own.clone()
@@ -310,10 +313,10 @@ impl Machine for Streams {
 struct Recorded {
     shared: Arc<Shared>,
     recorder: Arc<Gpu>,
-    recording: Box<dyn Recording>,
+    recording: Box<dyn CapturedLaunches>,
 }
 
-impl Recording for Recorded {
+impl CapturedLaunches for Recorded {
     unsafe fn replay(&self) -> cuda::Result<()> {
         let current = self.shared.known().current.clone();
         let elsewhere = handle(&current) != handle(&self.recorder);

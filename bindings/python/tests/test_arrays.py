@@ -118,11 +118,11 @@ def test_lines_say_which_row_is_read(batch: np.ndarray, device: str) -> None:
     order = [3, 3, 0, 6, 1, 1, 3]
     for lines in (order, tuple(order), np.array(order), np.array(order, np.uint32), np.array(order * 2)[:7]):
         made, slots = pool(device)
-        assert made.step(batch, slots, lines=lines).tolist() == drawn("cpu", batch[order])
+        assert made.step(batch, slots, row_indices=lines).tolist() == drawn("cpu", batch[order])
     with pytest.raises(ValueError, match="7"):
-        made.step(batch, slots, lines=[0] * 6 + [7])
+        made.step(batch, slots, row_indices=[0] * 6 + [7])
     with pytest.raises(ValueError, match="lines is -1, but must be in 0..2"):
-        made.step(batch, slots, lines=[-1] * 7)
+        made.step(batch, slots, row_indices=[-1] * 7)
 
 
 def test_slots_in_every_form(batch: np.ndarray, wanted: list[int], device: str) -> None:
@@ -194,8 +194,8 @@ def test_bad_options_change_nothing(device: str, batch: np.ndarray) -> None:
         (dict(forced=[VOCAB] + [None] * 6), ValueError, "forced is 900, but must be"),
         (dict(forced=[-2] * 7), ValueError, "forced is -2, but must be an id, or -1 for none"),
         (dict(forced="1234567"), TypeError, "forced must be a list of integers, not str"),
-        (dict(lines=[0]), ValueError, "length"),
-        (dict(lines=[0.5] * 7), TypeError, "lines must be an integer, not float"),
+        (dict(row_indices=[0]), ValueError, "length"),
+        (dict(row_indices=[0.5] * 7), TypeError, "row_indices must be an integer, not float"),
     ]
     for options, kind, text in bad:
         with pytest.raises(kind) as raised:

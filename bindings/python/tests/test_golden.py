@@ -91,6 +91,6 @@ def test_a_pool_draws_the_pinned_tokens_of_all_requests_at_once(stream: str, dev
         pytest.skip("slow")
     pool = Pool(steps.shape[1], device=device, slots=len(PARAMS), rows=len(PARAMS))
     slots = [pool.admit(SamplingParams(seed=SEED, **params), PROMPT) for params in PARAMS.values()]
-    seen = np.stack([pool.step(row, slots, lines=[0] * len(slots)).tokens for row in steps], 1)
+    seen = np.stack([pool.step(row, slots, row_indices=[0] * len(slots)).tokens for row in steps], 1)
     pinned = [PINNED[f"{stream} {name}"][1::2] for name in PARAMS]
     assert seen.tolist() == pinned

@@ -11,7 +11,7 @@ from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingPa
 
 VOCAB = 900
 SECTIONS = (
-    "tokens statuses logprobs ranks temperatures mus top_ids top_logprobs id_logprobs id_ranks".split()
+    "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
 )
 
 
@@ -106,7 +106,7 @@ def test_requests_come_and_go(device: str, batch: np.ndarray) -> None:
     with pytest.raises(ValueError, match="admitted slot"):
         pool.step(batch[:1], [first])
     third = pool.fork(second, 1)
-    out = pool.step(batch[:1], [second, third], lines=[0, 0])
+    out = pool.step(batch[:1], [second, third], row_indices=[0, 0])
     draws = Sampler(SamplingParams(seed=2), VOCAB).sample_n(batch[0], 2)
     assert out.tolist() == draws
     with pytest.raises(ValueError, match="draw is -1"):

@@ -135,7 +135,7 @@ def test_tensors_leak_nothing() -> None:
     masks, lines = torch.full((1, 1), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
 
     def work() -> None:
-        torch.from_numpy(made.step(logits, slots, masks=masks, lines=lines).tokens)
+        torch.from_numpy(made.step(logits, slots, masks=masks, row_indices=lines).tokens)
         made.truncate(slots[0], 0)
 
     holds(work, made, logits, masks, lines)

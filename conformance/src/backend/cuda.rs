@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype as CudaDtype, Emulator, Gpu, Machine, Outputs, Prepared, Room, Rows,
-    Start, Variant, Workspace,
+    Assignment, Buffer, Cache, Dtype as CudaDtype, Emulator, Gpu, InitialState, Outputs, Prepared, Rows,
+    Runtime, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
@@ -40,7 +40,7 @@ type Key = (usize, Widths, usize, bool);
 /// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
     name: &'static str,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
     /// Whether steps go through a graph.
     graphs: bool,
     /// Whether short sets are searched as long ones are.
@@ -72,7 +72,7 @@ impl Cuda {
             verifier: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
-        let gpu = || -> Result<Arc<dyn Machine>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
+        let gpu = || -> Result<Arc<dyn Runtime>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
         match name {
             "cuda" => Ok(made("cuda", gpu()?, false)),
             "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
@@ -92,7 +92,7 @@ impl Cuda {
 
     /// Returns the machine.
     #[must_use]
-    pub fn machine(&self) -> &Arc<dyn Machine> {
+    pub fn machine(&self) -> &Arc<dyn Runtime> {
         &self.machine
     }
 
@@ -116,13 +116,13 @@ impl Cuda {
         let workspace = match workspaces.entry((vocab, widths, rows, kept)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let room = Room { vocab, slots: rows + 1, rows, widths, kept };
+                let room = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
                 entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
             }
         };
         for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
             let (Some(case), Some(prepared)) = (case, prepared) else { continue };
-            let start = Start {
+            let start = InitialState {
                 seed: case.seed,
                 draw: case.draw,
                 position: case.position,
@@ -138,7 +138,12 @@ impl Cuda {
         let forced: Vec<i32> = cases.iter().map(forced).collect();
         let masks: Vec<_> = cases.iter().map(|case| case.and_then(|case| case.mask.as_deref())).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        workspace.assign(&Assignment { slots: &slots, forced: &forced, lines: &packed.lines, masks })?;
+        workspace.assign(&Assignment {
+            slots: &slots,
+            forced: &forced,
+            row_indices: &packed.lines,
+            masks,
+        })?;
 
         let Packed { buffer, dtype, start, stride, count, .. } = packed;
         let rows = Rows::of(buffer, *dtype, *start, *count, vocab, *stride)?.with_kind(case.kind);
@@ -198,7 +203,7 @@ impl Cuda {
             logprobs.top_n = 0;
             logprobs.ids.clear();
         }
-        if prepare(&less)?.variant() < Variant::Whole {
+        if prepare(&less)?.variant() < Variant::General {
             let trio = [Some(&less), None, Some(&less)];
             for mut lean in self.run(&trio, &packed, false)?.into_iter().flatten() {
                 if let (Some(lean), Some(one)) = (&mut lean.logprobs, &one.logprobs) {
@@ -253,15 +258,24 @@ impl Cuda {
     ) -> Result<()> {
         let prepared = prepare(case)?;
         let rows = REQUESTS.min(draws as usize);
-        let room = Room { vocab: case.vocab(), slots: rows, rows, widths: widths(case), kept: false };
+        let room =
+            WorkspaceLimits { vocab: case.vocab(), slots: rows, rows, widths: widths(case), kept: false };
         let mut workspace = Workspace::new(Arc::clone(&self.machine), room)?;
         let slots: Vec<i32> = (0..rows as i32).collect();
         for slot in &slots {
-            let start = Start { seed: seed + *slot as u64, position: case.position, ..Start::default() };
+            let start = InitialState {
+                seed: seed + *slot as u64,
+                position: case.position,
+                ..InitialState::default()
+            };
             workspace.admit(*slot, &prepared, &start)?;
         }
         let packed = self.pack(&[case], vec![0; rows])?;
-        workspace.assign(&Assignment { slots: &slots, lines: &packed.lines, ..Assignment::default() })?;
+        workspace.assign(&Assignment {
+            slots: &slots,
+            row_indices: &packed.lines,
+            ..Assignment::default()
+        })?;
         let line = Rows::of(&packed.buffer, packed.dtype, 0, 1, case.vocab(), packed.stride)?;
         let line = line.with_kind(case.kind);
         let step = [workspace.step(&line)?];

@@ -144,8 +144,14 @@ impl Pooled<DevicePool> {
     pub fn on_device(name: &'static str, device: Device) -> Self {
         let make = move |vocab, widths| {
             let (slots, rows) = (TOGETHER, 2 * TOGETHER);
-            let config =
-                DevicePoolConfig { slots, rows, widths, kept: true, room: 1, ..DevicePoolConfig::new(vocab) };
+            let config = DevicePoolConfig {
+                slots,
+                rows,
+                widths,
+                kept: true,
+                history_growth: 1,
+                ..DevicePoolConfig::new(vocab)
+            };
             DevicePool::new(device.clone(), config)
         };
         Self::new(name, Box::new(make))
@@ -383,7 +389,7 @@ fn observe<P: Verbs>(case: &Case, out: &Outputs, row: usize) -> Observed {
         token: out.tokens()[row],
         status: out.status(row),
         temperature: out.temperatures()[row],
-        mu: out.mus()[row],
+        mu: out.mirostat_mu()[row],
         kept: Some(in_order(case, out.kept(row))),
         logprobs,
     }

@@ -27,7 +27,7 @@ use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::{operators, softmax};
 use gumball_cpu::Level;
-use gumball_cuda::Machine;
+use gumball_cuda::Runtime;
 use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
@@ -215,7 +215,7 @@ fn each_seed(
     name: &str,
     what: &str,
     count: u64,
-    hold: fn(&Arc<dyn Machine>, u64) -> Result<(), String>,
+    hold: fn(&Arc<dyn Runtime>, u64) -> Result<(), String>,
 ) -> Result<bool, String> {
     let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
     let differing = (0..count)

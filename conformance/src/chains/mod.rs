@@ -5,8 +5,8 @@ mod random;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ChainRows, Chains, Column, Draws, Each, Ids, IdsMut, IntType, Integers, Machine,
-    Verified as Place, Verify,
+    Buffer, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, Draws,
+    IntType, PerRow, Runtime, Verified as Place, Verify,
 };
 use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, Status};
@@ -46,7 +46,7 @@ const BEFORE: u32 = 1000;
 /// A machine where chains are verified, with memory that is kept.
 #[derive(Debug)]
 pub struct Verifier {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
     verify: Verify,
     input: Buffer,
     /// Seeds, positions and draw indices.
@@ -61,7 +61,7 @@ impl Verifier {
     ///
     /// # Errors
     /// What the machine says.
-    pub fn new(machine: &Arc<dyn Machine>) -> Result<Self, Error> {
+    pub fn new(machine: &Arc<dyn Runtime>) -> Result<Self, Error> {
         let buffer = || Buffer::zeroed(machine, 4);
         Ok(Self {
             machine: Arc::clone(machine),
@@ -135,27 +135,35 @@ impl Verifier {
         let machine = &self.machine;
         fill(machine, &mut self.tokens, &vec![!6; token_words])?;
         self.columns.iter_mut().try_for_each(|column| fill(machine, column, &vec![BEFORE; count]))?;
-        let [accepted, emitted, statuses] = self.columns.each_ref().map(|column| Some(Column::of(column)));
-        let tokens = IdsMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
+        let [accepted, emitted, statuses] =
+            self.columns.each_ref().map(|column| Some(DeviceSlice::of(column)));
+        let tokens = DeviceIntMatrixMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
         let place = Place { tokens, accepted, emitted, statuses, adds: layout.adds };
 
         let input = &self.input;
         let buffers = &self.numbers;
         let each = |which: usize| match layout.numbers[which] {
-            Some(dtype) => Some(Integers::of(&buffers[which], dtype)),
-            None => layout.alone.then(|| Integers::of(&buffers[which], IntType::I64)),
+            Some(dtype) => Some(DeviceIntSlice::of(&buffers[which], dtype)),
+            None => layout.alone.then(|| DeviceIntSlice::of(&buffers[which], IntType::I64)),
         };
         let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
             ChainRows::of(input, start, [count, rows, vocab], strides)
         };
-        let draws = each(2).map_or(Each::All(chains[0].draw), Each::Rows);
+        let draws = each(2).map_or(PerRow::All(chains[0].draw), PerRow::Rows);
         let asked = Chains {
             draft_probs: probabilities(draft, n)?,
-            draft_token_ids: Ids::of(input, layout.drafts, drafts / layout.drafts.bytes(), count, n, n)?,
+            draft_token_ids: DeviceIntMatrix::of(
+                input,
+                layout.drafts,
+                drafts / layout.drafts.bytes(),
+                count,
+                n,
+                n,
+            )?,
             target_probs: probabilities(target, n + 1)?,
             draws: Draws {
-                seeds: each(0).map_or(Each::All(chains[0].seed), Each::Rows),
-                positions: each(1).map_or(Each::All(chains[0].position), Each::Rows),
+                seeds: each(0).map_or(PerRow::All(chains[0].seed), PerRow::Rows),
+                positions: each(1).map_or(PerRow::All(chains[0].position), PerRow::Rows),
                 draws: (!layout.own_draws).then_some(draws),
                 ..Draws::new(0, 0)
             },
@@ -186,7 +194,7 @@ impl Verifier {
 }
 
 /// Takes a larger buffer where one is too small.
-fn grow(machine: &Arc<dyn Machine>, buffer: &mut Buffer, bytes: usize) -> Result<(), Error> {
+fn grow(machine: &Arc<dyn Runtime>, buffer: &mut Buffer, bytes: usize) -> Result<(), Error> {
     if buffer.bytes() < bytes {
         *buffer = Buffer::zeroed(machine, bytes.next_power_of_two())?;
     }
@@ -194,7 +202,7 @@ fn grow(machine: &Arc<dyn Machine>, buffer: &mut Buffer, bytes: usize) -> Result
 }
 
 /// Writes words to a buffer, which is made anew if it is not as large.
-fn fill(machine: &Arc<dyn Machine>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
+fn fill(machine: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
     if buffer.bytes() == 4 * words.len() {
         buffer.write(0, words)?;
     } else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{IntType, Machine};
+use gumball_cuda::{IntType, Runtime};
 use gumball_spec::Error;
 use gumball_spec::verify::Chain;
 
@@ -169,7 +169,7 @@ impl Own {
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
+pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     hold_made(machine, seed, &Made::new(seed))
 }
 
@@ -177,11 +177,11 @@ pub fn hold(machine: &Arc<dyn Machine>, seed: u64) -> Result<(), String> {
 ///
 /// # Errors
 /// A text that says what differs, or what the machine said.
-pub fn hold_vocab(machine: &Arc<dyn Machine>, seed: u64, vocab: usize) -> Result<(), String> {
+pub fn hold_vocab(machine: &Arc<dyn Runtime>, seed: u64, vocab: usize) -> Result<(), String> {
     hold_made(machine, seed, &Made::of(&mut Words(seed), vocab))
 }
 
-fn hold_made(machine: &Arc<dyn Machine>, seed: u64, made: &Made) -> Result<(), String> {
+fn hold_made(machine: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), String> {
     let (layout, chains) = (&made.layout, made.chains());
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
     let mut verifier = Verifier::new(machine).map_err(text)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gumball_engine::Device;
-use gumball_engine::cuda::{Cache, Found, Gpu, Group, Machine as _};
+use gumball_engine::cuda::{Cache, CudaInfo, Gpu, KernelModule, Runtime as _};
 use serde::Serialize;
 
 use crate::self_test::{self, Item};
@@ -22,12 +22,12 @@ pub struct Cuda {
     /// Why nothing is read from there or kept, if so.
     pub cache_trouble: Option<String>,
     /// The devices.
-    pub devices: Vec<FoundDevice>,
+    pub devices: Vec<DeviceInfo>,
 }
 
 /// A device.
 #[derive(Clone, Debug, Serialize)]
-pub struct FoundDevice {
+pub struct DeviceInfo {
     /// What `--device` takes for it.
     pub device: String,
     /// Its name.
@@ -48,7 +48,7 @@ impl Cuda {
     /// Looks for CUDA, and tests each device.
     #[must_use]
     pub fn look() -> Self {
-        let found = Found::look();
+        let found = CudaInfo::probe();
         let version = |version: gumball_engine::cuda::Result<(i32, i32)>| {
             version.map(|(major, minor)| format!("{major}.{minor}")).map_err(|error| error.to_string())
         };
@@ -64,7 +64,7 @@ impl Cuda {
                     detail: error.to_string(),
                 })
             };
-            FoundDevice {
+            DeviceInfo {
                 device: format!("cuda:{}", device.ordinal),
                 name: device.name.clone(),
                 compute_capability: format!("{}.{}", device.arch.major, device.arch.minor),
@@ -93,6 +93,6 @@ impl Cuda {
 /// Opens a device, with the kernels that every step takes.
 fn open(ordinal: usize, cache: &Cache) -> gumball_engine::cuda::Result<Device> {
     let gpu = Gpu::new(ordinal, cache)?;
-    gpu.prepare(Group::Step)?;
+    gpu.prepare(KernelModule::Step)?;
     Ok(Device::from(gpu))
 }

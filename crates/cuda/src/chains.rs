@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, MAX_VOCAB, Result};
 
-use crate::ids::{Ids, IdsMut};
-use crate::machine::Buffer;
-use crate::operators::{Draws, Each};
-use crate::rows::{Column, IntType, check_extent};
+use crate::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
+use crate::operators::{Draws, PerRow};
+use crate::rows::{DeviceSlice, IntType, check_extent};
+use crate::runtime::Buffer;
 
 /// The rows of probabilities of chains, f32, in the machine's memory, which lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ pub struct Chains<'b> {
     /// What the drafts were drawn from: `[chains, n, vocab]`.
     pub draft_probs: ChainRows<'b>,
     /// The drafts: `[chains, n]`. One outside the vocabulary was not drawn: its row is drawn plainly and ends the chain.
-    pub draft_token_ids: Ids<'b>,
+    pub draft_token_ids: DeviceIntMatrix<'b>,
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: ChainRows<'b>,
     /// The seed of each chain; the position of its first draft, the number of tokens before it modulo 2^32; its draw index.
@@ -133,9 +133,9 @@ impl Chains<'_> {
 }
 
 /// Checks that a column has a number for each chain, or one for all.
-fn check_column<T>(parameter: &'static str, column: &Each<'_, T>, chains: usize) -> Result<()> {
+fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usize) -> Result<()> {
     match column {
-        Each::Rows(column) if column.rows != chains && column.rows != 1 => {
+        PerRow::Rows(column) if column.rows != chains && column.rows != 1 => {
             let allowed = format!("one for each of {chains} chains, or for all");
             Err(Error::length(parameter, column.rows, allowed))
         }
@@ -155,10 +155,10 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    pub fn of<T: Copy + Into<u64>>(numbers: &Each<'_, T>) -> Self {
+    pub fn of<T: Copy + Into<u64>>(numbers: &PerRow<'_, T>) -> Self {
         match numbers {
-            Each::All(number) => Self { of_all: (*number).into(), ..Self::default() },
-            Each::Rows(column) => Self {
+            PerRow::All(number) => Self { of_all: (*number).into(), ..Self::default() },
+            PerRow::Rows(column) => Self {
                 of_all: 0,
                 address: column.address,
                 wide: matches!(column.dtype, IntType::I64 | IntType::U64),
@@ -178,13 +178,13 @@ impl Numbers {
 #[derive(Debug)]
 pub struct Verified<'b> {
     /// The accepted drafts, the token that was drawn behind them, then [`gumball_spec::NONE`]: `[chains, n + 1]`.
-    pub tokens: IdsMut<'b>,
+    pub tokens: DeviceIntMatrixMut<'b>,
     /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
-    pub accepted: Option<Column<'b>>,
+    pub accepted: Option<DeviceSlice<'b>>,
     /// How many drafts were emitted: accepted, and all before them too. The token behind them is not counted.
-    pub emitted: Option<Column<'b>>,
+    pub emitted: Option<DeviceSlice<'b>>,
     /// The [`gumball_spec::Status`] bits of the rows that the last token was drawn from.
-    pub statuses: Option<Column<'b>>,
+    pub statuses: Option<DeviceSlice<'b>>,
     /// Whether the two counts are added to what is there, instead of written over it.
     pub adds: bool,
 }
@@ -192,7 +192,7 @@ pub struct Verified<'b> {
 impl<'b> Verified<'b> {
     /// Takes a place for the tokens alone.
     #[must_use]
-    pub fn new(tokens: IdsMut<'b>) -> Self {
+    pub fn new(tokens: DeviceIntMatrixMut<'b>) -> Self {
         Self { tokens, accepted: None, emitted: None, statuses: None, adds: false }
     }
 

@@ -8,7 +8,7 @@ use gumball_spec::{SamplingParams, Scope, TILE};
 
 use crate::abi::{self, Params, features};
 use crate::error::Result;
-use crate::machine::{Grid, Kernel, Machine};
+use crate::runtime::{Grid, Kernel, Runtime};
 
 const EDIT: Kernel = Kernel::named("edit");
 
@@ -109,8 +109,8 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
 /// Enqueues the search of the histories' ends, before the survey of the step.
 ///
 /// # Safety
-/// As for [`Machine::launch`].
-pub(crate) unsafe fn enqueue(machine: &dyn Machine, step: &abi::Step) -> Result<()> {
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn enqueue(machine: &dyn Runtime, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows, machine.threads_per_row());
     // SAFETY: the grid is edit.cu's; for what `step` points to, the caller vouches; its layout is held to the
     // kernels' in tests/abi.rs.

@@ -15,8 +15,8 @@ use libloading::{Library, Symbol};
 
 use crate::cache::{Cache, fnv1a};
 use crate::error::{Error, Result};
-use crate::machine::{Grid, Kernel, Machine, Recording};
 use crate::program::{HEADERS, PROGRAMS, Source};
+use crate::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
 
 const SOURCES: &[Source] = &[
     ("block.hpp", include_str!("../emulator/block.hpp")),
@@ -42,14 +42,14 @@ const ALIGNMENT: usize = 256;
 /// The emulated device.
 #[derive(Debug)]
 pub struct Emulator {
-    kernels: Kernels,
+    kernels: LoadedKernels,
     /// What each thread that records has launched so far.
     recording: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
 }
 
 /// The kernels, built for the host.
 #[derive(Clone, Debug)]
-struct Kernels {
+struct LoadedKernels {
     library: Arc<Library>,
 }
 
@@ -65,7 +65,7 @@ struct Launch {
 /// Launches that were recorded, and the kernels they run.
 #[derive(Debug)]
 struct Recorded {
-    kernels: Kernels,
+    kernels: LoadedKernels,
     launches: Vec<Launch>,
 }
 
@@ -75,7 +75,7 @@ type Run = unsafe extern "C" fn(*const c_void, *const u8, *const Spread);
 struct Spread {
     blocks: u32,
     threads: u32,
-    room: u32,
+    dynamic_smem_bytes: u32,
     cluster: u32,
     side_by_side: u32,
 }
@@ -91,7 +91,7 @@ impl Emulator {
     pub fn new(cache: &Cache) -> Result<Self> {
         static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
-        Ok(Self { kernels: Kernels { library }, recording: Mutex::default() })
+        Ok(Self { kernels: LoadedKernels { library }, recording: Mutex::default() })
     }
 
     /// Returns the recordings under way.
@@ -177,7 +177,7 @@ fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
 }
 
-impl Machine for Emulator {
+impl Runtime for Emulator {
     fn name(&self) -> String {
         "emulated".to_owned()
     }
@@ -192,7 +192,7 @@ impl Machine for Emulator {
     }
 
     /// Little, so that rows are cut into several blocks here too.
-    fn room_on_chip(&self) -> usize {
+    fn shared_memory_per_block(&self) -> usize {
         16 << 10
     }
 
@@ -200,7 +200,7 @@ impl Machine for Emulator {
         2
     }
 
-    fn take(&self, bytes: usize) -> Result<u64> {
+    fn alloc(&self, bytes: usize) -> Result<u64> {
         let refused = || Error::call("alloc", format!("no {bytes} bytes"));
         let layout = layout(bytes).ok_or_else(refused)?;
         // SAFETY: the layout has a size above 0.
@@ -208,9 +208,9 @@ impl Machine for Emulator {
         if place.is_null() { Err(refused()) } else { Ok(place as u64) }
     }
 
-    unsafe fn give_back(&self, address: u64, bytes: usize) {
+    unsafe fn free(&self, address: u64, bytes: usize) {
         let layout = layout(bytes).expect("`take` found one");
-        // SAFETY: the caller says that it came from `take` with as many bytes, which used the same layout.
+        // SAFETY: the caller says that it came from `alloc` with as many bytes, which used the same layout.
         unsafe { dealloc(address as *mut u8, layout) }
     }
 
@@ -240,7 +240,7 @@ impl Machine for Emulator {
         Ok(())
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let this = thread::current().id();
         self.recording().push((this, Vec::new()));
         let launched = launch();
@@ -252,7 +252,7 @@ impl Machine for Emulator {
     }
 }
 
-impl Kernels {
+impl LoadedKernels {
     fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
         // SAFETY: the library is built of kernels.cpp, whose functions have the types they are asked for under.
         unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -261,21 +261,21 @@ impl Kernels {
     /// Runs a launch to its end.
     ///
     /// # Safety
-    /// As for [`Machine::launch`].
+    /// As for [`Runtime::launch`].
     unsafe fn run(&self, launch: &Launch) {
         let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
         let function: Symbol<'_, *const c_void> = self.symbol(name);
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
-        let Grid { blocks, threads, room, together, cluster, .. } = launch.grid;
-        let side_by_side = cluster.max(1 + u32::from(together));
-        let spread = Spread { blocks, threads, room, cluster: cluster.max(1), side_by_side };
+        let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
+        let side_by_side = cluster.max(1 + u32::from(co_resident));
+        let spread = Spread { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1), side_by_side };
         // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
         // type, and all it points to, the caller vouches for; what blocks have to themselves is of the host's thread.
         unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };
     }
 }
 
-impl Recording for Recorded {
+impl CapturedLaunches for Recorded {
     unsafe fn replay(&self) -> Result<()> {
         for launch in &self.launches {
             // SAFETY: the caller vouches for each launch.

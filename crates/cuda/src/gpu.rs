@@ -12,11 +12,11 @@ use cudarc::driver::{
 
 use crate::cache::Cache;
 use crate::error::{Error, Result, failed};
-use crate::loaded::{Kernels, Loaded, attribute, cluster_of};
-use crate::machine::{Grid, Kernel, Machine, Recording};
-use crate::nvrtc::{Arch, EARLY, Nvrtc};
-use crate::program::Group;
-use crate::staging::{Landing, Staging};
+use crate::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};
+use crate::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::program::KernelModule;
+use crate::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
+use crate::transfer::{DownloadBuffer, UploadBuffer};
 
 /// The oldest driver interface the wrappers call, as the driver counts: 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -25,16 +25,16 @@ const OLDEST_DRIVER: i32 = 12_000;
 pub struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    kernels: Arc<Kernels>,
+    kernels: Arc<LoadedKernels>,
     arch: Arch,
     multiprocessors: u32,
     /// How many bytes of shared memory a block can have.
     block_bytes: usize,
     name: String,
     /// Where bytes wait for their copy to the device.
-    staging: Mutex<Staging>,
+    upload: Mutex<UploadBuffer>,
     /// Where bytes land that are copied from there.
-    landing: Mutex<Landing>,
+    download: Mutex<DownloadBuffer>,
 }
 
 impl Gpu {
@@ -63,11 +63,11 @@ impl Gpu {
         let block = context.attribute(block).map_err(device)?;
 
         let nvrtc = Nvrtc::load()?;
-        let kernels = Kernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
+        let kernels = LoadedKernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         Ok(Self {
-            staging: Mutex::new(Staging::new(&stream)?),
-            landing: Mutex::new(Landing::new(&stream)?),
+            upload: Mutex::new(UploadBuffer::new(&stream)?),
+            download: Mutex::new(DownloadBuffer::new(&stream)?),
             stream,
             kernels: Arc::new(kernels),
             multiprocessors: u32::try_from(count).unwrap_or(1),
@@ -102,8 +102,8 @@ impl Gpu {
     /// - [`Error::Call`] if the driver has no memory to copy from.
     pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         Ok(Self {
-            staging: Mutex::new(Staging::new(&stream)?),
-            landing: Mutex::new(Landing::new(&stream)?),
+            upload: Mutex::new(UploadBuffer::new(&stream)?),
+            download: Mutex::new(DownloadBuffer::new(&stream)?),
             context: Arc::clone(&self.context),
             stream,
             kernels: Arc::clone(&self.kernels),
@@ -143,10 +143,10 @@ impl Gpu {
     /// Launches a kernel.
     ///
     /// # Safety
-    /// As for [`Machine::launch`], or if `early` for [`Machine::launch_early`].
+    /// As for [`Runtime::launch`], or if `early` for [`Runtime::launch_dependent`].
     unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
         self.bind()?;
-        let Loaded { function, apart_bytes } = self.kernels.loaded(kernel)?;
+        let LoadedKernel { function, exclusive_smem_bytes } = self.kernels.loaded(kernel)?;
         let mut attributes = [
             attribute(
                 sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -157,7 +157,7 @@ impl Gpu {
                 cluster_of(grid.cluster),
             ),
         ];
-        let from = usize::from(!early || self.arch < EARLY);
+        let from = usize::from(!early || self.arch < HOPPER);
         let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
@@ -167,7 +167,11 @@ impl Gpu {
             blockDimX: grid.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: if grid.apart { *apart_bytes } else { grid.room },
+            sharedMemBytes: if grid.one_block_per_sm {
+                *exclusive_smem_bytes
+            } else {
+                grid.dynamic_smem_bytes
+            },
             hStream: self.stream.cu_stream(),
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
@@ -216,7 +220,7 @@ impl fmt::Debug for Gpu {
     }
 }
 
-impl Machine for Gpu {
+impl Runtime for Gpu {
     fn name(&self) -> String {
         format!("{} ({})", self.name, self.arch)
     }
@@ -225,19 +229,19 @@ impl Machine for Gpu {
         self.multiprocessors
     }
 
-    fn room_on_chip(&self) -> usize {
-        if self.arch < EARLY { 0 } else { self.block_bytes }
+    fn shared_memory_per_block(&self) -> usize {
+        if self.arch < HOPPER { 0 } else { self.block_bytes }
     }
 
     fn clusters(&self, blocks: u32) -> u32 {
         self.kernels.clusters(blocks)
     }
 
-    fn prepare(&self, group: Group) -> Result<()> {
+    fn prepare(&self, group: KernelModule) -> Result<()> {
         self.kernels.prepare(group)
     }
 
-    fn take(&self, bytes: usize) -> Result<u64> {
+    fn alloc(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
         // SAFETY: the context is current, and nobody reads the memory before it is filled.
         let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
@@ -247,26 +251,26 @@ impl Machine for Gpu {
         Ok(address)
     }
 
-    unsafe fn give_back(&self, address: u64, _bytes: usize) {
+    unsafe fn free(&self, address: u64, _bytes: usize) {
         // A failure leaks the memory; the driver reports what caused it at the next call that can fail.
         let _ = self.bind();
-        // SAFETY: the caller says that it came from `take` and is used no more; the call waits for the device.
+        // SAFETY: the caller says that it came from `alloc` and is used no more; the call waits for the device.
         let _ = unsafe { result::free_sync(address) };
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bind()?;
-        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
-        unsafe { staging.write(address, bytes) }
+        unsafe { upload.write(address, bytes) }
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
-        if bytes.len() <= Landing::BYTES {
-            let mut landing = self.landing.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes.len() <= DownloadBuffer::BYTES {
+            let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
-            return unsafe { landing.read(address, bytes) };
+            return unsafe { download.read(address, bytes) };
         }
         // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
         // done, which the synchronisation below waits for.
@@ -280,7 +284,7 @@ impl Machine for Gpu {
         unsafe { self.enqueue(kernel, grid, argument, false) }
     }
 
-    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller vouches for the launch, and says that the kernel waits where it must.
         unsafe { self.enqueue(kernel, grid, argument, true) }
     }
@@ -290,12 +294,12 @@ impl Machine for Gpu {
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>> {
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         self.captured(launch)
     }
 }
 
-impl dyn Machine {
+impl dyn Runtime {
     /// Returns the machine as a GPU, if it is one: for its stream and context.
     #[must_use]
     pub fn gpu(&self) -> Option<&Gpu> {

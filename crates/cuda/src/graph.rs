@@ -12,9 +12,9 @@ use gumball_spec::{Kind, Result};
 
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
-use crate::machine::Recording;
+use crate::runtime::CapturedLaunches;
 use crate::step::Step;
-use crate::variant::Needs;
+use crate::variant::StepFeatures;
 use crate::workspace::{Shape, Workspace};
 
 /// Steps of a workspace that were captured; their logits live as long as `'b`.
@@ -30,7 +30,7 @@ pub struct Graph<'b> {
     /// How few lines the logits of a step have.
     lines: usize,
     /// With what rows may need.
-    recordings: Vec<(Needs, Box<dyn Recording>)>,
+    recordings: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
 }
 
@@ -53,11 +53,11 @@ impl Workspace {
     /// If a step was fixed by another workspace.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
-        let record = |needs: Needs| {
+        let record = |needs: StepFeatures| {
             let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
             Ok((needs, self.machine.record(&mut launch)?))
         };
-        let recordings = Needs::all().map(record).collect::<crate::Result<Vec<_>>>()?;
+        let recordings = StepFeatures::all().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();
         let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
         let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
@@ -105,7 +105,7 @@ impl fmt::Debug for Captured {
     }
 }
 
-impl Recording for Captured {
+impl CapturedLaunches for Captured {
     unsafe fn replay(&self) -> error::Result<()> {
         self.0.launch().map_err(|error| Error::call("cuGraphLaunch", error))
     }
@@ -116,7 +116,7 @@ impl Gpu {
     pub(crate) fn captured(
         &self,
         launch: &mut dyn FnMut() -> error::Result<()>,
-    ) -> error::Result<Box<dyn Recording>> {
+    ) -> error::Result<Box<dyn CapturedLaunches>> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         let begun = self.stream().begin_capture(mode);
         begun.map_err(|error| Error::call("cuStreamBeginCapture", error))?;

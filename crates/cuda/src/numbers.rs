@@ -9,8 +9,8 @@ use gumball_spec::survey::Factor;
 use half::f16;
 
 use crate::error::Result;
-use crate::machine::{Buffer, Grid, Kernel, Machine};
-use crate::program::Group;
+use crate::program::KernelModule;
+use crate::runtime::{Buffer, Grid, Kernel, Runtime};
 
 /// What the definition gives for an input, as bits; `None` outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
@@ -107,12 +107,12 @@ const THREADS: u32 = 256;
 /// # Panics
 /// If there is no such number.
 pub fn hold(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     which: usize,
     inputs: Inputs,
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
-    machine.prepare(Group::Numbers)?;
+    machine.prepare(KernelModule::Numbers)?;
     let kernel = Kernel::named("numbers");
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(machine, chunk * size_of::<u64>())?;

@@ -36,7 +36,7 @@ impl Arch {
 
 /// The oldest devices on which a kernel can begin before those that it waits for are done, blocks form clusters, and the
 /// hardware copies ahead into shared memory.
-pub(crate) const EARLY: Arch = Arch { major: 9, minor: 0 };
+pub(crate) const HOPPER: Arch = Arch { major: 9, minor: 0 };
 
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,14 +117,14 @@ impl Nvrtc {
     /// - [`Error::TooOld`] if this compiler does not know the architecture.
     /// - [`Error::Compile`] with the compiler's words.
     pub fn compile(&self, program: &Program, arch: Arch) -> Result<Compiled> {
-        self.compile_told(program, arch, &[])
+        self.compile_with(program, arch, &[])
     }
 
     /// Compiles a program for an architecture, with further options; none may change what it computes.
     ///
     /// # Errors
     /// Those of [`Nvrtc::compile`].
-    pub fn compile_told(&self, program: &Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
+    pub fn compile_with(&self, program: &Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
         if !self.knows(arch)? {
             let found = format!("{}.{}", self.version.0, self.version.1);
             let needed = format!("one that compiles for {arch}");

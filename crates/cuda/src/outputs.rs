@@ -74,7 +74,7 @@ impl Outputs {
     /// Returns mirostat's limit after a row.
     #[must_use]
     pub fn mu(&self, row: usize) -> f32 {
-        f32::from_bits(self.words[self.layout.mus()][row])
+        f32::from_bits(self.words[self.layout.mirostat_mu()][row])
     }
 
     /// Returns the kept ids of a row, ascending; absent unless the workspace keeps them.
@@ -102,7 +102,7 @@ fn sections(layout: Layout) -> [Range<usize>; 10] {
         layout.logprobs(),
         layout.ranks(),
         layout.temperatures(),
-        layout.mus(),
+        layout.mirostat_mu(),
         layout.top_ids(),
         layout.top_logprobs(),
         layout.id_logprobs(),

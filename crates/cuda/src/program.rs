@@ -5,7 +5,7 @@ pub type Source = (&'static str, &'static str);
 
 /// Programs that are needed together, and so are compiled and loaded together, when the first of them is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Group {
+pub enum KernelModule {
     /// Steps on rows of logits.
     Step,
     /// Steps on rows of probabilities.
@@ -30,7 +30,7 @@ pub struct Program {
     /// Its name, that of its file.
     pub name: &'static str,
     /// What it is loaded with.
-    pub group: Group,
+    pub group: KernelModule,
     /// Its source.
     pub source: &'static str,
     /// The kernels in it.
@@ -99,7 +99,7 @@ pub const HEADERS: &[Source] = &[
 /// The kernel that searches the histories' ends.
 const EDIT: Program = Program {
     name: "edit",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/edit.cu"),
     kernels: &["edit"],
 };
@@ -107,7 +107,7 @@ const EDIT: Program = Program {
 /// The kernels that survey rows.
 const SURVEY: Program = Program {
     name: "survey",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/survey.cu"),
     kernels: &[
         "survey_f32_few",
@@ -129,7 +129,7 @@ const SURVEY: Program = Program {
 /// The kernels that survey rows with masks or edits.
 const SURVEY_EDITED: Program = Program {
     name: "survey_edited",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/survey_edited.cu"),
     kernels: &[
         "survey_edited_f32_few",
@@ -156,7 +156,7 @@ const SURVEY_EDITED: Program = Program {
 /// The kernels that survey few rows which ask for nothing but a race.
 const SURVEY_DRAW: Program = Program {
     name: "survey_draw",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/fused/survey_draw.cu"),
     kernels: &["survey_draw_f32", "survey_draw_bf16", "survey_draw_f16"],
 };
@@ -164,7 +164,7 @@ const SURVEY_DRAW: Program = Program {
 /// The kernels that end a step.
 const FINISH_GENERAL: Program = Program {
     name: "finish_general",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/finish_general.cu"),
     kernels: &["finish_general_f32", "finish_general_bf16", "finish_general_f16"],
 };
@@ -172,7 +172,7 @@ const FINISH_GENERAL: Program = Program {
 /// The kernels that end a step whose rows ask for little.
 const FINISH_SIMPLE: Program = Program {
     name: "finish_simple",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/finish_simple.cu"),
     kernels: &[
         "finish_simple_f32",
@@ -187,7 +187,7 @@ const FINISH_SIMPLE: Program = Program {
 /// The same, where filters are tried on a list.
 const FINISH_CANDIDATES: Program = Program {
     name: "finish_candidates",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/finish_candidates.cu"),
     kernels: &["finish_candidates_f32", "finish_candidates_bf16", "finish_candidates_f16"],
 };
@@ -195,7 +195,7 @@ const FINISH_CANDIDATES: Program = Program {
 /// The same with edits and masks, and with the logprob of the token.
 const FINISH_CANDIDATES_LOGPROB: Program = Program {
     name: "finish_candidates_logprob",
-    group: Group::Step,
+    group: KernelModule::Step,
     source: include_str!("../kernels/finish_candidates_logprob.cu"),
     kernels: &[
         "finish_candidates_logprob_f32",
@@ -207,7 +207,7 @@ const FINISH_CANDIDATES_LOGPROB: Program = Program {
 /// The kernels that make probabilities of logits.
 const SOFTMAX: Program = Program {
     name: "softmax",
-    group: Group::Softmax,
+    group: KernelModule::Softmax,
     source: include_str!("../kernels/softmax.cu"),
     kernels: &[
         "softmax_reduce_f32",
@@ -229,7 +229,7 @@ const SOFTMAX: Program = Program {
 /// The kernels that verify chains of drafts.
 const VERIFY: Program = Program {
     name: "verify",
-    group: Group::Verify,
+    group: KernelModule::Verify,
     source: include_str!("../kernels/verify.cu"),
     kernels: &["verify_survey", "verify_finish"],
 };
@@ -237,7 +237,7 @@ const VERIFY: Program = Program {
 /// The kernel that makes requests of what the rows of an operator ask for.
 const PARAMS_FROM_COLUMNS: Program = Program {
     name: "params_from_columns",
-    group: Group::Requests,
+    group: KernelModule::Requests,
     source: include_str!("../kernels/params_from_columns.cu"),
     kernels: &["params_from_columns"],
 };
@@ -245,7 +245,7 @@ const PARAMS_FROM_COLUMNS: Program = Program {
 /// The kernels that find what is kept of rows that are to be written.
 const FIND_CUT: Program = Program {
     name: "find_cut",
-    group: Group::Write,
+    group: KernelModule::Write,
     source: include_str!("../kernels/find_cut.cu"),
     kernels: &["find_cut_f32", "find_cut_bf16", "find_cut_f16"],
 };
@@ -253,7 +253,7 @@ const FIND_CUT: Program = Program {
 /// The kernels that write it.
 const WRITE_ROWS: Program = Program {
     name: "write_rows",
-    group: Group::Write,
+    group: KernelModule::Write,
     source: include_str!("../kernels/write_rows.cu"),
     kernels: &[
         "write_rows_f32",
@@ -267,7 +267,7 @@ const WRITE_ROWS: Program = Program {
 /// The kernel that computes numbers, to be held to their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
-    group: Group::Numbers,
+    group: KernelModule::Numbers,
     source: include_str!("../kernels/numbers.cu"),
     kernels: &["numbers"],
 };
@@ -275,7 +275,7 @@ const NUMBERS: Program = Program {
 /// The same source once more, for rows of probabilities.
 macro_rules! of_probabilities {
     ($name:literal, $kernels:expr) => {
-        of_probabilities!($name, Group::Probabilities, $kernels)
+        of_probabilities!($name, KernelModule::Probabilities, $kernels)
     };
     ($name:literal, $group:expr, $kernels:expr) => {
         Program {
@@ -355,13 +355,13 @@ const FINISH_CANDIDATES_LOGPROB_PROBS: Program = of_probabilities!(
 
 const FIND_CUT_PROBS: Program = of_probabilities!(
     "find_cut",
-    Group::WriteProbabilities,
+    KernelModule::WriteProbabilities,
     ["find_cut_f32_probs", "find_cut_bf16_probs", "find_cut_f16_probs"]
 );
 
 const WRITE_ROWS_PROBS: Program = of_probabilities!(
     "write_rows",
-    Group::WriteProbabilities,
+    KernelModule::WriteProbabilities,
     [
         "write_rows_f32_probs",
         "write_rows_bf16_probs",

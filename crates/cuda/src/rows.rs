@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
 
-use crate::machine::Buffer;
+use crate::runtime::Buffer;
 
 /// The type of a row's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,9 +138,9 @@ impl<'b> Rows<'b> {
 
 /// Rows in the machine's memory that are written, or read and written; they are nobody else's as long as `'b`.
 #[derive(Debug)]
-pub struct RowsMut<'b>(Rows<'b>);
+pub struct RowsOut<'b>(Rows<'b>);
 
-impl<'b> RowsMut<'b> {
+impl<'b> RowsOut<'b> {
     /// Says what the numbers are; [`Kind::Logits`] if not said.
     #[must_use]
     pub fn with_kind(self, kind: Kind) -> Self {
@@ -184,13 +184,13 @@ impl<'b> RowsMut<'b> {
 
 /// A number of 32 bits for each row, side by side in the machine's memory, which lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
-pub struct Column<'b> {
+pub struct DeviceSlice<'b> {
     memory: PhantomData<&'b Buffer>,
     pub(crate) address: u64,
     pub(crate) rows: usize,
 }
 
-impl<'b> Column<'b> {
+impl<'b> DeviceSlice<'b> {
     /// Takes the numbers of `rows` rows at an address of the machine.
     ///
     /// # Errors
@@ -258,21 +258,21 @@ impl IntType {
 
 /// Whole numbers side by side in the machine's memory, which lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
-pub struct Integers<'b> {
+pub struct DeviceIntSlice<'b> {
     memory: PhantomData<&'b Buffer>,
     pub(crate) address: u64,
     pub(crate) dtype: IntType,
     pub(crate) rows: usize,
 }
 
-impl<'b> Integers<'b> {
+impl<'b> DeviceIntSlice<'b> {
     /// Takes the numbers of `rows` rows at an address of the machine.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the address is no multiple of a number's size.
     ///
     /// # Safety
-    /// Those of [`Column::new`].
+    /// Those of [`DeviceSlice::new`].
     pub unsafe fn new(address: u64, dtype: IntType, rows: usize) -> Result<Self> {
         if !address.is_multiple_of(dtype.bytes() as u64) {
             let allowed = format!("a multiple of {} bytes", dtype.bytes());

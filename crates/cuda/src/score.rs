@@ -11,13 +11,13 @@ use gumball_spec::{Error, Result};
 use crate::abi::Slot;
 use crate::outputs::Outputs;
 use crate::prepared::Prepared;
-use crate::residents::Start;
+use crate::request_table::InitialState;
 use crate::rows::Rows;
 use crate::workspace::{Assignment, Workspace};
 
 /// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Known<'a> {
+pub struct KnownTokens<'a> {
     /// Prompt and output.
     pub ids: &'a [u32],
     /// How many of them are prompt.
@@ -30,7 +30,7 @@ pub struct Known<'a> {
     pub mu: f32,
 }
 
-impl Known<'_> {
+impl KnownTokens<'_> {
     /// Checks that there is an id of the vocabulary for each of `rows` rows.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Known<'_> {
     }
 
     fn targets(&self, rows: usize, vocab: usize) -> Result<Vec<i32>> {
-        let Known { ids, prompt_len, start, .. } = *self;
+        let KnownTokens { ids, prompt_len, start, .. } = *self;
         if prompt_len > ids.len() {
             return Err(Error::out_of_range("prompt_len", prompt_len, format!("in 0..={}", ids.len())));
         }
@@ -74,7 +74,7 @@ impl Workspace {
         &mut self,
         slot: Slot,
         request: &Prepared,
-        known: &Known<'_>,
+        known: &KnownTokens<'_>,
         rows: &Rows<'_>,
         lines: &[u32],
         masks: &[Option<&[u32]>],
@@ -105,7 +105,12 @@ impl Workspace {
                 [] => (lines, rows.part(row..end)),
                 _ => (&lines[row..end], *rows),
             };
-            self.assign_scores(&Assignment { slots: &slots, forced: &targets[row..end], lines, masks })?;
+            self.assign_scores(&Assignment {
+                slots: &slots,
+                forced: &targets[row..end],
+                row_indices: lines,
+                masks,
+            })?;
             let step = self.step(&rows)?;
             self.enqueue(&if stays { step.scoring() } else { step })?;
             all.place(row, &self.outputs(end - row)?);
@@ -115,11 +120,11 @@ impl Workspace {
     }
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownTokens<'a> {
     /// Returns where the request stands before the id at a place; without its history if none is read.
-    fn start_at(&self, place: usize, bare: bool, room: usize) -> Start<'a> {
+    fn start_at(&self, place: usize, bare: bool, room: usize) -> InitialState<'a> {
         let (prompt, output) = self.ids[..place].split_at(self.prompt_len.min(place));
-        Start {
+        InitialState {
             seed: self.seed,
             draw: 0,
             position: place as u32,

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result, TILE};
 
 use crate::abi;
-use crate::kernels::{ByDtype, by_dtype};
-use crate::machine::{Buffer, Grid, Kernel, Machine};
-use crate::program::Group;
-use crate::rows::{Column, Dtype, Rows, RowsMut};
+use crate::kernel_table::{ByDtype, by_dtype};
+use crate::program::KernelModule;
+use crate::rows::{DeviceSlice, Dtype, Rows, RowsOut};
+use crate::runtime::{Buffer, Grid, Kernel, Runtime};
 
 /// The kernels of rows that stay on chip, by the type of the logits: to that type, and to f32.
 const ON_CHIP: [ByDtype; 2] = [
@@ -62,13 +62,13 @@ pub enum Temperature<'b> {
     All(f32),
     /// Each row's own, f32, or one for all. Nobody sees them before the machine does: one that is NaN or less than 0 counts as 0, one above 2^100
     /// as 2^100.
-    Each(Column<'b>),
+    PerRow(DeviceSlice<'b>),
 }
 
 /// The softmax on a machine, with what room it needs: some hundred kilobytes, whatever it is asked.
 #[derive(Debug)]
 pub struct Softmax {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
     /// What the first of two reads tells the second.
     told: Buffer,
     /// Whether rows are read twice, if that is fixed.
@@ -104,7 +104,7 @@ struct Shape {
 
 impl Shape {
     /// Returns the shape of rows whose blocks are so many, if they stay on chip then.
-    fn new(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
+    fn new(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
         let clusters = rows.min(machine.clusters(blocks as u32) as usize);
         let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
         let per_warp = pairs.div_ceil(MOST_WARPS);
@@ -113,7 +113,7 @@ impl Shape {
         let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
         let share = 2 * pairs;
         let records = MOST_ROWS * share * size_of::<abi::TileSum>();
-        let room = machine.room_on_chip().checked_sub(BESIDE + records)?;
+        let room = machine.shared_memory_per_block().checked_sub(BESIDE + records)?;
         let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
         if clusters == 0 || slots < per_warp {
             return None;
@@ -136,7 +136,7 @@ impl Shape {
 }
 
 /// Returns the path of rows.
-fn path(machine: &dyn Machine, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
+fn path(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
     let tiles = vocab.div_ceil(TILE);
     let multiprocessors = machine.multiprocessors() as usize;
     let twice = twice.unwrap_or(rows * tiles <= TILES_OF_TWICE * multiprocessors);
@@ -157,8 +157,8 @@ impl Softmax {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if there is not enough memory, or the kernels cannot be compiled.
-    pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
-        machine.prepare(Group::Softmax)?;
+    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
+        machine.prepare(KernelModule::Softmax)?;
         let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
         Ok(Self { machine, told, twice: None })
     }
@@ -187,9 +187,9 @@ impl Softmax {
     pub fn enqueue(
         &self,
         logits: &Rows<'_>,
-        out: &RowsMut<'_>,
+        out: &RowsOut<'_>,
         temperature: Temperature<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let to = out.rows();
         if to.vocab != logits.vocab {
@@ -210,9 +210,9 @@ impl Softmax {
     /// Those of [`Softmax::enqueue`].
     pub fn enqueue_in_place(
         &self,
-        rows: &RowsMut<'_>,
+        rows: &RowsOut<'_>,
         temperature: Temperature<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.enqueue_checked(rows.rows(), rows.rows(), temperature, statuses)
     }
@@ -223,12 +223,12 @@ impl Softmax {
         logits: &Rows<'_>,
         out: &Rows<'_>,
         temperature: Temperature<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let Rows { rows, vocab, dtype, .. } = *logits;
         let (of_all, temperatures) = match temperature {
             Temperature::All(of_all) => (check_temperature(of_all)?, 0),
-            Temperature::Each(each) => {
+            Temperature::PerRow(each) => {
                 if each.rows != 1 {
                     check_rows("temperatures", each.rows, rows)?;
                 }
@@ -236,7 +236,7 @@ impl Softmax {
             }
         };
         let temperature_stride =
-            u32::from(matches!(temperature, Temperature::Each(each) if each.rows == rows));
+            u32::from(matches!(temperature, Temperature::PerRow(each) if each.rows == rows));
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows))?;
         let all = abi::SoftmaxArgs {
             logits: logits.address,
@@ -281,7 +281,7 @@ impl Softmax {
     /// Launches the kernels for some rows.
     ///
     /// # Safety
-    /// As for [`Machine::launch`].
+    /// As for [`Runtime::launch`].
     unsafe fn launch(
         &self,
         path: Path,
@@ -311,7 +311,7 @@ impl Softmax {
                 // SAFETY: the grid is softmax.cu's; for the rest the caller vouches.
                 unsafe { machine.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
                 // SAFETY: the same; the kernel waits before it reads what the first one told, or writes.
-                unsafe { machine.launch_early(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
+                unsafe { machine.launch_dependent(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
             }
         }
     }

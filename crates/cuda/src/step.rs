@@ -10,13 +10,13 @@ use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, flags};
 use crate::edit;
-use crate::help::Help;
-use crate::kernels::{ByDtype, ByRows, by_dtype, by_rows};
-use crate::machine::{Grid, Kernel, Machine};
-use crate::program::Group;
+use crate::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
+use crate::program::KernelModule;
 use crate::rows::{Dtype, MaskRows, Rows};
+use crate::runtime::{Grid, Kernel, Runtime};
 use crate::survey::{self, Survey};
-use crate::variant::{Needs, Over, Variant};
+use crate::variant::{Edits, StepFeatures, Variant};
+use crate::work_sharing::Help;
 use crate::workspace::{Shape, Workspace};
 
 const FINISH: ByRows = by_rows!("finish_general_", "");
@@ -28,11 +28,11 @@ const FINISH_TOLD: ByRows = by_rows!("finish_candidates_logprob_", "");
 /// Returns the kernel that ends the rows of a step.
 pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
-        Variant::Raced => return FINISH_RACED.of(dtype),
-        Variant::Lean => FINISH_LEAN,
-        Variant::Listed => FINISH_LISTED,
-        Variant::Told => FINISH_TOLD,
-        Variant::Whole => FINISH,
+        Variant::SurveyDraw => return FINISH_RACED.of(dtype),
+        Variant::Simple => FINISH_LEAN,
+        Variant::Candidates => FINISH_LISTED,
+        Variant::CandidatesLogprob => FINISH_TOLD,
+        Variant::General => FINISH,
     };
     kernels.of(kind, dtype)
 }
@@ -42,7 +42,7 @@ pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
 /// rows are so many that they wait for each other; few lists are apart, as two on a multiprocessor take longer. All are
 /// measured.
 pub(crate) fn finish_grid(
-    machine: &dyn Machine,
+    machine: &dyn Runtime,
     rows: u32,
     tiles: u32,
     variant: Variant,
@@ -52,14 +52,16 @@ pub(crate) fn finish_grid(
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
         of_many
-    } else if variant <= Variant::Told && rows <= multiprocessors {
-        let drawing = if variant == Variant::Told { 32 } else { 0 };
+    } else if variant <= Variant::CandidatesLogprob && rows <= multiprocessors {
+        let drawing = if variant == Variant::CandidatesLogprob { 32 } else { 0 };
         (tiles.next_multiple_of(32) + drawing).clamp(of_many, 2 * usual)
     } else {
         usual
     };
-    let lists = matches!(variant, Variant::Listed | Variant::Told);
-    Grid::new(rows + help.blocks, threads).apart(lists && rows <= multiprocessors).together(help.blocks != 0)
+    let lists = matches!(variant, Variant::Candidates | Variant::CandidatesLogprob);
+    Grid::new(rows + help.blocks, threads)
+        .one_block_per_sm(lists && rows <= multiprocessors)
+        .co_resident(help.blocks != 0)
 }
 
 /// Threads a row of many.
@@ -90,7 +92,7 @@ impl Workspace {
             return Err(Error::length("logits", rows.vocab, allowed));
         }
         if rows.kind == Kind::Probabilities {
-            self.machine.prepare(Group::Probabilities)?;
+            self.machine.prepare(KernelModule::Probabilities)?;
         }
         let mut abi = self.abi();
         if abi.row_indices == 0 && rows.rows != self.rows() {
@@ -117,7 +119,7 @@ impl Workspace {
         let alike = step.row_indices != 0 && step.masks == 0;
         let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
         let (by_line, step) = if by_line {
-            let (survey, arrive, step) = self.lines_room.cut(multiprocessors, rows, step);
+            let (survey, arrive, step) = self.shared_rows.cut(multiprocessors, rows, step);
             (Some((survey, arrive)), step)
         } else {
             (None, step)
@@ -150,7 +152,11 @@ impl Workspace {
         }
         if assigned.lines_end > lines {
             let line = assigned.lines_end - 1;
-            return Err(Error::out_of_range("lines", line, format!("a row of the logits, in 0..{lines}")));
+            return Err(Error::out_of_range(
+                "row_indices",
+                line,
+                format!("a row of the logits, in 0..{lines}"),
+            ));
         }
         Ok(())
     }
@@ -163,7 +169,7 @@ impl Workspace {
     /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
     ///
     /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
-    /// [`Workspace::announce`] is for the replays. Returns whether it runs now instead.
+    /// [`Workspace::reserve_replays`] is for the replays. Returns whether it runs now instead.
     ///
     /// # Errors
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
@@ -181,7 +187,7 @@ impl Workspace {
         if self.machine.is_capturing()? {
             // It does not run yet, and the host program may replay it for any requests.
             self.captured.note(step.kind);
-            self.enqueue_kernels(step, Needs::EVERYTHING)?;
+            self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
             return Ok(false);
         }
         self.spend(step.moves())?;
@@ -197,22 +203,22 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if the history of a row's request may have no room for as many tokens.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`], if a step on rows of probabilities was ever captured and the
     ///   request of a row speaks of logits.
-    pub fn announce(&self, steps: u64) -> Result<()> {
+    pub fn reserve_replays(&self, steps: u64) -> Result<()> {
         self.check_kind(self.captured.kind())?;
         self.spend(steps)?;
-        self.served.count(Needs::EVERYTHING.variant, steps);
+        self.served.count(StepFeatures::EVERYTHING.variant, steps);
         Ok(())
     }
 
     /// Launches the kernels that serve some needs, which must be those of the rows at least.
-    pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: Needs) -> crate::Result<()> {
+    pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
         let (machine, step) = (&*self.machine, &fixed.step);
         if step.rows == 0 {
             return Ok(());
         }
-        let needs = if step.masks == 0 { needs } else { needs.and(Needs::MASKS) };
-        if needs.over == Over::Searched {
+        let needs = if step.masks == 0 { needs } else { needs.and(StepFeatures::MASKS) };
+        if needs.over == Edits::HistoryDependent {
             // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
@@ -221,15 +227,15 @@ impl Workspace {
             && fixed.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
             && survey::is_raced(multiprocessors, rows, self.room.vocab);
-        let needs = if raced { needs } else { needs.and(Needs::LEAN) };
+        let needs = if raced { needs } else { needs.and(StepFeatures::SIMPLE) };
         let survey = match &fixed.by_line {
             // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
-            Some(((survey, lines), arrive)) if needs.over == Over::Nothing && !needs.sums => {
+            Some(((survey, lines), arrive)) if needs.over == Edits::None && !needs.sums => {
                 // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
             }
-            _ if needs.variant == Variant::Raced => survey::raced(self.room.vocab, fixed.dtype),
+            _ if needs.variant == Variant::SurveyDraw => survey::raced(self.room.vocab, fixed.dtype),
             _ => survey::survey(multiprocessors, rows, self.room.vocab, (fixed.kind, fixed.dtype), needs),
         };
         let step = &step.cut(survey.blocks_per_row);
@@ -245,7 +251,7 @@ impl Workspace {
         // SAFETY: the same, and the survey was enqueued before, for which every block of finish_general.cu, finish_simple.cu,
         // finish_candidates.cu and finish_candidates_logprob.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
         unsafe {
-            machine.launch_early(
+            machine.launch_dependent(
                 finish(fixed.kind, fixed.dtype, needs.variant),
                 grid,
                 bytemuck::bytes_of(step),

@@ -4,10 +4,10 @@ use gumball_spec::{Kind, TILE};
 
 use crate::abi;
 use crate::error::Result;
-use crate::kernels::{ByDtype, ByRows, by_dtype, by_rows};
-use crate::machine::{Grid, Kernel, Machine};
+use crate::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
 use crate::rows::Dtype;
-use crate::variant::{Needs, Over};
+use crate::runtime::{Grid, Kernel, Runtime};
+use crate::variant::{Edits, StepFeatures};
 
 /// For few rows and for many; first those without edits, then with them; first those that make no sums.
 const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
@@ -86,10 +86,10 @@ pub(crate) fn survey(
     rows: usize,
     vocab: usize,
     (kind, dtype): (Kind, Dtype),
-    needs: Needs,
+    needs: StepFeatures,
 ) -> Survey {
     let tiles = vocab.div_ceil(TILE);
-    let edited = needs.over > Over::Nothing;
+    let edited = needs.over > Edits::None;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
     let some = many && edited && rows * tiles <= multiprocessors as usize * TILES_OF_SOME;
     let kernels = SURVEYS[usize::from(many)][usize::from(edited)];
@@ -127,8 +127,8 @@ pub(crate) fn arrive(vocab: usize) -> Survey {
 /// Enqueues the survey of a step.
 ///
 /// # Safety
-/// As for [`Machine::launch`], `step` being cut as the survey says.
-pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
+/// As for [`Runtime::launch`], `step` being cut as the survey says.
+pub(crate) unsafe fn enqueue(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: the grid is survey.cu's; for what `step` points to, the caller vouches; its layout
     // is held to the kernels' in tests/abi.rs.
@@ -139,10 +139,10 @@ pub(crate) unsafe fn enqueue(machine: &dyn Machine, survey: Survey, step: &abi::
 ///
 /// # Safety
 /// The same.
-pub(crate) unsafe fn enqueue_early(machine: &dyn Machine, survey: Survey, step: &abi::Step) -> Result<()> {
+pub(crate) unsafe fn enqueue_early(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: as above; each block of survey.cu that has no edits, and of survey_draw.cu, waits before it reads what requests are made of.
-    unsafe { machine.launch_early(survey.kernel, grid, bytemuck::bytes_of(step)) }
+    unsafe { machine.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
 
     /// Returns how many tiles a block takes on a device of 132 multiprocessors.
     fn tiles_per_block(rows: usize, vocab: usize) -> usize {
-        let survey = survey(132, rows, vocab, F32, Needs::NOTHING);
+        let survey = survey(132, rows, vocab, F32, StepFeatures::NONE);
         vocab.div_ceil(TILE).div_ceil(survey.blocks_per_row as usize)
     }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn rows_with_edits_take_a_second_round_where_blocks_wait_for_room() {
-        let needs = Needs { over: Over::Edits, ..Needs::NOTHING };
+        let needs = StepFeatures { over: Edits::PerToken, ..StepFeatures::NONE };
         let blocks = |rows| survey(132, rows, 151_936, F32, needs).blocks_per_row;
         assert_eq!([1, 8, 32, 35, 36, 512].map(blocks), [75, 75, 38, 38, 19, 19]);
     }

@@ -13,26 +13,27 @@ use crate::filter;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     /// Races over whole rows.
-    Raced,
+    SurveyDraw,
     /// The same, greedy rows, and races over what min-p keeps.
-    Lean,
+    Simple,
     /// The same, and rows whose filters are tried on a list.
-    Listed,
+    Candidates,
     /// The same under edits and masks, and rows that ask how likely their token was in the whole row.
-    Told,
+    CandidatesLogprob,
     /// All rows.
-    Whole,
+    General,
 }
 
 impl Variant {
     /// All of them, in their order.
-    pub const ALL: [Self; 5] = [Self::Raced, Self::Lean, Self::Listed, Self::Told, Self::Whole];
+    pub const ALL: [Self; 5] =
+        [Self::SurveyDraw, Self::Simple, Self::Candidates, Self::CandidatesLogprob, Self::General];
 
     /// Returns the least variant for a request.
     pub(crate) fn of(params: &Params) -> Self {
-        const LEAN: u32 =
+        const SIMPLE: u32 =
             features::GREEDY | features::JOINT | features::TEMPERATURE_LAST | features::KEEP_HISTORY;
-        const LISTED: u32 = LEAN | features::CANDIDATES | features::FILTER_SUMS;
+        const CANDIDATES: u32 = SIMPLE | features::CANDIDATES | features::FILTER_SUMS;
         const EDITS: u32 =
             features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
@@ -42,33 +43,33 @@ impl Variant {
         let alone =
             !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
         match () {
-            () if params.filter_chain == 0 && within(LEAN) && !has(features::GREEDY) => Self::Raced,
-            () if races && within(LEAN) => Self::Lean,
-            () if (races || has(features::CANDIDATES)) && within(LISTED) => Self::Listed,
-            () if (races || has(features::CANDIDATES)) && within(LISTED | EDITS | LOGPROBS) && alone => {
-                Self::Told
+            () if params.filter_chain == 0 && within(SIMPLE) && !has(features::GREEDY) => Self::SurveyDraw,
+            () if races && within(SIMPLE) => Self::Simple,
+            () if (races || has(features::CANDIDATES)) && within(CANDIDATES) => Self::Candidates,
+            () if (races || has(features::CANDIDATES)) && within(CANDIDATES | EDITS | LOGPROBS) && alone => {
+                Self::CandidatesLogprob
             }
-            () => Self::Whole,
+            () => Self::General,
         }
     }
 }
 
 /// What lies over the rows of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Over {
+pub(crate) enum Edits {
     /// Nothing.
-    Nothing,
+    None,
     /// Edits of ids, or masks.
-    Edits,
+    PerToken,
     /// Edits that hang on how the history ends as well, which a kernel of its own finds.
-    Searched,
+    HistoryDependent,
 }
 
 /// What the requests of a step's rows need of its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct StepFeatures {
     /// What lies over them.
-    pub over: Over,
+    pub over: Edits,
     /// Whether any of them reads sums of weights, which the survey then makes.
     pub sums: bool,
     /// Whether the end of rows on lists may find long ones, which help shortens: nuclei that no number of tokens bounds.
@@ -77,30 +78,30 @@ pub(crate) struct Needs {
     pub variant: Variant,
 }
 
-impl Needs {
+impl StepFeatures {
     /// What rows without a request need.
-    pub const NOTHING: Self = Self { over: Over::Nothing, sums: false, long: false, variant: Variant::Raced };
+    pub const NONE: Self = Self { over: Edits::None, sums: false, long: false, variant: Variant::SurveyDraw };
 
     /// What rows need of a shape for which nothing is done for races alone.
-    pub const LEAN: Self = Self { variant: Variant::Lean, ..Self::NOTHING };
+    pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
 
     /// What serves whatever rows there are.
     pub const EVERYTHING: Self =
-        Self { over: Over::Searched, sums: true, long: false, variant: Variant::Whole };
+        Self { over: Edits::HistoryDependent, sums: true, long: false, variant: Variant::General };
 
     /// What rows with masks need.
-    pub const MASKS: Self = Self { over: Over::Edits, variant: Variant::Told, ..Self::NOTHING };
+    pub const MASKS: Self = Self { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
 
     /// What rows need whose kept sets are asked for.
-    pub const KEPT: Self = Self { variant: Variant::Whole, ..Self::NOTHING };
+    pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
 
     /// Returns what a request needs.
     pub fn of(params: &Params) -> Self {
         let has = |bits: u32| params.features & bits != 0;
         let over = match () {
-            () if has(features::HISTORY_EDITS) => Over::Searched,
-            () if has(features::EDITS | features::BANNED_IDS) => Over::Edits,
-            () => Over::Nothing,
+            () if has(features::HISTORY_EDITS) => Edits::HistoryDependent,
+            () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
+            () => Edits::None,
         };
         let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filter::TOP_P;
         Self {
@@ -114,12 +115,12 @@ impl Needs {
 
     /// Returns the same with rows that may be long, or without: other ends than those of lists have no help.
     fn with(self, long: bool) -> Self {
-        Self { long: long && self.variant == Variant::Listed, ..self }
+        Self { long: long && self.variant == Variant::Candidates, ..self }
     }
 
     /// Returns all that there may be: edits and sums are asked for by requests that no lesser variant serves.
     pub fn all() -> impl Iterator<Item = Self> {
-        let overs = [Over::Nothing, Over::Edits, Over::Searched];
+        let overs = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
         let all = overs.into_iter().flat_map(|over| {
             let sums = [(false, false), (true, false), (true, true)].into_iter();
             sums.flat_map(move |(sums, long)| Variant::ALL.map(|variant| Self { over, sums, long, variant }))
@@ -127,9 +128,9 @@ impl Needs {
         let all = all.filter(|needs| needs.with(needs.long) == *needs);
         all.filter(|needs| {
             let least = match needs {
-                Self { over: Over::Edits | Over::Searched, .. } => Variant::Told,
-                Self { sums: true, .. } => Variant::Listed,
-                _ => Variant::Raced,
+                Self { over: Edits::PerToken | Edits::HistoryDependent, .. } => Variant::CandidatesLogprob,
+                Self { sums: true, .. } => Variant::Candidates,
+                _ => Variant::SurveyDraw,
             };
             needs.variant >= least
         })
@@ -149,9 +150,9 @@ impl Needs {
 
 /// How many steps each variant served.
 #[derive(Debug, Default)]
-pub(crate) struct Served([AtomicU64; Variant::ALL.len()]);
+pub(crate) struct VariantCounters([AtomicU64; Variant::ALL.len()]);
 
-impl Served {
+impl VariantCounters {
     pub fn count(&self, variant: Variant, steps: u64) {
         self.0[variant as usize].fetch_add(steps, Ordering::Relaxed);
     }
@@ -168,8 +169,8 @@ mod tests {
     use super::*;
     use crate::Prepared;
 
-    fn needs(params: SamplingParams) -> Needs {
-        Needs::of(&Prepared::new(&params, 1000).unwrap().params())
+    fn needs(params: SamplingParams) -> StepFeatures {
+        StepFeatures::of(&Prepared::new(&params, 1000).unwrap().params())
     }
 
     fn variant(params: SamplingParams) -> Variant {
@@ -178,13 +179,19 @@ mod tests {
 
     #[test]
     fn needs_add_up_to_some_that_there_may_be() {
-        let all: Vec<Needs> = Needs::all().collect();
+        let all: Vec<StepFeatures> = StepFeatures::all().collect();
         for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
             assert!(all.contains(&one.and(other)) && one.and(other) == other.and(one));
-            assert_eq!(one.and(Needs::EVERYTHING), Needs::EVERYTHING);
-            assert_eq!(one.and(one).and(Needs::NOTHING), one);
+            assert_eq!(one.and(StepFeatures::EVERYTHING), StepFeatures::EVERYTHING);
+            assert_eq!(one.and(one).and(StepFeatures::NONE), one);
         }
-        for needs in [Needs::NOTHING, Needs::LEAN, Needs::EVERYTHING, Needs::MASKS, Needs::KEPT] {
+        for needs in [
+            StepFeatures::NONE,
+            StepFeatures::SIMPLE,
+            StepFeatures::EVERYTHING,
+            StepFeatures::MASKS,
+            StepFeatures::KEPT,
+        ] {
             assert!(all.contains(&needs));
         }
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
@@ -194,41 +201,56 @@ mod tests {
             let order = gumball_spec::FilterOrder::Joint;
             needs(SamplingParams { top_k, top_p: 0.9, min_p: 0.1, order, ..Default::default() })
         };
-        assert_eq!(joint(50), Needs { sums: true, variant: Variant::Listed, ..Needs::NOTHING });
+        assert_eq!(
+            joint(50),
+            StepFeatures { sums: true, variant: Variant::Candidates, ..StepFeatures::NONE }
+        );
         assert_eq!(joint(900), top_p);
         assert_eq!([joint(50).and(top_p), top_k.and(top_p)], [top_p; 2]);
         let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
-        assert_eq!(told, Needs { sums: true, variant: Variant::Told, ..Needs::NOTHING });
+        assert_eq!(
+            told,
+            StepFeatures { sums: true, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
+        );
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
-        assert_eq!(edited, Needs { over: Over::Edits, variant: Variant::Told, ..Needs::NOTHING });
-        assert_eq!(needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over, Over::Searched);
+        assert_eq!(
+            edited,
+            StepFeatures { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
+        );
+        assert_eq!(
+            needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over,
+            Edits::HistoryDependent
+        );
     }
 
     #[test]
     fn requests_take_the_least_variant() {
         let plain = SamplingParams::default;
-        assert_eq!(variant(plain()), Variant::Raced);
-        assert_eq!(variant(SamplingParams { temperature: 0.0, ..plain() }), Variant::Lean);
-        assert_eq!(variant(SamplingParams { min_p: 0.1, temperature_last: true, ..plain() }), Variant::Lean);
-        assert_eq!(variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }), Variant::Whole);
+        assert_eq!(variant(plain()), Variant::SurveyDraw);
+        assert_eq!(variant(SamplingParams { temperature: 0.0, ..plain() }), Variant::Simple);
+        assert_eq!(
+            variant(SamplingParams { min_p: 0.1, temperature_last: true, ..plain() }),
+            Variant::Simple
+        );
+        assert_eq!(variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }), Variant::General);
         let listed = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain() };
-        assert_eq!(variant(listed.clone()), Variant::Listed);
-        assert_eq!(variant(SamplingParams { top_p: 0.9, ..plain() }), Variant::Listed);
-        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::Whole);
-        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed.clone() }), Variant::Whole);
+        assert_eq!(variant(listed.clone()), Variant::Candidates);
+        assert_eq!(variant(SamplingParams { top_p: 0.9, ..plain() }), Variant::Candidates);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::General);
+        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed.clone() }), Variant::General);
         let edited = SamplingParams { repetition_penalty: 1.5, banned_ids: vec![4], ..listed };
-        assert_eq!(variant(edited.clone()), Variant::Told);
-        assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::Told);
-        assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::Whole);
+        assert_eq!(variant(edited.clone()), Variant::CandidatesLogprob);
+        assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::CandidatesLogprob);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::General);
         let told = |mode, top_n, ids| SamplingParams {
             logprobs: Some(LogprobsParams { mode, top_n, ids }),
             ..edited.clone()
         };
         for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {
-            assert_eq!(variant(told(mode, 0, vec![])), Variant::Told);
-            assert_eq!(variant(told(mode, 1, vec![])), Variant::Whole);
-            assert_eq!(variant(told(mode, 0, vec![7])), Variant::Whole);
+            assert_eq!(variant(told(mode, 0, vec![])), Variant::CandidatesLogprob);
+            assert_eq!(variant(told(mode, 1, vec![])), Variant::General);
+            assert_eq!(variant(told(mode, 0, vec![7])), Variant::General);
         }
-        assert_eq!(variant(told(LogprobMode::Processed, 0, vec![])), Variant::Whole);
+        assert_eq!(variant(told(LogprobMode::Processed, 0, vec![])), Variant::General);
     }
 }

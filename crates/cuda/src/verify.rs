@@ -10,9 +10,9 @@ use gumball_spec::{Result, TILE};
 
 use crate::abi::{self, chain_flags};
 use crate::chains::{Chains, Numbers, Verified};
-use crate::machine::{Buffer, Grid, Kernel, Machine};
-use crate::program::Group;
-use crate::rows::Column;
+use crate::program::KernelModule;
+use crate::rows::DeviceSlice;
+use crate::runtime::{Buffer, Grid, Kernel, Runtime};
 use crate::step::finish_grid;
 use crate::variant::Variant;
 
@@ -32,7 +32,7 @@ const RECORDS: usize = 1 << 18;
 /// Verification on a machine, with what room it needs: four megabytes, whatever it is asked.
 #[derive(Debug)]
 pub struct Verify {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
     records: Buffer,
     /// How many chains are launched together at most.
     most: usize,
@@ -43,8 +43,8 @@ impl Verify {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the kernels do not compile, or there is not enough memory.
-    pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
-        machine.prepare(Group::Verify)?;
+    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
+        machine.prepare(KernelModule::Verify)?;
         let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::TileRecord>())?;
         Ok(Self { machine, records, most: usize::MAX })
     }
@@ -83,7 +83,7 @@ impl Verify {
     /// Launches the kernels for some chains.
     ///
     /// # Safety
-    /// As for [`Machine::launch`].
+    /// As for [`Runtime::launch`].
     unsafe fn launch(&self, chains: usize, asked: abi::Chains) -> crate::Result<()> {
         let machine = &*self.machine;
         let tiles = asked.tiles as usize;
@@ -94,11 +94,11 @@ impl Verify {
         let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
         // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; each block waits
         // before anything else; for the rest the caller vouches.
-        unsafe { machine.launch_early(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
-        let grid = finish_grid(machine, chains, asked.tiles, Variant::Lean, Default::default());
+        unsafe { machine.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        let grid = finish_grid(machine, chains, asked.tiles, Variant::Simple, Default::default());
         // SAFETY: the same; each block waits before it reads what the survey writes, or writes itself. It begins when all blocks of the
         // survey have waited, so that whatever was before them is there.
-        unsafe { machine.launch_early(FINISH, grid, bytemuck::bytes_of(&asked)) }
+        unsafe { machine.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
     }
 }
 
@@ -127,7 +127,7 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         (chains.draws.offsets && positions.wide, chain_flags::OFFSETS),
         (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
     ];
-    let column = |column: &Option<Column<'_>>| {
+    let column = |column: &Option<DeviceSlice<'_>>| {
         column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
     };
     abi::Chains {

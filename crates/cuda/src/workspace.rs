@@ -8,18 +8,18 @@ use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
 use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::filter;
-use crate::help;
-use crate::lines::Lines;
-use crate::machine::{Buffer, Machine};
 use crate::outputs::{Outputs, set_ids};
 use crate::prepared::Prepared;
-use crate::program::Group;
-use crate::residents::{Residents, Standing, Start};
-use crate::variant::{Needs, Served, Variant};
+use crate::program::KernelModule;
+use crate::request_table::{InitialState, RequestState, RequestTable};
+use crate::runtime::{Buffer, Runtime};
+use crate::shared_rows::SharedRows;
+use crate::variant::{StepFeatures, Variant, VariantCounters};
+use crate::work_sharing;
 
 /// What a workspace has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct WorkspaceLimits {
     /// The number of ids in the vocabulary; in 1..=2^20.
     pub vocab: usize,
     /// How many requests can be in flight; in 0..2^31.
@@ -40,7 +40,7 @@ pub struct Assignment<'a> {
     /// The token to emit whatever is drawn; -1 for none.
     pub forced: &'a [i32],
     /// The line of logits that each row reads; empty: line i for row i.
-    pub lines: &'a [u32],
+    pub row_indices: &'a [u32],
     /// The grammar bitmask of each row.
     pub masks: &'a [Option<&'a [u32]>],
 }
@@ -53,9 +53,9 @@ pub(crate) const ROWS: &str = "memory for rows";
 pub struct Workspace {
     /// Tells workspaces apart: a step goes to the one that fixed it.
     pub(crate) id: u64,
-    pub(crate) machine: Arc<dyn Machine>,
-    pub(crate) room: Room,
-    residents: Residents,
+    pub(crate) machine: Arc<dyn Runtime>,
+    pub(crate) room: WorkspaceLimits,
+    table: RequestTable,
     slots: Buffer,
     forced: Buffer,
     lines: Buffer,
@@ -64,17 +64,17 @@ pub struct Workspace {
     records: Buffer,
     sums: Buffer,
     told: Buffer,
-    pub(crate) lines_room: Lines,
+    pub(crate) shared_rows: SharedRows,
     scratch: Buffer,
     help: Buffer,
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
-    pub(crate) served: Served,
+    pub(crate) served: VariantCounters,
     pub(crate) captured: Captured,
 }
 
-impl Room {
+impl WorkspaceLimits {
     /// Checks that each size lies in its range.
     fn check(&self) -> Result<()> {
         if !(1..=MAX_VOCAB).contains(&self.vocab) {
@@ -131,10 +131,10 @@ impl Workspace {
     /// # Errors
     /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
     /// - [`Error::Unavailable`] if the machine or the host has not enough memory, or the kernels cannot be compiled.
-    pub fn new(machine: Arc<dyn Machine>, room: Room) -> Result<Self> {
+    pub fn new(machine: Arc<dyn Runtime>, room: WorkspaceLimits) -> Result<Self> {
         room.check()?;
-        let Room { vocab, slots, rows, widths, kept } = room;
-        machine.prepare(Group::Step)?;
+        let WorkspaceLimits { vocab, slots, rows, widths, kept } = room;
+        machine.prepare(KernelModule::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let take = |bytes_a_row: usize| Buffer::sized(&machine, ROWS, &[rows, bytes_a_row]);
@@ -144,22 +144,22 @@ impl Workspace {
         static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: MADE.fetch_add(1, Ordering::Relaxed),
-            residents: Residents::new(&machine, vocab, slots, widths)?,
+            table: RequestTable::new(&machine, vocab, slots, widths)?,
             slots: take(size_of::<Slot>())?,
             forced: take(size_of::<i32>())?,
             lines: take(size_of::<u32>())?,
             masks: take(mask_bytes)?,
             masked: take(size_of::<u32>())?,
-            lines_room: Lines::new(&machine, rows, vocab)?,
+            shared_rows: SharedRows::new(&machine, rows, vocab)?,
             records: take(tiles * size_of::<TileRecord>())?,
             sums: take(tiles * size_of::<u64>())?,
             told: take(tiles * size_of::<TileSum>())?,
             scratch,
-            help: Buffer::sized(&machine, ROWS, &[help::words(rows), size_of::<u32>()])?,
+            help: Buffer::sized(&machine, ROWS, &[work_sharing::words(rows), size_of::<u32>()])?,
             outputs,
             kept: take(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
-            served: Served::default(),
+            served: VariantCounters::default(),
             captured: Captured::default(),
             machine,
             room,
@@ -174,8 +174,8 @@ impl Workspace {
     ///   logprobs than there is room for, or its history can grow beyond 2^32 ids.
     /// - [`Error::Length`] if it names more ids for logprobs than there is room for.
     /// - [`Error::Unavailable`] if the machine fails.
-    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
-        self.residents.admit(slot, request, start)
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
+        self.table.admit(slot, request, start)
     }
 
     /// Empties a slot; its memory waits for the next request. A row that still is of the slot is drawn plainly.
@@ -184,13 +184,13 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if there is no such slot.
     /// - [`Error::Unavailable`] if the machine fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.residents.release(slot)
+        self.table.release(slot)
     }
 
     /// Returns whether the histories of the assigned rows have room for so many more tokens, whatever is drawn.
     #[must_use]
-    pub fn has_room(&self, steps: u64) -> bool {
-        self.residents.has_room(steps)
+    pub fn has_history_left(&self, steps: u64) -> bool {
+        self.table.has_history_left(steps)
     }
 
     /// Gives the history in a slot room for `room` more ids than it has now, if it is kept. Waits for
@@ -200,7 +200,7 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if there is no such slot, or the history could grow beyond 2^32 ids.
     /// - [`Error::Unavailable`] if the machine has not enough memory, or fails.
     pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
-        self.residents.extend(slot, room)
+        self.table.extend(slot, room)
     }
 
     /// Says what the rows of the next steps go by.
@@ -224,14 +224,16 @@ impl Workspace {
 
     /// The same for rows that may be one request's, as scores are: they leave it where it is.
     pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
-        let Room { vocab, slots, rows: most, .. } = self.room;
+        let WorkspaceLimits { vocab, slots, rows: most, .. } = self.room;
         let count = rows.slots.len();
         if count > most {
             return Err(Error::length("slots", count, format!("at most {most} rows")));
         }
-        for (parameter, length) in
-            [("forced", rows.forced.len()), ("lines", rows.lines.len()), ("masks", rows.masks.len())]
-        {
+        for (parameter, length) in [
+            ("forced", rows.forced.len()),
+            ("row_indices", rows.row_indices.len()),
+            ("masks", rows.masks.len()),
+        ] {
             if length != 0 && length != count {
                 return Err(Error::length(parameter, length, format!("one per row, {count}, or 0")));
             }
@@ -250,12 +252,12 @@ impl Workspace {
         } else {
             self.forced.write(0, rows.forced)?;
         }
-        self.residents.assign(rows.slots);
-        self.lines.write(0, rows.lines)?;
+        self.table.assign(rows.slots);
+        self.lines.write(0, rows.row_indices)?;
         self.write_masks(rows.masks)?;
-        let shape = Shape { rows: count, lines: !rows.lines.is_empty(), masks: !rows.masks.is_empty() };
+        let shape = Shape { rows: count, lines: !rows.row_indices.is_empty(), masks: !rows.masks.is_empty() };
         self.assigned =
-            Assigned { shape, lines_end: rows.lines.iter().max().map_or(0, |line| *line as usize + 1) };
+            Assigned { shape, lines_end: rows.row_indices.iter().max().map_or(0, |line| *line as usize + 1) };
         Ok(())
     }
 
@@ -269,7 +271,7 @@ impl Workspace {
         if row >= rows {
             return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
         }
-        self.residents.retire(row);
+        self.table.retire(row);
         Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
     }
 
@@ -314,9 +316,9 @@ impl Workspace {
             forced: self.forced.address(),
             masks: given(self.assigned.shape.masks, &self.masks),
             mask_present: given(self.assigned.shape.masks, &self.masked),
-            params: self.residents.params.address(),
-            requests: self.residents.requests.address(),
-            states: self.residents.states.address(),
+            params: self.table.params.address(),
+            requests: self.table.requests.address(),
+            states: self.table.states.address(),
             records: self.records.address(),
             filter_sums: self.sums.address(),
             logprob_sums: self.told.address(),
@@ -373,7 +375,7 @@ impl Workspace {
 
     /// Returns what it has room for.
     #[must_use]
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> WorkspaceLimits {
         self.room
     }
 
@@ -393,15 +395,15 @@ impl Workspace {
     }
 
     /// Returns what the assigned rows need.
-    pub(crate) fn needs(&self) -> Needs {
-        let masks = if self.assigned.shape.masks { Needs::MASKS } else { Needs::NOTHING };
-        let kept = if self.room.kept { Needs::KEPT } else { Needs::NOTHING };
-        self.residents.needs().and(masks).and(kept)
+    pub(crate) fn needs(&self) -> StepFeatures {
+        let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
+        let kept = if self.room.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
+        self.table.needs().and(masks).and(kept)
     }
 
     /// Says why the requests of the assigned rows cannot go by rows of probabilities, if one cannot.
     pub(crate) fn refusal(&self) -> Result<()> {
-        self.residents.refusal()
+        self.table.refusal()
     }
 
     /// Returns how many steps a variant served: those enqueued or replayed here.
@@ -415,7 +417,7 @@ impl Workspace {
     /// # Errors
     /// - [`Error::OutOfRange`] if a history may have no room for them.
     pub(crate) fn spend(&self, moves: u64) -> Result<()> {
-        self.residents.spend(moves)
+        self.table.spend(moves)
     }
 
     /// Waits for the steps enqueued so far and returns where the request in a slot stands.
@@ -423,8 +425,8 @@ impl Workspace {
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
     /// - [`Error::Unavailable`] if the machine fails.
-    pub fn standing(&self, slot: Slot) -> Result<Standing> {
-        self.residents.standing(slot)
+    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
+        self.table.standing(slot)
     }
 
     /// Waits for the steps enqueued so far and returns the position of the request in a slot.

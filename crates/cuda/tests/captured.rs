@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Outputs, Prepared, Room, Rows, Start, Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Outputs, Prepared, Rows, Runtime, Workspace,
+    WorkspaceLimits,
 };
 use gumball_spec::{LogprobsParams, SamplingParams, Widths};
 
@@ -24,7 +25,7 @@ fn requests() -> [SamplingParams; ROWS] {
     ]
 }
 
-fn machine() -> Option<Arc<dyn Machine>> {
+fn machine() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -34,18 +35,20 @@ fn machine() -> Option<Arc<dyn Machine>> {
     }
 }
 
-fn logits(machine: &Arc<dyn Machine>) -> Buffer {
+fn logits(machine: &Arc<dyn Runtime>) -> Buffer {
     let logit = |place: usize| ((place * 7919 + place / VOCAB * 31) % 1009) as f32 / 70.0;
     Buffer::of(machine, &(0..ROWS * VOCAB).map(logit).collect::<Vec<f32>>()).unwrap()
 }
 
 /// A workspace with all requests in slots; nothing is assigned.
-fn workspace(machine: &Arc<dyn Machine>) -> Workspace {
-    let room = Room { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
+fn workspace(machine: &Arc<dyn Runtime>) -> Workspace {
+    let room =
+        WorkspaceLimits { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
     let mut workspace = Workspace::new(Arc::clone(machine), room).unwrap();
     for (slot, params) in requests().iter().enumerate() {
         let prepared = Prepared::new(params, VOCAB).unwrap();
-        let start = Start { seed: slot as u64, prompt: &[1, 2, 3, 1], room: 50, ..Start::default() };
+        let start =
+            InitialState { seed: slot as u64, prompt: &[1, 2, 3, 1], room: 50, ..InitialState::default() };
         workspace.admit(slot as i32, &prepared, &start).unwrap();
     }
     workspace

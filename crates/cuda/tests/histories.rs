@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, Machine, Prepared, Room, Rows, Start, Variant, Workspace,
+    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, Variant, Workspace,
+    WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
@@ -18,11 +19,11 @@ fn no_repeats() -> SamplingParams {
 
 /// Runs a test on rows of falling logits, so that a greedy request without repeats counts up from 0.
 fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
-    let machine: Arc<dyn Machine> = match Emulator::new(&Cache::user()) {
+    let machine: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
     };
-    let room = Room { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
+    let room = WorkspaceLimits { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
     let mut workspace = Workspace::new(Arc::clone(&machine), room).unwrap();
     let logits: Vec<f32> = (0..rows * VOCAB).map(|place| -((place % VOCAB) as f32)).collect();
     let buffer = Buffer::of(&machine, &logits).unwrap();
@@ -33,7 +34,9 @@ fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
 fn admit(workspace: &mut Workspace, slot: i32, params: &SamplingParams, prompt: &[u32], room: usize) {
     let prepared = Prepared::new(params, VOCAB).unwrap();
     let position = prompt.len() as u32;
-    workspace.admit(slot, &prepared, &Start { position, prompt, room, ..Start::default() }).unwrap();
+    workspace
+        .admit(slot, &prepared, &InitialState { position, prompt, room, ..InitialState::default() })
+        .unwrap();
 }
 
 fn assign(workspace: &mut Workspace, slots: &[i32]) {
@@ -51,7 +54,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         workspace.replay(&graph).unwrap();
         let message = workspace.replay(&graph).unwrap_err().to_string();
         assert!(message.starts_with("room is 1, but must be at least 2"), "{message}");
-        assert!(matches!(workspace.announce(2), Err(Error::OutOfRange { parameter: "room", .. })));
+        assert!(matches!(workspace.reserve_replays(2), Err(Error::OutOfRange { parameter: "room", .. })));
         workspace.enqueue(&step).unwrap();
         assert!(matches!(workspace.enqueue(&step), Err(Error::OutOfRange { parameter: "room", .. })));
         let standing = workspace.standing(1).unwrap();
@@ -112,12 +115,12 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
         let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.served(Variant::Raced), 2);
+        assert_eq!(workspace.served(Variant::SurveyDraw), 2);
         assign(workspace, &[1]);
         workspace.replay(&graph).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.served(Variant::Told), 3);
+        assert_eq!(workspace.served(Variant::CandidatesLogprob), 3);
         assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
         // The slot's next request asks for nothing, and its lists are gone.
         workspace.release(1).unwrap();

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
-use gumball_cuda::{Cache, Emulator, Machine};
+use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};
 
 /// Holds all numbers on inputs, of which at least one in `domain` must lie in the domain of each.
 fn hold_all(inputs: Inputs, domain: usize) {
-    let machine: Arc<dyn Machine> = match Emulator::new(&Cache::user()) {
+    let machine: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
     };

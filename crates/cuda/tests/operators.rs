@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, Column, Draws, Dtype, Each, Emulator, IntType, Integers, Machine, Operators, RowParams,
-    Rows, RowsMut,
+    Buffer, Cache, DeviceIntSlice, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, PerRow,
+    RowParams, Rows, RowsOut, Runtime,
 };
 use gumball_spec::oracle::sample;
 use gumball_spec::{Error, Kind, Request, Row, SamplingParams};
@@ -13,7 +13,7 @@ use gumball_spec::{Error, Kind, Request, Row, SamplingParams};
 const VOCAB: usize = 300;
 const LINES: usize = 2;
 
-fn machine() -> Option<Arc<dyn Machine>> {
+fn machine() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -42,16 +42,17 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
     let tokens = Buffer::zeroed(&machine, outputs * 8).expect("memory");
     let statuses = Buffer::zeroed(&machine, outputs * 4).expect("memory");
     let common = SamplingParams { top_p: 0.7, ..SamplingParams::default() };
-    let draws = Draws { positions: Each::Rows(Integers::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
+    let draws =
+        Draws { positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
     let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
     operators
         .sample(
             &rows,
             &RowParams::new(&common),
             &draws,
-            Some(&Integers::of(&index, IntType::I32)),
-            &Integers::of(&tokens, IntType::I64),
-            Some(&Column::of(&statuses)),
+            Some(&DeviceIntSlice::of(&index, IntType::I32)),
+            &DeviceIntSlice::of(&tokens, IntType::I64),
+            Some(&DeviceSlice::of(&statuses)),
         )
         .expect("drawn");
     let mut drawn = vec![0i64; outputs];
@@ -80,13 +81,13 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
         for offsets in [true, false] {
             let positions = Buffer::of(&machine, &[offset]).expect("memory");
             let draws = Draws {
-                seeds: Each::Rows(Integers::of(&seeds, IntType::U64)),
-                positions: Each::Rows(Integers::of(&positions, IntType::I64)),
+                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
+                positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
                 offsets,
                 zero_for_none: offsets,
                 ..Draws::new(0, 0)
             };
-            let to = Integers::of(&tokens, IntType::I64);
+            let to = DeviceIntSlice::of(&tokens, IntType::I64);
             let to = to.first(LINES).expect("as many");
             operators.sample(&rows, &RowParams::new(&common), &draws, None, &to, None).expect("drawn");
             let mut drawn = [7i64; LINES];
@@ -114,9 +115,10 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
     let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
     for k in [415, 416, 417, 485, 500, 501, 502, 600] {
         let top_k = Buffer::of(&machine, &[i64::from(k)]).expect("memory");
-        let params = RowParams { top_k: Some(Integers::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
+        let params =
+            RowParams { top_k: Some(DeviceIntSlice::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
         let mut out = Buffer::zeroed(&machine, vocab * 4).expect("memory");
-        let to = RowsMut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
+        let to = RowsOut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
         operators.probabilities(&rows, &params, &to, None).expect("written");
         let mut kept = vec![0f32; vocab];
         out.read(0, &mut kept).expect("memory");
@@ -155,9 +157,9 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             SamplingParams { top_k: 20, ..Default::default() },
             SamplingParams { top_k: 290, ..Default::default() },
         ] {
-            let params = RowParams { min_p: Some(Column::of(&column)), ..RowParams::new(&common) };
+            let params = RowParams { min_p: Some(DeviceSlice::of(&column)), ..RowParams::new(&common) };
             let mut out = Buffer::of(&machine, &vec![5.0f32; values.len()]).expect("memory");
-            let place = RowsMut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
+            let place = RowsOut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
             let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
             operators.mask(&rows, &params, &place, None).expect("written");
             let mut masked = vec![0.0f32; values.len()];
@@ -183,9 +185,9 @@ fn mistakes_are_named_and_nothing_is_changed() {
     let plain = SamplingParams::default();
     let banned = SamplingParams { banned_ids: vec![3], ..plain.clone() };
     let with = RowParams::new(&plain);
-    let too_many = RowParams { top_p: Some(Column::of(&column)), ..with };
-    let wrong = RowParams { top_k: Some(Integers::of(&column, IntType::U32)), ..with };
-    let hot = RowParams { temperature: Some(Column::of(&column).first(1).expect("one")), ..with };
+    let too_many = RowParams { top_p: Some(DeviceSlice::of(&column)), ..with };
+    let wrong = RowParams { top_k: Some(DeviceIntSlice::of(&column, IntType::U32)), ..with };
+    let hot = RowParams { temperature: Some(DeviceSlice::of(&column).first(1).expect("one")), ..with };
     for (params, kind, says) in [
         (too_many, Kind::Logits, "top_p has length 3, but must have one for each of 2 rows, or for all"),
         (wrong, Kind::Logits, "top_k.dtype is u32, but must be i32 or i64"),
@@ -194,7 +196,7 @@ fn mistakes_are_named_and_nothing_is_changed() {
     ] {
         let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows").with_kind(kind);
         let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
-        let to = Integers::of(&tokens, IntType::I32);
+        let to = DeviceIntSlice::of(&tokens, IntType::I32);
         let error: Error =
             operators.sample(&rows, &params, &Draws::new(0, 0), None, &to, None).expect_err("refused");
         assert!(error.to_string().starts_with(says), "{error}");

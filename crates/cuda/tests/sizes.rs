@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, ChainRows, Dtype, Emulator, Ids, IntType, Machine, MaskRows, Prepared, Room,
-    Rows, Start, Workspace,
+    Assignment, Buffer, Cache, ChainRows, DeviceIntMatrix, Dtype, Emulator, InitialState, IntType, MaskRows,
+    Prepared, Rows, Runtime, Workspace, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
 
-fn machine() -> Option<Arc<dyn Machine>> {
+fn machine() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -20,25 +20,32 @@ fn machine() -> Option<Arc<dyn Machine>> {
     }
 }
 
-const ROOM: Room = Room { vocab: 64, slots: 2, rows: 2, widths: Widths { top_n: 0, ids: 0 }, kept: false };
+const ROOM: WorkspaceLimits =
+    WorkspaceLimits { vocab: 64, slots: 2, rows: 2, widths: Widths { top_n: 0, ids: 0 }, kept: false };
 
 #[test]
 fn a_workspace_of_any_size_is_made_or_refused_in_words() {
     let Some(machine) = machine() else { return };
     let most = i32::MAX as usize;
-    let wide = |top_n, ids| Room { widths: Widths { top_n, ids }, ..ROOM };
+    let wide = |top_n, ids| WorkspaceLimits { widths: Widths { top_n, ids }, ..ROOM };
     for (room, message) in [
-        (Room { slots: most + 1, ..ROOM }, "slots is 2147483648, but must be in 0..2^31"),
-        (Room { rows: usize::MAX, ..ROOM }, "rows is 18446744073709551615, but must be in 0..2^31"),
+        (WorkspaceLimits { slots: most + 1, ..ROOM }, "slots is 2147483648, but must be in 0..2^31"),
         (
-            Room { vocab: 1 << 20, rows: most, ..ROOM },
+            WorkspaceLimits { rows: usize::MAX, ..ROOM },
+            "rows is 18446744073709551615, but must be in 0..2^31",
+        ),
+        (
+            WorkspaceLimits { vocab: 1 << 20, rows: most, ..ROOM },
             "rows is 2147483647, but must be at most 524287 with a vocabulary of 1048576",
         ),
         (wide(0, 1 << 62), "ids is 4611686018427387904, but must be in 0..=2^20"),
         (wide(1 << 63, 0), "top_n is 9223372036854775808, but must be in 0..=2^20"),
         // Each in its range; together more than can be addressed.
-        (Room { slots: most, ..wide(0, 1 << 20) }, "no CUDA: alloc failed: no 9007199250546688 bytes"),
-        (Room { rows: most, ..wide(1 << 20, 0) }, "no CUDA: alloc failed: no "),
+        (
+            WorkspaceLimits { slots: most, ..wide(0, 1 << 20) },
+            "no CUDA: alloc failed: no 9007199250546688 bytes",
+        ),
+        (WorkspaceLimits { rows: most, ..wide(1 << 20, 0) }, "no CUDA: alloc failed: no "),
     ] {
         let error = Workspace::new(Arc::clone(&machine), room).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
@@ -63,7 +70,8 @@ fn rows_that_reach_beyond_the_address_space_are_refused() {
     assert_eq!(masks(0, 0), Ok(()));
     assert!(masks((1 << 15) + 1, 1 << 16).is_err() && masks(2, usize::MAX).is_err());
     // SAFETY: nothing is enqueued on them.
-    let ids = |rows, stride| unsafe { Ids::new(1 << 40, IntType::I64, rows, 2, stride) }.map(drop);
+    let ids =
+        |rows, stride| unsafe { DeviceIntMatrix::new(1 << 40, IntType::I64, rows, 2, stride) }.map(drop);
     assert_eq!(ids(3, 2), Ok(()));
     assert!(ids(3, 1 << 60).is_err() && ids(1 << 32, 2).is_err());
     // SAFETY: nothing is enqueued on them.
@@ -76,9 +84,9 @@ fn rows_that_reach_beyond_the_address_space_are_refused() {
 #[test]
 fn lines_of_masks_without_words_forbid_every_id() {
     let Some(machine) = machine() else { return };
-    let mut workspace = Workspace::new(Arc::clone(&machine), Room { kept: true, ..ROOM }).unwrap();
+    let mut workspace = Workspace::new(Arc::clone(&machine), WorkspaceLimits { kept: true, ..ROOM }).unwrap();
     let prepared = Prepared::new(&SamplingParams::default(), ROOM.vocab).unwrap();
-    workspace.admit(0, &prepared, &Start::default()).unwrap();
+    workspace.admit(0, &prepared, &InitialState::default()).unwrap();
     let logits = Buffer::of(&machine, &[1.0f32; 64]).unwrap();
     let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();
     workspace.assign(&Assignment { slots: &[0], masks: &[Some(&[])], ..Assignment::default() }).unwrap();

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Cache, Column, Dtype, Emulator, Machine, Rows, RowsMut, Softmax, Temperature};
+use gumball_cuda::{
+    Buffer, Cache, DeviceSlice, Dtype, Emulator, Rows, RowsOut, Runtime, Softmax, Temperature,
+};
 use gumball_spec::Error;
 
 const ROWS: usize = 3;
 const VOCAB: usize = 300;
 
-fn machine() -> Option<Arc<dyn Machine>> {
+fn machine() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -21,7 +23,7 @@ fn machine() -> Option<Arc<dyn Machine>> {
 
 /// Returns what is wrong with a softmax of `ROWS` rows, and sees that nothing was written.
 fn refused(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     out: (Dtype, usize, usize),
     temperature: Result<f32, usize>,
     statuses: usize,
@@ -33,9 +35,10 @@ fn refused(
     let seen = Buffer::of(machine, &vec![7u32; statuses]).expect("memory");
     let rows = Rows::of(&logits, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).expect("rows");
     let (dtype, count, vocab) = out;
-    let to = RowsMut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
-    let temperature = temperature.map_or(Temperature::Each(Column::of(&temperatures)), Temperature::All);
-    let result = softmax.enqueue(&rows, &to, temperature, Some(&Column::of(&seen)));
+    let to = RowsOut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
+    let temperature =
+        temperature.map_or(Temperature::PerRow(DeviceSlice::of(&temperatures)), Temperature::All);
+    let result = softmax.enqueue(&rows, &to, temperature, Some(&DeviceSlice::of(&seen)));
     let mut after = vec![0u32; 2 * ROWS * VOCAB];
     probabilities.read(0, &mut after).expect("memory");
     let changed = after.iter().any(|word| *word != 7);

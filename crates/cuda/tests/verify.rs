@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, ChainRows, Chains, Column, Draws, Each, Emulator, Ids, IdsMut, IntType, Integers, Machine,
-    Verified, Verify,
+    Buffer, Cache, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice,
+    Draws, Emulator, IntType, PerRow, Runtime, Verified, Verify,
 };
 use gumball_spec::verify::Chain;
 use gumball_spec::{Error, Result};
@@ -14,7 +14,7 @@ const CHAINS: usize = 3;
 const DRAFTS: usize = 2;
 const VOCAB: usize = 300;
 
-fn machine() -> Option<Arc<dyn Machine>> {
+fn machine() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -49,7 +49,7 @@ fn probability(place: usize) -> f32 {
 }
 
 /// Verifies chains of some shapes; returns the tokens, which are 7s before.
-fn verify(machine: &Arc<dyn Machine>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
+fn verify(machine: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
     let memory = |values: &[f32]| Buffer::of(machine, values).expect("memory");
     let probabilities = memory(&(0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect::<Vec<_>>());
     let drafts = Buffer::of(machine, &[5i32; 4 * CHAINS * DRAFTS]).expect("memory");
@@ -61,13 +61,16 @@ fn verify(machine: &Arc<dyn Machine>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
         let [chains, width] = shapes.drafts;
         let asked = Chains {
             draft_probs: rows(shapes.draft)?,
-            draft_token_ids: Ids::of(&drafts, IntType::I32, 0, chains, width, width)?,
+            draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, chains, width, width)?,
             target_probs: rows(shapes.target)?,
-            draws: Draws { seeds: Each::Rows(Integers::of(&seeds, IntType::I64)), ..Draws::new(0, 9) },
+            draws: Draws {
+                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::I64)),
+                ..Draws::new(0, 9)
+            },
         };
         let [chains, width] = shapes.tokens;
-        let place = IdsMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
-        let place = Verified { statuses: Some(Column::of(&statuses)), ..Verified::new(place) };
+        let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
+        let place = Verified { statuses: Some(DeviceSlice::of(&statuses)), ..Verified::new(place) };
         Verify::new(Arc::clone(machine))?.enqueue(&asked, &place)
     };
     let mut asked = asked;
@@ -138,7 +141,7 @@ fn rows_that_overlap_are_refused() {
     }
     // Where there are no rows, strides say nothing.
     ChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
-    assert!(Ids::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
+    assert!(DeviceIntMatrix::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
 }
 
 #[test]
@@ -180,17 +183,17 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
         let (q, p) = (memory(&all[..VOCAB]), memory(&all.repeat(2)[VOCAB..][..2 * VOCAB]));
         let asked = Chains {
             draft_probs: ChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
-            draft_token_ids: Ids::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
+            draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
             target_probs: ChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
             draws: Draws {
-                seeds: Each::Rows(Integers::of(&seeds, IntType::U64)),
-                positions: Each::Rows(Integers::of(&positions, IntType::I64)),
+                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
+                positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
                 draws: None,
                 offsets: true,
                 zero_for_none: true,
             },
         };
-        let place = IdsMut::of(&mut tokens, IntType::I32, 0, 1, 2, 2).expect("place");
+        let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, 1, 2, 2).expect("place");
         verify.enqueue(&asked, &Verified::new(place)).expect("right");
         let mut after = [7i32; 2];
         tokens.read(0, &mut after).expect("memory");
@@ -226,17 +229,20 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
         .record(&mut || {
             let asked = Chains {
                 draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
-                draft_token_ids: Ids::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS).expect("ids"),
+                draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS)
+                    .expect("ids"),
                 target_probs: ChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
                     .expect("rows"),
                 draws: Draws {
-                    positions: Each::Rows(Integers::of(&positions, IntType::U32)),
-                    draws: Some(Each::All(2)),
+                    positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::U32)),
+                    draws: Some(PerRow::All(2)),
                     ..Draws::new(7, 0)
                 },
             };
-            let place = IdsMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1).expect("place");
-            let place = Verified { emitted: Some(Column::of(&emitted)), adds: true, ..Verified::new(place) };
+            let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1)
+                .expect("place");
+            let place =
+                Verified { emitted: Some(DeviceSlice::of(&emitted)), adds: true, ..Verified::new(place) };
             verify.enqueue(&asked, &place).expect("right");
             Ok(())
         })

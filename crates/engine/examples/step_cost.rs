@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gumball_bench_protocol::generated::model_like;
-use gumball_engine::cuda::{self, Buffer, Dtype, Grid, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, Buffer, CapturedLaunches, Dtype, Grid, Kernel, Runtime};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -44,14 +44,14 @@ struct Launch {
 /// A machine that can take down what is launched on it, or launch nothing; without another machine it only has memory.
 #[derive(Debug)]
 struct Tap {
-    machine: Option<Arc<dyn Machine>>,
+    machine: Option<Arc<dyn Runtime>>,
     launches: Mutex<Vec<Launch>>,
     takes_down: AtomicBool,
     is_dry: AtomicBool,
 }
 
 impl Tap {
-    fn new(machine: Option<Arc<dyn Machine>>) -> Self {
+    fn new(machine: Option<Arc<dyn Runtime>>) -> Self {
         let is_dry = AtomicBool::new(machine.is_none());
         Self { machine, launches: Mutex::default(), takes_down: AtomicBool::new(false), is_dry }
     }
@@ -59,7 +59,7 @@ impl Tap {
     /// Passes a launch on, as the mode has it.
     ///
     /// # Safety
-    /// As for [`Machine::launch_early`] or, if it is none, [`Machine::launch`].
+    /// As for [`Runtime::launch_dependent`] or, if it is none, [`Runtime::launch`].
     unsafe fn pass(&self, early: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         if self.takes_down.load(Ordering::Relaxed) {
             let mut words = vec![0u64; argument.len().div_ceil(8)];
@@ -76,7 +76,7 @@ impl Tap {
         };
         if early {
             // SAFETY: the caller vouches for the launch.
-            unsafe { machine.launch_early(kernel, grid, argument) }
+            unsafe { machine.launch_dependent(kernel, grid, argument) }
         } else {
             // SAFETY: the caller vouches for the launch.
             unsafe { machine.launch(kernel, grid, argument) }
@@ -84,7 +84,7 @@ impl Tap {
     }
 }
 
-impl Machine for Tap {
+impl Runtime for Tap {
     fn name(&self) -> String {
         self.machine.as_ref().map_or("no machine".to_owned(), |machine| machine.name())
     }
@@ -93,14 +93,14 @@ impl Machine for Tap {
         self.machine.as_ref().map_or(132, |machine| machine.multiprocessors())
     }
 
-    fn take(&self, bytes: usize) -> cuda::Result<u64> {
-        self.machine.as_ref().map_or(Ok(1 << 40), |machine| machine.take(bytes))
+    fn alloc(&self, bytes: usize) -> cuda::Result<u64> {
+        self.machine.as_ref().map_or(Ok(1 << 40), |machine| machine.alloc(bytes))
     }
 
-    unsafe fn give_back(&self, address: u64, bytes: usize) {
+    unsafe fn free(&self, address: u64, bytes: usize) {
         if let Some(machine) = &self.machine {
             // SAFETY: the caller vouches for the memory.
-            unsafe { machine.give_back(address, bytes) }
+            unsafe { machine.free(address, bytes) }
         }
     }
 
@@ -125,7 +125,7 @@ impl Machine for Tap {
         unsafe { self.pass(false, kernel, grid, argument) }
     }
 
-    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
         unsafe { self.pass(true, kernel, grid, argument) }
     }
@@ -134,7 +134,10 @@ impl Machine for Tap {
         self.machine.as_ref().map_or(Ok(false), |machine| machine.is_capturing())
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> cuda::Result<()>) -> cuda::Result<Box<dyn Recording>> {
+    fn record(
+        &self,
+        launch: &mut dyn FnMut() -> cuda::Result<()>,
+    ) -> cuda::Result<Box<dyn CapturedLaunches>> {
         self.machine.as_ref().expect("graphs are of a GPU").record(launch)
     }
 }
@@ -198,7 +201,7 @@ fn main() -> Outcome<()> {
 
 /// Prints a line for each request, or with `json` one for each time.
 fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool) -> Outcome<()> {
-    let machine: Arc<dyn Machine> = Arc::clone(tap) as Arc<dyn Machine>;
+    let machine: Arc<dyn Runtime> = Arc::clone(tap) as Arc<dyn Runtime>;
     let batch: Vec<f32> = (0..rows as u64).flat_map(|row| model_like(vocab, row)).collect();
     let batch_bytes = size_of_val(&batch[..]);
     let batches = if has_gpu { COLD_BYTES.div_ceil(batch_bytes).max(2) } else { 1 };
@@ -217,7 +220,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
     };
     for (name, params) in [("plain", plain), ("top-k-top-p", filters), ("edited", edited)] {
         let room = 8 * STEPS * TIMES + TIMES * batches;
-        let config = DevicePoolConfig { slots: rows, rows, room, ..DevicePoolConfig::new(vocab) };
+        let config = DevicePoolConfig { slots: rows, rows, history_growth: room, ..DevicePoolConfig::new(vocab) };
         let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
         let slots =
             (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;
@@ -250,7 +253,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
                 let argument = bytemuck::cast_slice(argument);
                 if *early {
                     // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
-                    unsafe { gpu.launch_early(*kernel, *grid, argument) }?;
+                    unsafe { gpu.launch_dependent(*kernel, *grid, argument) }?;
                 } else {
                     // SAFETY: the same.
                     unsafe { gpu.launch(*kernel, *grid, argument) }?;

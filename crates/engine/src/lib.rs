@@ -77,14 +77,14 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    Device, DeviceColumn, DeviceDraws, DeviceEach, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks,
-    DeviceOperators, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows,
+    Device, DeviceDraws, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOperators, DeviceOptions,
+    DevicePerRow, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows, DeviceSlice,
 };
 /// What a device is made of: for whoever brings a stream, memory or a machine.
 #[cfg(feature = "cuda")]
 pub use gumball_cuda as cuda;
 pub use logits::Logits;
-pub use operators::{Chains, Counts, Draws, Each, LogitsMut, Operators, RowParams};
+pub use operators::{Chains, Counts, Draws, LogitsMut, Operators, PerRow, RowParams};
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};

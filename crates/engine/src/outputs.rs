@@ -85,8 +85,8 @@ impl Outputs {
 
     /// Returns mirostat's limit after each row, in bits; 0 without mirostat.
     #[must_use]
-    pub fn mus(&self) -> &[f32] {
-        self.floats(self.layout.mus())
+    pub fn mirostat_mu(&self) -> &[f32] {
+        self.floats(self.layout.mirostat_mu())
     }
 
     /// Returns the most likely ids of a row, `top_n` of them, [`NONE`](crate::NONE) where there are no more.
@@ -194,7 +194,7 @@ impl Outputs {
             logprobs: bytemuck::cast_slice_mut(next(layout.logprobs())),
             ranks: next(layout.ranks()),
             temperatures: bytemuck::cast_slice_mut(next(layout.temperatures())),
-            mus: bytemuck::cast_slice_mut(next(layout.mus())),
+            mirostat_mu: bytemuck::cast_slice_mut(next(layout.mirostat_mu())),
             top_ids: bytemuck::cast_slice_mut(next(layout.top_ids())),
             top_logprobs: bytemuck::cast_slice_mut(next(layout.top_logprobs())),
             id_logprobs: bytemuck::cast_slice_mut(next(layout.id_logprobs())),

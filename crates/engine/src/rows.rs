@@ -21,7 +21,7 @@ pub(crate) struct RowsMut<'a> {
     pub(crate) logprobs: &'a mut [f32],
     pub(crate) ranks: &'a mut [u32],
     pub(crate) temperatures: &'a mut [f32],
-    pub(crate) mus: &'a mut [f32],
+    pub(crate) mirostat_mu: &'a mut [f32],
     pub(crate) top_ids: &'a mut [i32],
     pub(crate) top_logprobs: &'a mut [f32],
     pub(crate) id_logprobs: &'a mut [f32],
@@ -43,7 +43,7 @@ impl RowsMut<'_> {
         let (logprobs, logprobs_b) = self.logprobs.split_at_mut(len);
         let (ranks, ranks_b) = self.ranks.split_at_mut(len);
         let (temperatures, temperatures_b) = self.temperatures.split_at_mut(len);
-        let (mus, mus_b) = self.mus.split_at_mut(len);
+        let (mirostat_mu, mirostat_mu_b) = self.mirostat_mu.split_at_mut(len);
         let (top_ids, top_ids_b) = self.top_ids.split_at_mut(len * top_n);
         let (top_logprobs, top_logprobs_b) = self.top_logprobs.split_at_mut(len * top_n);
         let (id_logprobs, id_logprobs_b) = self.id_logprobs.split_at_mut(len * ids);
@@ -57,7 +57,7 @@ impl RowsMut<'_> {
             logprobs,
             ranks,
             temperatures,
-            mus,
+            mirostat_mu,
             top_ids,
             top_logprobs,
             id_logprobs,
@@ -72,7 +72,7 @@ impl RowsMut<'_> {
             logprobs: logprobs_b,
             ranks: ranks_b,
             temperatures: temperatures_b,
-            mus: mus_b,
+            mirostat_mu: mirostat_mu_b,
             top_ids: top_ids_b,
             top_logprobs: top_logprobs_b,
             id_logprobs: id_logprobs_b,
@@ -116,7 +116,7 @@ impl RowsMut<'_> {
         self.tokens[row] = chosen.token;
         self.statuses[row] = chosen.status.0;
         self.temperatures[row] = chosen.temperature;
-        self.mus[row] = chosen.mu;
+        self.mirostat_mu[row] = chosen.mu;
         let (logprob, rank) =
             logprobs.map_or((f32::NEG_INFINITY, 0), |logprobs| (logprobs.token.logprob, logprobs.token.rank));
         (self.logprobs[row], self.ranks[row]) = (logprob, rank);

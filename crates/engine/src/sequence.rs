@@ -80,7 +80,7 @@ impl Sequence {
     /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between being lost,
     /// so that no truncation leads behind this.
     #[cfg(feature = "cuda")]
-    pub(crate) fn follow(&mut self, ids: &[u32], mu: f32) {
+    pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
             return;
         }

@@ -62,7 +62,7 @@ impl Pool {
         self.workers.over(rows, 1, &work)?;
 
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let (token, mu) = (out.tokens()[row], out.mus()[row]);
+            let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
             if token != NONE {
                 let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
                 sequence.push(token as u32, mu);

@@ -40,7 +40,7 @@ impl Widths {
 /// | `logprobs` | 2R | R | f32, of the token | -inf |
 /// | `ranks` | 3R | R | u32, of the token, from 1 | 0 |
 /// | `temperatures` | 4R | R | f32, in use; 0 if greedy | 0 |
-/// | `mus` | 5R | R | f32, mirostat's limit after the row, bits | 0 |
+/// | `mirostat_mu` | 5R | R | f32, mirostat's limit after the row, bits | 0 |
 /// | `top_ids` | 6R | R T | i32, row by row | -1 |
 /// | `top_logprobs` | 6R + RT | R T | f32, row by row | -inf |
 /// | `id_logprobs` | 6R + 2RT | R I | f32, row by row, in the order of the request's ids | -inf |
@@ -108,9 +108,9 @@ impl Layout {
         self.single(4)
     }
 
-    /// Returns the words of the section `mus`.
+    /// Returns the words of the section `mirostat_mu`.
     #[must_use]
-    pub fn mus(self) -> Range<usize> {
+    pub fn mirostat_mu(self) -> Range<usize> {
         self.single(5)
     }
 

@@ -156,7 +156,7 @@ static void pool(size_t threads) {
     for (uint32_t step = 0; step < 4; step++) {
         const uint32_t lines[] = {step % 4, (step + 1) % 4, (step + 2) % 4, step % 4, 0};
         SIZED(gumball_step_options, options);
-        options.lines = lines;
+        options.row_indices = lines;
         gumball_logits logits = logits_of(rows, GUMBALL_F32, 4, VOCAB);
         OK(gumball_pool_step(pool, &logits, slots, 5, &options, outputs));
         SIZED(gumball_layout, layout);
@@ -186,7 +186,7 @@ static void pool(size_t threads) {
         const gumball_token_logprob *named = gumball_sampler_id_logprobs(alone[2], &len);
         CHECK(len == 2 && gumball_outputs_id_logprobs(outputs)[2 * 2 + 1] == named[1].logprob);
         CHECK(gumball_outputs_id_ranks(outputs)[2 * 2 + 1] == named[1].rank);
-        CHECK(gumball_outputs_mus(outputs)[3] > 0.0f && gumball_outputs_mus(outputs)[0] == 0.0f);
+        CHECK(gumball_outputs_mirostat_mu(outputs)[3] > 0.0f && gumball_outputs_mirostat_mu(outputs)[0] == 0.0f);
         CHECK(gumball_outputs_tokens(outputs)[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);
     }
 

@@ -81,7 +81,7 @@ static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab)
     config.rows = 8;
     config.top_n = 3;
     config.ids = 2;
-    config.room = 3;
+    config.history_growth = 3;
     config.keep_ids = 1;
     gumball_pool *pool = gumball_pool_new_on_device(device, &config);
     CHECK(pool != NULL);

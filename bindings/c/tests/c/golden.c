@@ -71,7 +71,7 @@ static void by_pool(gumball_pool *pool, int kind, const gumball_params *params, 
     OK(gumball_pool_admit(pool, params, prompt, 5, &slots[1]));
     const uint32_t lines[] = {0, 0};
     SIZED(gumball_step_options, options);
-    options.lines = lines;
+    options.row_indices = lines;
     for (int step = 0; step < STEPS; step++) {
         gumball_logits logits = logits_of(make_row(kind, (uint64_t)step), kinds[kind].dtype, 1, kinds[kind].vocab);
         OK(gumball_pool_fork(pool, slots[1], 1, &slots[0]));

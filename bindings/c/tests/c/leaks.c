@@ -91,13 +91,13 @@ static void operators_of(const gumball_operators *operators) {
     SIZED(gumball_draws, which);
     which.outputs = 6;
     const uint32_t lines[] = {0, 1, 0, 1, 0, 0};
-    which.lines = lines;
+    which.row_indices = lines;
     OK(gumball_operators_softmax(operators, &logits, 0.7f, NULL, &to, NULL));
     OK(gumball_operators_probabilities(operators, &logits, &params, &to, NULL));
     OK(gumball_operators_mask_logits(operators, &logits, &params, &to, NULL));
     OK(gumball_operators_sample(operators, &logits, &params, &which, tokens, NULL));
     which.outputs = 3;
-    which.lines = NULL;
+    which.row_indices = NULL;
     CHECK(gumball_operators_sample(operators, &logits, &params, &which, tokens, NULL) != GUMBALL_OK);
     OK(gumball_operators_softmax(operators, &logits, 1.0f, NULL, &to, NULL));
     const int32_t drafted[] = {5};

@@ -75,7 +75,7 @@ static void memory(void) {
     memset(slots, 0xFF, sizeof slots);
     slots[MANY - 1] = slot;
     SIZED(gumball_step_options, options);
-    options.lines = lines;
+    options.row_indices = lines;
     gumball_logits logits = logits_of(row, GUMBALL_F32, 1, VOCAB);
     CHECK(gumball_pool_step(pool, &logits, slots, MANY, &options, outputs) == GUMBALL_UNAVAILABLE);
     CHECK(strcmp(gumball_error_parameter(), "memory for outputs") == 0);
@@ -230,8 +230,8 @@ static void on_a_device(const char *name) {
     // So many steps that their sum cannot be counted.
     for (int i = 0; i < 3; i++) {
         OK(gumball_pool_assign(pool, slots, 2 - i % 2, NULL));
-        OK(gumball_pool_announce(pool, (size_t)-1 / 2));
-        CHECK(gumball_pool_announce(pool, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
+        OK(gumball_pool_reserve_replays(pool, (size_t)-1 / 2));
+        CHECK(gumball_pool_reserve_replays(pool, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
     }
     gumball_outputs_free(outputs);
     gumball_buffer_free(buffer);

@@ -155,7 +155,7 @@ static void samples(void) {
     options.forced = &negative;
     CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
     options.forced = NULL;
-    options.lines = &line;
+    options.row_indices = &line;
     CHECK(gumball_sampler_sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token) == GUMBALL_OUT_OF_RANGE);
     REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
     SIZED(gumball_state, state);
@@ -194,7 +194,7 @@ static void steps(void) {
     logits = logits_of(row, GUMBALL_F32, 1, VOCAB);
     const uint32_t line = 1;
     SIZED(gumball_step_options, options);
-    options.lines = &line;
+    options.row_indices = &line;
     REFUSED(gumball_pool_step(pool, &logits, slots, 1, &options, outputs), GUMBALL_OUT_OF_RANGE,
             "select is 1, but must be a row in 0..1");
     CHECK(gumball_pool_step(pool, &logits, slots, 1, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
@@ -298,8 +298,8 @@ static void operators(void) {
     CHECK(gumball_operators_sample(operators, &rows, NULL, NULL, tokens, statuses) == GUMBALL_OUT_OF_RANGE);
     draws.outputs = 1;
     REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, tokens, statuses), GUMBALL_LENGTH,
-            "outputs has length 1, but must have one per row, 2, or any number with lines");
-    draws.lines = &line;
+            "outputs has length 1, but must have one per row, 2, or any number with row_indices");
+    draws.row_indices = &line;
     REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, tokens, statuses), GUMBALL_OUT_OF_RANGE,
             "select is 2, but must be a row in 0..2");
     REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, NULL, statuses), GUMBALL_OUT_OF_RANGE,

@@ -235,7 +235,7 @@ static void draws(const gumball_operators *operators) {
     }
     SIZED(gumball_draws, which);
     which.outputs = OUTPUTS;
-    which.lines = lines;
+    which.row_indices = lines;
     which.seeds = seeds;
     which.positions = positions;
     which.draws = indices;
@@ -257,7 +257,7 @@ static void draws(const gumball_operators *operators) {
             OK(gumball_pool_admit(pool, request, prompt, 3, &slot));
             gumball_params_free(request);
             SIZED(gumball_step_options, options);
-            options.lines = lines + i;
+            options.row_indices = lines + i;
             OK(gumball_pool_step(pool, &rows, &slot, 1, &options, outputs));
             CHECK(gumball_outputs_tokens(outputs)[0] == tokens[i]);
             OK(gumball_pool_release(pool, slot));
@@ -280,7 +280,7 @@ static void draws(const gumball_operators *operators) {
     static int32_t many[MANY];
     SIZED(gumball_draws, plain);
     plain.outputs = MANY;
-    plain.lines = first;
+    plain.row_indices = first;
     plain.seed = 8;
     OK(gumball_operators_sample(operators, &two, NULL, &plain, many, NULL));
     double seen[4] = {0};
@@ -291,7 +291,7 @@ static void draws(const gumball_operators *operators) {
         CHECK(fabs(seen[id] - (double)few[id] / 8) < 0.006);
     }
     plain.outputs = 2;
-    plain.lines = NULL;
+    plain.row_indices = NULL;
     OK(gumball_operators_sample(operators, &two, NULL, &plain, many, statuses));
     CHECK(many[0] >= 0 && many[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }

@@ -120,7 +120,7 @@ int main(int count, char **arguments) {
     CHECK(cu.end_capture(stream, &graph) == 0);
     CHECK(cu.instantiate(&runnable, graph, 0) == 0);
     for (int step = 0; step < STEPS; step++) {
-        OK(gumball_pool_announce(pool, 1));
+        OK(gumball_pool_reserve_replays(pool, 1));
         CHECK(cu.launch(runnable, stream) == 0);
         OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
     }

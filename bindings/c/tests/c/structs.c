@@ -359,7 +359,7 @@ static void on_a_device(void) {
     config.vocab = VOCAB;
     config.slots = ROWS;
     config.rows = ROWS;
-    config.room = 4096;
+    config.history_growth = 4096;
     device_pool = gumball_pool_new_on_device(device, &config);
     CHECK(device_pool != NULL);
     for (int i = 0; i < ROWS; i++) {

@@ -142,7 +142,7 @@ class Outputs:
     @property
     def temperatures(self) -> NDArray[np.float32]: ...
     @property
-    def mus(self) -> NDArray[np.float32]: ...
+    def mirostat_mu(self) -> NDArray[np.float32]: ...
     @property
     def top_ids(self) -> NDArray[np.int32]: ...
     @property
@@ -261,8 +261,8 @@ class Pool:
         top_n: int = 0,
         ids: int = 0,
         kept: bool = False,
-        room: int = 4096,
-        histories: bool = False,
+        history_growth: int = 4096,
+        keep_histories: bool = False,
         threads: int | None = None,
         level: str | None = None,
         route: str = "race",
@@ -297,7 +297,7 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
-        lines: _Integers | None = None,
+        row_indices: _Integers | None = None,
         hooks: Sequence[_Hook | None] | None = None,
         kind: str = "logits",
         stream: _Stream | None = None,
@@ -310,7 +310,7 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
-        lines: _Integers | None = None,
+        row_indices: _Integers | None = None,
         kind: str = "logits",
         stream: _Stream | None = None,
     ) -> None: ...
@@ -321,11 +321,11 @@ class Pool:
         masks: _Array | None = None,
         mask_present: Sequence[bool] | _Array | None = None,
         forced: Sequence[int | None] | _Array | None = None,
-        lines: _Integers | None = None,
+        row_indices: _Integers | None = None,
         stream: _Stream | None = None,
     ) -> None: ...
     def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
-    def announce(self, steps: int = 1, *, stream: _Stream | None = None) -> None: ...
+    def reserve_replays(self, steps: int = 1, *, stream: _Stream | None = None) -> None: ...
     def capture(
         self,
         logits: _Array | Sequence[_Array],

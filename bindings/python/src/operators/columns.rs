@@ -2,8 +2,8 @@
 //!
 //! What lies there is never looked at: it may not be known yet.
 
-use gumball_engine::cuda::{Column, IntType, Integers};
-use gumball_engine::{DeviceEach, Result};
+use gumball_engine::cuda::{DeviceIntSlice, DeviceSlice, IntType};
+use gumball_engine::{DevicePerRow, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub enum Value<T> {
     /// To be copied to the device.
     List(Vec<T>),
     /// Side by side on the device.
-    Column {
+    DeviceSlice {
         address: u64,
         rows: usize,
         dtype: Dtype,
@@ -50,14 +50,14 @@ impl Value<f32> {
     /// Returns what the engine takes.
     ///
     /// # Safety
-    /// As for [`Column::new`].
-    pub unsafe fn numbers(&self) -> Result<DeviceEach<'_, f32>> {
+    /// As for [`DeviceSlice::new`].
+    pub unsafe fn numbers(&self) -> Result<DevicePerRow<'_, f32>> {
         Ok(match self {
-            Value::All(value) => DeviceEach::All(*value),
-            Value::List(values) => DeviceEach::Rows(values),
-            Value::Column { address, rows, .. } => {
+            Value::All(value) => DevicePerRow::All(*value),
+            Value::List(values) => DevicePerRow::Host(values),
+            Value::DeviceSlice { address, rows, .. } => {
                 // SAFETY: as the caller vouches.
-                DeviceEach::Column(unsafe { Column::new(*address, *rows) }?)
+                DevicePerRow::Device(unsafe { DeviceSlice::new(*address, *rows) }?)
             }
         })
     }
@@ -67,14 +67,14 @@ impl<T: Copy> Value<T> {
     /// Returns what the engine takes.
     ///
     /// # Safety
-    /// As for [`Integers::new`].
-    pub unsafe fn integers(&self) -> Result<DeviceEach<'_, T, Integers<'_>>> {
+    /// As for [`DeviceIntSlice::new`].
+    pub unsafe fn integers(&self) -> Result<DevicePerRow<'_, T, DeviceIntSlice<'_>>> {
         Ok(match self {
-            Value::All(value) => DeviceEach::All(*value),
-            Value::List(values) => DeviceEach::Rows(values),
-            Value::Column { address, rows, dtype } => {
+            Value::All(value) => DevicePerRow::All(*value),
+            Value::List(values) => DevicePerRow::Host(values),
+            Value::DeviceSlice { address, rows, dtype } => {
                 // SAFETY: as the caller vouches.
-                DeviceEach::Column(unsafe { Integers::new(*address, int_type(*dtype), *rows) }?)
+                DevicePerRow::Device(unsafe { DeviceIntSlice::new(*address, int_type(*dtype), *rows) }?)
             }
         })
     }
@@ -202,7 +202,7 @@ impl<'py, T> Given<'py, T> {
         let (known, side_by_side) = (dtypes.contains(&array.dtype), rows < 2 || stride == 1);
         let spread = spread && array.ndim == 0;
         if known && side_by_side && !spread {
-            let value = Value::Column { address: array.address as u64, rows, dtype: array.dtype };
+            let value = Value::DeviceSlice { address: array.address as u64, rows, dtype: array.dtype };
             return Ok(Self { value, stream: owner_stream(&array), _held: Some((object.clone(), array)) });
         }
         let Some(torch) = modules::torch_of(object)? else {
@@ -228,7 +228,8 @@ impl<'py, T> Given<'py, T> {
         };
         let flat = flat.call_method0(intern!(py, "contiguous"))?;
         let array = input.beside(&flat, name)?;
-        let value = Value::Column { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
+        let value =
+            Value::DeviceSlice { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
         Ok(Self { value, stream: owner_stream(&array), _held: Some((flat, array)) })
     }
 }

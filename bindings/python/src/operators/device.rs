@@ -2,7 +2,7 @@
 //!
 //! What comes out is allocated by whose array the rows are. Nothing is waited for, and nothing copied but the values of lists.
 
-use gumball_engine::cuda::{Column, Dtype as DeviceDtype, RowsMut};
+use gumball_engine::cuda::{DeviceSlice, Dtype as DeviceDtype, RowsOut};
 use gumball_engine::{DeviceOperators, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -192,7 +192,8 @@ fn written<'py>(
     dtype: Dtype,
     return_statuses: bool,
     others: &[Option<usize>],
-    work: impl FnOnce(&mut DeviceOperators, &Matrix, Option<&Matrix>, Option<&Column<'_>>) -> Result<()> + Send,
+    work: impl FnOnce(&mut DeviceOperators, &Matrix, Option<&Matrix>, Option<&DeviceSlice<'_>>) -> Result<()>
+    + Send,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = input.object.py();
     let made = if out.is_none() { Some(input.like(dtype)?) } else { None };
@@ -215,7 +216,7 @@ fn written<'py>(
     let from = input.matrix;
     rooms::at(py, input.site, &streams, |operators| {
         // SAFETY: it was just allocated with a word a row, and is freed in the order of the stream.
-        let column = column.map(|address| unsafe { Column::new(address, from.rows) }).transpose()?;
+        let column = column.map(|address| unsafe { DeviceSlice::new(address, from.rows) }).transpose()?;
         work(operators, &from, to.as_ref(), column.as_ref())
     })?;
     match statuses {
@@ -227,15 +228,15 @@ fn written<'py>(
 /// Returns rows to be written.
 ///
 /// # Safety
-/// As for [`RowsMut::new`].
-unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<RowsMut<'b>> {
+/// As for [`RowsOut::new`].
+unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<RowsOut<'b>> {
     let dtype = match matrix.dtype {
         Dtype::Bf16 => DeviceDtype::Bf16,
         Dtype::F16 => DeviceDtype::F16,
         _ => DeviceDtype::F32,
     };
     // SAFETY: as the caller vouches.
-    unsafe { RowsMut::new(matrix.address as u64, dtype, matrix.rows, matrix.width, matrix.stride) }
+    unsafe { RowsOut::new(matrix.address as u64, dtype, matrix.rows, matrix.width, matrix.stride) }
 }
 
 /// Writes the softmax of rows that lie on a device; `None` if they do not.
@@ -255,7 +256,7 @@ pub fn softmax_on_device<'py>(
     let work = |operators: &mut DeviceOperators,
                 from: &Matrix,
                 to: Option<&Matrix>,
-                statuses: Option<&Column<'_>>| {
+                statuses: Option<&DeviceSlice<'_>>| {
         // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
         // is done is the caller's part, as the package says.
         let each = unsafe { each.numbers() }?;
@@ -296,7 +297,7 @@ pub fn write_on_device<'py>(
     let work = |operators: &mut DeviceOperators,
                 from: &Matrix,
                 to: Option<&Matrix>,
-                statuses: Option<&Column<'_>>| {
+                statuses: Option<&DeviceSlice<'_>>| {
         // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
         // is done is the caller's part, as the package says.
         let params = unsafe { values.params() }?;

@@ -1,7 +1,7 @@
 //! Chains of drafts whose probabilities lie on a GPU.
 
 use gumball_engine::Error;
-use gumball_engine::cuda::{ChainRows, Column, Ids, IdsMut, Verified};
+use gumball_engine::cuda::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Verified};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -104,7 +104,7 @@ pub fn verify_on_device<'py>(
     let q = drafts.matrix("draft_probs")?;
     check_packed(&q, "draft_probs")?;
     let ids = Given::<u32>::integers(&input, draft_token_ids, "draft_token_ids")?;
-    let Value::Column { address: ids_address, rows: ids_rows, dtype: ids_type } = ids.value else {
+    let Value::DeviceSlice { address: ids_address, rows: ids_rows, dtype: ids_type } = ids.value else {
         unreachable!("read as a column");
     };
     if (q.rows, p.rows, ids_rows) != (chains * n, chains * (n + 1), chains * n) {
@@ -141,13 +141,14 @@ pub fn verify_on_device<'py>(
         let target_rows =
             unsafe { ChainRows::new(p.address as u64, [chains, n + 1, p.width], strides(n + 1)) }?;
         // SAFETY: the same.
-        let ids = unsafe { Ids::new(ids_address, int_type(ids_type), chains, n, n) }?;
+        let ids = unsafe { DeviceIntMatrix::new(ids_address, int_type(ids_type), chains, n, n) }?;
         // SAFETY: the same.
         let draws = unsafe { draws.draws() }?;
         // SAFETY: they were just allocated, and are freed in the order of the stream.
-        let to = unsafe { IdsMut::new(tokens_address, int_type(tokens_type), chains, n + 1, n + 1) }?;
+        let to =
+            unsafe { DeviceIntMatrixMut::new(tokens_address, int_type(tokens_type), chains, n + 1, n + 1) }?;
         // SAFETY: they have a word a chain, as was seen, and were just allocated or are the caller's to be written.
-        let column = |address: u64| unsafe { Column::new(address, chains) };
+        let column = |address: u64| unsafe { DeviceSlice::new(address, chains) };
         let verified = Verified {
             accepted: Some(column(accepted_at)?),
             emitted: Some(column(emitted_at)?),

@@ -1,6 +1,6 @@
 //! Draws from rows that lie on a GPU.
 
-use gumball_engine::cuda::{Column, Integers};
+use gumball_engine::cuda::{DeviceIntSlice, DeviceSlice};
 use gumball_engine::{DeviceDraws, DeviceRowParams, Error, SamplingParams};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -95,7 +95,7 @@ impl Values<'_> {
     /// Returns what the engine takes.
     ///
     /// # Safety
-    /// As for [`Column::new`].
+    /// As for [`DeviceSlice::new`].
     pub unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
         Ok(DeviceRowParams {
             common: self.common,
@@ -164,7 +164,7 @@ impl WhichValues<'_> {
     /// Returns what the engine takes.
     ///
     /// # Safety
-    /// As for [`Integers::new`].
+    /// As for [`DeviceIntSlice::new`].
     pub unsafe fn draws(&self) -> gumball_engine::Result<DeviceDraws<'_>> {
         Ok(DeviceDraws {
             // SAFETY: as the caller vouches.
@@ -241,7 +241,7 @@ pub fn sample_on_device<'py>(
         None => input.matrix.rows,
         Some(Value::All(_)) => 1,
         Some(Value::List(lines)) => lines.len(),
-        Some(Value::Column { rows, .. }) => *rows,
+        Some(Value::DeviceSlice { rows, .. }) => *rows,
     };
     let made = if out.is_none() { Some(input.empty(&[count], dtype)?) } else { None };
     let object = out.or(made.as_ref()).expect("given, or just made");
@@ -268,9 +268,10 @@ pub fn sample_on_device<'py>(
         // SAFETY: the same.
         let lines = lines.map(|lines| unsafe { lines.integers() }).transpose()?;
         // SAFETY: the same; there is a number for each output, and nobody reads them meanwhile.
-        let tokens = unsafe { Integers::new(address, int_type(token_type), count) }?;
+        let tokens = unsafe { DeviceIntSlice::new(address, int_type(token_type), count) }?;
         // SAFETY: it was just allocated with a word an output, and is freed in the order of the stream.
-        let column = statuses_address.map(|address| unsafe { Column::new(address, count) }).transpose()?;
+        let column =
+            statuses_address.map(|address| unsafe { DeviceSlice::new(address, count) }).transpose()?;
         operators.sample(&rows, &params, &draws, lines, &tokens, column.as_ref())
     })?;
     match statuses {

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{Chains, Draws, Each, Error, Kind, Operators, Result, RowParams, SamplingParams};
+use gumball_engine::{Chains, Draws, Error, Kind, Operators, PerRow, Result, RowParams, SamplingParams};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -252,10 +252,10 @@ fn repeated(py: Python<'_>, rows: usize, n: usize) -> PyResult<Vec<u32>> {
     collected(py, lines.map(Ok), "n", LONGEST)
 }
 
-fn borrowed<T: Copy>(column: &Column<T>) -> Each<'_, T> {
+fn borrowed<T: Copy>(column: &Column<T>) -> PerRow<'_, T> {
     match column {
-        Column::All(value) => Each::All(*value),
-        Column::Rows(values) => Each::Rows(values),
+        Column::All(value) => PerRow::All(*value),
+        Column::Rows(values) => PerRow::Rows(values),
     }
 }
 

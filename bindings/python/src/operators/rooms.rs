@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{CudaEvent, DriverError, sys};
-use gumball_engine::cuda::{self, Gpu, Grid, Group, Kernel, Machine, Recording};
+use gumball_engine::cuda::{self, CapturedLaunches, Gpu, Grid, Kernel, KernelModule, Runtime};
 use gumball_engine::{Device, DeviceOperators, Error, Result};
 use pyo3::prelude::*;
 
@@ -134,9 +134,9 @@ impl OnStream {
     }
 }
 
-impl Machine for OnStream {
+impl Runtime for OnStream {
     fn name(&self) -> String {
-        Machine::name(&self.here)
+        Runtime::name(&self.here)
     }
 
     fn multiprocessors(&self) -> u32 {
@@ -147,34 +147,34 @@ impl Machine for OnStream {
         self.here.threads_per_row()
     }
 
-    fn room_on_chip(&self) -> usize {
-        self.here.room_on_chip()
+    fn shared_memory_per_block(&self) -> usize {
+        self.here.shared_memory_per_block()
     }
 
     fn clusters(&self, blocks: u32) -> u32 {
         self.here.clusters(blocks)
     }
 
-    fn prepare(&self, group: Group) -> cuda::Result<()> {
+    fn prepare(&self, group: KernelModule) -> cuda::Result<()> {
         self.here.prepare(group)
     }
 
-    fn can_take(&self) -> cuda::Result<bool> {
+    fn can_alloc(&self) -> cuda::Result<bool> {
         Ok(true)
     }
 
-    fn take(&self, bytes: usize) -> cuda::Result<u64> {
+    fn alloc(&self, bytes: usize) -> cuda::Result<u64> {
         let _relaxed = Relaxed::new();
-        let address = self.own.take(bytes)?;
+        let address = self.own.alloc(bytes)?;
         // The stream in use does not wait for this one, and a captured one could not.
         self.own.stream().synchronize().map_err(failed)?;
         Ok(address)
     }
 
-    unsafe fn give_back(&self, address: u64, bytes: usize) {
+    unsafe fn free(&self, address: u64, bytes: usize) {
         let _kept = (Current::for_device(self), Relaxed::new());
         // SAFETY: as the caller vouches; the call waits for the device, and so for the stream in use.
-        unsafe { self.own.give_back(address, bytes) }
+        unsafe { self.own.free(address, bytes) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
@@ -192,16 +192,19 @@ impl Machine for OnStream {
         unsafe { self.here.launch(kernel, grid, argument) }
     }
 
-    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
         // SAFETY: the same.
-        unsafe { self.here.launch_early(kernel, grid, argument) }
+        unsafe { self.here.launch_dependent(kernel, grid, argument) }
     }
 
     fn is_capturing(&self) -> cuda::Result<bool> {
         self.here.is_capturing()
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> cuda::Result<()>) -> cuda::Result<Box<dyn Recording>> {
+    fn record(
+        &self,
+        launch: &mut dyn FnMut() -> cuda::Result<()>,
+    ) -> cuda::Result<Box<dyn CapturedLaunches>> {
         self.here.record(launch)
     }
 }

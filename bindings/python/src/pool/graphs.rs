@@ -19,7 +19,7 @@ impl Pool {
     ///
     /// Waits for the device where histories need more room, once in as many tokens as the pool's room.
     #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
-    fn announce(
+    fn reserve_replays(
         &self,
         py: Python<'_>,
         steps: Option<&Bound<'_, PyAny>>,
@@ -29,7 +29,7 @@ impl Pool {
         let stream = self.on(py, stream)?;
         self.with(py, stream, |inner| match &mut inner.place {
             Place::Host(_) => Ok(()),
-            Place::Device(pool) => pool.announce(steps),
+            Place::Device(pool) => pool.reserve_replays(steps),
         })
     }
 

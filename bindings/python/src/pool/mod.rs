@@ -47,8 +47,8 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 ///
 /// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: how many requests
 /// can be in flight. rows: how many rows a step on a device can have. top_n, ids: the room for logprobs of the most likely
-/// tokens, and of ids that requests name. kept: whether steps report the kept sets. room: how many tokens a history on a
-/// device grows by before it is moved. histories: whether a device keeps the histories of all requests, for who replays
+/// tokens, and of ids that requests name. kept: whether steps report the kept sets. history_growth: how many tokens a history on a
+/// device grows by before it is moved. keep_histories: whether a device keeps the histories of all requests, for who replays
 /// without fetching. threads, level, route: of the host alone: how many threads take the rows (None: one a core), the SIMD
 /// level, and "race", "probabilities" or "oracle", as for Sampler. stream: a CUDA stream's handle that all work goes to, alive as long as the pool; if None,
 /// torch's current stream at each call where torch is loaded, else one of the pool's own.
@@ -166,10 +166,10 @@ fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
 impl Pool {
     #[new]
     #[pyo3(signature = (
-        vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, room=None, histories=false,
+        vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, history_growth=None, keep_histories=false,
         threads=None, level=None, route=None, stream=None,
-    ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, room=4096, \
-        histories=False, threads=None, level=None, route='race', stream=None)")]
+    ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, history_growth=4096, \
+        keep_histories=False, threads=None, level=None, route='race', stream=None)")]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,
@@ -180,8 +180,8 @@ impl Pool {
         top_n: Option<&Bound<'_, PyAny>>,
         ids: Option<&Bound<'_, PyAny>>,
         kept: bool,
-        room: Option<&Bound<'_, PyAny>>,
-        histories: bool,
+        history_growth: Option<&Bound<'_, PyAny>>,
+        keep_histories: bool,
         threads: Option<&Bound<'_, PyAny>>,
         level: Option<&str>,
         route: Option<&str>,
@@ -216,8 +216,9 @@ impl Pool {
             }
             let default = DevicePoolConfig::new(vocab);
             let rows = number(rows, "rows", default.rows)?;
-            let room = number(room, "room", default.room)?;
-            let config = DevicePoolConfig { vocab, slots, rows, widths, kept, room, histories };
+            let history_growth = number(history_growth, "history_growth", default.history_growth)?;
+            let config =
+                DevicePoolConfig { vocab, slots, rows, widths, kept, history_growth, keep_histories };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 py.import("gumball.nvrtc")?.call_method0("locate")?;

@@ -67,7 +67,7 @@ impl Inner {
         match &mut self.place {
             Place::Host(host) => {
                 if let Some(slots) = slots {
-                    host.assign(slots, &options.forced, &options.lines);
+                    host.assign(slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
                         // SAFETY: the call holds the array, and nobody writes it meanwhile.
                         let words = unsafe { masks.rows_of_words() };
@@ -83,7 +83,7 @@ impl Inner {
             Place::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
                 // SAFETY: the same.
-                let logits = unsafe { logits.logits(&options.lines) }?;
+                let logits = unsafe { logits.logits(&options.row_indices) }?;
                 // SAFETY: the same.
                 let options = unsafe { options.on_host() }?;
                 pool.step(logits.with_kind(*kind), slots, &options, &mut self.out)?;
@@ -161,7 +161,7 @@ impl Pool {
     /// may lie on the device, or on the host, from where they are copied up. slots: one for each row, -1 for padding; those of
     /// assign if left out. masks: [rows, words] int32 or uint32, bit id % 32 of word id // 32 allows an id, missing words
     /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
-    /// or -1 for none. lines: for each slot the row of logits that it reads. hooks: for each row a callable or None, on the host
+    /// or -1 for none. row_indices: for each slot the row of logits that it reads. hooks: for each row a callable or None, on the host
     /// alone, as for Sampler.sample; rows run at the same time, and so may their hooks. kind: "logits", or "probabilities" for
     /// rows of those, which need not sum to 1; a sequence may change from step to step. stream: a CUDA stream's handle.
     ///
@@ -170,9 +170,9 @@ impl Pool {
     /// UnavailableError for hooks on a device; and what a hook raises. No sequence was changed then.
     #[pyo3(
         signature = (
-            logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, hooks=None, kind=None, stream=None,
+            logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, hooks=None, kind=None, stream=None,
         ),
-        text_signature = "($self, logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, hooks=None, \
+        text_signature = "($self, logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, hooks=None, \
                           kind='logits', stream=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -184,13 +184,13 @@ impl Pool {
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
-        lines: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
         hooks: Option<&Bound<'py, PyAny>>,
         kind: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Outputs> {
         let kind = kind.map_or(Ok(Kind::Logits), options::kind)?;
-        let keywords = Keywords { masks, mask_present, forced, lines, hooks };
+        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks };
         let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
         let copied = self.location != step.logits.location;
         if copied {
@@ -213,11 +213,11 @@ impl Pool {
     /// Enqueues a step and returns before the device is done: launches and nothing else, as long as slots and options stay.
     ///
     /// Arguments as for step; logits lie on the pool's device, and are neither written nor freed out of the stream's order
-    /// before the step is done. In a graph that torch captures, leave out slots, call assign before, and announce before
+    /// before the step is done. In a graph that torch captures, leave out slots, call assign before, and reserve_replays before
     /// replays. On the host the step is done on return.
     #[pyo3(
         signature = (
-            logits, slots=None, *, masks=None, mask_present=None, forced=None, lines=None, kind="logits", stream=None,
+            logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, kind="logits", stream=None,
         )
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -229,12 +229,12 @@ impl Pool {
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
-        lines: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
         kind: &str,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let kind = options::kind(kind)?;
-        let keywords = Keywords { masks, mask_present, forced, lines, hooks: None };
+        let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
         let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
         self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
         let work = step.work(self);
@@ -244,7 +244,7 @@ impl Pool {
     /// Says what the rows of the next steps go by, those of captured graphs included.
     ///
     /// Arguments as for step; masks are of the host, and copied. Waits for nothing, and copies nothing that is there already.
-    #[pyo3(signature = (slots, *, masks=None, mask_present=None, forced=None, lines=None, stream=None))]
+    #[pyo3(signature = (slots, *, masks=None, mask_present=None, forced=None, row_indices=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn assign<'py>(
         &self,
@@ -253,18 +253,19 @@ impl Pool {
         masks: Option<&Bound<'py, PyAny>>,
         mask_present: Option<&Bound<'py, PyAny>>,
         forced: Option<&Bound<'py, PyAny>>,
-        lines: Option<&Bound<'py, PyAny>>,
+        row_indices: Option<&Bound<'py, PyAny>>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let stream = self.on(py, stream)?;
         let slots: Vec<Slot> = integers(slots, "slots")?;
-        let (options, _held) = Keywords { masks, mask_present, forced, lines, hooks: None }.read(stream)?;
+        let (options, _held) =
+            Keywords { masks, mask_present, forced, row_indices, hooks: None }.read(stream)?;
         options.masks_on_host()?;
         self.with(py, stream, |inner| {
             match inner.outside_a_capture()? {
                 Place::Host(host) => {
-                    host.check(&slots, &options.forced, &options.lines)?;
-                    host.assign(&slots, &options.forced, &options.lines);
+                    host.check(&slots, &options.forced, &options.row_indices)?;
+                    host.assign(&slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
                         // SAFETY: the call holds the array, and nobody writes it meanwhile.
                         let words = unsafe { masks.rows_of_words() };
@@ -316,7 +317,7 @@ impl Pool {
             "logprobs" => (layout.logprobs(), Dtype::F32, None),
             "ranks" => (layout.ranks(), Dtype::U32, None),
             "temperatures" => (layout.temperatures(), Dtype::F32, None),
-            "mus" => (layout.mus(), Dtype::F32, None),
+            "mirostat_mu" => (layout.mirostat_mu(), Dtype::F32, None),
             "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
             "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
             "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),

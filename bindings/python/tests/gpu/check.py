@@ -56,7 +56,7 @@ def model(hidden: torch.Tensor, weights: torch.Tensor, tokens: torch.Tensor) -> 
 
 
 def same(seen: Outputs, wanted: Outputs) -> None:
-    for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "mus", "top_ids", "top_logprobs"):
+    for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "mirostat_mu", "top_ids", "top_logprobs"):
         np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
 
 
@@ -113,7 +113,7 @@ def across_streams() -> str:
 @check
 def in_a_graph_of_torch() -> str:
     """Captured on torch's own capture stream, replayed on the default one; requests come and go in between."""
-    device, host, slots = pools(room=4)
+    device, host, slots = pools(history_growth=4)
     device.assign(slots)
     tokens, (hidden, weights) = tokens_of(device), head()
     model(hidden, weights, tokens)
@@ -128,7 +128,7 @@ def in_a_graph_of_torch() -> str:
                 pool.release(slots[1])
                 assert pool.admit(SamplingParams(seed=77, top_k=9)) == slots[1]
             device.assign(slots)
-        device.announce()
+        device.reserve_replays()
         graph.replay()
         follow(host, slots, logits, tokens)
     same(device.fetch(), host.fetch())
@@ -161,7 +161,7 @@ def what_a_graph_cannot_hold() -> str:
         device.enqueue(logits)
     assert refused == 5, refused
     for _ in range(STEPS):
-        device.announce()
+        device.reserve_replays()
         graph.replay()
         follow(host, slots, logits, tokens_of(device))
     return f"{refused} calls, {STEPS * ROWS} tokens"
@@ -172,7 +172,7 @@ def in_a_graph_of_ours() -> str:
     """Captured and replayed by the pool, on the default stream and on another."""
     for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
-            device, host, slots = pools(histories=True)
+            device, host, slots = pools(keep_histories=True)
             device.assign(slots)
             hidden, weights = head()
             logits = (hidden @ weights).contiguous()
@@ -199,7 +199,7 @@ def options() -> str:
         device.enqueue(logits, slots, masks=masks)
         same(device.fetch(), host.step(logits.cpu(), slots, masks=masks.cpu()))
     same(device.step(logits, slots, forced=[7, None] + [-1] * 4), host.step(logits.cpu(), slots, forced=[7] + [None] * 5))
-    same(device.step(logits, slots, lines=[2] * 6), host.step(logits.cpu(), slots, lines=[2] * 6))
+    same(device.step(logits, slots, row_indices=[2] * 6), host.step(logits.cpu(), slots, row_indices=[2] * 6))
     padded = [slots[0], -1, *slots[2:]]
     same(device.step(logits.cpu(), padded), host.step(logits.cpu(), padded))
     same(device.step(logits.cpu().numpy(), slots), host.step(logits.cpu(), slots))

@@ -50,7 +50,7 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     }
     found: dict[str, Callable[[], Any]] = {}
     for name, params in kinds.items():
-        pool = Pool(VOCAB, device="cuda:0", slots=rows, rows=rows, room=8192)
+        pool = Pool(VOCAB, device="cuda:0", slots=rows, rows=rows, history_growth=8192)
         slots = [pool.admit(params) for _ in range(rows)]
         pool.assign(slots)
         found[f"gumball enqueue, {name}"] = lambda pool=pool: pool.enqueue(logits)

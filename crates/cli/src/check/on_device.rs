@@ -29,7 +29,7 @@ impl Subject for OnDevice {
         let logprobs = params.logprobs.clone().unwrap_or_default();
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let config =
-            DevicePoolConfig { slots: ROWS, rows: ROWS, widths, room: 1, ..DevicePoolConfig::new(vocab) };
+            DevicePoolConfig { slots: ROWS, rows: ROWS, widths, history_growth: 1, ..DevicePoolConfig::new(vocab) };
         let pool = DevicePool::new(self.device.clone(), config)?;
         Ok(Box::new(OpenedDevice { pool, params: params.clone(), state: state.clone(), out: Outputs::new() }))
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gumball_cuda::{Gpu, Machine, Rows};
+use gumball_cuda::{Gpu, Rows, Runtime};
 
 use crate::case::{CEILING_BYTES_PER_US, Times, version};
 use crate::rows::Like;

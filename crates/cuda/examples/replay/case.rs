@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cudarc::driver::Profiler;
-use gumball_cuda::{Assignment, Gpu, Machine, Prepared, Room, Rows, Start, Step, Workspace, numbers};
+use gumball_cuda::{
+    Assignment, Gpu, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits, numbers,
+};
 use gumball_spec::Widths;
 
 use crate::requests::{Request, grammar, history};
@@ -39,8 +41,8 @@ impl<'b> Case<'b> {
         batches: &'b [Rows<'b>],
     ) -> Result<Self, Box<dyn Error>> {
         let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
-        let room = Room { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
-        let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Machine>, room)?;
+        let room = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
+        let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Runtime>, room)?;
         let (prepared, slots) = (Prepared::new(&request.params, vocab)?, (0..rows as i32).collect());
         let mut case = Self { gpu, request, prepared, history: history(vocab), workspace, slots, batches };
         case.admit()?;
@@ -54,9 +56,9 @@ impl<'b> Case<'b> {
     /// Admits all requests anew, so that histories are as long in each replay.
     fn admit(&mut self) -> gumball_spec::Result<()> {
         let room = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
-        let start = Start { position: 9, prompt: &self.history, room, ..Start::default() };
+        let start = InitialState { position: 9, prompt: &self.history, room, ..InitialState::default() };
         self.slots.iter().try_for_each(|slot| {
-            self.workspace.admit(*slot, &self.prepared, &Start { seed: *slot as u64, ..start })
+            self.workspace.admit(*slot, &self.prepared, &InitialState { seed: *slot as u64, ..start })
         })
     }
 
@@ -128,7 +130,7 @@ impl<'b> Case<'b> {
         let steps = self.steps()?;
         self.workspace.enqueue(&steps[0])?;
         self.gpu.stream().synchronize()?;
-        let machine = Arc::clone(self.gpu) as Arc<dyn Machine>;
+        let machine = Arc::clone(self.gpu) as Arc<dyn Runtime>;
         let profiler = Profiler::new()?;
         numbers::hold(&machine, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
         self.workspace.enqueue(&steps[1])?;

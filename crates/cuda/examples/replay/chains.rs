@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ChainRows, Chains, Column, Draws, Dtype, Gpu, Ids, IdsMut, IntType, Machine, Rows, Verified,
-    Verify,
+    Buffer, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Draws, Dtype, Gpu, IntType,
+    Rows, Runtime, Verified, Verify,
 };
 
 use crate::calls::Calls;
@@ -24,7 +24,7 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Machine>;
+    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (chains, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
     if dtype != Dtype::F32 {
         return Err("chains are of f32".into());
@@ -54,12 +54,12 @@ pub fn calls<'b>(
         let first = place * chains * DRAFTS;
         let asked = Chains {
             draft_probs: rows(0, DRAFTS)?,
-            draft_token_ids: Ids::of(&drafts, IntType::I32, first, chains, DRAFTS, DRAFTS)?,
+            draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, first, chains, DRAFTS, DRAFTS)?,
             target_probs: rows(first_target, DRAFTS + 1)?,
             draws: Draws::new(1, 9),
         };
-        let tokens = IdsMut::of(&mut tokens, IntType::I32, 0, chains, DRAFTS + 1, DRAFTS + 1)?;
-        let (accepted, emitted) = (Some(Column::of(&counts[0])), Some(Column::of(&counts[1])));
+        let tokens = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, DRAFTS + 1, DRAFTS + 1)?;
+        let (accepted, emitted) = (Some(DeviceSlice::of(&counts[0])), Some(DeviceSlice::of(&counts[1])));
         verify.enqueue(&asked, &Verified { accepted, emitted, ..Verified::new(tokens) })
     };
     // The one row that is drawn from, of either.

@@ -26,7 +26,7 @@ mod softmax;
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Machine, Rows};
+use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
 
 use calls::Calls;
 use case::Case;
@@ -127,7 +127,7 @@ fn operators() -> impl Iterator<Item = (&'static str, Make)> {
 
 /// Times everything that is asked over rows of a kind.
 fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
-    let machine: Arc<dyn Machine> = Arc::clone(gpu) as Arc<dyn Machine>;
+    let machine: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
     for dtype in [Dtype::F32, Dtype::Bf16] {
         if asked.sizes.is_empty() || !chosen(&asked.types, dtype.name()).unwrap_or(true) {
             continue;

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Column, Draws, Gpu, IntType, Integers, Machine, Operators, RowParams, Rows, RowsMut,
+    Buffer, DeviceIntSlice, DeviceSlice, Draws, Gpu, IntType, Operators, RowParams, Rows, RowsOut, Runtime,
 };
 use gumball_spec::{FilterOrder, Kind, SamplingParams};
 
@@ -32,7 +32,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(machine: &Arc<dyn Machine>, rows: usize) -> gumball_cuda::Result<Self> {
+    fn new(machine: &Arc<dyn Runtime>, rows: usize) -> gumball_cuda::Result<Self> {
         Ok(Self {
             top_k: Buffer::of(machine, &vec![50i32; rows])?,
             top_p: Buffer::of(machine, &vec![0.9f32; rows])?,
@@ -44,9 +44,9 @@ impl Columns {
     fn asked<'b>(&'b self, name: &str, common: &'b SamplingParams) -> RowParams<'b> {
         let with = |filter: &str| name == "probs-joint" && filter != "min-p" || name.contains(filter);
         RowParams {
-            top_k: with("top-k").then(|| Integers::of(&self.top_k, IntType::I32)),
-            top_p: with("top-p").then(|| Column::of(&self.top_p)),
-            min_p: with("min-p").then(|| Column::of(&self.min_p)),
+            top_k: with("top-k").then(|| DeviceIntSlice::of(&self.top_k, IntType::I32)),
+            top_p: with("top-p").then(|| DeviceSlice::of(&self.top_p)),
+            min_p: with("min-p").then(|| DeviceSlice::of(&self.min_p)),
             ..RowParams::new(common)
         }
     }
@@ -58,7 +58,7 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Machine>;
+    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
     let (masks, draws) = (name == "top-k-mask", name.starts_with("probs-"));
     let probabilities = if masks { None } else { Some(softmax::probabilities(gpu, batches, batches.len())?) };
@@ -76,10 +76,10 @@ pub fn calls<'b>(
         };
         let params = columns.asked(name, &common);
         if draws {
-            let tokens = Integers::of(&tokens, IntType::I32);
+            let tokens = DeviceIntSlice::of(&tokens, IntType::I32);
             return operators.sample(&given, &params, &Draws::new(1, 9), None, &tokens, None);
         }
-        let out = RowsMut::of(&mut out, dtype, start, rows, vocab, vocab)?;
+        let out = RowsOut::of(&mut out, dtype, start, rows, vocab, vocab)?;
         if masks {
             return operators.mask(&given, &params, &out, None);
         }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_bench_protocol::generated::{bell, model_like};
-use gumball_cuda::{Buffer, Dtype, Machine, Rows};
+use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::bf16;
 
 /// How many bytes the batches of a graph have together, at least: several times the second-level cache.
@@ -52,7 +52,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(
-        machine: &Arc<dyn Machine>,
+        machine: &Arc<dyn Runtime>,
         like: Like,
         vocab: usize,
         dtype: Dtype,

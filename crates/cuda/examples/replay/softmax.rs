@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Column, Dtype, Gpu, Machine, Rows, RowsMut, Softmax, Temperature};
+use gumball_cuda::{Buffer, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Softmax, Temperature};
 
 use crate::calls::Calls;
 
@@ -16,7 +16,7 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Machine>;
+    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
     let dtype = if name == NAMES[0] { Dtype::F32 } else { batches[0].dtype() };
     let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
     let mut out = Buffer::zeroed(&machine, batches.len() * rows * vocab * dtype.bytes())?;
@@ -24,8 +24,8 @@ pub fn calls<'b>(
     let temperatures = Buffer::of(&machine, &vec![0.8f32; rows])?;
     let softmax = Softmax::new(machine)?;
     let mut call = move |batch: usize, in_place: bool| {
-        let out = RowsMut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
-        let temperature = Temperature::Each(Column::of(&temperatures));
+        let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
+        let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures));
         if in_place {
             return softmax.enqueue_in_place(&out, temperature, None);
         }
@@ -50,12 +50,12 @@ pub fn calls<'b>(
 /// Returns so many batches of probabilities one behind the other, in the type of the logits that they come from; when these come to
 /// their end, they begin again.
 pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Result<Buffer, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Machine>;
+    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
     let mut out = Buffer::zeroed(&machine, count * rows * vocab * dtype.bytes())?;
     let softmax = Softmax::new(machine)?;
     for (place, batch) in (0..count).zip(batches.iter().cycle()) {
-        let out = RowsMut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
+        let out = RowsOut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
         softmax.enqueue(batch, &out, Temperature::All(0.8), None)?;
     }
     gpu.stream().synchronize()?;

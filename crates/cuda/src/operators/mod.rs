@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::machine::Machine;
-use crate::program::Group;
+use crate::program::KernelModule;
+use crate::runtime::Runtime;
 use crate::softmax::Softmax;
 
-pub use params::{Draws, Each, RowParams};
-use room::Room;
+pub use params::{Draws, PerRow, RowParams};
+use room::WorkspaceLimits;
 
 /// The operators of a machine, with room that grows with what they are asked.
 ///
@@ -26,8 +26,8 @@ use room::Room;
 /// what a captured one needs. Room that a graph goes by stays as long as the operators do.
 #[derive(Debug)]
 pub struct Operators {
-    machine: Arc<dyn Machine>,
-    room: Room,
+    machine: Arc<dyn Runtime>,
+    room: WorkspaceLimits,
     /// What rows without filters take.
     softmax: Option<Softmax>,
 }
@@ -37,9 +37,9 @@ impl Operators {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the machine fails.
-    pub fn new(machine: Arc<dyn Machine>) -> Result<Self> {
-        machine.prepare(Group::Requests)?;
-        Ok(Self { room: Room::new(Arc::clone(&machine)), softmax: None, machine })
+    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
+        machine.prepare(KernelModule::Requests)?;
+        Ok(Self { room: WorkspaceLimits::new(Arc::clone(&machine)), softmax: None, machine })
     }
 }
 

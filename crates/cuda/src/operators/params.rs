@@ -3,17 +3,17 @@
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
-use crate::rows::{Column, IntType, Integers};
-use crate::variant::Needs;
+use crate::rows::{DeviceIntSlice, DeviceSlice, IntType};
+use crate::variant::StepFeatures;
 use crate::{edit, filter};
 
 /// A value for all, or a column of one for each; a column of one number stands for all as well.
 #[derive(Clone, Copy, Debug)]
-pub enum Each<'b, T> {
+pub enum PerRow<'b, T> {
     /// The same for all.
     All(T),
     /// Their own. Of wider numbers than the parameter has bits the low ones count.
-    Rows(Integers<'b>),
+    Rows(DeviceIntSlice<'b>),
 }
 
 /// The parameters of rows: temperature and filters, by line of the matrix.
@@ -26,24 +26,24 @@ pub struct RowParams<'b> {
     /// logprobs are not read.
     pub common: &'b SamplingParams,
     /// The temperatures, f32; of rows of logits alone.
-    pub temperature: Option<Column<'b>>,
+    pub temperature: Option<DeviceSlice<'b>>,
     /// `top_k` of each, i32 or i64; off at 0 or less, and at the vocabulary or more.
-    pub top_k: Option<Integers<'b>>,
+    pub top_k: Option<DeviceIntSlice<'b>>,
     /// `top_p` of each, f32; off at 1 or more.
-    pub top_p: Option<Column<'b>>,
+    pub top_p: Option<DeviceSlice<'b>>,
     /// `min_p` of each, f32; off at 0 or less.
-    pub min_p: Option<Column<'b>>,
+    pub min_p: Option<DeviceSlice<'b>>,
 }
 
 /// Which draw each output is.
 #[derive(Clone, Copy, Debug)]
 pub struct Draws<'b> {
     /// The seeds.
-    pub seeds: Each<'b, u64>,
+    pub seeds: PerRow<'b, u64>,
     /// The positions.
-    pub positions: Each<'b, u32>,
+    pub positions: PerRow<'b, u32>,
     /// The draw indices; `None`: each output's own number, so that outputs of one seed and position are independent.
-    pub draws: Option<Each<'b, u32>>,
+    pub draws: Option<PerRow<'b, u32>>,
     /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
     /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
     pub offsets: bool,
@@ -55,7 +55,7 @@ pub struct Draws<'b> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub prepare: ParamColumns,
-    pub needs: Needs,
+    pub needs: StepFeatures,
 }
 
 impl Asked {
@@ -83,7 +83,7 @@ impl<'b> RowParams<'b> {
         }
         let mut asked =
             ParamColumns { logits_rows: lines as u32, vocab: vocab as u32, ..ParamColumns::default() };
-        let mut float = |name, column: &Option<Column<'_>>, bit| -> Result<u64> {
+        let mut float = |name, column: &Option<DeviceSlice<'_>>, bit| -> Result<u64> {
             let Some(column) = column else { return Ok(0) };
             asked.per_row_columns |= each(name, column.rows, lines, bit)?;
             Ok(column.address)
@@ -112,13 +112,13 @@ impl<'b> RowParams<'b> {
         asked.base = prepared(&tried);
         asked.filter_chain = asked.base.filter_chain;
         asked.mirostat_mu = tried.initial_mu();
-        let mut needs = Needs::of(&asked.base);
+        let mut needs = StepFeatures::of(&asked.base);
         // Whatever stands in the columns: each on or off.
         let mut on = columns;
         while on != 0 {
             on = (on - 1) & columns;
             self.fill(&mut tried, on, vocab);
-            needs = needs.and(Needs::of(&prepared(&tried)));
+            needs = needs.and(StepFeatures::of(&prepared(&tried)));
         }
         // Rows are not long where there is a top-k: to help those without it takes more of the others than it is worth.
         needs.long &= self.top_k.is_none();
@@ -158,7 +158,7 @@ impl<'b> Draws<'b> {
     /// Takes a seed and a position for all outputs, told apart by their numbers.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        let (seeds, positions) = (Each::All(seed), Each::All(position));
+        let (seeds, positions) = (PerRow::All(seed), PerRow::All(position));
         Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 
@@ -166,21 +166,21 @@ impl<'b> Draws<'b> {
     pub(super) fn ask(&self, outputs: usize, asked: &mut ParamColumns) -> Result<()> {
         asked.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
         match &self.seeds {
-            Each::All(seed) => asked.base.seed = *seed,
-            Each::Rows(seeds) => asked.seeds = integers(asked, "seeds", seeds, outputs, columns::SEED)?,
+            PerRow::All(seed) => asked.base.seed = *seed,
+            PerRow::Rows(seeds) => asked.seeds = integers(asked, "seeds", seeds, outputs, columns::SEED)?,
         }
         match &self.positions {
-            Each::All(position) => asked.position = *position,
-            Each::Rows(positions) => {
+            PerRow::All(position) => asked.position = *position,
+            PerRow::Rows(positions) => {
                 asked.positions = integers(asked, "positions", positions, outputs, columns::POSITION)?;
             }
         }
         match &self.draws {
-            Some(Each::All(draw)) => {
+            Some(PerRow::All(draw)) => {
                 asked.base.draw = *draw;
                 asked.flags |= from_columns_flags::ONE_DRAW;
             }
-            Some(Each::Rows(draws)) => {
+            Some(PerRow::Rows(draws)) => {
                 asked.draws = integers(asked, "draws", draws, outputs, columns::DRAW)?;
             }
             None => {}
@@ -193,7 +193,7 @@ impl<'b> Draws<'b> {
 pub(super) fn integers(
     asked: &mut ParamColumns,
     parameter: &'static str,
-    column: &Integers<'_>,
+    column: &DeviceIntSlice<'_>,
     rows: usize,
     bit: u32,
 ) -> Result<u64> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::machine::{Buffer, Machine};
+use crate::runtime::{Buffer, Runtime};
 
 /// What there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ const PIECES: usize = Piece::LineSums as usize + 1;
 const LARGE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Room {
-    machine: Arc<dyn Machine>,
+pub(super) struct WorkspaceLimits {
+    machine: Arc<dyn Runtime>,
     pieces: [Option<Buffer>; PIECES],
     /// Whether a graph may go by the pieces.
     captured: bool,
@@ -44,8 +44,8 @@ pub(super) struct Room {
     former: Vec<Buffer>,
 }
 
-impl Room {
-    pub fn new(machine: Arc<dyn Machine>) -> Self {
+impl WorkspaceLimits {
+    pub fn new(machine: Arc<dyn Runtime>) -> Self {
         Self { machine, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
     }
 
@@ -54,7 +54,7 @@ impl Room {
     /// # Errors
     /// - [`Error::Unavailable`] if the host program captures the stream.
     pub fn check_open(&self) -> Result<()> {
-        if self.machine.can_take()? { Ok(()) } else { Err(captured()) }
+        if self.machine.can_alloc()? { Ok(()) } else { Err(captured()) }
     }
 
     /// Makes sure that there are so many bytes of each piece.
@@ -68,7 +68,7 @@ impl Room {
             if place.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
-            if capturing && !self.machine.can_take()? {
+            if capturing && !self.machine.can_alloc()? {
                 return Err(captured());
             }
             let bytes = match bytes {

@@ -12,13 +12,13 @@ use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
 };
 use crate::filter;
-use crate::help::{self, Help};
-use crate::machine::{Grid, Kernel};
-use crate::program::Group;
-use crate::rows::{Column, IntType, Integers, Rows};
+use crate::program::KernelModule;
+use crate::rows::{DeviceIntSlice, DeviceSlice, IntType, Rows};
+use crate::runtime::{Grid, Kernel};
 use crate::step::{finish, finish_grid};
 use crate::survey::{self, Survey};
-use crate::variant::{Needs, Variant};
+use crate::variant::{StepFeatures, Variant};
+use crate::work_sharing::{self, Help};
 
 const PREPARE: Kernel = Kernel::named("params_from_columns");
 
@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub tiles: usize,
     /// How many rows at a time.
     pub rows: usize,
-    pub needs: Needs,
+    pub needs: StepFeatures,
     /// The survey of lines that several rows read.
     lines: Option<Survey>,
 }
@@ -64,9 +64,9 @@ impl Operators {
         rows: &Rows<'_>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
-        lines: Option<&Integers<'_>>,
-        tokens: &Integers<'_>,
-        statuses: Option<&Column<'_>>,
+        lines: Option<&DeviceIntSlice<'_>>,
+        tokens: &DeviceIntSlice<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let outputs = tokens.rows;
         if !matches!(tokens.dtype, IntType::I32 | IntType::I64) {
@@ -136,9 +136,9 @@ impl Operators {
     /// Makes the kernels ready that survey rows of a kind.
     pub(super) fn load(&self, kind: Kind) -> Result<()> {
         // What gives rows the arrivals of their own is the same for both.
-        self.machine.prepare(Group::Step)?;
+        self.machine.prepare(KernelModule::Step)?;
         if kind == Kind::Probabilities {
-            self.machine.prepare(Group::Probabilities)?;
+            self.machine.prepare(KernelModule::Probabilities)?;
         }
         Ok(())
     }
@@ -158,12 +158,12 @@ impl Operators {
                 rows.rows,
                 vocab,
                 (kind, dtype),
-                Needs { sums: needs.sums, ..Needs::NOTHING },
+                StepFeatures { sums: needs.sums, ..StepFeatures::NONE },
             )
         });
         let rows = outputs.min(most);
         let raced = kind == Kind::Logits && lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
-        let needs = if raced { needs } else { needs.and(Needs::LEAN) };
+        let needs = if raced { needs } else { needs.and(StepFeatures::SIMPLE) };
         Plan { tiles, rows, needs, lines }
     }
 
@@ -171,7 +171,7 @@ impl Operators {
     pub(super) fn reserve(&mut self, rows: &Rows<'_>, plan: &Plan) -> Result<()> {
         let Plan { tiles, rows: count, needs, .. } = *plan;
         let lines = if plan.lines.is_some() { rows.rows } else { 0 };
-        let searches = if needs.variant >= Variant::Listed { count } else { 0 };
+        let searches = if needs.variant >= Variant::Candidates { count } else { 0 };
         let sums = if needs.sums { tiles * size_of::<u64>() } else { 0 };
         self.room.reserve(&[
             (Piece::Params, count * size_of::<Params>()),
@@ -184,7 +184,7 @@ impl Operators {
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
             (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
-            (Piece::Help, help::words(count) * size_of::<u32>()),
+            (Piece::Help, work_sharing::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Kept, count * size_of::<RowCut>()),
             (Piece::LineParams, lines * size_of::<Params>()),
@@ -244,7 +244,7 @@ impl Operators {
         // SAFETY: the grid is params_from_columns.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
         // they are as long as is said was seen; the layout is held to the kernels' in tests/abi.rs.
         // Each block waits before anything else for the kernels before, and lets the survey begin only then.
-        unsafe { self.machine.launch_early(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
+        unsafe { self.machine.launch_dependent(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Operators {
             unsafe { survey::enqueue(machine, arrive, &step) }?;
             return Ok(step);
         }
-        let survey = if plan.needs.variant == Variant::Raced {
+        let survey = if plan.needs.variant == Variant::SurveyDraw {
             survey::raced(rows.vocab, rows.dtype)
         } else {
             let holds = (rows.kind, rows.dtype);
@@ -319,7 +319,7 @@ impl Operators {
         // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
         // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.
         unsafe {
-            machine.launch_early(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
+            machine.launch_dependent(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
         }?;
         Ok(())
     }

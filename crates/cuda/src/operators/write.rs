@@ -9,14 +9,14 @@ use super::params::Asked;
 use super::room::Piece;
 use super::{Operators, RowParams, check_rows};
 use crate::abi::{self, from_columns_flags};
-use crate::help::Help;
-use crate::kernels::{ByDtype, ByRows, by_rows};
-use crate::machine::{Grid, Kernel};
-use crate::program::Group;
-use crate::rows::{Column, Dtype, Rows, RowsMut};
+use crate::kernel_table::{ByDtype, ByRows, by_rows};
+use crate::program::KernelModule;
+use crate::rows::{DeviceSlice, Dtype, Rows, RowsOut};
+use crate::runtime::{Grid, Kernel};
 use crate::softmax::{Softmax, Temperature};
 use crate::step::finish_grid;
 use crate::variant::Variant;
+use crate::work_sharing::Help;
 
 const KEEP: ByRows = by_rows!("find_cut_", "");
 
@@ -84,8 +84,8 @@ impl Operators {
         &mut self,
         rows: &Rows<'_>,
         params: &RowParams<'_>,
-        out: &RowsMut<'_>,
-        statuses: Option<&Column<'_>>,
+        out: &RowsOut<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         check_out(rows, out)?;
         self.write(Output::Probabilities, rows, params, out.rows(), statuses)
@@ -97,9 +97,9 @@ impl Operators {
     /// Those of [`Operators::probabilities`].
     pub fn probabilities_in_place(
         &mut self,
-        rows: &RowsMut<'_>,
+        rows: &RowsOut<'_>,
         params: &RowParams<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(Output::Probabilities, rows.rows(), params, rows.rows(), statuses)
     }
@@ -117,8 +117,8 @@ impl Operators {
         &mut self,
         rows: &Rows<'_>,
         params: &RowParams<'_>,
-        out: &RowsMut<'_>,
-        statuses: Option<&Column<'_>>,
+        out: &RowsOut<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         check_out(rows, out)?;
         self.write(Output::Masked, rows, params, out.rows(), statuses)
@@ -130,9 +130,9 @@ impl Operators {
     /// Those of [`Operators::probabilities`].
     pub fn mask_in_place(
         &mut self,
-        rows: &RowsMut<'_>,
+        rows: &RowsOut<'_>,
         params: &RowParams<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(Output::Masked, rows.rows(), params, rows.rows(), statuses)
     }
@@ -143,7 +143,7 @@ impl Operators {
         rows: &Rows<'_>,
         params: &RowParams<'_>,
         out: &Rows<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
         asked.prepare.flags |= from_columns_flags::ONE_DRAW;
@@ -153,15 +153,15 @@ impl Operators {
         }
         if rows.kind == Kind::Logits && output == Output::Probabilities && asked.keeps_all() {
             let temperature =
-                params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::Each);
+                params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::PerRow);
             return self.softmax()?.enqueue_checked(rows, out, temperature, statuses);
         }
 
         self.load(rows.kind)?;
-        let write = [Group::Write, Group::WriteProbabilities][rows.kind as usize];
+        let write = [KernelModule::Write, KernelModule::WriteProbabilities][rows.kind as usize];
         self.machine.prepare(write)?;
         // Whatever is kept may have to be searched for.
-        asked.needs.variant = asked.needs.variant.max(Variant::Listed);
+        asked.needs.variant = asked.needs.variant.max(Variant::Candidates);
         let plan = self.plan(rows, rows.rows, &asked);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
@@ -219,11 +219,11 @@ impl Operators {
             mask_only: u32::from(output == Output::Masked),
             reserved: 0,
         };
-        let grid = finish_grid(machine, step.rows, step.tiles, Variant::Listed, help);
+        let grid = finish_grid(machine, step.rows, step.tiles, Variant::Candidates, help);
         // SAFETY: the grid is find_cut.cu's; the buffers are this room's, sized by `reserve`, with a place for what is kept of each row; the
         // survey was enqueued before, for which every block waits; requests were made when it began. The layout is held to the
         // kernels' in tests/abi.rs.
-        unsafe { machine.launch_early(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
+        unsafe { machine.launch_dependent(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Operators {
         // SAFETY: the grid is write_rows.cu's; `keep` was enqueued before, for which every block waits; for the rows whoever made them
         // vouches, and that those to be written are as many and as wide was seen.
         unsafe {
-            machine.launch_early(
+            machine.launch_dependent(
                 EMIT[usize::from(to != from)].of(kind, from),
                 grid,
                 bytemuck::bytes_of(&emit),
@@ -273,7 +273,7 @@ impl Operators {
     }
 }
 
-fn check_out(rows: &Rows<'_>, out: &RowsMut<'_>) -> Result<()> {
+fn check_out(rows: &Rows<'_>, out: &RowsOut<'_>) -> Result<()> {
     let to = out.rows();
     check_rows("out", to.rows, rows.rows)?;
     if to.vocab != rows.vocab {

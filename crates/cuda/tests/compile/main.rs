@@ -14,10 +14,10 @@ use std::sync::Mutex;
 
 use gumball_cuda::{Arch, Kernel, Nvrtc, PROGRAMS, Program};
 
-use report::Needs;
+use report::StepFeatures;
 
 /// What kernels take, by architecture and name.
-type Taken = HashMap<(Arch, &'static str), Needs>;
+type Taken = HashMap<(Arch, &'static str), StepFeatures>;
 
 const ARCHS: [Arch; 4] = [
     Arch { major: 8, minor: 0 },
@@ -98,7 +98,7 @@ fn compile(nvrtc: Nvrtc, archs: &[Arch]) -> Taken {
 
 fn compile_one(nvrtc: Nvrtc, program: &'static Program, arch: Arch) -> Taken {
     let compiled =
-        nvrtc.compile_told(program, arch, &["--ptxas-options=-v"]).unwrap_or_else(|error| panic!("{error}"));
+        nvrtc.compile_with(program, arch, &["--ptxas-options=-v"]).unwrap_or_else(|error| panic!("{error}"));
     let (functions, warnings) = report::read(&compiled.log);
     assert!(warnings.is_empty(), "{} for {arch}: {warnings:#?}", program.name);
     let of = |kernel: &'static str| {
@@ -108,7 +108,7 @@ fn compile_one(nvrtc: Nvrtc, program: &'static Program, arch: Arch) -> Taken {
     program.kernels.iter().map(|kernel| of(kernel)).collect()
 }
 
-fn check(arch: Arch, kernel: &str, found: Needs) {
+fn check(arch: Arch, kernel: &str, found: StepFeatures) {
     assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
     let most = if ["finish", "find_cut"].iter().any(|end| kernel.starts_with(end)) {
         MOST_STACK

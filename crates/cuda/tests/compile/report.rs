@@ -5,14 +5,14 @@ use std::fmt;
 
 /// What a function needs of a thread. Functions that it calls have reports of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct StepFeatures {
     pub registers: u32,
     pub stack_bytes: u32,
     pub spilled_bytes: u32,
     pub reloaded_bytes: u32,
 }
 
-impl fmt::Display for Needs {
+impl fmt::Display for StepFeatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { registers, stack_bytes, spilled_bytes, reloaded_bytes } = self;
         if (*stack_bytes, *spilled_bytes, *reloaded_bytes) == (0, 0, 0) {
@@ -23,8 +23,8 @@ impl fmt::Display for Needs {
 }
 
 /// Reads a compiler's log. Returns the functions, by name, and the lines that are no report: warnings.
-pub fn read(log: &str) -> (BTreeMap<String, Needs>, Vec<&str>) {
-    let mut functions: BTreeMap<String, Needs> = BTreeMap::new();
+pub fn read(log: &str) -> (BTreeMap<String, StepFeatures>, Vec<&str>) {
+    let mut functions: BTreeMap<String, StepFeatures> = BTreeMap::new();
     let (mut name, mut warnings) = (String::new(), Vec::new());
     for line in log.lines().filter(|line| !line.trim().is_empty()) {
         let told = line.strip_prefix("ptxas info").map(|told| told.trim_start_matches([' ', ':']));
@@ -76,11 +76,11 @@ fn a_report_is_told_from_a_warning() {
                16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
                ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size";
     let (functions, warnings) = read(log);
-    let needs = Needs { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
+    let needs = StepFeatures { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
     assert_eq!(functions, BTreeMap::from([("finish_general_f32".to_owned(), needs)]));
     assert_eq!(warnings.len(), 1);
     assert_eq!(
-        (needs.to_string(), Needs { registers: 40, ..Needs::default() }.to_string()),
+        (needs.to_string(), StepFeatures { registers: 40, ..StepFeatures::default() }.to_string()),
         ("128/16/8/12".into(), "40".into())
     );
 }

@@ -89,8 +89,8 @@ pub unsafe extern "C" fn gumball_enqueue(
 
 /// Says that a graph of torch's is about to be replayed, with so many steps in all.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_announce(host: &mut Host, steps: usize) -> i64 {
-    or_failed(host.device.announce(steps).map(|()| 0))
+pub extern "C" fn gumball_reserve_replays(host: &mut Host, steps: usize) -> i64 {
+    or_failed(host.device.reserve_replays(steps).map(|()| 0))
 }
 
 /// Returns where the tokens of the last step lie on the device, an i32 a row; the address stays.

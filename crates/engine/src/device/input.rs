@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, Dtype, Machine, MaskRows, Rows};
+use gumball_cuda::{Buffer, Dtype, MaskRows, Rows, Runtime};
 use gumball_spec::{Result, Row};
 
 use crate::options::{BatchOptions, Masks};
@@ -32,7 +32,7 @@ pub struct DeviceOptions<'a> {
     /// For each row the token to emit whatever is drawn; empty: none for any row.
     pub forced: &'a [Option<u32>],
     /// For each row the line of the logits that it reads, each any number of times; empty: line i for row i.
-    pub lines: &'a [u32],
+    pub row_indices: &'a [u32],
 }
 
 impl<'a> DeviceOptions<'a> {
@@ -44,7 +44,7 @@ impl<'a> DeviceOptions<'a> {
 
 /// Copies logits of the host to memory of a machine: to `memory` if it is large enough, else to more that is taken.
 pub(super) fn copy_up(
-    machine: &Arc<dyn Machine>,
+    machine: &Arc<dyn Runtime>,
     memory: &mut Option<Buffer>,
     data: Row<'_>,
 ) -> Result<(Buffer, Dtype)> {

@@ -13,22 +13,21 @@ mod step;
 
 use std::sync::Arc;
 
-use gumball_cuda::{Cache, Gpu, Machine};
+use gumball_cuda::{Cache, Gpu, Runtime};
 use gumball_spec::{Error, Result};
 
 pub use gumball_cuda::{
-    Column as DeviceColumn, Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits,
-    RowsMut as DeviceRows,
+    DeviceSlice, Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows,
 };
 pub use input::{DeviceInput, DeviceOptions};
-pub use operators::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams};
+pub use operators::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 
 /// A device that is open. Its kernels are compiled, or found in the user's cache, when something is made that launches them.
 #[derive(Clone, Debug)]
 pub struct Device {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
 }
 
 impl Device {
@@ -77,13 +76,13 @@ impl Device {
 
     /// Takes any machine that runs the kernels.
     #[must_use]
-    pub fn new(machine: Arc<dyn Machine>) -> Self {
+    pub fn new(machine: Arc<dyn Runtime>) -> Self {
         Self { machine }
     }
 
     /// Returns the machine: for memory of its own, and if it is a GPU for its stream and context.
     #[must_use]
-    pub fn machine(&self) -> &Arc<dyn Machine> {
+    pub fn machine(&self) -> &Arc<dyn Runtime> {
         &self.machine
     }
 

@@ -3,12 +3,12 @@
 //! Parameters and state lie on the device and advance there. The host keeps a copy of each sequence that follows the
 //! outputs it fetches; where it fell behind, it reads the state back when somebody asks.
 
-use gumball_cuda::{Buffer, Room, Workspace};
+use gumball_cuda::{Buffer, Workspace, WorkspaceLimits};
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use super::Device;
-use super::sequences::Mirror;
+use super::sequences::HostSequence;
 use super::step::{Assigned, Last};
 use crate::pool::{PADDING, SLOTS, Slot, check_widths};
 use crate::sequence::Sequence;
@@ -35,10 +35,10 @@ pub struct DevicePoolConfig {
     /// Whether steps report the kept sets.
     pub kept: bool,
     /// How many tokens a history on the device can grow by before it is moved, which waits for the device; in 1..2^31.
-    pub room: usize,
+    pub history_growth: usize,
     /// Whether the device keeps the histories of all requests, and not only those that edits read: for who replays steps
     /// without fetching the outputs of each, and still wants to know its sequences.
-    pub histories: bool,
+    pub keep_histories: bool,
 }
 
 impl DevicePoolConfig {
@@ -47,7 +47,15 @@ impl DevicePoolConfig {
     #[must_use]
     pub fn new(vocab: usize) -> Self {
         let widths = Widths::default();
-        Self { vocab, slots: 256, rows: 256, widths, kept: false, room: 4096, histories: false }
+        Self {
+            vocab,
+            slots: 256,
+            rows: 256,
+            widths,
+            kept: false,
+            history_growth: 4096,
+            keep_histories: false,
+        }
     }
 }
 
@@ -60,9 +68,9 @@ pub struct DevicePool {
     pub(super) device: Device,
     pub(super) config: DevicePoolConfig,
     pub(super) workspace: Workspace,
-    pub(super) mirrors: Vec<Option<Mirror>>,
+    pub(super) host_sequences: Vec<Option<HostSequence>>,
     /// How many steps each slot has taken since the last token that the host knows.
-    pub(super) behind: Vec<u64>,
+    pub(super) steps_unseen: Vec<u64>,
     vacant: Vec<Slot>,
     /// The check in which each slot was last seen, to find a slot that stands in a step twice.
     pub(super) seen: Vec<u64>,
@@ -83,18 +91,20 @@ impl DevicePool {
     /// - [`Error::Unavailable`] if the device or the host has not enough memory.
     pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
         let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
-        for (parameter, value) in [("slots", slots), ("rows", rows), ("room", config.room)] {
+        for (parameter, value) in
+            [("slots", slots), ("rows", rows), ("history_growth", config.history_growth)]
+        {
             if !(1..=i32::MAX as usize).contains(&value) {
                 return Err(Error::out_of_range(parameter, value, "in 1..2^31"));
             }
         }
-        let room = Room { vocab, slots, rows, widths, kept };
+        let room = WorkspaceLimits { vocab, slots, rows, widths, kept };
         Ok(Self {
             workspace: Workspace::new(device.machine().clone(), room)?,
             device,
             config,
-            mirrors: memory::collected(SLOTS, (0..slots).map(|_| None))?,
-            behind: memory::filled(SLOTS, 0, slots)?,
+            host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,
+            steps_unseen: memory::filled(SLOTS, 0, slots)?,
             vacant: memory::collected(SLOTS, (0..slots as Slot).rev())?,
             seen: memory::filled(SLOTS, 0, slots)?,
             checks: 0,
@@ -147,14 +157,14 @@ impl DevicePool {
     /// - [`Error::OutOfRange`] if it is already.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        self.mirror(slot)?;
+        self.host_sequence(slot)?;
         if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
             self.workspace.retire(row)?;
             self.assigned.slots[row] = PADDING;
         }
         self.workspace.release(slot)?;
         self.last.forget(slot);
-        self.mirrors[slot as usize] = None;
+        self.host_sequences[slot as usize] = None;
         self.vacant.push(slot);
         Ok(())
     }
@@ -188,18 +198,18 @@ impl DevicePool {
 
     /// Changes a sequence that is up to date, on the host and on the device; on neither if that fails.
     fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Sequence) -> Result<()>) -> Result<()> {
-        let mut sequence = self.mirror(slot)?.sequence.clone();
+        let mut sequence = self.host_sequence(slot)?.sequence.clone();
         change(&mut sequence)?;
         self.write(slot, &sequence)?;
-        self.mirrors[slot as usize] = Some(Mirror::new(sequence));
-        self.behind[slot as usize] = 0;
+        self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
+        self.steps_unseen[slot as usize] = 0;
         Ok(())
     }
 
     /// Returns how many sequences are in flight.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.mirrors.len() - self.vacant.len()
+        self.host_sequences.len() - self.vacant.len()
     }
 
     /// Returns whether none is.
@@ -211,7 +221,7 @@ impl DevicePool {
     /// Returns how many can be.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.mirrors.len()
+        self.host_sequences.len()
     }
 
     /// Returns the number of ids in the vocabulary.
@@ -233,8 +243,8 @@ impl DevicePool {
         };
         self.write(slot, &sequence)?;
         self.vacant.pop();
-        self.mirrors[slot as usize] = Some(Mirror::new(sequence));
-        self.behind[slot as usize] = 0;
+        self.host_sequences[slot as usize] = Some(HostSequence::new(sequence));
+        self.steps_unseen[slot as usize] = 0;
         Ok(slot)
     }
 }

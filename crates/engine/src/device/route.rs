@@ -4,7 +4,7 @@
 //! each row, so a [`DevicePool`](super::DevicePool) is the faster way by far.
 
 use gumball_cpu::{Chosen, Level, Task};
-use gumball_cuda::{Assignment, Buffer, Outputs, Prepared, Room, Rows, Start, Workspace};
+use gumball_cuda::{Assignment, Buffer, InitialState, Outputs, Prepared, Rows, Workspace, WorkspaceLimits};
 use gumball_spec::edit::{Hook, edit};
 use gumball_spec::layout::Widths;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
@@ -83,7 +83,7 @@ impl Stages for DeviceStages {
             top_n: asked.top_n as usize,
             ids: asked.ids.len(),
         });
-        let room = Room { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
+        let room = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
         let mut workspace = match self.workspace.take().filter(|workspace| workspace.room() == room) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.machine().clone(), room)?,
@@ -91,12 +91,12 @@ impl Stages for DeviceStages {
 
         let (prompt, output) = (task.history.prompt(), task.history.output());
         let Task { seed, position, draw, mu, .. } = *task;
-        let start = Start { seed, draw, position, mu, prompt, output, room: 1, keep_history: false };
+        let start = InitialState { seed, draw, position, mu, prompt, output, room: 1, keep_history: false };
         workspace.admit(0, &prepared, &start)?;
         let forced = [task.forced.map_or(NONE, |id| id as i32)];
         let masks = [task.mask];
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };
-        workspace.assign(&Assignment { slots: &[0], forced: &forced, lines: &[], masks })?;
+        workspace.assign(&Assignment { slots: &[0], forced: &forced, row_indices: &[], masks })?;
         let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, row)?;
         let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
         workspace.enqueue(&workspace.step(&rows)?)?;

@@ -1,6 +1,6 @@
 //! Scores on a device: the logprobs of tokens that are known already.
 
-use gumball_cuda::{Known, Prepared, Room, Rows, Workspace};
+use gumball_cuda::{KnownTokens, Prepared, Rows, Workspace, WorkspaceLimits};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
@@ -44,7 +44,7 @@ impl DevicePool {
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();
         let request = Prepared::new(params, vocab)?;
-        let known = Known {
+        let known = KnownTokens {
             ids: scored.ids,
             prompt_len: scored.prompt_len,
             start: scored.start,
@@ -57,7 +57,7 @@ impl DevicePool {
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let layout = Layout { rows: logits.rows(), widths };
         out.reserve(layout)?;
-        let room = Room { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
+        let room = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
         if logits.rows() == 0 {
             return out.whole(layout).map(drop);
         }

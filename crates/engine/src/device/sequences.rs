@@ -1,6 +1,6 @@
 //! Sequences of a pool on a device: what the host knows of them, and how it learns the rest.
 
-use gumball_cuda::{Prepared, Start};
+use gumball_cuda::{InitialState, Prepared};
 use gumball_spec::{Error, NONE, Result};
 
 use super::pool::DevicePool;
@@ -9,20 +9,20 @@ use crate::sequence::Sequence;
 
 /// What the host knows of a sequence.
 #[derive(Clone, Debug)]
-pub(super) struct Mirror {
+pub(super) struct HostSequence {
     /// The sequence as far as it is known, but for `fetched`.
     pub sequence: Sequence,
     /// Tokens that were fetched since, each with mirostat's limit after it.
     fetched: Vec<(u32, f32)>,
 }
 
-impl Mirror {
+impl HostSequence {
     pub fn new(sequence: Sequence) -> Self {
         Self { sequence, fetched: Vec::new() }
     }
 
     /// Takes what the last step came to.
-    pub fn follow(&mut self, token: i32, mu: f32) {
+    pub fn apply(&mut self, token: i32, mu: f32) {
         if token != NONE {
             self.fetched.push((token as u32, mu));
         }
@@ -43,44 +43,44 @@ impl DevicePool {
     /// - [`Error::Unavailable`] if tokens are lost, because several steps were taken without fetching their outputs and
     ///   the request keeps no history on the device; or if the device fails.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-        self.mirror(slot)?;
-        if self.behind[slot as usize] > 0 {
-            self.settle()?;
+        self.host_sequence(slot)?;
+        if self.steps_unseen[slot as usize] > 0 {
+            self.observe_last_step()?;
         }
-        if self.behind[slot as usize] > 0 {
+        if self.steps_unseen[slot as usize] > 0 {
             self.read_back(slot)?;
         }
-        let mirror = self.mirrors[slot as usize].as_mut().expect("just seen");
-        mirror.catch_up();
-        Ok(&mirror.sequence)
+        let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
+        host_sequence.catch_up();
+        Ok(&host_sequence.sequence)
     }
 
     /// Returns what the host knows of a slot.
-    pub(super) fn mirror(&self, slot: Slot) -> Result<&Mirror> {
-        let place = usize::try_from(slot).ok().and_then(|slot| self.mirrors.get(slot));
+    pub(super) fn host_sequence(&self, slot: Slot) -> Result<&HostSequence> {
+        let place = usize::try_from(slot).ok().and_then(|slot| self.host_sequences.get(slot));
         place.and_then(Option::as_ref).ok_or_else(|| Error::out_of_range("slot", slot, "an admitted slot"))
     }
 
     /// Reads the state of a slot that fell behind.
     fn read_back(&mut self, slot: Slot) -> Result<()> {
         let standing = self.workspace.standing(slot)?;
-        let mirror = self.mirrors[slot as usize].as_mut().expect("just seen");
-        mirror.catch_up();
-        let known = mirror.sequence.history().ids().len();
+        let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
+        host_sequence.catch_up();
+        let known = host_sequence.sequence.history().ids().len();
         let lost = standing.prompt_len + standing.output_len - known;
         match standing.history {
-            Some(ids) => mirror.sequence.follow(&ids[known..], standing.mu),
+            Some(ids) => host_sequence.sequence.apply(&ids[known..], standing.mu),
             // No step yielded a token.
             None if lost == 0 => {}
             None => {
                 let reason = format!(
                     "{lost} tokens of slot {slot} were not fetched and not kept; fetch the outputs of each step, or set \
-                     DevicePoolConfig::histories"
+                     DevicePoolConfig::keep_histories"
                 );
                 return Err(Error::Unavailable { resource: "history", reason });
             }
         }
-        self.behind[slot as usize] = 0;
+        self.steps_unseen[slot as usize] = 0;
         Ok(())
     }
 
@@ -88,15 +88,15 @@ impl DevicePool {
     pub(super) fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
         let prepared = Prepared::new(sequence.params(), self.config.vocab)?;
         let state = sequence.state();
-        let start = Start {
+        let start = InitialState {
             seed: state.seed,
             draw: state.draw,
             position: state.position,
             mu: state.mu,
             prompt: state.prompt,
             output: state.output,
-            room: self.config.room,
-            keep_history: self.config.histories,
+            room: self.config.history_growth,
+            keep_history: self.config.keep_histories,
         };
         self.workspace.admit(slot, &prepared, &start)
     }

@@ -31,7 +31,7 @@ impl Assigned {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
         self.known
             && self.slots == slots
-            && self.lines == options.lines
+            && self.lines == options.row_indices
             && !self.masks
             && options.masks.is_none()
             && self.forced.len() == options.forced.len()
@@ -50,7 +50,7 @@ pub(super) struct Last {
     /// The slot of each row; padding where the sequence is gone.
     slots: Vec<Slot>,
     /// Whether the host has seen what it came to.
-    settled: bool,
+    observed: bool,
 }
 
 impl Last {
@@ -85,8 +85,11 @@ impl DevicePool {
         self.check_kept(out)?;
         out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
         let (data, lines, stride, select) = logits.matrix();
-        let on_device =
-            DeviceOptions { masks: options.masks, forced: options.forced, lines: select.unwrap_or_default() };
+        let on_device = DeviceOptions {
+            masks: options.masks,
+            forced: options.forced,
+            row_indices: select.unwrap_or_default(),
+        };
         self.assign(slots, &on_device)?;
         if slots.is_empty() {
             self.note(0);
@@ -141,17 +144,17 @@ impl DevicePool {
             return Err(Error::length("slots", slots.len(), allowed));
         }
         options.on_host().check(slots.len(), self.config.vocab)?;
-        if !options.lines.is_empty() && options.lines.len() != slots.len() {
+        if !options.row_indices.is_empty() && options.row_indices.len() != slots.len() {
             let allowed = format!("one per row, {}, or 0", slots.len());
-            return Err(Error::length("lines", options.lines.len(), allowed));
+            return Err(Error::length("row_indices", options.row_indices.len(), allowed));
         }
         if self.assigned.is(slots, options) {
             return Ok(());
         }
         self.checks += 1;
-        let mirrors = &self.mirrors;
+        let host_sequences = &self.host_sequences;
         let admitted = |slot: Slot| {
-            usize::try_from(slot).ok().and_then(|slot| mirrors.get(slot)).is_some_and(Option::is_some)
+            usize::try_from(slot).ok().and_then(|slot| host_sequences.get(slot)).is_some_and(Option::is_some)
         };
         check_slots(slots, admitted, &mut self.seen, self.checks)?;
 
@@ -159,7 +162,7 @@ impl DevicePool {
             known: true,
             slots: slots.to_vec(),
             forced: options.forced.iter().copied().map(code).collect(),
-            lines: options.lines.to_vec(),
+            lines: options.row_indices.to_vec(),
             masks: !options.masks.is_none(),
         };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
@@ -169,7 +172,7 @@ impl DevicePool {
         let (forced, lines) = (&assigned.forced, &assigned.lines);
         // If the device fails, the rows stay whose they were, and are written anew when they are assigned again.
         self.assigned.known = false;
-        self.workspace.assign(&Assignment { slots, forced, lines, masks: &masks })?;
+        self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks })?;
         self.assigned = assigned;
         Ok(())
     }
@@ -177,13 +180,13 @@ impl DevicePool {
     /// Enqueues a step whose rows go by what was assigned last: launches and nothing else.
     ///
     /// It may lie in a graph that the host program captures on the device's stream. Then it does not run yet, and
-    /// [`DevicePool::announce`] is to be called before replays.
+    /// [`DevicePool::reserve_replays`] is to be called before replays.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue`] that concern the input.
     pub fn enqueue_assigned<'b>(&mut self, input: impl Into<DeviceInput<'b>>) -> Result<()> {
         let DeviceInput { logits, masks } = input.into();
-        self.make_room(1)?;
+        self.grow_histories(1)?;
         let step = self.workspace.step_masked(&logits, masks.as_ref())?;
         if self.workspace.enqueue(&step)? {
             self.note(1);
@@ -198,9 +201,9 @@ impl DevicePool {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn announce(&mut self, steps: usize) -> Result<()> {
-        self.make_room(steps)?;
-        self.workspace.announce(steps as u64)?;
+    pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
+        self.grow_histories(steps)?;
+        self.workspace.reserve_replays(steps as u64)?;
         self.note(steps as u64);
         Ok(())
     }
@@ -227,7 +230,7 @@ impl DevicePool {
     /// # Panics
     /// If it was captured by another pool.
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
-        self.make_room(graph.steps())?;
+        self.grow_histories(graph.steps())?;
         self.workspace.replay(graph)?;
         self.note(graph.steps() as u64);
         Ok(())
@@ -235,23 +238,23 @@ impl DevicePool {
 
     /// Sees to it that the histories of the assigned rows have room for so many more tokens. That waits for the device, and
     /// is needed once in as many tokens as the pool has room for.
-    fn make_room(&mut self, steps: usize) -> Result<()> {
+    fn grow_histories(&mut self, steps: usize) -> Result<()> {
         // What is captured does not run yet, and to wait would end the capture.
-        if self.workspace.has_room(steps as u64) || self.device.machine().is_capturing()? {
+        if self.workspace.has_history_left(steps as u64) || self.device.machine().is_capturing()? {
             return Ok(());
         }
-        let room = self.config.room.max(steps);
+        let room = self.config.history_growth.max(steps);
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, room))
     }
 
     /// Takes note that the assigned rows take steps.
     fn note(&mut self, steps: u64) {
-        self.last.settled = steps == 0;
+        self.last.observed = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
-            let behind = &mut self.behind[*slot as usize];
-            *behind = behind.saturating_add(steps);
+            let steps_unseen = &mut self.steps_unseen[*slot as usize];
+            *steps_unseen = steps_unseen.saturating_add(steps);
         }
     }
 
@@ -268,7 +271,7 @@ impl DevicePool {
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
         }
-        self.follow(layout, words);
+        self.apply(layout, words);
         Ok(())
     }
 
@@ -296,29 +299,30 @@ impl DevicePool {
     }
 
     /// Learns what the last step came to, if the host has not seen it yet.
-    pub(super) fn settle(&mut self) -> Result<()> {
-        if !self.last.settled {
+    pub(super) fn observe_last_step(&mut self) -> Result<()> {
+        if !self.last.observed {
             let layout = Layout { rows: self.last.slots.len(), widths: self.config.widths };
-            let mut words = vec![0; layout.mus().end];
+            let mut words = vec![0; layout.mirostat_mu().end];
             self.workspace.read_outputs(&mut words)?;
-            self.follow(layout, &words);
+            self.apply(layout, &words);
         }
         Ok(())
     }
 
     /// Lets the host's sequences follow the last step, once.
-    fn follow(&mut self, layout: Layout, words: &[u32]) {
-        if std::mem::replace(&mut self.last.settled, true) {
+    fn apply(&mut self, layout: Layout, words: &[u32]) {
+        if std::mem::replace(&mut self.last.observed, true) {
             return;
         }
         for (row, slot) in self.last.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let (token, mu) = (words[layout.tokens()][row], words[layout.mus()][row]);
+            let (token, mu) = (words[layout.tokens()][row], words[layout.mirostat_mu()][row]);
             // Where more than the last step is missing, its token alone is of no use.
-            let behind = &mut self.behind[*slot as usize];
-            if *behind == 1 {
-                *behind = 0;
-                let mirror = self.mirrors[*slot as usize].as_mut().expect("struck out when it goes");
-                mirror.follow(token as i32, f32::from_bits(mu));
+            let steps_unseen = &mut self.steps_unseen[*slot as usize];
+            if *steps_unseen == 1 {
+                *steps_unseen = 0;
+                let host_sequence =
+                    self.host_sequences[*slot as usize].as_mut().expect("struck out when it goes");
+                host_sequence.apply(token as i32, f32::from_bits(mu));
             }
         }
     }

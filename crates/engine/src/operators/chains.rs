@@ -3,7 +3,7 @@
 use gumball_spec::verify::{Chain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, Result, Status, memory};
 
-use super::params::Each;
+use super::params::PerRow;
 use super::{Operators, ROOM};
 
 /// A batch of chains, each of n drafts, with the probabilities they are judged by.
@@ -25,11 +25,11 @@ pub struct Chains<'a> {
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: &'a [f32],
     /// The seed of each chain.
-    pub seeds: Each<'a, u64>,
+    pub seeds: PerRow<'a, u64>,
     /// The position of each chain's first draft: the number of tokens before it, modulo 2^32.
-    pub positions: Each<'a, u32>,
+    pub positions: PerRow<'a, u32>,
     /// The draw index of each chain; `None`: the chain's own number.
-    pub draws: Option<Each<'a, u32>>,
+    pub draws: Option<PerRow<'a, u32>>,
 }
 
 /// What became of the chains, one entry each.

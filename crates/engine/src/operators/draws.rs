@@ -6,7 +6,7 @@
 use gumball_cpu::{Draw, History};
 use gumball_spec::{Error, Kind, Result, Status, memory};
 
-use super::params::{Each, RowParams};
+use super::params::{PerRow, RowParams};
 use super::write::task;
 use super::{Operators, ROOM};
 use crate::logits::Logits;
@@ -15,19 +15,19 @@ use crate::logits::Logits;
 #[derive(Clone, Copy, Debug)]
 pub struct Draws<'a> {
     /// The seed of each output.
-    pub seeds: Each<'a, u64>,
+    pub seeds: PerRow<'a, u64>,
     /// The position of each output.
-    pub positions: Each<'a, u32>,
+    pub positions: PerRow<'a, u32>,
     /// The draw index of each output; `None`: the output's own number, so that outputs of one seed and position are
     /// independent.
-    pub draws: Option<Each<'a, u32>>,
+    pub draws: Option<PerRow<'a, u32>>,
 }
 
 impl<'a> Draws<'a> {
     /// Takes a seed and a position for all outputs, told apart by their numbers.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        Self { seeds: Each::All(seed), positions: Each::All(position), draws: None }
+        Self { seeds: PerRow::All(seed), positions: PerRow::All(position), draws: None }
     }
 
     fn check(&self, outputs: usize) -> Result<()> {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn outputs_that_cannot_be_numbered_are_refused() {
         assert_eq!(Draws::new(1, 2).check(u32::MAX as usize), Ok(()));
-        let one_index = Draws { draws: Some(Each::All(0)), ..Draws::new(1, 2) };
+        let one_index = Draws { draws: Some(PerRow::All(0)), ..Draws::new(1, 2) };
         for draws in [Draws::new(1, 2), one_index] {
             let error = draws.check(1 << 32).unwrap_err();
             assert_eq!(error.to_string(), "outputs is 4294967296, but must be less than 2^32");

@@ -22,7 +22,7 @@ use crate::workers::Threads;
 pub use chains::{Chains, Counts};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
-pub use params::{Each, RowParams};
+pub use params::{PerRow, RowParams};
 
 /// The operators of this machine, with buffers that are kept from call to call.
 ///

@@ -7,36 +7,36 @@ use super::ROOM;
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
-pub enum Each<'a, T> {
+pub enum PerRow<'a, T> {
     /// The same for all.
     All(T),
     /// One per row.
     Rows(&'a [T]),
 }
 
-impl<T> From<T> for Each<'_, T> {
+impl<T> From<T> for PerRow<'_, T> {
     fn from(value: T) -> Self {
-        Each::All(value)
+        PerRow::All(value)
     }
 }
 
-impl<'a, T> From<&'a [T]> for Each<'a, T> {
+impl<'a, T> From<&'a [T]> for PerRow<'a, T> {
     fn from(values: &'a [T]) -> Self {
-        Each::Rows(values)
+        PerRow::Rows(values)
     }
 }
 
-impl<'a, T> From<&'a Vec<T>> for Each<'a, T> {
+impl<'a, T> From<&'a Vec<T>> for PerRow<'a, T> {
     fn from(values: &'a Vec<T>) -> Self {
-        Each::Rows(values)
+        PerRow::Rows(values)
     }
 }
 
-impl<T: Copy> Each<'_, T> {
+impl<T: Copy> PerRow<'_, T> {
     /// Checks that there is one for each of `rows` rows, or one for all.
     pub(super) fn check(&self, parameter: &'static str, rows: usize) -> Result<()> {
         match self {
-            Each::Rows(values) if values.len() != rows => {
+            PerRow::Rows(values) if values.len() != rows => {
                 Err(Error::length(parameter, values.len(), format!("one per row, {rows}")))
             }
             _ => Ok(()),
@@ -46,8 +46,8 @@ impl<T: Copy> Each<'_, T> {
     /// Returns the value of a row.
     pub(super) fn of(&self, row: usize) -> T {
         match self {
-            Each::All(value) => *value,
-            Each::Rows(values) => values[row],
+            PerRow::All(value) => *value,
+            PerRow::Rows(values) => values[row],
         }
     }
 }
@@ -113,14 +113,14 @@ impl<'a> RowParams<'a> {
         };
         let mut each = memory::room(ROOM, lines)?;
         (0..lines).try_for_each(|line| of(line).map(|prepared| each.push(prepared)))?;
-        Ok(Lines::Each(each))
+        Ok(Lines::PerRow(each))
     }
 }
 
 /// The parameters of each line, validated.
 pub(super) enum Lines {
     Alike(Box<Prepared>),
-    Each(Vec<Prepared>),
+    PerRow(Vec<Prepared>),
 }
 
 impl Lines {
@@ -128,7 +128,7 @@ impl Lines {
     pub(super) fn of(&self, line: usize) -> &Prepared {
         match self {
             Lines::Alike(prepared) => prepared,
-            Lines::Each(prepared) => &prepared[line],
+            Lines::PerRow(prepared) => &prepared[line],
         }
     }
 }

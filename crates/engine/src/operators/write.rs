@@ -3,7 +3,7 @@
 use gumball_cpu::{History, Output, Prepared, Task};
 use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
-use super::params::{Each, RowParams};
+use super::params::{PerRow, RowParams};
 use super::{LogitsMut, Operators};
 use crate::logits::Logits;
 
@@ -27,7 +27,7 @@ impl Operators {
     pub fn softmax(
         &self,
         logits: Logits<'_>,
-        temperature: Each<'_, f32>,
+        temperature: PerRow<'_, f32>,
         out: LogitsMut<'_>,
     ) -> Result<Vec<Status>> {
         check_logits(logits.kind())?;
@@ -40,7 +40,11 @@ impl Operators {
     ///
     /// # Errors
     /// Those of [`Operators::softmax`].
-    pub fn softmax_in_place(&self, logits: LogitsMut<'_>, temperature: Each<'_, f32>) -> Result<Vec<Status>> {
+    pub fn softmax_in_place(
+        &self,
+        logits: LogitsMut<'_>,
+        temperature: PerRow<'_, f32>,
+    ) -> Result<Vec<Status>> {
         check_logits(logits.kind())?;
         let (common, temperature) = tempered(temperature, logits.rows())?;
         let params = RowParams { temperature, ..RowParams::new(&common) };
@@ -153,12 +157,12 @@ fn check_logits(kind: Kind) -> Result<()> {
 }
 
 /// Returns parameters of one temperature and nothing else, or with the column of several beside them.
-fn tempered(temperature: Each<'_, f32>, lines: usize) -> Result<(SamplingParams, &[f32])> {
+fn tempered(temperature: PerRow<'_, f32>, lines: usize) -> Result<(SamplingParams, &[f32])> {
     temperature.check("temperature", lines)?;
     let params = SamplingParams::default();
     Ok(match temperature {
-        Each::All(temperature) => (SamplingParams { temperature, ..params }, &[]),
-        Each::Rows(column) => (params, column),
+        PerRow::All(temperature) => (SamplingParams { temperature, ..params }, &[]),
+        PerRow::Rows(column) => (params, column),
     })
 }
 

@@ -23,7 +23,14 @@ fn device_pool(device: &Device) -> DevicePool {
 
 fn config() -> DevicePoolConfig {
     let widths = Widths { top_n: 3, ids: 2 };
-    DevicePoolConfig { slots: 16, rows: 16, widths, kept: true, room: 2, ..DevicePoolConfig::new(VOCAB) }
+    DevicePoolConfig {
+        slots: 16,
+        rows: 16,
+        widths,
+        kept: true,
+        history_growth: 2,
+        ..DevicePoolConfig::new(VOCAB)
+    }
 }
 
 /// Returns requests of all kinds.
@@ -160,7 +167,7 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
     let Some(device) = device() else { return };
     let (mut host, mut sparing, slots) = both(&device);
     let mut keeping =
-        DevicePool::new(device.clone(), DevicePoolConfig { histories: true, ..config() }).unwrap();
+        DevicePool::new(device.clone(), DevicePoolConfig { keep_histories: true, ..config() }).unwrap();
     for slot in &slots {
         let sequence = host.sequence(*slot).unwrap();
         assert_eq!(keeping.resume(sequence.params().clone(), sequence.state()).unwrap(), *slot);
@@ -215,10 +222,10 @@ fn a_graph_is_held_to_the_shape_it_was_captured_for() {
     let says = |error: Error, text: &str| assert!(error.to_string().starts_with(text), "{error}");
     pool.assign(&slots[..1], &DeviceOptions::default()).unwrap();
     says(pool.replay(&graph).unwrap_err(), "slots has length 1, but must have 2 rows");
-    pool.assign(&slots[..2], &DeviceOptions { lines: &[0, 1], ..Default::default() }).unwrap();
+    pool.assign(&slots[..2], &DeviceOptions { row_indices: &[0, 1], ..Default::default() }).unwrap();
     says(pool.replay(&graph).unwrap_err(), "assignment cannot be combined with step");
     let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
-    pool.assign(&slots[..2], &DeviceOptions { lines: &[0, 2], ..Default::default() }).unwrap();
+    pool.assign(&slots[..2], &DeviceOptions { row_indices: &[0, 2], ..Default::default() }).unwrap();
     says(pool.replay(&graph).unwrap_err(), "lines is 2, but must be a row of the logits, in 0..2");
     for slot in &slots[..2] {
         assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");

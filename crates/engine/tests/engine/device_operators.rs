@@ -2,7 +2,7 @@
 
 use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
-    Device, DeviceColumn, DeviceEach, DeviceLogits, DeviceOperators, DeviceRowParams, DeviceRows, Error,
+    Device, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice, Error,
     FilterOrder, Kind, Logits, LogitsMut, Operators, RowParams, SamplingParams, Status, bf16,
 };
 
@@ -33,9 +33,9 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
     let column = Buffer::of(&machine, &TEMPERATURES).unwrap();
     let logits = Buffer::of(&machine, &data).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    for each in [0.7.into(), TEMPERATURES[..].into(), DeviceEach::Column(DeviceColumn::of(&column))] {
+    for each in [0.7.into(), TEMPERATURES[..].into(), DevicePerRow::Device(DeviceSlice::of(&column))] {
         let on_host = match each {
-            DeviceEach::All(all) => all.into(),
+            DevicePerRow::All(all) => all.into(),
             _ => (&TEMPERATURES[..]).into(),
         };
         let mut wanted = vec![0.0f32; ROWS * VOCAB];
@@ -46,7 +46,7 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
         let mut out = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
         let statuses = Buffer::zeroed(&machine, ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        operators.softmax(&from, each, &to, Some(&DeviceColumn::of(&statuses))).unwrap();
+        operators.softmax(&from, each, &to, Some(&DeviceSlice::of(&statuses))).unwrap();
         assert_eq!(words(&out), bits(&wanted));
         assert_eq!(words(&statuses), told.iter().map(|status| status.0).collect::<Vec<u32>>());
     }
@@ -114,7 +114,7 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
 
         let mut out = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
         let statuses = Buffer::zeroed(&machine, ROWS * 4).unwrap();
-        let column = DeviceColumn::of(&statuses);
+        let column = DeviceSlice::of(&statuses);
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         match masked {
             true => operators.mask_logits(&from, &given, &to, Some(&column)),
@@ -171,7 +171,7 @@ fn mistakes_are_named_and_nothing_is_written() {
     let mut out = Buffer::of(&machine, &vec![7u32; ROWS * VOCAB]).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    let mut refused = |each: DeviceEach<'_, f32>| match operators.softmax(&from, each, &to, None) {
+    let mut refused = |each: DevicePerRow<'_, f32>| match operators.softmax(&from, each, &to, None) {
         Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     };

@@ -1,7 +1,7 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    Chains, Draws, Each, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, RowParams, Sampler,
+    Chains, Draws, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, PerRow, RowParams, Sampler,
     SamplingParams, Status, bf16,
 };
 use gumball_spec::verify::Chain;
@@ -169,8 +169,8 @@ fn chains_are_the_definitions() {
         draft_probs: &draft_probs,
         draft_token_ids: &drafts,
         target_probs: &target_probs,
-        seeds: Each::All(3),
-        positions: Each::All(17),
+        seeds: PerRow::All(3),
+        positions: PerRow::All(17),
         draws: None,
     };
     for operators in operators() {

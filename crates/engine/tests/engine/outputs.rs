@@ -16,7 +16,7 @@ fn sections_follow_each_other_without_gaps() {
             (layout.logprobs(), 1),
             (layout.ranks(), 1),
             (layout.temperatures(), 1),
-            (layout.mus(), 1),
+            (layout.mirostat_mu(), 1),
             (layout.top_ids(), top_n),
             (layout.top_logprobs(), top_n),
             (layout.id_logprobs(), ids),
@@ -43,7 +43,7 @@ fn every_section_holds_what_the_row_alone_says() {
         assert_eq!(out.tokens()[kind], token.id.unwrap() as i32);
         assert_eq!(out.status(kind), token.status);
         assert_eq!(out.temperatures()[kind], token.temperature);
-        assert_eq!(out.mus()[kind], sampler.sequence().mu());
+        assert_eq!(out.mirostat_mu()[kind], sampler.sequence().mu());
         assert_eq!((out.logprobs()[kind], out.ranks()[kind]), (logprobs.token.logprob, logprobs.token.rank));
         for place in 0..3 {
             let expected = logprobs.top.get(place).map_or((NONE, f32::NEG_INFINITY), |m| (m.id, m.logprob));

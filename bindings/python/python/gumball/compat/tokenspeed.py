@@ -145,7 +145,7 @@ class GumballSamplingBackend:
             device=_device(config.device),
             slots=config.max_req_pool_size + 1,
             rows=config.max_bs,
-            histories=self.most > 1,
+            keep_histories=self.most > 1,
         )
         place = {"dtype": torch.int32, "device": self.pool.device}
         self._tokens = torch.zeros(config.max_bs * self.most, **place)
@@ -253,7 +253,7 @@ class GumballSamplingBackend:
         if not self._announced and held:
             self._announced = True
             self.pool.assign(self._rows + [PADDING] * (min(held) - len(self._rows)))
-            self.pool.announce(num_tokens_per_req)
+            self.pool.reserve_replays(num_tokens_per_req)
             self._count(self._rows, num_tokens_per_req, 0)
         return CUDA_GRAPH_VARIANT_DEFAULT
 

@@ -1,6 +1,6 @@
 //! Chains of draft tokens on a device, accepted or resampled from the residual (rule S4).
 
-use gumball_cuda::{ChainRows, Chains, Ids, Verified, Verify};
+use gumball_cuda::{ChainRows, Chains, DeviceIntMatrix, Verified, Verify};
 use gumball_spec::Result;
 
 use super::{DeviceDraws, DeviceOperators, room};
@@ -23,7 +23,7 @@ impl DeviceOperators {
     pub fn chain_speculative_sampling(
         &mut self,
         draft_probs: ChainRows<'_>,
-        draft_token_ids: Ids<'_>,
+        draft_token_ids: DeviceIntMatrix<'_>,
         target_probs: ChainRows<'_>,
         draws: &DeviceDraws<'_>,
         out: &Verified<'_>,

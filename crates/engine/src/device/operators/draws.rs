@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use gumball_cuda::{Column, IntType, Integers, Rows};
+use gumball_cuda::{DeviceIntSlice, DeviceSlice, IntType, Rows};
 use gumball_spec::{Error, Result};
 
 use super::lists::check_length;
-use super::{DeviceDraws, DeviceEach, DeviceOperators, DeviceRowParams, check_kind, room};
+use super::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams, check_kind, room};
 
 impl DeviceOperators {
     /// Enqueues a draw for each output, from the line that it reads, after temperature and filters:
@@ -33,9 +33,9 @@ impl DeviceOperators {
         rows: &Rows<'_>,
         params: &DeviceRowParams<'_>,
         draws: &DeviceDraws<'_>,
-        lines: Option<DeviceEach<'_, u32, Integers<'_>>>,
-        tokens: &Integers<'_>,
-        statuses: Option<&Column<'_>>,
+        lines: Option<DevicePerRow<'_, u32, DeviceIntSlice<'_>>>,
+        tokens: &DeviceIntSlice<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let (device, outputs) = (&self.device, tokens.rows());
         check_kind(rows, params)?;
@@ -45,21 +45,21 @@ impl DeviceOperators {
         let all;
         let lines = match lines {
             None => None,
-            Some(DeviceEach::Column(column)) => Some(column),
+            Some(DevicePerRow::Device(column)) => Some(column),
             Some(listed) => {
                 let values = match listed {
-                    DeviceEach::Rows(values) => values,
-                    DeviceEach::All(line) => {
+                    DevicePerRow::Host(values) => values,
+                    DevicePerRow::All(line) => {
                         all = vec![line; outputs];
                         &all[..]
                     }
-                    DeviceEach::Column(_) => unreachable!("seen above"),
+                    DevicePerRow::Device(_) => unreachable!("seen above"),
                 };
                 check_length("lines", values.len(), outputs)?;
                 if let Some(line) = values.iter().find(|line| **line as usize >= rows.rows()) {
                     return Err(Error::out_of_range("lines", line, format!("a row in 0..{}", rows.rows())));
                 }
-                Some(Integers::of(self.lines.copy(device, values)?, IntType::U32).first(outputs)?)
+                Some(DeviceIntSlice::of(self.lines.copy(device, values)?, IntType::U32).first(outputs)?)
             }
         };
         let operators = room(device, &mut self.rows, gumball_cuda::Operators::new)?;

@@ -3,31 +3,31 @@
 use std::borrow::Cow;
 
 use bytemuck::Pod;
-use gumball_cuda::{Buffer, Column, Each, IntType, Integers};
+use gumball_cuda::{Buffer, DeviceIntSlice, DeviceSlice, IntType, PerRow};
 use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::device::Device;
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
-pub enum DeviceEach<'a, T, C = Column<'a>> {
+pub enum DevicePerRow<'a, T, C = DeviceSlice<'a>> {
     /// The same for all.
     All(T),
     /// One per row, copied to the device. A graph would copy what is stale by then, so not while the host program captures.
-    Rows(&'a [T]),
+    Host(&'a [T]),
     /// One per row where it lies on the device. The host does not see them, so none is refused.
-    Column(C),
+    Device(C),
 }
 
-impl<T, C> From<T> for DeviceEach<'_, T, C> {
+impl<T, C> From<T> for DevicePerRow<'_, T, C> {
     fn from(value: T) -> Self {
-        DeviceEach::All(value)
+        DevicePerRow::All(value)
     }
 }
 
-impl<'a, T, C> From<&'a [T]> for DeviceEach<'a, T, C> {
+impl<'a, T, C> From<&'a [T]> for DevicePerRow<'a, T, C> {
     fn from(values: &'a [T]) -> Self {
-        DeviceEach::Rows(values)
+        DevicePerRow::Host(values)
     }
 }
 
@@ -39,13 +39,13 @@ pub struct DeviceRowParams<'a> {
     /// What all rows have in common but for what stands below. Seed and logprobs are not read; bans and biases are refused.
     pub common: &'a SamplingParams,
     /// The temperature.
-    pub temperature: Option<DeviceEach<'a, f32>>,
+    pub temperature: Option<DevicePerRow<'a, f32>>,
     /// `top_k`: of a column i32 or i64.
-    pub top_k: Option<DeviceEach<'a, i64, Integers<'a>>>,
+    pub top_k: Option<DevicePerRow<'a, i64, DeviceIntSlice<'a>>>,
     /// `top_p`.
-    pub top_p: Option<DeviceEach<'a, f32>>,
+    pub top_p: Option<DevicePerRow<'a, f32>>,
     /// `min_p`.
-    pub min_p: Option<DeviceEach<'a, f32>>,
+    pub min_p: Option<DevicePerRow<'a, f32>>,
 }
 
 impl<'a> DeviceRowParams<'a> {
@@ -60,11 +60,11 @@ impl<'a> DeviceRowParams<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceDraws<'a> {
     /// The seeds: of a column 64 bits.
-    pub seeds: DeviceEach<'a, u64, Integers<'a>>,
+    pub seeds: DevicePerRow<'a, u64, DeviceIntSlice<'a>>,
     /// The positions; of a wider column the low 32 bits count.
-    pub positions: DeviceEach<'a, u32, Integers<'a>>,
+    pub positions: DevicePerRow<'a, u32, DeviceIntSlice<'a>>,
     /// The draw indices, alike; `None`: each output's own number.
-    pub draws: Option<DeviceEach<'a, u32, Integers<'a>>>,
+    pub draws: Option<DevicePerRow<'a, u32, DeviceIntSlice<'a>>>,
     /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
     /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
     pub offsets: bool,
@@ -76,7 +76,7 @@ impl DeviceDraws<'_> {
     /// Takes a seed and a position for all outputs, told apart by their numbers.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        let (seeds, positions) = (DeviceEach::All(seed), DeviceEach::All(position));
+        let (seeds, positions) = (DevicePerRow::All(seed), DevicePerRow::All(position));
         Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 }
@@ -129,7 +129,7 @@ impl ParamLists {
     ) -> Result<gumball_cuda::RowParams<'b>> {
         macro_rules! value {
             ($name:ident) => {
-                if let Some(DeviceEach::All(value)) = params.$name {
+                if let Some(DevicePerRow::All(value)) = params.$name {
                     common.to_mut().$name = value;
                 }
             };
@@ -142,9 +142,9 @@ impl ParamLists {
         macro_rules! numbers {
             ($name:ident, $column:expr) => {
                 match params.$name {
-                    None | Some(DeviceEach::All(_)) => None,
-                    Some(DeviceEach::Column(column)) => Some(column),
-                    Some(DeviceEach::Rows(values)) => {
+                    None | Some(DevicePerRow::All(_)) => None,
+                    Some(DevicePerRow::Device(column)) => Some(column),
+                    Some(DevicePerRow::Host(values)) => {
                         check_length(stringify!($name), values.len(), lines)?;
                         let mut probe = common.clone();
                         values.iter().try_for_each(|value| {
@@ -159,10 +159,10 @@ impl ParamLists {
         }
         Ok(gumball_cuda::RowParams {
             common,
-            temperature: numbers!(temperature, Column::of),
-            top_k: numbers!(top_k, |buffer| Integers::of(buffer, IntType::I64)),
-            top_p: numbers!(top_p, Column::of),
-            min_p: numbers!(min_p, Column::of),
+            temperature: numbers!(temperature, DeviceSlice::of),
+            top_k: numbers!(top_k, |buffer| DeviceIntSlice::of(buffer, IntType::I64)),
+            top_p: numbers!(top_p, DeviceSlice::of),
+            min_p: numbers!(min_p, DeviceSlice::of),
         })
     }
 }
@@ -206,16 +206,16 @@ fn integers<'b, T: Pod>(
     list: &'b mut List,
     device: &Device,
     name: &'static str,
-    each: DeviceEach<'b, T, Integers<'b>>,
+    each: DevicePerRow<'b, T, DeviceIntSlice<'b>>,
     dtype: IntType,
     outputs: usize,
-) -> Result<Each<'b, T>> {
+) -> Result<PerRow<'b, T>> {
     Ok(match each {
-        DeviceEach::All(value) => Each::All(value),
-        DeviceEach::Column(column) => Each::Rows(column),
-        DeviceEach::Rows(values) => {
+        DevicePerRow::All(value) => PerRow::All(value),
+        DevicePerRow::Device(column) => PerRow::Rows(column),
+        DevicePerRow::Host(values) => {
             check_length(name, values.len(), outputs)?;
-            Each::Rows(Integers::of(list.copy(device, values)?, dtype).first(values.len())?)
+            PerRow::Rows(DeviceIntSlice::of(list.copy(device, values)?, dtype).first(values.len())?)
         }
     })
 }

@@ -12,11 +12,11 @@ mod write;
 
 use std::sync::Arc;
 
-use gumball_cuda::{Column, Machine, Rows, RowsMut, Softmax, Temperature, Verify};
+use gumball_cuda::{DeviceSlice, Rows, RowsOut, Runtime, Softmax, Temperature, Verify};
 use gumball_spec::{Error, Kind, Result};
 
 use super::Device;
-pub use lists::{DeviceDraws, DeviceEach, DeviceRowParams};
+pub use lists::{DeviceDraws, DevicePerRow, DeviceRowParams};
 use lists::{DrawLists, List, ParamLists, check_length};
 
 /// The operators of a device, in the order of its stream, with room that is kept from call to call.
@@ -85,9 +85,9 @@ impl DeviceOperators {
     pub fn softmax(
         &mut self,
         logits: &Rows<'_>,
-        temperature: DeviceEach<'_, f32>,
-        out: &RowsMut<'_>,
-        statuses: Option<&Column<'_>>,
+        temperature: DevicePerRow<'_, f32>,
+        out: &RowsOut<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         check_logits(logits)?;
         let temperature = given(&self.device, &mut self.temperatures, temperature, logits.rows())?;
@@ -100,9 +100,9 @@ impl DeviceOperators {
     /// Those of [`DeviceOperators::softmax`].
     pub fn softmax_in_place(
         &mut self,
-        rows: &RowsMut<'_>,
-        temperature: DeviceEach<'_, f32>,
-        statuses: Option<&Column<'_>>,
+        rows: &RowsOut<'_>,
+        temperature: DevicePerRow<'_, f32>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         check_logits(rows.rows())?;
         let temperature = given(&self.device, &mut self.temperatures, temperature, rows.rows().rows())?;
@@ -114,12 +114,12 @@ impl DeviceOperators {
 fn room<'a, T>(
     device: &Device,
     place: &'a mut Option<T>,
-    make: impl FnOnce(Arc<dyn Machine>) -> Result<T>,
+    make: impl FnOnce(Arc<dyn Runtime>) -> Result<T>,
 ) -> Result<&'a mut T> {
     let made = match place.take() {
         Some(made) => made,
         None => {
-            can_take(device)?;
+            can_alloc(device)?;
             make(device.machine().clone())?
         }
     };
@@ -127,8 +127,8 @@ fn room<'a, T>(
 }
 
 /// Refuses to take memory where a graph would fill it at each replay.
-fn can_take(device: &Device) -> Result<()> {
-    if device.machine().can_take()? {
+fn can_alloc(device: &Device) -> Result<()> {
+    if device.machine().can_alloc()? {
         return Ok(());
     }
     let reason = "the stream is being captured; call once before".to_owned();
@@ -146,7 +146,7 @@ fn check_logits(rows: &Rows<'_>) -> Result<()> {
 /// Refuses parameters that speak of logits where rows hold probabilities.
 fn check_kind(rows: &Rows<'_>, params: &DeviceRowParams<'_>) -> Result<()> {
     params.common.check_kind(rows.kind(), rows.vocab())?;
-    let alike = matches!(params.temperature, None | Some(DeviceEach::All(_)));
+    let alike = matches!(params.temperature, None | Some(DevicePerRow::All(_)));
     if rows.kind() == Kind::Probabilities && !alike {
         let allowed = "of no row by itself where rows are probabilities";
         return Err(Error::out_of_range("temperature", "a list", allowed));
@@ -158,17 +158,17 @@ fn check_kind(rows: &Rows<'_>, params: &DeviceRowParams<'_>) -> Result<()> {
 fn given<'a>(
     device: &Device,
     list: &'a mut List,
-    temperature: DeviceEach<'a, f32>,
+    temperature: DevicePerRow<'a, f32>,
     rows: usize,
 ) -> Result<Temperature<'a>> {
     let values = match temperature {
-        DeviceEach::All(value) => return check_temperature(value).map(Temperature::All),
-        DeviceEach::Column(column) => return Ok(Temperature::Each(column)),
-        DeviceEach::Rows(values) => values,
+        DevicePerRow::All(value) => return check_temperature(value).map(Temperature::All),
+        DevicePerRow::Device(column) => return Ok(Temperature::PerRow(column)),
+        DevicePerRow::Host(values) => values,
     };
     check_length("temperature", values.len(), rows)?;
     values.iter().try_for_each(|value| check_temperature(*value).map(drop))?;
-    Column::of(list.copy(device, values)?).first(values.len()).map(Temperature::Each)
+    DeviceSlice::of(list.copy(device, values)?).first(values.len()).map(Temperature::PerRow)
 }
 
 /// Checks a temperature as the host's operators do.

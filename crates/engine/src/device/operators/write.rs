@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gumball_cuda::{Column, RowParams, Rows, RowsMut};
+use gumball_cuda::{DeviceSlice, RowParams, Rows, RowsOut};
 use gumball_spec::Result;
 
 use super::{DeviceOperators, DeviceRowParams, check_kind, room};
@@ -31,8 +31,8 @@ impl DeviceOperators {
         &mut self,
         rows: &Rows<'_>,
         params: &DeviceRowParams<'_>,
-        out: &RowsMut<'_>,
-        statuses: Option<&Column<'_>>,
+        out: &RowsOut<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(rows, params, |operators, params| operators.probabilities(rows, params, out, statuses))
     }
@@ -43,9 +43,9 @@ impl DeviceOperators {
     /// Those of [`DeviceOperators::probabilities`].
     pub fn probabilities_in_place(
         &mut self,
-        rows: &RowsMut<'_>,
+        rows: &RowsOut<'_>,
         params: &DeviceRowParams<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(rows.rows(), params, |operators, params| {
             operators.probabilities_in_place(rows, params, statuses)
@@ -64,8 +64,8 @@ impl DeviceOperators {
         &mut self,
         rows: &Rows<'_>,
         params: &DeviceRowParams<'_>,
-        out: &RowsMut<'_>,
-        statuses: Option<&Column<'_>>,
+        out: &RowsOut<'_>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(rows, params, |operators, params| operators.mask(rows, params, out, statuses))
     }
@@ -76,9 +76,9 @@ impl DeviceOperators {
     /// Those of [`DeviceOperators::probabilities`].
     pub fn mask_logits_in_place(
         &mut self,
-        rows: &RowsMut<'_>,
+        rows: &RowsOut<'_>,
         params: &DeviceRowParams<'_>,
-        statuses: Option<&Column<'_>>,
+        statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         self.write(rows.rows(), params, |operators, params| operators.mask_in_place(rows, params, statuses))
     }

@@ -19,7 +19,7 @@ const SEGMENT_BYTES: usize = 1 << 20;
 const ALIGNMENT: usize = 16;
 
 /// Memory to copy from, on one stream.
-pub(crate) struct Staging {
+pub(crate) struct UploadBuffer {
     stream: Arc<CudaStream>,
     segments: [Segment; SEGMENTS],
     /// The segment in use, and how many of its bytes are taken.
@@ -33,7 +33,7 @@ struct Segment {
     copied: CudaEvent,
 }
 
-impl fmt::Debug for Staging {
+impl fmt::Debug for UploadBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Staging").field("used", &self.used).finish_non_exhaustive()
     }
@@ -51,7 +51,7 @@ impl Segment {
     }
 }
 
-impl Staging {
+impl UploadBuffer {
     /// Takes the memory.
     pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
         let segments = [Segment::new(stream)?, Segment::new(stream)?];
@@ -98,12 +98,12 @@ impl Staging {
 }
 
 /// Memory to copy to, on one stream.
-pub(crate) struct Landing {
+pub(crate) struct DownloadBuffer {
     stream: Arc<CudaStream>,
     memory: PinnedHostSlice<u8>,
 }
 
-impl Landing {
+impl DownloadBuffer {
     /// How many bytes it has room for: the outputs of a step, as a rule. The driver copies more as fast by itself.
     pub const BYTES: usize = 64 << 10;
 
@@ -114,7 +114,7 @@ impl Landing {
         Ok(Self { stream: Arc::clone(stream), memory: memory.map_err(failed("cuMemHostAlloc"))? })
     }
 
-    /// Copies bytes, [`Landing::BYTES`] at most, from an address of the device after what was enqueued before.
+    /// Copies bytes, [`DownloadBuffer::BYTES`] at most, from an address of the device after what was enqueued before.
     ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
@@ -131,20 +131,20 @@ impl Landing {
     }
 }
 
-impl Drop for Landing {
+impl Drop for DownloadBuffer {
     /// Waits for a copy that was not waited for, as that failed: the memory is about to be freed.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
     }
 }
 
-impl fmt::Debug for Landing {
+impl fmt::Debug for DownloadBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Landing").finish_non_exhaustive()
     }
 }
 
-impl Drop for Staging {
+impl Drop for UploadBuffer {
     /// Waits for the copies: the memory they read is about to be freed.
     fn drop(&mut self) {
         // Where the device has failed there is nothing left to wait for.

@@ -12,9 +12,9 @@ use cudarc::nvrtc::Ptx;
 
 use crate::cache::Cache;
 use crate::error::{Result, failed};
-use crate::machine::Kernel;
-use crate::nvrtc::{Arch, EARLY, Nvrtc};
-use crate::program::{Group, PROGRAMS, Program};
+use crate::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::program::{KernelModule, PROGRAMS, Program};
+use crate::runtime::Kernel;
 
 /// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
 const CLUSTERED: Kernel = Kernel::named("softmax_cluster_f32");
@@ -38,7 +38,7 @@ pub(crate) fn attribute(
 
 /// The kernels of a device, as far as they are loaded.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct LoadedKernels {
     context: Arc<CudaContext>,
     nvrtc: Nvrtc,
     cache: Cache,
@@ -47,7 +47,7 @@ pub(crate) struct Kernels {
     shared: i32,
     block: i32,
     /// By their places among all kernels of all programs.
-    loaded: Box<[OnceLock<Loaded>]>,
+    loaded: Box<[OnceLock<LoadedKernel>]>,
     /// A bit for each group that is loaded, the last of it as well: every call of an operator asks.
     ready: AtomicU32,
     /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
@@ -58,13 +58,13 @@ pub(crate) struct Kernels {
 
 /// A kernel as it was loaded.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedKernel {
     pub function: CudaFunction,
     /// How many bytes of shared memory a block takes besides its own, so that no second one fits beside it.
-    pub apart_bytes: u32,
+    pub exclusive_smem_bytes: u32,
 }
 
-impl Loaded {
+impl LoadedKernel {
     /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor, and at most so many a block.
     fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
         let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
@@ -72,15 +72,15 @@ impl Loaded {
         let rest = (shared / 2 - own).max(0);
         let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
-        if arch >= EARLY {
+        if arch >= HOPPER {
             let large = Function::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
             function.set_attribute(large, 1).map_err(failed("cuFuncSetAttribute"))?;
         }
-        Ok(Self { function, apart_bytes: rest as u32 })
+        Ok(Self { function, exclusive_smem_bytes: rest as u32 })
     }
 }
 
-impl Kernels {
+impl LoadedKernels {
     /// Returns those of a device, none of them loaded.
     pub fn new(
         context: Arc<CudaContext>,
@@ -95,7 +95,7 @@ impl Kernels {
     }
 
     /// Returns a kernel, its group loaded with it if nobody has.
-    pub fn loaded(&self, kernel: Kernel) -> Result<&Loaded> {
+    pub fn loaded(&self, kernel: Kernel) -> Result<&LoadedKernel> {
         if let Some(loaded) = self.loaded[kernel.0].get() {
             return Ok(loaded);
         }
@@ -110,7 +110,7 @@ impl Kernels {
     }
 
     /// Loads a group, if nobody has.
-    pub fn prepare(&self, group: Group) -> Result<()> {
+    pub fn prepare(&self, group: KernelModule) -> Result<()> {
         if self.has(group) {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Kernels {
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         // The host program may be capturing some stream. Nothing here is enqueued on any.
         relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
-        if group == CLUSTERED.group() && self.arch >= EARLY {
+        if group == CLUSTERED.group() && self.arch >= HOPPER {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
         }
@@ -135,7 +135,7 @@ impl Kernels {
     }
 
     /// Returns whether a group is loaded, the last of it as well.
-    fn has(&self, group: Group) -> bool {
+    fn has(&self, group: KernelModule) -> bool {
         self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
     }
 
@@ -143,7 +143,7 @@ impl Kernels {
         let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
         for name in program.kernels {
             let function = module.load_function(name).map_err(failed("cuModuleGetFunction"))?;
-            let loaded = Loaded::new(function, self.arch, self.shared, self.block)?;
+            let loaded = LoadedKernel::new(function, self.arch, self.shared, self.block)?;
             self.loaded[Kernel::named(name).0].get_or_init(|| loaded);
         }
         Ok(())

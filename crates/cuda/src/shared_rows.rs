@@ -8,24 +8,24 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
-use crate::machine::{Buffer, Machine};
 use crate::rows::Rows;
+use crate::runtime::{Buffer, Runtime};
 use crate::survey::{self, Survey};
-use crate::variant::Needs;
+use crate::variant::StepFeatures;
 use crate::workspace::ROWS;
 
 /// Room for the records of lines, and the request that they are surveyed for.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct SharedRows {
     records: Buffer,
     params: Buffer,
     /// A state, a request and the slots of all lines, all of them zeros.
     zeros: Buffer,
 }
 
-impl Lines {
+impl SharedRows {
     /// Takes room for as many lines as there are rows.
-    pub fn new(machine: &Arc<dyn Machine>, rows: usize, vocab: usize) -> Result<Self> {
+    pub fn new(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let tiles = vocab.div_ceil(TILE);
         let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
         let zeros = size_of::<State>().max(size_of::<Request>()).max(slots);
@@ -45,7 +45,7 @@ impl Lines {
         step: abi::Step,
     ) -> ((Survey, abi::Step), Survey, abi::Step) {
         let holds = (rows.kind, rows.dtype);
-        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, holds, Needs::NOTHING);
+        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, holds, StepFeatures::NONE);
         let zeros = self.zeros.address();
         let lines = abi::Step {
             rows: rows.rows as u32,

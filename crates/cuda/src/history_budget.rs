@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::Slot;
-use crate::residents::SLOTS;
+use crate::request_table::SLOTS;
 
 /// What slots have room for.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct HistoryBudget {
     /// By slot; [`UNBOUNDED`] where no history is kept.
     rooms: Vec<u64>,
     /// The slots of the rows.
@@ -26,7 +26,7 @@ pub(crate) struct Ledger {
 /// More steps than anyone enqueues.
 pub(crate) const UNBOUNDED: u64 = u64::MAX;
 
-impl Ledger {
+impl HistoryBudget {
     /// Makes a ledger of empty slots.
     ///
     /// # Errors
@@ -110,22 +110,22 @@ mod tests {
 
     #[test]
     fn steps_count_for_the_rows_they_were_enqueued_for() {
-        let mut ledger = Ledger::new(4).unwrap();
-        ledger.set(0, 3);
-        ledger.set(2, 5);
-        ledger.assign(&[0, -1, 1]);
-        ledger.spend(2).unwrap();
-        let message = ledger.spend(2).unwrap_err().to_string();
+        let mut history_budget = HistoryBudget::new(4).unwrap();
+        history_budget.set(0, 3);
+        history_budget.set(2, 5);
+        history_budget.assign(&[0, -1, 1]);
+        history_budget.spend(2).unwrap();
+        let message = history_budget.spend(2).unwrap_err().to_string();
         assert_eq!(message, "room is 1, but must be at least 2 more ids of history in every row's request");
-        ledger.assign(&[2, 0]);
-        ledger.spend(1).unwrap();
-        assert!(ledger.spend(1).is_err());
-        ledger.assign(&[2, 1]);
-        ledger.spend(4).unwrap();
-        assert!(ledger.spend(1).is_err());
-        ledger.set(2, 1);
-        ledger.spend(1).unwrap();
-        ledger.assign(&[1, 3, -1]);
-        ledger.spend(1_000_000).unwrap();
+        history_budget.assign(&[2, 0]);
+        history_budget.spend(1).unwrap();
+        assert!(history_budget.spend(1).is_err());
+        history_budget.assign(&[2, 1]);
+        history_budget.spend(4).unwrap();
+        assert!(history_budget.spend(1).is_err());
+        history_budget.set(2, 1);
+        history_budget.spend(1).unwrap();
+        history_budget.assign(&[1, 3, -1]);
+        history_budget.spend(1_000_000).unwrap();
     }
 }

@@ -11,18 +11,18 @@ use crate::nvrtc::{Arch, Nvrtc};
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct CudaInfo {
     /// The driver's interface, major and minor, or what is wrong with it.
     pub driver: Result<(i32, i32)>,
     /// The compiler's version, major and minor, or what is wrong with it.
     pub nvrtc: Result<(i32, i32)>,
     /// The devices that the driver tells of.
-    pub devices: Vec<FoundDevice>,
+    pub devices: Vec<DeviceInfo>,
 }
 
 /// A device that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundDevice {
+pub struct DeviceInfo {
     /// Its number.
     pub ordinal: usize,
     /// Its name.
@@ -35,17 +35,17 @@ pub struct FoundDevice {
     pub multiprocessors: u32,
 }
 
-impl fmt::Display for FoundDevice {
+impl fmt::Display for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ordinal, name, arch, .. } = self;
         write!(f, "cuda:{ordinal} {name} ({arch})")
     }
 }
 
-impl Found {
+impl CudaInfo {
     /// Looks. Opens no context, compiles nothing.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn probe() -> Self {
         let driver = driver_version();
         let devices = driver.clone().and_then(|_| devices());
         let (driver, devices) = match devices {
@@ -56,14 +56,14 @@ impl Found {
     }
 }
 
-fn devices() -> Result<Vec<FoundDevice>> {
+fn devices() -> Result<Vec<DeviceInfo>> {
     let failed = |call| move |error: DriverError| Error::call(call, error);
     result::init().map_err(failed("cuInit"))?;
     let count = device::get_count().map_err(failed("cuDeviceGetCount"))?;
     (0..count).map(|ordinal| found(ordinal).map_err(failed("cuDeviceGetAttribute"))).collect()
 }
 
-fn found(ordinal: i32) -> std::result::Result<FoundDevice, DriverError> {
+fn found(ordinal: i32) -> std::result::Result<DeviceInfo, DriverError> {
     let device = device::get(ordinal)?;
     let attribute = |attribute| {
         // SAFETY: the device was given by the driver just now.
@@ -76,7 +76,7 @@ fn found(ordinal: i32) -> std::result::Result<FoundDevice, DriverError> {
     let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     // SAFETY: the device was given by the driver just now.
     let memory_bytes = unsafe { device::total_mem(device) }?;
-    Ok(FoundDevice {
+    Ok(DeviceInfo {
         ordinal: usize::try_from(ordinal).unwrap_or(0),
         name: device::get_name(device)?,
         arch,

@@ -6,16 +6,16 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::{Params, Request, Slot, State, features};
-use crate::ledger::{Ledger, UNBOUNDED};
-use crate::lists::{History, Lists, Sheet};
+use crate::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::logprobs;
-use crate::machine::{Buffer, Machine};
 use crate::prepared::Prepared;
-use crate::variant::Needs;
+use crate::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
+use crate::runtime::{Buffer, Runtime};
+use crate::variant::StepFeatures;
 
 /// Where a request stands when it is put into a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Start<'a> {
+pub struct InitialState<'a> {
     /// The seed in use.
     pub seed: u64,
     /// The draw index.
@@ -36,7 +36,7 @@ pub struct Start<'a> {
 
 /// Where a request stands, as read back.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct RequestState {
     /// The number of tokens before the next one, modulo 2^32.
     pub position: u32,
     /// Mirostat's limit for the next token, in bits.
@@ -51,15 +51,15 @@ pub struct Standing {
 
 /// What the host knows of a slot.
 #[derive(Debug, Default)]
-struct Resident {
+struct SlotEntry {
     /// None in an empty slot.
     request: Option<Prepared>,
     keep_history: bool,
     on_machine: Request,
-    lists: Lists,
+    lists: RequestBuffers,
 }
 
-impl Resident {
+impl SlotEntry {
     fn features(&self) -> u32 {
         self.request.as_ref().map_or(0, |request| request.params().features)
     }
@@ -81,8 +81,8 @@ pub(crate) const SLOTS: &str = "memory for slots";
 
 /// The requests by slot.
 #[derive(Debug)]
-pub(crate) struct Residents {
-    machine: Arc<dyn Machine>,
+pub(crate) struct RequestTable {
+    machine: Arc<dyn Runtime>,
     vocab: usize,
     widths: Widths,
     /// By slot, as wide as there is room for.
@@ -90,29 +90,29 @@ pub(crate) struct Residents {
     pub params: Buffer,
     pub requests: Buffer,
     pub states: Buffer,
-    slots: Vec<Resident>,
-    sheet: Sheet,
-    ledger: Ledger,
+    slots: Vec<SlotEntry>,
+    builder: RequestBuffersBuilder,
+    history_budget: HistoryBudget,
     /// What the request in each slot needs, and what those of all rows do.
-    needs: Vec<Needs>,
-    rows_need: Needs,
+    needs: Vec<StepFeatures>,
+    rows_features: StepFeatures,
     /// A slot of the rows whose request cannot go by rows of probabilities.
     refuses: Option<usize>,
 }
 
-impl Residents {
-    pub fn new(machine: &Arc<dyn Machine>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+impl RequestTable {
+    pub fn new(machine: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
         let take = |sizes: &[usize]| Buffer::sized(machine, SLOTS, sizes);
         Ok(Self {
             logprob_ids: take(&[slots, widths.ids, size_of::<u32>()])?,
             params: take(&[slots, size_of::<Params>()])?,
             requests: take(&[slots, size_of::<Request>()])?,
             states: take(&[slots, size_of::<State>()])?,
-            slots: memory::collected(SLOTS, (0..slots).map(|_| Resident::default()))?,
-            sheet: Sheet::default(),
-            ledger: Ledger::new(slots)?,
-            needs: memory::filled(SLOTS, Needs::NOTHING, slots)?,
-            rows_need: Needs::NOTHING,
+            slots: memory::collected(SLOTS, (0..slots).map(|_| SlotEntry::default()))?,
+            builder: RequestBuffersBuilder::default(),
+            history_budget: HistoryBudget::new(slots)?,
+            needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
+            rows_features: StepFeatures::NONE,
             refuses: None,
             machine: Arc::clone(machine),
             vocab,
@@ -121,14 +121,14 @@ impl Residents {
     }
 
     /// Puts a request into a slot. See [`crate::Workspace::admit`].
-    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &Start<'_>) -> Result<()> {
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
         let place = self.place(slot)?;
         if request.vocab() != self.vocab {
             return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
         }
         logprobs::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
         self.slots[place].keep_history = start.keep_history;
-        let Start { seed, draw, prompt, output, room, .. } = *start;
+        let InitialState { seed, draw, prompt, output, room, .. } = *start;
         let params = Params { seed, draw, ..self.slots[place].params_of(request) };
         self.write_lists(place, request, History { prompt, output, room })?;
         let state = State {
@@ -148,7 +148,7 @@ impl Residents {
         let resident = &mut self.slots[place];
         let (params, edits) = (resident.params_of(request), request.edits());
         resident.on_machine =
-            resident.lists.write(&self.machine, &mut self.sheet, &params, self.vocab, edits, history)?;
+            resident.lists.write(&self.machine, &mut self.builder, &params, self.vocab, edits, history)?;
         resident.request = Some(request.clone());
         let ids = place * self.widths.ids * size_of::<u32>();
         self.logprob_ids.write(ids, request.logprob_ids())?;
@@ -156,8 +156,8 @@ impl Residents {
         resident.on_machine.logprob_id_count = request.logprob_ids().len() as u32;
         let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
         self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
-        self.ledger.set(place, room);
-        self.needs[place] = Needs::of(&params);
+        self.history_budget.set(place, room);
+        self.needs[place] = StepFeatures::of(&params);
         self.choose();
         Ok(())
     }
@@ -169,8 +169,8 @@ impl Residents {
         resident.request = None;
         resident.keep_history = false;
         resident.on_machine = Request::default();
-        self.ledger.set(place, UNBOUNDED);
-        self.needs[place] = Needs::NOTHING;
+        self.history_budget.set(place, UNBOUNDED);
+        self.needs[place] = StepFeatures::NONE;
         self.choose();
         self.params.write(place * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
@@ -180,20 +180,20 @@ impl Residents {
     pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
         let place = self.place(slot)?;
         let Some(request) = self.slots[place].request.clone() else { return Ok(()) };
-        let Standing { prompt_len, history: Some(ids), .. } = self.standing(slot)? else { return Ok(()) };
+        let RequestState { prompt_len, history: Some(ids), .. } = self.standing(slot)? else { return Ok(()) };
         let (prompt, output) = ids.split_at(prompt_len);
         self.write_lists(place, &request, History { prompt, output, room })
     }
 
     /// Returns where a request stands. See [`crate::Workspace::standing`].
-    pub fn standing(&self, slot: Slot) -> Result<Standing> {
+    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
         let place = self.place(slot)?;
         let mut state = [State::default()];
         self.states.read(place * size_of::<State>(), &mut state)?;
         let [State { position, mirostat_mu: mu, length, prompt_length, .. }] = state;
         let resident = &self.slots[place];
         let read = || resident.lists.read_history(&resident.on_machine, length);
-        Ok(Standing {
+        Ok(RequestState {
             position,
             mu,
             prompt_len: prompt_length as usize,
@@ -204,20 +204,21 @@ impl Residents {
 
     /// Takes note of the slots that the next steps move on; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
-        self.ledger.assign(rows);
+        self.history_budget.assign(rows);
         self.choose();
     }
 
     /// Takes note that a row became padding.
     pub fn retire(&mut self, row: usize) {
-        self.ledger.retire(row);
+        self.history_budget.retire(row);
         self.choose();
     }
 
     /// Finds anew what the rows need, so that a step has nothing to look through.
     fn choose(&mut self) {
-        let slots = self.ledger.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        self.rows_need = slots.clone().map(|slot| self.needs[slot]).fold(Needs::NOTHING, Needs::and);
+        let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
+        self.rows_features =
+            slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::and);
         let refuses = |slot: &usize| self.refusal_of(*slot).is_some();
         self.refuses = slots.clone().find(refuses);
     }
@@ -232,13 +233,13 @@ impl Residents {
     }
 
     /// Returns what the requests of the rows need.
-    pub fn needs(&self) -> Needs {
-        self.rows_need
+    pub fn needs(&self) -> StepFeatures {
+        self.rows_features
     }
 
     /// Returns whether every row's request has room for so many more tokens.
-    pub fn has_room(&self, steps: u64) -> bool {
-        self.ledger.left() >= steps
+    pub fn has_history_left(&self, steps: u64) -> bool {
+        self.history_budget.left() >= steps
     }
 
     /// Counts steps that move the requests of the rows on.
@@ -246,7 +247,7 @@ impl Residents {
     /// # Errors
     /// - [`Error::OutOfRange`] if a history may have no room for their tokens.
     pub fn spend(&self, steps: u64) -> Result<()> {
-        self.ledger.spend(steps)
+        self.history_budget.spend(steps)
     }
 
     fn place(&self, slot: Slot) -> Result<usize> {

@@ -4,12 +4,12 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
-use crate::machine::Buffer;
 use crate::rows::{IntType, check_extent, holds};
+use crate::runtime::Buffer;
 
 /// Rows of ids in the machine's memory, which live as long as `'b`.
 #[derive(Clone, Copy, Debug)]
-pub struct Ids<'b> {
+pub struct DeviceIntMatrix<'b> {
     memory: PhantomData<&'b Buffer>,
     pub(crate) address: u64,
     pub(crate) dtype: IntType,
@@ -18,7 +18,7 @@ pub struct Ids<'b> {
     pub(crate) stride: usize,
 }
 
-impl<'b> Ids<'b> {
+impl<'b> DeviceIntMatrix<'b> {
     /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl<'b> Ids<'b> {
     /// Takes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
-    /// - Those of [`Ids::new`].
+    /// - Those of [`DeviceIntMatrix::new`].
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(
         buffer: &'b Buffer,
@@ -90,19 +90,19 @@ impl<'b> Ids<'b> {
 
 /// Rows of ids that are written; they are nobody else's as long as `'b`.
 #[derive(Debug)]
-pub struct IdsMut<'b>(Ids<'b>);
+pub struct DeviceIntMatrixMut<'b>(DeviceIntMatrix<'b>);
 
-impl<'b> IdsMut<'b> {
+impl<'b> DeviceIntMatrixMut<'b> {
     /// Returns where the ids are and what they are like.
     #[must_use]
-    pub fn ids(&self) -> &Ids<'b> {
+    pub fn ids(&self) -> &DeviceIntMatrix<'b> {
         &self.0
     }
 
     /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
     ///
     /// # Errors
-    /// Those of [`Ids::new`].
+    /// Those of [`DeviceIntMatrix::new`].
     ///
     /// # Safety
     /// For `'b`, all ids lie in memory that the machine can write, and while what is enqueued on them runs nobody else
@@ -115,13 +115,13 @@ impl<'b> IdsMut<'b> {
         stride: usize,
     ) -> Result<Self> {
         // SAFETY: the caller vouches for more than it takes.
-        unsafe { Ids::new(address, dtype, rows, width, stride) }.map(Self)
+        unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) }.map(Self)
     }
 
     /// Takes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
-    /// Those of [`Ids::of`].
+    /// Those of [`DeviceIntMatrix::of`].
     pub fn of(
         buffer: &'b mut Buffer,
         dtype: IntType,
@@ -130,6 +130,6 @@ impl<'b> IdsMut<'b> {
         width: usize,
         stride: usize,
     ) -> Result<Self> {
-        Ids::of(buffer, dtype, start, rows, width, stride).map(Self)
+        DeviceIntMatrix::of(buffer, dtype, start, rows, width, stride).map(Self)
     }
 }

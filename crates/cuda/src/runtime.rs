@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use gumball_spec::memory;
 
 use crate::error::Result;
-use crate::program::Group;
+use crate::program::KernelModule;
 
 /// A kernel, by its place among all kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,44 +22,51 @@ pub struct Grid {
     /// How many threads a block has.
     pub threads: u32,
     /// Whether no two blocks shall share a multiprocessor, where the machine can see to that.
-    pub apart: bool,
+    pub one_block_per_sm: bool,
     /// Whether blocks may wait for others, which never wait for those.
-    pub together: bool,
+    pub co_resident: bool,
     /// How many neighbouring blocks make a cluster, which run side by side; 0 for none. A kernel whose blocks tell each other
     /// something needs clusters, be they of one block each.
     pub cluster: u32,
     /// How many bytes of shared memory a block has besides what its kernel names.
-    pub room: u32,
+    pub dynamic_smem_bytes: u32,
 }
 
 impl Grid {
     /// Returns blocks that lie wherever there is room.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, apart: false, together: false, cluster: 0, room: 0 }
+        Self {
+            blocks,
+            threads,
+            one_block_per_sm: false,
+            co_resident: false,
+            cluster: 0,
+            dynamic_smem_bytes: 0,
+        }
     }
 
     /// Returns the same with one block a multiprocessor at a time, if `apart`.
     #[must_use]
-    pub fn apart(self, apart: bool) -> Self {
-        Self { apart, ..self }
+    pub fn one_block_per_sm(self, one_block_per_sm: bool) -> Self {
+        Self { one_block_per_sm, ..self }
     }
 
-    /// Returns the same with blocks that may wait for others, if `together`.
+    /// Returns the same with blocks that may wait for others, if `co_resident`.
     #[must_use]
-    pub fn together(self, together: bool) -> Self {
-        Self { together, ..self }
+    pub fn co_resident(self, co_resident: bool) -> Self {
+        Self { co_resident, ..self }
     }
 
     /// Returns the same in clusters of so many blocks, each with so many bytes of shared memory.
     #[must_use]
-    pub fn clustered(self, cluster: u32, room: u32) -> Self {
-        Self { cluster, room, ..self }
+    pub fn clustered(self, cluster: u32, dynamic_smem_bytes: u32) -> Self {
+        Self { cluster, dynamic_smem_bytes, ..self }
     }
 }
 
 /// A place with memory of its own where kernels run in the order they are enqueued.
-pub trait Machine: Any + fmt::Debug + Send + Sync {
+pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Returns its name.
     fn name(&self) -> String;
 
@@ -73,12 +80,12 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
 
     /// Returns how many bytes of shared memory a block can have, the kernel's own included, into which copies fly while its
     /// threads work; 0 where there is no such thing.
-    fn room_on_chip(&self) -> usize {
+    fn shared_memory_per_block(&self) -> usize {
         0
     }
 
     /// Returns how many clusters of so many blocks, each with a multiprocessor to itself, run side by side; 0 where blocks have
-    /// no clusters, or none so large, and before [`Group::Softmax`] is ready.
+    /// no clusters, or none so large, and before [`KernelModule::Softmax`] is ready.
     fn clusters(&self, _blocks: u32) -> u32 {
         0
     }
@@ -88,7 +95,7 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What the machine says.
-    fn can_take(&self) -> Result<bool> {
+    fn can_alloc(&self) -> Result<bool> {
         Ok(!self.is_capturing()?)
     }
 
@@ -97,7 +104,7 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What the machine says.
-    fn prepare(&self, _group: Group) -> Result<()> {
+    fn prepare(&self, _group: KernelModule) -> Result<()> {
         Ok(())
     }
 
@@ -105,13 +112,13 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What the machine says, if there is not enough.
-    fn take(&self, bytes: usize) -> Result<u64>;
+    fn alloc(&self, bytes: usize) -> Result<u64>;
 
     /// Gives memory back, once everything enqueued before is done.
     ///
     /// # Safety
-    /// `address` came from [`Machine::take`] of this machine, and nobody uses the memory any more.
-    unsafe fn give_back(&self, address: u64, bytes: usize);
+    /// `address` came from [`Runtime::alloc`] of this machine, and nobody uses the memory any more.
+    unsafe fn free(&self, address: u64, bytes: usize);
 
     /// Copies into the machine's memory, between what was enqueued before and what is enqueued later.
     ///
@@ -143,7 +150,7 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     /// requires, and stays so until the kernel is done.
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()>;
 
-    /// Enqueues a kernel, as [`Machine::launch`] does, that may begin before the kernel launched last is done.
+    /// Enqueues a kernel, as [`Runtime::launch`] does, that may begin before the kernel launched last is done.
     ///
     /// It begins once all blocks of that kernel allow it; where the machine knows no such thing, when that kernel is done.
     ///
@@ -151,9 +158,9 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     /// What the machine says.
     ///
     /// # Safety
-    /// As for [`Machine::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
+    /// As for [`Runtime::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
     /// of theirs until then.
-    unsafe fn launch_early(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller vouches for more than it takes.
         unsafe { self.launch(kernel, grid, argument) }
     }
@@ -170,11 +177,11 @@ pub trait Machine: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the function, and what the machine says.
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn Recording>>;
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
 }
 
 /// Launches that a machine recorded.
-pub trait Recording: fmt::Debug {
+pub trait CapturedLaunches: fmt::Debug {
     /// Enqueues them in their order. Allocates nothing and waits for nothing.
     ///
     /// # Errors
@@ -188,7 +195,7 @@ pub trait Recording: fmt::Debug {
 /// Memory of a machine.
 #[derive(Debug)]
 pub struct Buffer {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn Runtime>,
     address: u64,
     bytes: usize,
 }
@@ -197,18 +204,18 @@ impl Buffer {
     /// Takes `bytes` bytes, filled with zeros.
     ///
     /// # Errors
-    /// Those of [`Machine::take`].
-    pub fn zeroed(machine: &Arc<dyn Machine>, bytes: usize) -> Result<Self> {
+    /// Those of [`Runtime::alloc`].
+    pub fn zeroed(machine: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1);
-        Ok(Self { address: machine.take(bytes)?, machine: Arc::clone(machine), bytes })
+        Ok(Self { address: machine.alloc(bytes)?, machine: Arc::clone(machine), bytes })
     }
 
     /// Takes as many bytes as the product of some sizes, filled with zeros.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] for `resource` if no machine has as many; else those of [`Machine::take`].
+    /// - [`gumball_spec::Error::Unavailable`] for `resource` if no machine has as many; else those of [`Runtime::alloc`].
     pub(crate) fn sized(
-        machine: &Arc<dyn Machine>,
+        machine: &Arc<dyn Runtime>,
         resource: &'static str,
         sizes: &[usize],
     ) -> gumball_spec::Result<Self> {
@@ -218,8 +225,8 @@ impl Buffer {
     /// Takes memory for some values and copies them there.
     ///
     /// # Errors
-    /// Those of [`Machine::take`] and [`Machine::write`].
-    pub fn of<T: Pod>(machine: &Arc<dyn Machine>, values: &[T]) -> Result<Self> {
+    /// Those of [`Runtime::alloc`] and [`Runtime::write`].
+    pub fn of<T: Pod>(machine: &Arc<dyn Runtime>, values: &[T]) -> Result<Self> {
         let mut buffer = Self::zeroed(machine, size_of_val(values))?;
         buffer.write(0, values)?;
         Ok(buffer)
@@ -245,7 +252,7 @@ impl Buffer {
     /// Copies values to a place in bytes.
     ///
     /// # Errors
-    /// Those of [`Machine::write`].
+    /// Those of [`Runtime::write`].
     ///
     /// # Panics
     /// If they do not fit there.
@@ -259,7 +266,7 @@ impl Buffer {
     /// Copies values from a place in bytes.
     ///
     /// # Errors
-    /// Those of [`Machine::read`].
+    /// Those of [`Runtime::read`].
     ///
     /// # Panics
     /// If they do not lie inside.
@@ -273,7 +280,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `take` of this machine, and the buffer, its only owner, ends here.
-        unsafe { self.machine.give_back(self.address, self.bytes) }
+        // SAFETY: the address came from `alloc` of this machine, and the buffer, its only owner, ends here.
+        unsafe { self.machine.free(self.address, self.bytes) }
     }
 }

@@ -1,8 +1,8 @@
 //! Kernels by their names: looked up while compiling, so that a step finds its kernels in tables.
 
-use crate::machine::Kernel;
-use crate::program::{Group, PROGRAMS};
+use crate::program::{KernelModule, PROGRAMS};
 use crate::rows::Dtype;
+use crate::runtime::Kernel;
 use gumball_spec::Kind;
 
 impl Kernel {
@@ -28,7 +28,7 @@ impl Kernel {
     }
 
     /// Returns which programs it is loaded with.
-    pub(crate) fn group(self) -> Group {
+    pub(crate) fn group(self) -> KernelModule {
         let groups = PROGRAMS.iter().flat_map(|program| program.kernels.iter().map(|_| program.group));
         groups.into_iter().nth(self.0).expect("a kernel has a place")
     }
@@ -67,9 +67,9 @@ impl ByRows {
 /// The same as [`by_dtype!`], for rows of logits and of probabilities.
 macro_rules! by_rows {
     ($begin:literal, $end:literal) => {
-        $crate::kernels::ByRows([
-            $crate::kernels::by_dtype!($begin, $end),
-            $crate::kernels::by_dtype!($begin, concat!($end, "_probs")),
+        $crate::kernel_table::ByRows([
+            $crate::kernel_table::by_dtype!($begin, $end),
+            $crate::kernel_table::by_dtype!($begin, concat!($end, "_probs")),
         ])
     };
 }
@@ -88,10 +88,10 @@ impl ByDtype {
 /// Names the kernels of a stage for each type, which stands between what the names begin and end with.
 macro_rules! by_dtype {
     ($begin:literal, $end:expr) => {
-        $crate::kernels::ByDtype([
-            $crate::machine::Kernel::named(concat!($begin, "f32", $end)),
-            $crate::machine::Kernel::named(concat!($begin, "bf16", $end)),
-            $crate::machine::Kernel::named(concat!($begin, "f16", $end)),
+        $crate::kernel_table::ByDtype([
+            $crate::runtime::Kernel::named(concat!($begin, "f32", $end)),
+            $crate::runtime::Kernel::named(concat!($begin, "bf16", $end)),
+            $crate::runtime::Kernel::named(concat!($begin, "f16", $end)),
         ])
     };
 }

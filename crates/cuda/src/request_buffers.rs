@@ -9,7 +9,7 @@ use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::{Params, Request, TokenEntry, features};
 use crate::edit::Edits;
-use crate::machine::{Buffer, Machine};
+use crate::runtime::{Buffer, Runtime};
 
 /// A request's history when it is put into a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,13 +43,13 @@ impl History<'_> {
 
 /// Lists being laid out in units of an entry, so that each begins where any of them may.
 #[derive(Debug, Default)]
-pub(crate) struct Sheet {
+pub(crate) struct RequestBuffersBuilder {
     units: Vec<TokenEntry>,
 }
 
 const UNIT: usize = size_of::<TokenEntry>();
 
-impl Sheet {
+impl RequestBuffersBuilder {
     /// Appends zeros for a list of words and returns where it begins, in units.
     fn reserve(&mut self, bytes: usize) -> usize {
         let start = self.units.len();
@@ -110,11 +110,11 @@ fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
 
 /// The memory of a slot's lists.
 #[derive(Debug, Default)]
-pub(crate) struct Lists {
+pub(crate) struct RequestBuffers {
     memory: Option<Buffer>,
 }
 
-impl Lists {
+impl RequestBuffers {
     /// Writes the lists of a request and returns where they lie.
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl Lists {
     /// - [`Error::Unavailable`] if the machine has not enough memory, or fails.
     pub fn write(
         &mut self,
-        machine: &Arc<dyn Machine>,
-        sheet: &mut Sheet,
+        machine: &Arc<dyn Runtime>,
+        builder: &mut RequestBuffersBuilder,
         params: &Params,
         vocab: usize,
         edits: &Edits,
@@ -135,23 +135,23 @@ impl Lists {
             return Ok(request);
         }
         let end = history.end()?;
-        sheet.units.clear();
+        builder.units.clear();
         let (touched, mut entries) = (0, 0);
         if has(features::EDITS) {
             let counted = if has(features::TOKEN_COUNTS) { history } else { History::default() };
-            let (table, size) = sheet.table(vocab, edits, counted);
+            let (table, size) = builder.table(vocab, edits, counted);
             request.entries_mask = size as u32 - 1;
             entries = table;
         }
-        let allowed = edits.allowed.as_ref().map(|allowed| sheet.append(allowed));
+        let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
         let lists = [&edits.stop_ids, &edits.breakers, &edits.bad_words, &edits.bad_word_ends];
-        let [stop_ids, breakers, bad_words, ends] = lists.map(|list| sheet.append(list));
-        let mut ids = sheet.units.len();
+        let [stop_ids, breakers, bad_words, ends] = lists.map(|list| builder.append(list));
+        let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
         if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
             request.history_capacity = end;
-            ids = sheet.reserve(history.len() * size_of::<u32>());
-            sheet.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
+            ids = builder.reserve(history.len() * size_of::<u32>());
+            builder.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
             // The last unit may reach beyond the last id.
             bytes += (end as usize * size_of::<u32>()).next_multiple_of(UNIT);
         }
@@ -160,7 +160,7 @@ impl Lists {
             Some(memory) if memory.bytes() >= bytes => memory,
             memory => memory.insert(Buffer::zeroed(machine, bytes.next_power_of_two())?),
         };
-        memory.write(0, &sheet.units)?;
+        memory.write(0, &builder.units)?;
         let at = |unit: usize| memory.address() + (unit * UNIT) as u64;
         request.entries = at(entries);
         request.touched = at(touched);
