@@ -24,9 +24,7 @@ typedef struct {
 
 static struct llama_sampler *wrap(gumball_sampler *sampler, size_t n_vocab, llama_token pending);
 
-static context *context_of(const struct llama_sampler *sampler) {
-    return (context *)sampler->ctx;
-}
+static context *context_of(const struct llama_sampler *sampler) { return (context *)sampler->ctx; }
 
 // What llama.cpp has no way to be told: a mistake of the program's.
 static void complain(gumball_code code) {

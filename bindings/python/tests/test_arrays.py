@@ -140,7 +140,11 @@ def bad_arrays() -> dict[str, tuple[Any, type[Exception], str]]:
     rows = np.zeros((7, VOCAB), np.float32)
     odd = np.frombuffer(bytearray(7 * VOCAB * 4 + 1), np.uint8)[1:].view(np.float32).reshape(7, VOCAB)
     return {
-        "double": (rows.astype(np.float64), TypeError, "logits is of float64, but must be of float32, bfloat16 or float16"),
+        "double": (
+            rows.astype(np.float64),
+            TypeError,
+            "logits is of float64, but must be of float32, bfloat16 or float16",
+        ),
         "int": (rows.astype(np.int32), TypeError, "logits is of int32, but must be of float32"),
         "swapped": (rows.astype(">f4"), TypeError, "byte order"),
         "list": ([[0.0]], TypeError, "logits must be an array: numpy's"),
@@ -201,7 +205,12 @@ def test_bad_options_change_nothing(device: str, batch: np.ndarray) -> None:
         with pytest.raises(kind) as raised:
             made.step(batch, slots, **options)
         assert text in str(raised.value)
-    for wrong, text in (([99] * 7, "99"), (slots[:6] + [0], "stands in a step once"), ([0.5] * 7, "an integer"), (5, "list")):
+    for wrong, text in (
+        ([99] * 7, "99"),
+        (slots[:6] + [0], "stands in a step once"),
+        ([0.5] * 7, "an integer"),
+        (5, "list"),
+    ):
         with pytest.raises((ValueError, TypeError), match=text):
             made.step(batch, wrong)
     with pytest.raises(ValueError, match="slots"):

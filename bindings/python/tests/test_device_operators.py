@@ -104,7 +104,11 @@ def test_mistakes_are_named_and_nothing_is_written(emulated: None, logits: Any) 
         (TypeError, "temperature is of bool", lambda: gumball.softmax(logits, torch.ones(7) > 0)),
         (TypeError, "logits is of float64", lambda: gumball.softmax(logits.double())),
         (TypeError, "out is of int32", lambda: gumball.softmax(logits, out=torch.zeros(7, VOCAB, dtype=torch.int32))),
-        (ValueError, "out.dtype is f16", lambda: gumball.softmax(logits, out=torch.zeros(7, VOCAB, dtype=torch.float16))),
+        (
+            ValueError,
+            "out.dtype is f16",
+            lambda: gumball.softmax(logits, out=torch.zeros(7, VOCAB, dtype=torch.float16)),
+        ),
         (ValueError, "out shares memory with logits", lambda: gumball.softmax(logits[:6], out=logits[1:])),
         (ValueError, "out has length 3", lambda: gumball.softmax(logits, out=torch.zeros(3, VOCAB))),
         (ValueError, "out.vocab is 5", lambda: gumball.softmax(logits, out=torch.zeros(7, 5))),
@@ -159,7 +163,11 @@ def test_draws_from_probabilities_are_the_hosts(emulated: None, logits: Any) -> 
     ks, ps, seeds = torch.tensor([5, 0, 40, 1, 7, 9, 30]), torch.linspace(0.3, 1, 7), torch.arange(7)
     probs = on_host(lambda: gumball.softmax(logits))
     probs[3], probs[5, 2] = 0, torch.nan
-    for call in ({"seed": 7}, {"seed": seeds, "top_k": ks, "top_p": ps}, {"seed": 5, "min_p": 0.1, "order": "joint", "n": 3}):
+    for call in (
+        {"seed": 7},
+        {"seed": seeds, "top_k": ks, "top_p": ps},
+        {"seed": 5, "min_p": 0.1, "order": "joint", "n": 3},
+    ):
         listed = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in call.items()}
         for rows in (probs, probs.half()):
             wanted, words = on_host(lambda: gumball.sampling_from_probs(rows, return_statuses=True, **listed))
@@ -215,9 +223,21 @@ def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
         (ValueError, "dtype is int8", lambda: draw(logits, seed=1, dtype="int8")),
         (ValueError, "out has length 3", lambda: draw(logits, seed=1, out=torch.zeros(3, dtype=torch.int32))),
         (TypeError, "out is of float32", lambda: draw(logits, seed=1, out=torch.zeros(7))),
-        (gumball.UnavailableError, "edits of ids", lambda: draw(logits, seed=1, params=gumball.SamplingParams(banned_ids=[1]))),
-        (TypeError, "target_probs is of float16", lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2).long(), p.half(), seed=1)),
-        (TypeError, "draft_token_ids is of float32", lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2), p, seed=1)),
+        (
+            gumball.UnavailableError,
+            "edits of ids",
+            lambda: draw(logits, seed=1, params=gumball.SamplingParams(banned_ids=[1])),
+        ),
+        (
+            TypeError,
+            "target_probs is of float16",
+            lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2).long(), p.half(), seed=1),
+        ),
+        (
+            TypeError,
+            "draft_token_ids is of float32",
+            lambda: gumball.chain_speculative_sampling(p[:, :2], torch.zeros(2, 2), p, seed=1),
+        ),
     ]
     for kind, text, mistake in mistakes:
         with pytest.raises(kind, match=text):

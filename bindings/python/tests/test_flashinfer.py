@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_operators import kept64, softmax64
 
 import gumball.compat
 from gumball import _gumball
+from test_operators import kept64, softmax64
 
 torch = pytest.importorskip("torch")
 

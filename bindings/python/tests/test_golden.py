@@ -9,9 +9,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from rows import bell, grid, model_like
 
 from gumball import Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams
+from rows import bell, grid, model_like
 
 CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "conformance"))
 SEED = 0x0067_7562_616C_6C21

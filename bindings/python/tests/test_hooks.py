@@ -122,7 +122,11 @@ def test_what_a_hook_raises_comes_out_and_changes_nothing(batch: np.ndarray) -> 
 
 
 def test_scores_are_of_rows_that_hooks_changed(batch: np.ndarray) -> None:
-    pool, params, ids = Pool(VOCAB, slots=1, top_n=1), SamplingParams(logprobs=LogprobsParams("edited", 1)), [1, 8, 9, 9]
+    pool, params, ids = (
+        Pool(VOCAB, slots=1, top_n=1),
+        SamplingParams(logprobs=LogprobsParams("edited", 1)),
+        [1, 8, 9, 9],
+    )
     changed = batch[:3].copy()
     changed[1, 9] = 50
     plain, hooked = (pool.score(rows, params, ids) for rows in (batch[:3], changed))

@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64, softmax_meets_its_bounds
 
 import gumball
 from gumball import _gumball
+from laws import BODIES, FILTERS, Place, draws_follow, fits, model_like, softmax64, softmax_meets_its_bounds
 
 # Row count, vocabulary, draws: as much as a minute holds. What is slow has them all, with five million each.
 SOME = [(1, 111, 1_000_000), (99, 111, 300_000), (989, 111, 300_000), (99, 32_000, 100_000), (1, 128_256, 100_000)]

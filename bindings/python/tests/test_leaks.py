@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_running import CALLS, holds
 
 import gumball
 from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State
 from gumball.compat import sglang
+from test_running import CALLS, holds
 
 VOCAB = 16
 Operator = Callable[[Any, Any], object]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from producers import LENT, Fresh
 
 import gumball
 from gumball import Pool, Sampler, SamplingParams, State
+from producers import LENT, Fresh
 
 VOCAB, ROWS = 900, 3
 
@@ -43,7 +43,9 @@ def sampler(**options: Any) -> Sampler:
 
 def stepped(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
-    return pool.step(lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), lines=lend(np.array([2, 1, 0]))).tolist()
+    return pool.step(
+        lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), lines=lend(np.array([2, 1, 0]))
+    ).tolist()
 
 
 def forced(lend: Any, device: str) -> Any:
@@ -117,16 +119,22 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "top_k_renorm_probs": lambda lend: gumball.top_k_renorm_probs(lend(probs()), lend(COLUMN)),
     "top_p_renorm_probs": lambda lend: gumball.top_p_renorm_probs(lend(probs()), lend(NUMBERS)),
     "min_p_renorm_probs": lambda lend: gumball.min_p_renorm_probs(lend(probs()), lend(NUMBERS)),
-    "top_k_top_p_renorm_probs": lambda lend: gumball.top_k_top_p_renorm_probs(lend(probs()), lend(COLUMN), lend(NUMBERS)),
+    "top_k_top_p_renorm_probs": lambda lend: gumball.top_k_top_p_renorm_probs(
+        lend(probs()), lend(COLUMN), lend(NUMBERS)
+    ),
     "mask_logits": lambda lend: gumball.mask_logits(lend(rows()), min_p=lend(NUMBERS)),
     "top_k_mask_logits": lambda lend: gumball.top_k_mask_logits(lend(rows()), lend(COLUMN)),
     "sampling_from_probs": lambda lend: gumball.sampling_from_probs(
         lend(probs()), indices=lend(np.array([0, 2, 2, 1])), seed=lend(np.arange(4)), position=lend(np.arange(4))
     ),
-    "sampling_from_logits": lambda lend: gumball.sampling_from_logits(lend(rows()), seed=lend(np.arange(3)), draw=lend(np.arange(3))),
-    "chain_speculative_sampling": lambda lend: gumball.chain_speculative_sampling(
-        lend(probs()[None, :2]), lend(np.array([[777, 5]])), lend(probs()[None]), seed=3
-    ).tokens,
+    "sampling_from_logits": lambda lend: gumball.sampling_from_logits(
+        lend(rows()), seed=lend(np.arange(3)), draw=lend(np.arange(3))
+    ),
+    "chain_speculative_sampling": lambda lend: (
+        gumball.chain_speculative_sampling(
+            lend(probs()[None, :2]), lend(np.array([[777, 5]])), lend(probs()[None]), seed=3
+        ).tokens
+    ),
 }
 
 

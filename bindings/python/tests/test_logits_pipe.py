@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from test_operators import softmax64
 
 torch = pytest.importorskip("torch")

@@ -105,7 +105,11 @@ def test_no_rows_are_fine(rows: np.ndarray) -> None:
 
 
 def test_renormalised_rows_are_those_of_float64(probs: np.ndarray) -> None:
-    top_k, top_p, min_p = [1, 5, 0, 40, 900, 3, 17], [0.9, 0.5, 1.0, 0.3, 0.7, 0.05, 0.99], [0.0, 0.1, 1.0, 0.5, 0.01, 0.2, 0.3]
+    top_k, top_p, min_p = (
+        [1, 5, 0, 40, 900, 3, 17],
+        [0.9, 0.5, 1.0, 0.3, 0.7, 0.05, 0.99],
+        [0.0, 0.1, 1.0, 0.5, 0.01, 0.2, 0.3],
+    )
     columns = {
         gumball.top_k_renorm_probs: ("top_k", top_k),
         gumball.top_p_renorm_probs: ("top_p", top_p),
@@ -140,7 +144,9 @@ def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> No
     lines = np.array([2, 0, 2, 6, 1] * 4)
     seeds = list(range(5, 25))
     top_k = [5, 0, 40, 1, 7, 9, 30]
-    drawn = gumball.sampling_from_probs(probs, lines, top_k=top_k, top_p=0.9, seed=seeds, position=3, draw=2, dtype="int64")
+    drawn = gumball.sampling_from_probs(
+        probs, lines, top_k=top_k, top_p=0.9, seed=seeds, position=3, draw=2, dtype="int64"
+    )
     assert drawn.dtype == np.int64
     for line, seed, token in zip(lines, seeds, drawn, strict=True):
         params = SamplingParams(top_k=top_k[line], top_p=0.9, seed=seed)

@@ -10,9 +10,7 @@ import pytest
 from gumball import LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams, State, Status, UnavailableError
 
 VOCAB = 900
-SECTIONS = (
-    "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
-)
+SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
 
 
 def make(device: str, **config: object) -> Pool:

@@ -85,7 +85,9 @@ def test_a_sampler_over_rows_that_are_written_meanwhile_goes_on(name: str) -> No
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_pool_over_rows_that_are_written_meanwhile_goes_on(threads: int) -> None:
-    plain = {name: one for name, one in PARAMS.items() if name not in ("top_n_sigma", "dynamic", "edits", "a flat nucleus")}
+    plain = {
+        name: one for name, one in PARAMS.items() if name not in ("top_n_sigma", "dynamic", "edits", "a flat nucleus")
+    }
     pool = Pool(VOCAB, slots=32, threads=threads, top_n=20, ids=3, kept=True)
     for kind, params in (("logits", PARAMS), ("probabilities", plain)):
         rows = np.zeros((len(params), VOCAB), np.float32)

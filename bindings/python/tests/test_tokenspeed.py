@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_operators import kept64, softmax64
 
 import gumball
 from gumball import Sampler, SamplingParams
+from test_operators import kept64, softmax64
 
 torch = pytest.importorskip("torch")
 

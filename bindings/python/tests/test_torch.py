@@ -74,7 +74,9 @@ def test_outputs_are_tensors_without_a_copy(batch: np.ndarray) -> None:
         (lambda: torch.zeros(6, VOCAB), ValueError, "6"),
     ],
 )
-def test_what_is_no_dense_matrix_is_told(bad: Any, kind: type[Exception], text: str, batch: np.ndarray, wanted: list[int]) -> None:
+def test_what_is_no_dense_matrix_is_told(
+    bad: Any, kind: type[Exception], text: str, batch: np.ndarray, wanted: list[int]
+) -> None:
     made, slots = pool()
     with pytest.raises(kind) as raised:
         made.step(bad(), slots)

@@ -30,7 +30,9 @@ def calls(ops: Any, logits: Any) -> dict[str, Any]:
         "softmax in bfloat16": lambda: ops.softmax(logits.bfloat16(), 0.7),
         "softmax to out": lambda: ops.softmax(logits, 0.7, torch.empty_like(logits)),
         "softmax in place": lambda: in_place(ops.softmax, logits.clone(), column),
-        "probabilities": lambda: ops.probabilities(logits, temperature=0.7, top_k=ks, top_p=0.9, order=["top_p", "top_k"]),
+        "probabilities": lambda: ops.probabilities(
+            logits, temperature=0.7, top_k=ks, top_p=0.9, order=["top_p", "top_k"]
+        ),
         "top_k_renorm_probs": lambda: ops.top_k_renorm_probs(probs, 5),
         "top_k_renorm_probs in float16": lambda: ops.top_k_renorm_probs(probs.half(), ks),
         "top_p_renorm_probs": lambda: ops.top_p_renorm_probs(probs, 0.9, torch.empty_like(probs)),
@@ -40,11 +42,17 @@ def calls(ops: Any, logits: Any) -> dict[str, Any]:
         "mask_logits": lambda: ops.mask_logits(logits, min_p=column / 4),
         "top_k_mask_logits": lambda: ops.top_k_mask_logits(logits, 3),
         "sampling_from_probs": lambda: ops.sampling_from_probs(probs, top_p=0.9, seed=seeds, position=3),
-        "sampling_from_probs with indices": lambda: ops.sampling_from_probs(probs, lines, seed=2**64 - 3, dtype="int64"),
+        "sampling_from_probs with indices": lambda: ops.sampling_from_probs(
+            probs, lines, seed=2**64 - 3, dtype="int64"
+        ),
         "sampling_from_probs n": lambda: ops.sampling_from_probs(probs, n=3, seed=7, top_k=ks, draw=2),
         "sampling_from_logits": lambda: ops.sampling_from_logits(logits, temperature=column, seed=5),
-        "sampling_from_logits to out": lambda: ops.sampling_from_logits(logits, seed=5, out=torch.empty(7, dtype=torch.int32)),
-        "chain_speculative_sampling": lambda: ops.chain_speculative_sampling(*chains, seed=9, position=seeds[:2] + 3)[0],
+        "sampling_from_logits to out": lambda: ops.sampling_from_logits(
+            logits, seed=5, out=torch.empty(7, dtype=torch.int32)
+        ),
+        "chain_speculative_sampling": lambda: ops.chain_speculative_sampling(*chains, seed=9, position=seeds[:2] + 3)[
+            0
+        ],
     }
 
 

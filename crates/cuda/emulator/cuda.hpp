@@ -27,9 +27,8 @@ inline unsigned int __reduce_max_sync(unsigned int, unsigned int x) {
     return fold_lanes(x, [](unsigned int a, unsigned int b) { return std::max(a, b); });
 }
 inline int __reduce_max_sync(unsigned int, int x) {
-    return (int)fold_lanes((unsigned int)x, [](unsigned int a, unsigned int b) {
-        return (unsigned int)std::max((int)a, (int)b);
-    });
+    return (int)fold_lanes((unsigned int)x,
+                           [](unsigned int a, unsigned int b) { return (unsigned int)std::max((int)a, (int)b); });
 }
 inline unsigned int __reduce_min_sync(unsigned int, unsigned int x) {
     return fold_lanes(x, [](unsigned int a, unsigned int b) { return std::min(a, b); });

@@ -22,4 +22,4 @@ namespace probabilities {
 
 #include "kernels/write_rows.cu"
 
-}
+} // namespace probabilities

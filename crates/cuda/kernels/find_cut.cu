@@ -34,22 +34,27 @@ DEVICE CutState& shared_cut_state() {
 
 // What filters keep, where it fits a list; says whether it does for sure. What it is lies in `shared_draw_result`.
 template <class V>
-DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const RowRecords& records, const V& view, const RowSummary& summary) {
+DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const RowRecords& records, const V& view,
+                                   const RowSummary& summary) {
     CutState& cut_state = shared_cut_state();
     u64 mass;
-    if (!list_candidates<false>(step, records, view, cut_state.filter_chain, RngStream{0, 0, 0}, summary, cut_state.scales.filter_log2e_over_t, mass)) {
+    if (!list_candidates<false>(step, records, view, cut_state.filter_chain, RngStream{0, 0, 0}, summary,
+                                cut_state.scales.filter_log2e_over_t, mass)) {
         return false;
     }
     if (warp_id() == 0) {
         CandidateList& list = shared_candidates();
         const LaneCandidates lane_candidates(list);
-        ListRange range = filter_candidates(list, lane_candidates, cut_state.filter_chain, cut_state.scales.filter_log2e_over_t, mass,
-                                    [&]() INLINE { return xtc_acts(step.params[slot], step.states[slot]); });
+        ListRange range =
+            filter_candidates(list, lane_candidates, cut_state.filter_chain, cut_state.scales.filter_log2e_over_t, mass,
+                              [&]() INLINE { return xtc_acts(step.params[slot], step.states[slot]); });
         if (lane_id() == 0) {
             u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
             shared_draw_result().kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
             // Of a prefix, at the scale of the filters.
-            cut_state.mass = range.start == 0 && cut_state.scales.log2e_over_t == cut_state.scales.filter_log2e_over_t ? list.masses[range.end - 1] : 0;
+            cut_state.mass = range.start == 0 && cut_state.scales.log2e_over_t == cut_state.scales.filter_log2e_over_t
+                                 ? list.masses[range.end - 1]
+                                 : 0;
             cut_state.range = range;
             cut_state.is_certain = range.is_certain;
         }
@@ -130,7 +135,8 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
     }
     clear(shared_candidates());
     EditedRow<T, false> view(step, row, slot);
-    bool uses_candidates = features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY) && !(step.flags & STEP_NO_CANDIDATES);
+    bool uses_candidates =
+        features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY) && !(step.flags & STEP_NO_CANDIDATES);
     grid_dependency_wait();
     if (!uses_candidates) {
         retire_row(step);

@@ -40,8 +40,10 @@ DEVICE_NOINLINE void finish_by_search(const Step& step, u32 row) {
     int slot = step.slots[row];
     const Params& params = step.params[slot];
     RowSummary summary = summarise_row(RowRecords(step, row, false), true);
-    RowResult result{step.forced[row], summary.nonfinite_flags, params.effective_temperature, step.states[slot].mirostat_mu};
-    filter_and_race<T, false>(step, row, slot, true, summary.first_key, Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t});
+    RowResult result{step.forced[row], summary.nonfinite_flags, params.effective_temperature,
+                     step.states[slot].mirostat_mu};
+    filter_and_race<T, false>(step, row, slot, true, summary.first_key,
+                              Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t});
     result.token = shared_draw_result().token;
     if (threadIdx.x == 0) {
         finish_row(step, row, slot, params.features, step.states[slot], result);
@@ -107,7 +109,9 @@ DEVICE void finish_candidates_row(const Step& step, u32 row) {
     } else if (features & FEATURE_CANDIDATES) {
         u64 mass;
         bool no_candidates = step.flags & STEP_NO_CANDIDATES;
-        if (no_candidates || !list_candidates(step, records, view, inputs.filter_chain, inputs.rng, summary, inputs.scales.filter_log2e_over_t, mass) ||
+        if (no_candidates ||
+            !list_candidates(step, records, view, inputs.filter_chain, inputs.rng, summary,
+                             inputs.scales.filter_log2e_over_t, mass) ||
             !draw_from_candidates(
                  inputs.filter_chain, inputs.scales, mass, [&]() INLINE { return xtc_acts(params, inputs.state); },
                  [&](u32 list_draw, bool is_certain) INLINE {
@@ -122,7 +126,9 @@ DEVICE void finish_candidates_row(const Step& step, u32 row) {
         return;
     } else {
         float first = key_logit(summary.first_key), log2e_over_t = inputs.scales.filter_log2e_over_t;
-        Cut cut = inputs.filter_chain.filters == FILTER_MIN_P ? min_p_cut(first, log2e_over_t, inputs.filter_chain.min_p) : full_cut();
+        Cut cut = inputs.filter_chain.filters == FILTER_MIN_P
+                      ? min_p_cut(first, log2e_over_t, inputs.filter_chain.min_p)
+                      : full_cut();
         token = (int)race(records, view, inputs.rng, GivenSet{cut, first, true}, inputs.scales.log2e_over_t);
     }
     if (threadIdx.x == 0) {
@@ -142,10 +148,8 @@ DEVICE void finish_candidates(const Step& step) {
     }
 }
 
-#define FINISH_CANDIDATES(type, T)                                 \
-    KERNEL(finish_candidates_##type, FINISH_CANDIDATES_THREADS, Step, step) { \
-        finish_candidates<T>(step);                                \
-    }
+#define FINISH_CANDIDATES(type, T) \
+    KERNEL(finish_candidates_##type, FINISH_CANDIDATES_THREADS, Step, step) { finish_candidates<T>(step); }
 
 FINISH_CANDIDATES(f32, F32)
 FINISH_CANDIDATES(bf16, Bf16)

@@ -89,14 +89,16 @@ DEVICE float logprob_temperature(const Params& params) {
 // Finds what listed tokens' logprobs and ranks go by, by some warps, of which this is number `own`; a barrier must follow. Each
 // counts for its tiles; the last to add up their mass takes its logarithm.
 template <class T>
-DEVICE void score_candidates(const Step& step, u32 row, const Params& params, const LogitsRow<T>& logits, u32 own, u32 all) {
+DEVICE void score_candidates(const Step& step, u32 row, const Params& params, const LogitsRow<T>& logits, u32 own,
+                             u32 all) {
     CandidateList& list = shared_candidates();
     LogprobState& logprob_state = shared_logprob_state();
     u32 lane = lane_id(), count = list.count();
     const TileSum* logprob_sums = step.logprob_sums + (u64)row * step.tiles;
     bool raw = is_raw(params);
     float log2e_over_t = params.logprob_log2e_over_t;
-    float first = from_ordered_bits(__reduce_max_sync(FULL_MASK, lane < warp_count() ? logprob_state.warp_maxima[lane] : 0));
+    float first =
+        from_ordered_bits(__reduce_max_sync(FULL_MASK, lane < warp_count() ? logprob_state.warp_maxima[lane] : 0));
     u64 mass = 0;
 #pragma unroll 1
     for (u32 from = 0; from < count; from += 32 * TOKENS_AT_ONCE) {
@@ -133,7 +135,8 @@ DEVICE void score_candidates(const Step& step, u32 row, const Params& params, co
 #pragma unroll 1
             for (; left != 0; left &= left - 1) {
                 int source_lane = __ffs((int)left) - 1;
-                float top = __shfl_sync(FULL_MASK, tile_sum.maximum, source_lane), rest = __shfl_sync(FULL_MASK, others, source_lane);
+                float top = __shfl_sync(FULL_MASK, tile_sum.maximum, source_lane),
+                      rest = __shfl_sync(FULL_MASK, others, source_lane);
 #pragma unroll
                 for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
                     // Of equal logits the one with the smaller id is first.
@@ -233,11 +236,13 @@ template <class T>
 DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot) {
     const Params& params = step.params[slot];
     RowSummary summary = summarise_row(RowRecords(step, row, false), true);
-    filter_and_race<T, true>(step, row, slot, true, summary.first_key, Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t});
+    filter_and_race<T, true>(step, row, slot, true, summary.first_key,
+                             Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t});
 }
 
 // Ends a row whose token is known: moves its request on, and writes what it came to but for its logprob. By two threads.
-DEVICE void finish_row_in_parallel(const Step& step, u32 row, int slot, const LogprobRowInputs& inputs, const RowResult& result) {
+DEVICE void finish_row_in_parallel(const Step& step, u32 row, int slot, const LogprobRowInputs& inputs,
+                                   const RowResult& result) {
     // At once: the one waits for memory, the other for nothing.
     if (threadIdx.x == blockDim.x - 32 && result.token != NO_TOKEN && !(step.flags & STEP_SCORING)) {
         advance_request(step, shared_request(), slot, inputs.params.features, inputs.state, (u32)result.token);
@@ -319,7 +324,8 @@ DEVICE void finish_candidates_logprob(const Step& step) {
             u64 mass;
             bool is_certain = false;
             if (!(step.flags & STEP_NO_CANDIDATES) &&
-                list_candidates(step, records, view, inputs.filter_chain, inputs.rng, summary, inputs.scales.filter_log2e_over_t, mass)) {
+                list_candidates(step, records, view, inputs.filter_chain, inputs.rng, summary,
+                                inputs.scales.filter_log2e_over_t, mass)) {
                 // By the warps that wait while the first one draws.
                 auto meanwhile = [&]() INLINE {
                     u32 busy = warp_count() > 1 ? 1 : 0;
@@ -328,13 +334,15 @@ DEVICE void finish_candidates_logprob(const Step& step) {
                     }
                 };
                 const ListDraw& list_draw = draw_from_candidates(
-                    inputs.filter_chain, inputs.scales, mass, [&]() INLINE { return xtc_acts(params, inputs.state); }, meanwhile);
+                    inputs.filter_chain, inputs.scales, mass, [&]() INLINE { return xtc_acts(params, inputs.state); },
+                    meanwhile);
                 is_certain = list_draw.is_certain;
                 result.token = (int)list_draw.token;
                 u32 before = logprob_state.ranks[list_draw.index];
                 if (is_certain && before < RANK_UNKNOWN) {
                     if (params.features & FEATURE_LOGPROB_SUMS && threadIdx.x == 0) {
-                        LogprobSections{step, row}.set(0, logprob_state.terms.of(logprob_state.logits[list_draw.index]), before + 1);
+                        LogprobSections{step, row}.set(0, logprob_state.terms.of(logprob_state.logits[list_draw.index]),
+                                                       before + 1);
                     }
                     finish_row_in_parallel(step, row, slot, inputs, result);
                     return;
@@ -346,7 +354,9 @@ DEVICE void finish_candidates_logprob(const Step& step) {
             }
         } else {
             float first = key_logit(summary.first_key);
-            Cut cut = params.filter_chain == FILTER_MIN_P ? min_p_cut(first, inputs.scales.filter_log2e_over_t, min_p_threshold(params)) : full_cut();
+            Cut cut = params.filter_chain == FILTER_MIN_P
+                          ? min_p_cut(first, inputs.scales.filter_log2e_over_t, min_p_threshold(params))
+                          : full_cut();
             result.token = (int)race(records, view, inputs.rng, GivenSet{cut, first, true}, inputs.scales.log2e_over_t);
         }
     }
@@ -356,9 +366,9 @@ DEVICE void finish_candidates_logprob(const Step& step) {
     finish_row_in_parallel(step, row, slot, inputs, result);
 }
 
-#define FINISH_CANDIDATES_LOGPROB(type, T)                               \
+#define FINISH_CANDIDATES_LOGPROB(type, T) \
     KERNEL(finish_candidates_logprob_##type, FINISH_CANDIDATES_LOGPROB_THREADS, Step, step) { \
-        finish_candidates_logprob<T>(step);                              \
+        finish_candidates_logprob<T>(step); \
     }
 
 FINISH_CANDIDATES_LOGPROB(f32, F32)

@@ -21,7 +21,8 @@ DEVICE bool is_masked(const Step& step, u32 row) {
 
 // Writes a row's logprobs and its kept set, as far as they are asked for.
 template <class T>
-DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature, u64 first, GivenSet kept) {
+DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature,
+                                                 u64 first, GivenSet kept) {
     RowContext<T> context(step, row, slot);
     if (context.params.features & FEATURE_LOGPROBS) {
         bool unedited = !has_edits(context.params) && !is_masked(step, row);
@@ -83,12 +84,14 @@ DEVICE void finish_general(const Step& step) {
             u64 mass;
             bool is_certain = false;
             if (survey_decides && !(step.flags & STEP_NO_CANDIDATES)) {
-                Cut cut = chain.filters == 0 ? full_cut() : min_p_cut(kept.first_value, scales.filter_log2e_over_t, chain.min_p);
+                Cut cut = chain.filters == 0 ? full_cut()
+                                             : min_p_cut(kept.first_value, scales.filter_log2e_over_t, chain.min_p);
                 kept.cut.last = cut.last;
                 token = forced < 0 ? (int)race(records, context.view, rng, kept, scales.log2e_over_t) : NO_TOKEN;
                 is_certain = true;
             } else if (features & FEATURE_CANDIDATES && !(step.flags & STEP_NO_CANDIDATES) &&
-                list_candidates(step, records, context.view, chain, rng, summary, scales.filter_log2e_over_t, mass)) {
+                       list_candidates(step, records, context.view, chain, rng, summary, scales.filter_log2e_over_t,
+                                       mass)) {
                 const ListDraw& list_draw = draw_from_candidates(
                     chain, scales, mass, [&]() INLINE { return xtc_acts(params, context.state); }, []() INLINE {});
                 is_certain = list_draw.is_certain;
@@ -123,10 +126,8 @@ DEVICE void finish_general(const Step& step) {
     }
 }
 
-#define FINISH_GENERAL(name, T)                         \
-    KERNEL(name, FINISH_GENERAL_BOUNDS, Step, step) {   \
-        finish_general<T>(step);                        \
-    }
+#define FINISH_GENERAL(name, T) \
+    KERNEL(name, FINISH_GENERAL_BOUNDS, Step, step) { finish_general<T>(step); }
 
 FINISH_GENERAL(finish_general_f32, F32)
 FINISH_GENERAL(finish_general_bf16, Bf16)

@@ -21,8 +21,8 @@
 
 // The token of a row that runs over everything or over what min-p keeps; `status` becomes what is odd in the row.
 template <class RecordKind, class V>
-DEVICE int race_row(const RowRecords& records, const V& view, const RngStream& rng, const Scales& scales, bool is_min_p, float threshold,
-                   float offset, bool is_forced, u32& status) {
+DEVICE int race_row(const RowRecords& records, const V& view, const RngStream& rng, const Scales& scales, bool is_min_p,
+                    float threshold, float offset, bool is_forced, u32& status) {
     WarpLeader warp_leader = reduce_warp_leaders<RecordKind>(records, scales.log2e_over_t);
     RowSummary summary = summarise_row(warp_leader);
     status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
@@ -51,7 +51,8 @@ DEVICE void finish_simple(const Step& step) {
     RngStream rng{params.seed, state.position, params.draw};
     u32 features = params.features, filter = params.filter_chain;
     // Divided while the survey runs.
-    float threshold = min_p_threshold(params), offset = RecordKind::MIN_P ? opaque(min_p_offset(threshold, params.filter_log2e_over_t)) : 0.0f;
+    float threshold = min_p_threshold(params),
+          offset = RecordKind::MIN_P ? opaque(min_p_offset(threshold, params.filter_log2e_over_t)) : 0.0f;
     RowResult result{forced, 0, params.temperature, state.mirostat_mu};
     Scales scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
     EditedRow<T, false> view(step, row, slot);
@@ -74,7 +75,8 @@ DEVICE void finish_simple(const Step& step) {
         token = (int)key_id(summary.first_key);
     } else {
         bool is_min_p = RecordKind::MIN_P && filter == FILTER_MIN_P;
-        token = race_row<RecordKind>(records, view, rng, scales, is_min_p, threshold, offset, forced >= 0, result.status);
+        token =
+            race_row<RecordKind>(records, view, rng, scales, is_min_p, threshold, offset, forced >= 0, result.status);
     }
     if (!(result.status & STATUS_EMPTY)) {
         result.temperature = scales.temperature;
@@ -87,18 +89,12 @@ DEVICE void finish_simple(const Step& step) {
 }
 
 #if GUMBALL_PROBABILITIES
-#define FINISH_SIMPLE(type, T)                                 \
-    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) {   \
-        finish_simple<T, SurveyRecords>(step);                      \
-    }
+#define FINISH_SIMPLE(type, T) \
+    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) { finish_simple<T, SurveyRecords>(step); }
 #else
-#define FINISH_SIMPLE(type, T)                                 \
-    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) {   \
-        finish_simple<T, SurveyRecords>(step);                      \
-    }                                                        \
-    KERNEL(finish_survey_draw_##type, FINISH_SIMPLE_THREADS, Step, step) {  \
-        finish_simple<T, SurveyDrawRecords>(step);                         \
-    }
+#define FINISH_SIMPLE(type, T) \
+    KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) { finish_simple<T, SurveyRecords>(step); } \
+    KERNEL(finish_survey_draw_##type, FINISH_SIMPLE_THREADS, Step, step) { finish_simple<T, SurveyDrawRecords>(step); }
 #endif
 
 FINISH_SIMPLE(f32, F32)

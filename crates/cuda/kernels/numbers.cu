@@ -20,22 +20,34 @@ DEVICE u64 number(u64 which, u64 input) {
     u32 word = (u32)input;
     float x = bits_float(word);
     switch (which) {
-    case 0: return float_bits(log2_rule(x));
-    case 1: return float_bits(exp2_rule(x));
-    case 2: return float_bits(exponential_from_u32(word));
-    case 3: return float_bits(exponential_from_u64(input));
-    case 4: return ordered_bits(x);
-    case 5: return float_bits(from_ordered_bits(word));
-    case 6: return float_bits(clean(x));
-    case 7: return float_bits(f16_to_float((unsigned short)word));
-    case 8: return tile_mass(x, (input >> 32) * 15 + 1);
+    case 0:
+        return float_bits(log2_rule(x));
+    case 1:
+        return float_bits(exp2_rule(x));
+    case 2:
+        return float_bits(exponential_from_u32(word));
+    case 3:
+        return float_bits(exponential_from_u64(input));
+    case 4:
+        return ordered_bits(x);
+    case 5:
+        return float_bits(from_ordered_bits(word));
+    case 6:
+        return float_bits(clean(x));
+    case 7:
+        return float_bits(f16_to_float((unsigned short)word));
+    case 8:
+        return tile_mass(x, (input >> 32) * 15 + 1);
     case 9: {
         PhiloxWords words = philox(input, word, word ^ 5, word >> 7, ~word);
         return (((u64)words.w[0] << 32) | words.w[1]) ^ (((u64)words.w[2] << 32) | words.w[3]) * 3;
     }
-    case 10: return make_key(x, word >> 12);
-    case 11: return weight(x);
-    case 12: return QuotientWeights(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x); // of 1.0 in words of 32 bits
+    case 10:
+        return make_key(x, word >> 12);
+    case 11:
+        return weight(x);
+    case 12:
+        return QuotientWeights(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x); // of 1.0 in words of 32 bits
     case 13: {
         // Whether what is about a quotient is as near as it says: of words of 32 bits by 1, of others by up to 2^20.
         float divisor = bits_float(0x3F800000u + (u32)(input >> 32) % (20u << 23));

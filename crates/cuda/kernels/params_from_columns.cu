@@ -80,7 +80,8 @@ DEVICE void order_joint(Params& params) {
     bool intersect = (params.filter_chain & 255) == BOTH;
     if (!intersect || params.top_k > MAX_JOINT_TOP_K) {
         params.features &= ~FEATURE_JOINT;
-        params.filter_chain = intersect ? (params.filter_chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
+        params.filter_chain =
+            intersect ? (params.filter_chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;
     }
 }
 
@@ -92,8 +93,8 @@ DEVICE bool fits_candidates(u32 chain, u32 features) {
     bool short_first = first == FILTER_TOP_K || (first == FILTER_TOP_P && !(features & FEATURE_DYNAMIC_TEMPERATURE));
     for (; rest != 0; rest >>= 4) {
         u32 filter = rest & 15;
-        bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P || filter == FILTER_EPSILON ||
-                      (filter == FILTER_XTC && rest >> 4 == 0);
+        bool listed = filter == FILTER_TOP_K || filter == FILTER_TOP_P || filter == FILTER_MIN_P ||
+                      filter == FILTER_EPSILON || (filter == FILTER_XTC && rest >> 4 == 0);
         short_first = short_first && listed;
     }
     return short_first && !apart;
@@ -153,7 +154,8 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     order_joint(params);
     chain = params.filter_chain;
     // A number of all is known to the host, which goes by how many tokens that are.
-    bool listed = fits_candidates(chain, params.features) && ((chain & 15) != FILTER_TOP_K || args.top_ks || params.features & FEATURE_CANDIDATES);
+    bool listed = fits_candidates(chain, params.features) &&
+                  ((chain & 15) != FILTER_TOP_K || args.top_ks || params.features & FEATURE_CANDIDATES);
     params.features &= ~(FEATURE_CANDIDATES | FEATURE_FILTER_SUMS);
     bool of_row = (chain & 15) == FILTER_TOP_P || params.features & FEATURE_JOINT;
     params.features |= (listed ? FEATURE_CANDIDATES : 0) | (listed && of_row ? FEATURE_FILTER_SUMS : 0);

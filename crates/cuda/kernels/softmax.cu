@@ -9,12 +9,13 @@
 // Traffic    softmax: a row in, a row out; weigh and write: a row in twice, 16 bytes a tile out and, by block, in
 // Requires   1 <= vocab <= 2^20; elements on multiples of their size, on 16 bytes for speed; out is the logits' place or apart
 
-#include "block/reduce.cuh"
 #include "block/cluster_softmax.cuh"
+#include "block/reduce.cuh"
 
 // A lane's share of a tile of a row in memory, as it came, -inf beyond the vocabulary; it lies as in tiles of Q.
 template <class T, class Q>
-DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool vectorized, float (&z)[ITEMS_PER_LANE]) {
+DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool vectorized,
+                      float (&z)[ITEMS_PER_LANE]) {
     u32 start = tile * TILE, lane = lane_id();
     if (vectorized) {
         load_vectorized_as<T, Q>(row + start, lane, z);
@@ -84,7 +85,7 @@ DEVICE void softmax_reduce_tiles(const SoftmaxArgs& softmax) {
     TileIterator<T, T> tiles(softmax, row, block_in_row, true);
     TemperatureScale scale(temperature_of(softmax, row));
     TileSum* tile_sums = softmax.tile_sums + (u64)row * softmax.tiles;
-    tiles.for_each([&](u32 tile, bool, float(&z)[ITEMS_PER_LANE]) INLINE {
+    tiles.for_each([&](u32 tile, bool, float (&z)[ITEMS_PER_LANE]) INLINE {
         u32 nonfinite_flags = 0;
         int lanes;
         float maximum = from_ordered_int(reduce_max(z, AllMask(), AllMask(), nonfinite_flags, lanes));
@@ -129,7 +130,7 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
     if (softmax.statuses && block_in_row == 0 && threadIdx.x == 0) {
         softmax.statuses[row] = row_max.status();
     }
-    tiles.for_each([&](u32 tile, bool vectorized, float(&z)[ITEMS_PER_LANE]) INLINE {
+    tiles.for_each([&](u32 tile, bool vectorized, float (&z)[ITEMS_PER_LANE]) INLINE {
         if (row_max.nonfinite_flags != 0) {
             clean_items(z, EmptyMask());
         }
@@ -139,9 +140,13 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
 
 #define SOFTMAX_REDUCE(type, T) \
     KERNEL(softmax_reduce_##type, 32 * TWO_PASS_WARPS, SoftmaxArgs, softmax) { softmax_reduce_tiles<T>(softmax); }
-#define SOFTMAX_WRITE(name, T, Out)                                                                                  \
-    KERNEL_MIN_BLOCKS(softmax_write_##name, 32 * TWO_PASS_WARPS, 4, SoftmaxArgs, softmax) { softmax_write_tiles<T, Out>(softmax); }     \
-    KERNEL(softmax_cluster_##name, 32 * (MAX_WORKER_WARPS + 1), SoftmaxArgs, softmax) { softmax_cluster<T, Out>(softmax); }
+#define SOFTMAX_WRITE(name, T, Out) \
+    KERNEL_MIN_BLOCKS(softmax_write_##name, 32 * TWO_PASS_WARPS, 4, SoftmaxArgs, softmax) { \
+        softmax_write_tiles<T, Out>(softmax); \
+    } \
+    KERNEL(softmax_cluster_##name, 32 * (MAX_WORKER_WARPS + 1), SoftmaxArgs, softmax) { \
+        softmax_cluster<T, Out>(softmax); \
+    }
 
 SOFTMAX_REDUCE(f32, F32)
 SOFTMAX_REDUCE(bf16, Bf16)

@@ -17,7 +17,8 @@
 
 // Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
 template <class T, u32 TILES>
-DEVICE bool load_tiles(const LogitsRow<T>& row, u32 vectorized_tiles, u32 first_tile, float (&z)[TILES][ITEMS_PER_LANE]) {
+DEVICE bool load_tiles(const LogitsRow<T>& row, u32 vectorized_tiles, u32 first_tile,
+                       float (&z)[TILES][ITEMS_PER_LANE]) {
     u32 lane = lane_id();
     bool vectorized = first_tile + TILES <= vectorized_tiles;
     if (vectorized) {
@@ -94,10 +95,12 @@ DEVICE void survey(const Step& step) {
             int maxima[TILES_TOGETHER];
 #pragma unroll
             for (u32 i = 0; i < TILES_TOGETHER; i++) {
-                maxima[i] = reduce_tile<T>(z[start + i], AllMask(), vectorized, storage.reductions[first_tile_in_block + start + i], nonfinite_flags);
+                maxima[i] = reduce_tile<T>(z[start + i], AllMask(), vectorized,
+                                           storage.reductions[first_tile_in_block + start + i], nonfinite_flags);
             }
             if constexpr (SUMS) {
-                store_tile_sums(z + start, maxima, sum_params, sum_params.needs_logprob_sum, first_tile_in_block + start, storage);
+                store_tile_sums(z + start, maxima, sum_params, sum_params.needs_logprob_sum,
+                                first_tile_in_block + start, storage);
             }
         }
     }
@@ -111,7 +114,8 @@ DEVICE void survey(const Step& step) {
         // Whether its warp had it so: with its neighbours. Odd values of any of them stand in all their records: only the row's
         // are asked for.
         bool was_vectorized = lane_tile - lane_tile % TILES + TILES <= vectorized_tiles;
-        TileRecord record = make_record<T>(storage.reductions[lane], AllMask(), was_vectorized, storage.nonfinite_flags[lane / PER_WARP]);
+        TileRecord record = make_record<T>(storage.reductions[lane], AllMask(), was_vectorized,
+                                           storage.nonfinite_flags[lane / PER_WARP]);
         sampler.complete(record, lane_tile);
         store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
     }
@@ -148,16 +152,12 @@ KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {
 // takes one tile, so that all of them load at once; else several, and under edits twice as many where not all blocks are there at
 // once. As many blocks a multiprocessor as registers allow; more code
 // for each tile than that, and instructions come late.
-#define SURVEY(name, T, SUMS)                                     \
-    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) {               \
-        survey<T, 1, 1, 1, true, SUMS>(step);                     \
-    }                                                             \
-    KERNEL_MIN_BLOCKS(name##_many, 256, 6, Step, step) {              \
-        survey<T, 2, 2, 2, false, SUMS>(step);                    \
-    }
+#define SURVEY(name, T, SUMS) \
+    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey<T, 1, 1, 1, true, SUMS>(step); } \
+    KERNEL_MIN_BLOCKS(name##_many, 256, 6, Step, step) { survey<T, 2, 2, 2, false, SUMS>(step); }
 
-#define SURVEYS(type, T)                              \
-    SURVEY(survey_##type, T, false)                   \
+#define SURVEYS(type, T) \
+    SURVEY(survey_##type, T, false) \
     SURVEY(survey_sums_##type, T, true)
 
 SURVEYS(f32, F32)

@@ -34,7 +34,8 @@ DEVICE void survey_edited(const Step& step) {
 #pragma unroll
     for (u32 round = 0; round < ROUNDS; round++) {
         u32 tile = block_tile + round * TILES_PER_ROUND;
-        mask_bits[round] = edited_tiles.has_word(tile, step.tiles) ? edits.mask_word(tile * MASK_WORDS + threadIdx.x) : 0;
+        mask_bits[round] =
+            edited_tiles.has_word(tile, step.tiles) ? edits.mask_word(tile * MASK_WORDS + threadIdx.x) : 0;
     }
     if (threadIdx.x < ROUNDS) {
         edited_tiles.count[threadIdx.x] = 0;
@@ -84,7 +85,8 @@ DEVICE void survey_edited(const Step& step) {
     float z[1][ITEMS_PER_LANE];
 #pragma unroll 1
     for (u32 round = 0; round < ROUNDS; round++) {
-        const u32 first_tile = block_tile + round * TILES_PER_ROUND, first_tile_in_block = round * TILES_PER_ROUND + warp * TILES_PER_WARP;
+        const u32 first_tile = block_tile + round * TILES_PER_ROUND,
+                  first_tile_in_block = round * TILES_PER_ROUND + warp * TILES_PER_WARP;
         const bool any = edited_tiles.count[round] > 0;
         if (round > 0) {
             edited_tiles.complete_fetch(row, first_tile);
@@ -107,7 +109,8 @@ DEVICE void survey_edited(const Step& step) {
             }
             edited_tiles.each_touched(request, block_tile, round, [&](u32 offset) INLINE {
                 u32 id = first_tile * TILE + offset;
-                edited_tiles.logits[offset] = clean(edited_logit(penalties, table, now, id, edited_tiles.logits[offset], nonfinite_flags));
+                edited_tiles.logits[offset] =
+                    clean(edited_logit(penalties, table, now, id, edited_tiles.logits[offset], nonfinite_flags));
             });
             // Without it a warp would see tiles that others have not edited yet.
             __syncthreads();
@@ -124,7 +127,8 @@ DEVICE void survey_edited(const Step& step) {
             const int maxima[1] = {reduce_tile<F32>(z[0], allowed, true, *reduction, nonfinite_flags)};
             if (sums_edited) {
                 apply_mask(z[0], allowed.reload());
-                store_tile_sums(z, maxima, sum_params, sum_params.needs_logprob_sum && !raw, first_tile_in_block + i, storage);
+                store_tile_sums(z, maxima, sum_params, sum_params.needs_logprob_sum && !raw, first_tile_in_block + i,
+                                storage);
             }
         }
         if (round + 1 < ROUNDS) {
@@ -146,25 +150,20 @@ DEVICE void survey_edited(const Step& step) {
     nonfinite_flags = __reduce_or_sync(FULL_MASK, lane < WARPS ? storage.nonfinite_flags[lane] : 0);
     if (lane < TILES && lane_tile < step.tiles) {
         const TileReduction& reduction = storage.reductions[lane];
-        TileRecord record = make_record<F32>(reduction, edited_tiles.lane_mask(lane, reduction.leader_lane), true, nonfinite_flags);
+        TileRecord record =
+            make_record<F32>(reduction, edited_tiles.lane_mask(lane, reduction.leader_lane), true, nonfinite_flags);
         sampler.complete(record, lane_tile);
         store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
     }
 }
 
-#define SURVEY_EDITED(name, T, SUMS)                              \
-    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) {               \
-        survey_edited<T, 8, 1, 1, true, SUMS>(step);              \
-    }                                                             \
-    KERNEL_MIN_BLOCKS(name##_some, 128, 10, Step, step) {             \
-        survey_edited<T, 4, 4, 1, false, SUMS>(step);             \
-    }                                                             \
-    KERNEL_MIN_BLOCKS(name##_many, 128, 10, Step, step) {             \
-        survey_edited<T, 4, 4, 2, false, SUMS>(step);             \
-    }
+#define SURVEY_EDITED(name, T, SUMS) \
+    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey_edited<T, 8, 1, 1, true, SUMS>(step); } \
+    KERNEL_MIN_BLOCKS(name##_some, 128, 10, Step, step) { survey_edited<T, 4, 4, 1, false, SUMS>(step); } \
+    KERNEL_MIN_BLOCKS(name##_many, 128, 10, Step, step) { survey_edited<T, 4, 4, 2, false, SUMS>(step); }
 
-#define SURVEYS_EDITED(type, T)                       \
-    SURVEY_EDITED(survey_edited_##type, T, false)     \
+#define SURVEYS_EDITED(type, T) \
+    SURVEY_EDITED(survey_edited_##type, T, false) \
     SURVEY_EDITED(survey_edited_sums_##type, T, true)
 
 SURVEYS_EDITED(f32, F32)

@@ -13,9 +13,9 @@
 // is larger is found among the probabilities themselves, of which only two a tile get a logarithm. In a tile that would likely be
 // opened, all tokens run while the survey has them; its record says which one leads. So records are as survey_draw.cu makes them.
 
-#include "warp/tile.cuh"
 #include "block/bounded_race.cuh"
 #include "stage/accept_drafts.cuh"
+#include "warp/tile.cuh"
 
 #define SURVEY_WARPS 8
 #define MAX_TILES_PER_WARP 4
@@ -120,7 +120,9 @@ struct LogResidual : Residual {
 
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
 
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return offset_in_tile<F32>(lane, j, is_vectorized(tile)); }
+    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
+        return offset_in_tile<F32>(lane, j, is_vectorized(tile));
+    }
 
     // The logarithms of a lane's share of a tile, -inf where nothing is left or there is no token.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
@@ -146,7 +148,8 @@ struct alignas(16) TileMax {
 };
 
 DEVICE float max_of_probs(const float (&r)[ITEMS_PER_LANE]) {
-    return max_f32(max_f32(max_f32(r[0], r[1]), max_f32(r[2], r[3])), max_f32(max_f32(r[4], r[5]), max_f32(r[6], r[7])));
+    return max_f32(max_f32(max_f32(r[0], r[1]), max_f32(r[2], r[3])),
+                   max_f32(max_f32(r[4], r[5]), max_f32(r[6], r[7])));
 }
 
 // Finds a tile's first token; the lane that has it leaves what it knows.
@@ -203,7 +206,8 @@ DEVICE bool has_two_above(const float (&r)[ITEMS_PER_LANE], float threshold) {
 }
 
 // Runs the tokens of a wide tile, about; the lane that has the one that leads leaves what it knows.
-DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& rng, const FirstArrival& first, u32 tile, TileRace& tile_race) {
+DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& rng, const FirstArrival& first, u32 tile,
+                      TileRace& tile_race) {
     u32 lane = lane_id(), to = 0;
     float lead = -INF_F32, others_bound = -INF_F32, p = 0.0f;
 #pragma unroll
@@ -233,8 +237,9 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
 }
 
 // The record of a tile that its warp saw, as Raced reads it.
-DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, bool vectorized, u32 nonfinite_flags, const LastTokenStream& rng,
-                              const FirstArrival& first, u32 tile) {
+DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, bool vectorized,
+                                    u32 nonfinite_flags, const LastTokenStream& rng, const FirstArrival& first,
+                                    u32 tile) {
     float maximum = bits_float(tile_max.maximum), others = bits_float(tile_max.other_lanes_max);
     u32 j = ITEMS_PER_LANE;
 #pragma unroll
@@ -246,10 +251,12 @@ DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& til
         j = is_leader ? i : j;
     }
     bool was_raced = tile_race.offset < TILE;
-    u32 offset = was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE, vectorized);
+    u32 offset =
+        was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE, vectorized);
     float others_bound = was_raced ? tile_race.others_bound : log2_rule(others) - log2_of_normal(first.e);
     return TileRecord{log2_rule(maximum), log2_rule(was_raced ? tile_race.p : maximum),
-                  log2_of_normal(token_arrival(rng, first, tile, offset)), pack_record_bits(offset, nonfinite_flags, others_bound)};
+                      log2_of_normal(token_arrival(rng, first, tile, offset)),
+                      pack_record_bits(offset, nonfinite_flags, others_bound)};
 }
 
 // What a block learns of its tiles, in shared memory.
@@ -266,7 +273,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     // The kernel before may be anyone's, and make what is read here.
     grid_dependency_wait();
     u32 chain = blockIdx.x / chains.blocks_per_chain, block_in_chain = blockIdx.x % chains.blocks_per_chain;
-    u32 per_block = SURVEY_WARPS * chains.tiles_per_warp, block_tile = block_in_chain * per_block, lane = lane_id(), warp = warp_id();
+    u32 per_block = SURVEY_WARPS * chains.tiles_per_warp, block_tile = block_in_chain * per_block, lane = lane_id(),
+        warp = warp_id();
     const RngStream of_chain = chain_stream(chains, chain);
     const Acceptance acceptance = accept_drafts(chains, of_chain, chain);
     const Residual row(chains, chain, acceptance);
@@ -313,7 +321,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     if (warp == 0 && lane < per_block && tile < chains.tiles) {
         u32 nonfinite_flags = storage.nonfinite_flags[lane % SURVEY_WARPS];
         chains.records[(u64)chain * chains.tiles + tile] =
-            make_chain_record(storage.maxima[lane], storage.races[lane], row.is_vectorized(tile), nonfinite_flags, rng, storage.first[lane], tile);
+            make_chain_record(storage.maxima[lane], storage.races[lane], row.is_vectorized(tile), nonfinite_flags, rng,
+                              storage.first[lane], tile);
     }
 }
 
@@ -332,7 +341,8 @@ DEVICE void survey_target_row(const Residual& row, const LastTokenStream& rng, u
         if (lane_id() == 0) {
             // What is odd in the row is known.
             FirstArrival first = first_arrival(rng, tile);
-            records[tile] = make_chain_record(tile_max[warp_id()], not_raced, row.is_vectorized(tile), 0, rng, first, tile);
+            records[tile] =
+                make_chain_record(tile_max[warp_id()], not_raced, row.is_vectorized(tile), 0, rng, first, tile);
         }
         // Without it another lane would leave the next tile's before this one was read.
         __syncwarp();
@@ -371,7 +381,8 @@ KERNEL(verify_finish, 1024, Chains, chains) {
             u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
             token = (int)key_id(leader);
             if (!leader_is_certain(warp_leader, first, 1.0f, leader)) {
-                token = (int)race_bounded<SurveyDrawRecords>(records, LogResidual(row), rng, full_cut(), first, 1.0f, leader);
+                token = (int)race_bounded<SurveyDrawRecords>(records, LogResidual(row), rng, full_cut(), first, 1.0f,
+                                                             leader);
             }
             break;
         }

@@ -31,8 +31,8 @@ struct RowWriter {
 #endif
 
     DEVICE_MEMBER RowWriter(const WriteRows& args, u32 row)
-        : logits((const Element*)args.logits + row * args.stride), out((Out*)args.out + row * args.out_stride), vocab(args.vocab),
-          vectorized(((u64)logits | (u64)out) % 16 == 0), mask_only(args.mask_only) {}
+        : logits((const Element*)args.logits + row * args.stride), out((Out*)args.out + row * args.out_stride),
+          vocab(args.vocab), vectorized(((u64)logits | (u64)out) % 16 == 0), mask_only(args.mask_only) {}
 
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && (tile + 1) * TILE <= vocab; }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::Slot;
-use crate::request_table::SLOTS;
+use crate::runtime::SLOTS;
 
 /// What slots have room for.
 #[derive(Debug)]

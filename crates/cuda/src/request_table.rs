@@ -10,7 +10,7 @@ use crate::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::logprobs;
 use crate::prepared::Prepared;
 use crate::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
-use crate::runtime::{Buffer, Runtime};
+use crate::runtime::{Buffer, Runtime, SLOTS};
 use crate::variant::StepFeatures;
 
 /// Where a request stands when it is put into a slot.
@@ -75,9 +75,6 @@ impl SlotEntry {
         self.keep_history || self.features() & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
     }
 }
-
-/// What is missing where there are to be more slots than there is memory for.
-pub(crate) const SLOTS: &str = "memory for slots";
 
 /// The requests by slot.
 #[derive(Debug)]

@@ -192,6 +192,10 @@ pub trait CapturedLaunches: fmt::Debug {
     unsafe fn replay(&self) -> Result<()>;
 }
 
+/// What memory is for, as errors name it: requests by slot, and rows of steps.
+pub(crate) const SLOTS: &str = "memory for slots";
+pub(crate) const ROWS: &str = "memory for rows";
+
 /// Memory of a machine.
 #[derive(Debug)]
 pub struct Buffer {

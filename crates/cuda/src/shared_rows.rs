@@ -9,10 +9,9 @@ use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
 use crate::rows::Rows;
-use crate::runtime::{Buffer, Runtime};
+use crate::runtime::{Buffer, ROWS, Runtime};
 use crate::survey::{self, Survey};
 use crate::variant::StepFeatures;
-use crate::workspace::ROWS;
 
 /// Room for the records of lines, and the request that they are surveyed for.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::outputs::{Outputs, set_ids};
 use crate::prepared::Prepared;
 use crate::program::KernelModule;
 use crate::request_table::{InitialState, RequestState, RequestTable};
-use crate::runtime::{Buffer, Runtime};
+use crate::runtime::{Buffer, ROWS, Runtime};
 use crate::shared_rows::SharedRows;
 use crate::variant::{StepFeatures, Variant, VariantCounters};
 use crate::work_sharing;
@@ -44,9 +44,6 @@ pub struct Assignment<'a> {
     /// The grammar bitmask of each row.
     pub masks: &'a [Option<&'a [u32]>],
 }
-
-/// What is missing where there are to be more rows than there is memory for.
-pub(crate) const ROWS: &str = "memory for rows";
 
 /// Requests by slot, and room for steps.
 #[derive(Debug)]

@@ -220,7 +220,8 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
     };
     for (name, params) in [("plain", plain), ("top-k-top-p", filters), ("edited", edited)] {
         let room = 8 * STEPS * TIMES + TIMES * batches;
-        let config = DevicePoolConfig { slots: rows, rows, history_growth: room, ..DevicePoolConfig::new(vocab) };
+        let config =
+            DevicePoolConfig { slots: rows, rows, history_growth: room, ..DevicePoolConfig::new(vocab) };
         let mut pool = DevicePool::new(Device::new(Arc::clone(&machine)), config)?;
         let slots =
             (0..rows).map(|_| pool.admit(params.clone(), &[1, 2, 3])).collect::<Result<Vec<_>, _>>()?;

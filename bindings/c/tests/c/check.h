@@ -27,7 +27,8 @@ static int verdict(const char *name) {
 #define OK(call) check((call) == GUMBALL_OK, #call, __FILE__, __LINE__)
 
 // A call that must be refused with a code and, word for word, a message.
-static inline void refused(int ok, gumball_code code, const char *message, const char *what, const char *file, int line) {
+static inline void refused(int ok, gumball_code code, const char *message, const char *what, const char *file,
+                           int line) {
     if (!ok || gumball_error_code() != code || strcmp(gumball_error_message(), message) != 0) {
         fprintf(stderr, "%s:%d: %s: code %d, \"%s\"\n", file, line, what, (int)gumball_error_code(),
                 gumball_error_message());

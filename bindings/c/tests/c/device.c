@@ -98,7 +98,8 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     chains.draft_probs = chains.target_probs = (const float *)gumball_buffer_address(probs);
     chains.draft_token_ids = (const int32_t *)(at + 2048);
     uint32_t *words = (uint32_t *)(at + 1024);
-    OK(gumball_operators_chain_speculative_sampling(there, &chains, (int32_t *)(at + 3072), words, words + 1, words + 2));
+    OK(gumball_operators_chain_speculative_sampling(there, &chains, (int32_t *)(at + 3072), words, words + 1,
+                                                    words + 2));
     OK(gumball_buffer_read(small, 1024, seen_counts, sizeof seen_counts));
     OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));
     CHECK(memcmp(counts, seen_counts, sizeof counts) == 0 && memcmp(emitted, drawn, sizeof emitted) == 0);
@@ -184,7 +185,8 @@ static void steps_over_probabilities(gumball_device *device) {
     }
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
     gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof weights), *plain = gumball_buffer_new(device, sizeof rows);
+    gumball_buffer *buffer = gumball_buffer_new(device, sizeof weights),
+                   *plain = gumball_buffer_new(device, sizeof rows);
     OK(gumball_buffer_write(buffer, 0, weights, sizeof weights));
     OK(gumball_buffer_write(plain, 0, rows, sizeof rows));
     int32_t slots[ROWS];
@@ -192,7 +194,8 @@ static void steps_over_probabilities(gumball_device *device) {
         slots[i] = admit(host, drawn[i], prompt, 3);
         CHECK(admit(pool, drawn[i], prompt, 3) == slots[i]);
     }
-    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB), others = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    gumball_logits here = logits_of(weights, GUMBALL_F32, ROWS, VOCAB),
+                   others = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
     here.kind = GUMBALL_PROBABILITIES;
     OK(gumball_pool_step(host, &here, slots, ROWS, NULL, wanted));
     OK(gumball_pool_step(pool, &here, slots, ROWS, NULL, seen));

@@ -24,7 +24,8 @@ int main(void) {
                                {"dynamic_temperature", "[0.5, 1.5]"}};
     gumball_params *params = gumball_params_new();
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        check(gumball_params_set_json(params, fields[i][0], fields[i][1]) == GUMBALL_JSON, fields[i][1], __FILE__, __LINE__);
+        check(gumball_params_set_json(params, fields[i][0], fields[i][1]) == GUMBALL_JSON, fields[i][1], __FILE__,
+              __LINE__);
     }
     gumball_params *neutral = gumball_params_new();
     char *kept = strcpy((char *)malloc(strlen(gumball_params_to_json(params)) + 1), gumball_params_to_json(params));

@@ -18,7 +18,8 @@ static float row[2 * VOCAB];
 static int refuses(const gumball_pool_config *config, const char *message) {
     gumball_pool *pool = gumball_pool_new(config);
     gumball_pool_free(pool);
-    return pool == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_message(), message) == 0;
+    return pool == NULL && gumball_error_code() == GUMBALL_OUT_OF_RANGE &&
+           strcmp(gumball_error_message(), message) == 0;
 }
 
 static void pools(void) {

@@ -84,8 +84,9 @@ static void parameters(void) {
     OK(gumball_params_reset(params, NULL));
     OK(gumball_params_set(params, "top_p", 0.5));
     OK(gumball_params_set_text(params, "order", "top_k"));
-    REFUSED(gumball_params_validate(params, VOCAB), GUMBALL_CONFLICT,
-            "top_p cannot be combined with order: the filter is set but absent from the list; name it or switch it off");
+    REFUSED(
+        gumball_params_validate(params, VOCAB), GUMBALL_CONFLICT,
+        "top_p cannot be combined with order: the filter is set but absent from the list; name it or switch it off");
     CHECK(strcmp(gumball_error_value(), "order") == 0);
     gumball_params_free(params);
     gumball_params_free(neutral);
@@ -269,7 +270,8 @@ static void operators(void) {
     const float before = row[1];
     out.data = row + 1;
     CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
-    CHECK(strstr(gumball_error_message(), "but must be the very rows that are read, or memory that has nothing in common"));
+    CHECK(strstr(gumball_error_message(),
+                 "but must be the very rows that are read, or memory that has nothing in common"));
     out.data = row;
     out.dtype = GUMBALL_F16;
     CHECK(gumball_operators_softmax(operators, &rows, 1.0f, NULL, &out, statuses) == GUMBALL_OUT_OF_RANGE);
@@ -336,7 +338,8 @@ static void operators(void) {
                 "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
         CHECK(gumball_operators_softmax(there, NULL, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
         CHECK(gumball_operators_sample(there, &rows, NULL, NULL, tokens, NULL) == GUMBALL_OUT_OF_RANGE);
-        CHECK(gumball_operators_chain_speculative_sampling(there, NULL, tokens, NULL, NULL, NULL) == GUMBALL_OUT_OF_RANGE);
+        CHECK(gumball_operators_chain_speculative_sampling(there, NULL, tokens, NULL, NULL, NULL) ==
+              GUMBALL_OUT_OF_RANGE);
         gumball_operators_free(there);
     }
     gumball_device_free(device);

@@ -86,7 +86,8 @@ static void filter(size_t top_k, double top_p, double min_p) {
 // Whether numbers are those that are wanted, as exactly as their type can be.
 static int near(const void *data, int32_t dtype) {
     for (size_t id = 0; id < VOCAB; id++) {
-        double value = dtype == GUMBALL_F32 ? (double)((const float *)data)[id] : half_of(((const uint16_t *)data)[id], dtype);
+        double value =
+            dtype == GUMBALL_F32 ? (double)((const float *)data)[id] : half_of(((const uint16_t *)data)[id], dtype);
         // Half a step of the type, and what the exponent loses, a float that is as far below 0 as the number is small.
         double relative = dtype == GUMBALL_F32 ? 1e-6 : dtype == GUMBALL_BF16 ? 4e-3 : 5e-4;
         relative += wanted[id] > 0 ? 1.2e-7 * fabs(log(wanted[id])) : 0.0;

@@ -86,8 +86,9 @@ static void refusals(void) {
     gumball_outputs *outputs = gumball_outputs_new(0);
     int32_t slot = admit(pool, "{\"seed\": 1, \"top_n_sigma\": 1}", NULL, 0);
     gumball_logits rows = logits_of(weights, GUMBALL_F32, 1, VOCAB);
-    REFUSED(gumball_pool_step(pool, &rows, &slot, 1, &options, outputs), GUMBALL_CONFLICT,
-            "kind cannot be combined with logits: the rows are said to be logits where they are described; say it there");
+    REFUSED(
+        gumball_pool_step(pool, &rows, &slot, 1, &options, outputs), GUMBALL_CONFLICT,
+        "kind cannot be combined with logits: the rows are said to be logits where they are described; say it there");
     rows.kind = GUMBALL_PROBABILITIES;
     CHECK(gumball_pool_step(pool, &rows, &slot, 1, NULL, outputs) == GUMBALL_CONFLICT);
     CHECK(strcmp(gumball_error_parameter(), "top_n_sigma") == 0);

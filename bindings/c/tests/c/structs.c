@@ -196,7 +196,8 @@ static int softmax_logits(void *given) {
 }
 
 static int softmax_out(void *given) {
-    return gumball_operators_softmax(operators, &logits, 1.0f, NULL, (const gumball_rows_out *)given, NULL) == GUMBALL_OK;
+    return gumball_operators_softmax(operators, &logits, 1.0f, NULL, (const gumball_rows_out *)given, NULL) ==
+           GUMBALL_OK;
 }
 
 static int probabilities_rows(void *given) {
@@ -245,17 +246,11 @@ static int verify(void *given) {
     return gumball_operators_chain_speculative_sampling(operators, all, tokens, NULL, NULL, NULL) == GUMBALL_OK;
 }
 
-static int sampler_state(void *given) {
-    return gumball_sampler_state(sampler, (gumball_state *)given) == GUMBALL_OK;
-}
+static int sampler_state(void *given) { return gumball_sampler_state(sampler, (gumball_state *)given) == GUMBALL_OK; }
 
-static int pool_state(void *given) {
-    return gumball_pool_state(pool, slots[0], (gumball_state *)given) == GUMBALL_OK;
-}
+static int pool_state(void *given) { return gumball_pool_state(pool, slots[0], (gumball_state *)given) == GUMBALL_OK; }
 
-static int layout_of(void *given) {
-    return gumball_layout_of(3, 2, 1, (gumball_layout *)given) == GUMBALL_OK;
-}
+static int layout_of(void *given) { return gumball_layout_of(3, 2, 1, (gumball_layout *)given) == GUMBALL_OK; }
 
 static int outputs_layout(void *given) {
     return gumball_outputs_layout(outputs, (gumball_layout *)given) == GUMBALL_OK;

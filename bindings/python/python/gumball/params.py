@@ -167,7 +167,9 @@ class SamplingParams:
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)
         set_here = ((field.name, getattr(self, field.name), field.default) for field in fields)
-        return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value, default in set_here if value != default)})"
+        return (
+            f"SamplingParams({', '.join(f'{name}={value!r}' for name, value, default in set_here if value != default)})"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,7 +83,15 @@ def _(logits: torch.Tensor, temperature: _Float, temperatures: _Column) -> None:
 
 
 def _filters(
-    temperature: Any, temperatures: Any, top_k: Any, top_ks: Any, top_p: Any, top_ps: Any, min_p: Any, min_ps: Any, order: str
+    temperature: Any,
+    temperatures: Any,
+    top_k: Any,
+    top_ks: Any,
+    top_p: Any,
+    top_ps: Any,
+    min_p: Any,
+    min_ps: Any,
+    order: str,
 ) -> dict[str, Any]:
     """The keywords of an operator's filters."""
     filters = {
@@ -271,7 +279,9 @@ def softmax(logits: torch.Tensor, temperature: Any = 1.0, out: torch.Tensor | No
     return out
 
 
-def _written(rows: torch.Tensor, what: str, kind: str, out: torch.Tensor | None, order: Any, **filters: Any) -> torch.Tensor:
+def _written(
+    rows: torch.Tensor, what: str, kind: str, out: torch.Tensor | None, order: Any, **filters: Any
+) -> torch.Tensor:
     flat = _flat(filters, order)
     if out is None:
         done: torch.Tensor = torch.ops.gumball.write_rows(rows, what, kind, *flat)

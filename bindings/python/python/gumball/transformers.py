@@ -57,7 +57,9 @@ class GumballLogitsProcessor(LogitsProcessor):
         if self.pool is None:
             self.pool = self._admitted(input_ids, scores)
         elif input_ids.shape[1] != self.length + 1:
-            raise ValueError(f"input_ids has length {input_ids.shape[1]}, but must have {self.length + 1}: a token a step")
+            raise ValueError(
+                f"input_ids has length {input_ids.shape[1]}, but must have {self.length + 1}: a token a step"
+            )
         self.length = input_ids.shape[1]
         self.pool.enqueue(scores if scores.stride(-1) == 1 else scores.contiguous())
         drawn = tokens_of(self.pool)[:, None].long()
@@ -78,7 +80,9 @@ class GumballLogitsProcessor(LogitsProcessor):
             first = pool.admit(params[0], prompts[0])
             seed, mu = pool.seed(first), pool.state(first).mu
             pool.release(first)
-            states = [State(prompt, seed=seed, position=len(prompt), draw=row, mu=mu) for row, prompt in enumerate(prompts)]
+            states = [
+                State(prompt, seed=seed, position=len(prompt), draw=row, mu=mu) for row, prompt in enumerate(prompts)
+            ]
             self.slots = [pool.resume(one, state) for one, state in zip(params, states)]
         else:
             self.slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]

@@ -198,7 +198,9 @@ def options() -> str:
     for masks in (words, words[:, : VOCAB // 32], words.cpu()):
         device.enqueue(logits, slots, masks=masks)
         same(device.fetch(), host.step(logits.cpu(), slots, masks=masks.cpu()))
-    same(device.step(logits, slots, forced=[7, None] + [-1] * 4), host.step(logits.cpu(), slots, forced=[7] + [None] * 5))
+    same(
+        device.step(logits, slots, forced=[7, None] + [-1] * 4), host.step(logits.cpu(), slots, forced=[7] + [None] * 5)
+    )
     same(device.step(logits, slots, row_indices=[2] * 6), host.step(logits.cpu(), slots, row_indices=[2] * 6))
     padded = [slots[0], -1, *slots[2:]]
     same(device.step(logits.cpu(), padded), host.step(logits.cpu(), padded))
@@ -301,7 +303,11 @@ def run(checks: list[Callable[[], str]], subject: str) -> None:
         except Exception:
             failed += 1
             print(f"{work.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
-    print(f"VERDICT: {failed} of the checks of {subject} FAILED" if failed else f"VERDICT: {subject} on this GPU: what the host makes")
+    print(
+        f"VERDICT: {failed} of the checks of {subject} FAILED"
+        if failed
+        else f"VERDICT: {subject} on this GPU: what the host makes"
+    )
     sys.exit(failed > 0)
 
 

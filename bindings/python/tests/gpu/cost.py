@@ -83,16 +83,22 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball top_k_mask_logits, a column"] = lambda: gumball.top_k_mask_logits(logits, ks)
     target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
     draft = torch.rand(rows, 3, VOCAB, device="cuda")
-    found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(draft, drafts, target, seed=7)
+    found["gumball chain_speculative_sampling, 3 drafts"] = lambda: gumball.chain_speculative_sampling(
+        draft, drafts, target, seed=7
+    )
     given = {"seed": torch.tensor([7], device="cuda"), "offset": torch.tensor([0], device="cuda")}
     counts = [torch.zeros(rows, device="cuda", dtype=torch.int32) for _ in range(2)]
     found["compat softmax"] = lambda: compat.softmax(logits, column)
     found["compat sampling_from_probs"] = lambda: compat.sampling_from_probs(probs, **given)
     found["compat sampling_from_probs, a generator"] = lambda: compat.sampling_from_probs(probs)
     found["compat top_k_sampling_from_probs"] = lambda: compat.top_k_sampling_from_probs(probs, ks, **given)
-    found["compat top_k_top_p_sampling_from_probs"] = lambda: compat.top_k_top_p_sampling_from_probs(probs, ks, column, **given)
+    found["compat top_k_top_p_sampling_from_probs"] = lambda: compat.top_k_top_p_sampling_from_probs(
+        probs, ks, column, **given
+    )
     found["compat top_k_renorm_probs"] = lambda: compat.top_k_renorm_probs(probs, ks)
-    found["compat chain_speculative_sampling"] = lambda: compat.chain_speculative_sampling(draft, drafts, target, *counts, **given)
+    found["compat chain_speculative_sampling"] = lambda: compat.chain_speculative_sampling(
+        draft, drafts, target, *counts, **given
+    )
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)
@@ -103,7 +109,9 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["flashinfer softmax"] = lambda: sampling.softmax(logits, column)
     found["flashinfer sampling_from_logits"] = lambda: sampling.sampling_from_logits(logits)
     found["flashinfer sampling_from_probs"] = lambda: sampling.sampling_from_probs(probs)
-    found["flashinfer top_k_top_p_sampling_from_probs"] = lambda: sampling.top_k_top_p_sampling_from_probs(probs, 50, 0.9)
+    found["flashinfer top_k_top_p_sampling_from_probs"] = lambda: sampling.top_k_top_p_sampling_from_probs(
+        probs, 50, 0.9
+    )
     return found
 
 

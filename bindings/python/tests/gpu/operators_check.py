@@ -142,7 +142,10 @@ def draws() -> str:
     import gumball.torch
 
     logits = torch.randn(ROWS, VOCAB, device="cuda").mul_(2)
-    ks, ps = torch.tensor([5, 0, 40, 1, 7, 900], device="cuda"), torch.tensor([0.9, 1.0, 0.5, 0.3, 0.95, 0.99], device="cuda")
+    ks, ps = (
+        torch.tensor([5, 0, 40, 1, 7, 900], device="cuda"),
+        torch.tensor([0.9, 1.0, 0.5, 0.3, 0.95, 0.99], device="cuda"),
+    )
     seeds, lines = torch.arange(-3, 3, device="cuda"), torch.tensor([5, 0, 0, 3], device="cuda")
     calls: list[dict[str, Any]] = [
         {"seed": 7},
@@ -249,7 +252,10 @@ def operators_on_another_device() -> str:
         assert got.device == logits.device and torch.cuda.current_device() == 0
         assert torch.equal(got.cpu(), host_softmax(logits, 0.7))
         if last:
-            for wrong in ({"out": torch.empty(3, VOCAB, device="cuda:0")}, {"temperature": torch.ones(3, device="cuda:0")}):
+            for wrong in (
+                {"out": torch.empty(3, VOCAB, device="cuda:0")},
+                {"temperature": torch.ones(3, device="cuda:0")},
+            ):
                 try:
                     gumball.softmax(logits, **wrong)
                 except ValueError as error:

@@ -21,9 +21,8 @@ import torch
 # In the repository the bodies lie a folder above.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import laws  # noqa: E402
-
 import gumball  # noqa: E402
+import laws  # noqa: E402
 from gumball import Pool, SamplingParams  # noqa: E402
 from gumball.compat import sglang  # noqa: E402
 

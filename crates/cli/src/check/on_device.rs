@@ -28,8 +28,13 @@ impl Subject for OnDevice {
     fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
         let logprobs = params.logprobs.clone().unwrap_or_default();
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
-        let config =
-            DevicePoolConfig { slots: ROWS, rows: ROWS, widths, history_growth: 1, ..DevicePoolConfig::new(vocab) };
+        let config = DevicePoolConfig {
+            slots: ROWS,
+            rows: ROWS,
+            widths,
+            history_growth: 1,
+            ..DevicePoolConfig::new(vocab)
+        };
         let pool = DevicePool::new(self.device.clone(), config)?;
         Ok(Box::new(OpenedDevice { pool, params: params.clone(), state: state.clone(), out: Outputs::new() }))
     }

@@ -36,7 +36,8 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
         own.packed |= record.packed;
         float z = RecordKind::logit(record), approx_score = log2_weight(z, log2e_over_t) - record.log2_max_arrival;
         // NaN, in a tile of nothing, counts nowhere.
-        others_bound = max_f32(max_f32(others_bound, RecordKind::others_bound(record, log2e_over_t)), approx_score < lead ? approx_score : lead);
+        others_bound = max_f32(max_f32(others_bound, RecordKind::others_bound(record, log2e_over_t)),
+                               approx_score < lead ? approx_score : lead);
         if (approx_score > lead) {
             lead = approx_score;
             own.z = z;
@@ -46,7 +47,8 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
     });
     u32 bits = ordered_bits(lead), top = __reduce_max_sync(FULL_MASK, bits);
     bool is_leader = is_first_active_lane(bits == top);
-    own.others_bound = __reduce_max_sync(FULL_MASK, ordered_bits(is_leader ? others_bound : max_f32(others_bound, lead)));
+    own.others_bound =
+        __reduce_max_sync(FULL_MASK, ordered_bits(is_leader ? others_bound : max_f32(others_bound, lead)));
     own.max_bits = __reduce_max_sync(FULL_MASK, own.max_bits);
     own.packed = __reduce_or_sync(FULL_MASK, own.packed);
     if (is_leader) {
@@ -62,8 +64,10 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
 
 // The row as a whole, without its first token's id and its least maximum.
 DEVICE RowSummary summarise_row(const WarpLeader& warp_leader) {
-    u32 max_bits = __reduce_max_sync(FULL_MASK, warp_leader.max_bits), packed = __reduce_or_sync(FULL_MASK, warp_leader.packed);
-    return RowSummary{max_bits < MIN_TOKEN_ORDERED ? 0 : ((u64)max_bits << 32) | ~0u, 0.0f, unpack_nonfinite_flags(packed)};
+    u32 max_bits = __reduce_max_sync(FULL_MASK, warp_leader.max_bits),
+        packed = __reduce_or_sync(FULL_MASK, warp_leader.packed);
+    return RowSummary{max_bits < MIN_TOKEN_ORDERED ? 0 : ((u64)max_bits << 32) | ~0u, 0.0f,
+                      unpack_nonfinite_flags(packed)};
 }
 
 // The best of what the warps picked, in a cut of all logits from one on; at most what leads the race.
@@ -88,7 +92,8 @@ struct SurveyDrawRecords {
 
     static DEVICE_MEMBER float others_bound(const TileRecord& record, float) { return record_others_bound(record); }
 
-    static DEVICE_MEMBER bool may_hold_winner(const TileRecord& record, const Cut& cut, const Origin& first, float log2e_over_t, u32 score) {
+    static DEVICE_MEMBER bool may_hold_winner(const TileRecord& record, const Cut& cut, const Origin& first,
+                                              float log2e_over_t, u32 score) {
         bool below = score_upper_bound(record_others_bound(record), first, log2e_over_t) < from_ordered_bits(score);
         return (record.maximum >= cut.low()) & !below;
     }
@@ -96,8 +101,8 @@ struct SurveyDrawRecords {
 
 // The kept token that wins the race, in every thread, where `leader` is at most what leads.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first, float log2e_over_t,
-                       u64 leader) {
+DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
+                        float log2e_over_t, u64 leader) {
     OpenTiles& open_tiles = shared_open_tiles();
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         float z = RecordKind::logit(record);

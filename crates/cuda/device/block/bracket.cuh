@@ -6,8 +6,8 @@
 // Requires   as work_sharing.cuh; scratch of the row
 #pragma once
 
-#include "block/work_sharing.cuh"
 #include "block/crossing.cuh"
+#include "block/work_sharing.cuh"
 
 // What a thread knows of an aim.
 struct BracketSums {
@@ -22,7 +22,9 @@ struct BracketSums {
         mass += other.mass;
         total += other.total;
         max_value_bits = other.max_value_bits > max_value_bits ? other.max_value_bits : max_value_bits;
-        min_value_bits_inverted = other.min_value_bits_inverted > min_value_bits_inverted ? other.min_value_bits_inverted : min_value_bits_inverted;
+        min_value_bits_inverted = other.min_value_bits_inverted > min_value_bits_inverted
+                                      ? other.min_value_bits_inverted
+                                      : min_value_bits_inverted;
     }
 };
 
@@ -41,7 +43,7 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
     BracketSums sums{0, 0, 0, 0};
     set.template visit<PLAIN>(
         goal_fraction ? MIN_TOKEN_VALUE : lo,
-        [&](u32 tile, float maximum, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             u32 in = 0, reached = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -71,15 +73,17 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
             if (fits_list && in != 0) {
                 start = atomicAdd(&search.listed, count);
             }
-            // A lane has few, if any.
+        // A lane has few, if any.
 #pragma unroll 1
             for (; in != 0; in &= in - 1) {
                 u32 j = (u32)__ffs((int)in) - 1;
                 float z_own = select_item(z, j);
-                u64 key = make_key((PLAIN ? z_own : order.value(z_own)) + 0.0f, tile * TILE + set.view.offset(tile, lane_id(), j));
+                u64 key = make_key((PLAIN ? z_own : order.value(z_own)) + 0.0f,
+                                   tile * TILE + set.view.offset(tile, lane_id(), j));
                 u32 bits = (u32)(key >> 32);
                 sums.max_value_bits = bits > sums.max_value_bits ? bits : sums.max_value_bits;
-                sums.min_value_bits_inverted = ~bits > sums.min_value_bits_inverted ? ~bits : sums.min_value_bits_inverted;
+                sums.min_value_bits_inverted =
+                    ~bits > sums.min_value_bits_inverted ? ~bits : sums.min_value_bits_inverted;
                 if (fits_list && start < LIST_CAPACITY) {
                     list[start++] = key;
                 }
@@ -121,7 +125,8 @@ struct PublishedSearch {
 #define PUBLISHED_WORDS 64
 
 DEVICE PublishedSearch& published_search(const Step& step, u32 row) {
-    static_assert(sizeof(PublishedSearch) <= PUBLISHED_WORDS * sizeof(u64), "the scratch has room for what is handed on");
+    static_assert(sizeof(PublishedSearch) <= PUBLISHED_WORDS * sizeof(u64),
+                  "the scratch has room for what is handed on");
     return *(PublishedSearch*)(scratch_list(step, row) + 2 * LIST_CAPACITY);
 }
 
@@ -165,7 +170,8 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
     __syncthreads();
     if (threadIdx.x == 0) {
         search.listed = start + count;
-        sums.add(BracketSums{published.mass, published.total, published.max_value_bits, published.min_value_bits_inverted});
+        sums.add(
+            BracketSums{published.mass, published.total, published.max_value_bits, published.min_value_bits_inverted});
     }
     return sums;
 }
@@ -182,7 +188,8 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
     }
     // Without it tokens could be counted before the count is zero.
     __syncthreads();
-    BracketSums sums = PLAIN && step.chunks != 0 ? read_shared<V>(step, row) : read_bracket_tiles<PLAIN>(step, row, view, StridedTiles{0, 1});
+    BracketSums sums = PLAIN && step.chunks != 0 ? read_shared<V>(step, row)
+                                                 : read_bracket_tiles<PLAIN>(step, row, view, StridedTiles{0, 1});
     atomicMax(&search.max_value_bits, sums.max_value_bits);
     atomicMax(&search.min_value_bits_inverted, sums.min_value_bits_inverted);
     u32 goal_fraction = search.goal_fraction;
@@ -220,7 +227,7 @@ DEVICE_NOINLINE void help_rows(const Step& step) {
         __syncthreads();
         BracketSums sums{0, 0, 0, 0};
         u32 chunks = take_chunks(step, claimed.row, claimed.chunk,
-                               [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, claimed.row, chunk)); });
+                                 [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, claimed.row, chunk)); });
         atomicMax(&search.max_value_bits, sums.max_value_bits);
         atomicMax(&search.min_value_bits_inverted, sums.min_value_bits_inverted);
         // Their barriers also complete the list.

@@ -11,9 +11,9 @@
 // tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
+#include "block/records.cuh"
 #include "math/record.cuh"
 #include "warp/edited_row.cuh"
-#include "block/records.cuh"
 
 // How many tokens can be gathered, and from how many tiles.
 #define MAX_CANDIDATES 416
@@ -114,7 +114,8 @@ DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& record
         }
         bool opens = record_others_bound(record) >= threshold;
         // A few lanes pass: that each adds for itself takes less than to find out which do.
-        u32 to = atomicAdd(&candidates.packed_counts, opens ? 0x10001u : 1u), index = to & 0xFFFF, open_index = to >> 16;
+        u32 to = atomicAdd(&candidates.packed_counts, opens ? 0x10001u : 1u), index = to & 0xFFFF,
+            open_index = to >> 16;
         u64 key = make_key(record.maximum, tile * TILE + (record.packed & 255));
         if (index < MAX_CANDIDATES) {
             candidates.keys[index] = key;
@@ -127,7 +128,9 @@ DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& record
 }
 
 // The largest power of two of which x, 1e-20 to 1e38, is not more than so many: how many of them as a power of two.
-DEVICE float power_of_two_scale(float x, u32 power) { return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23); }
+DEVICE float power_of_two_scale(float x, u32 power) {
+    return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
+}
 
 // Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
 // most `limit`: `goal_policy.amount(maximum, sum)` of each, and `goal_policy.other_amount(logit)` of the second ones if they are looked at. Where all
@@ -135,8 +138,8 @@ DEVICE float power_of_two_scale(float x, u32 power) { return bits_float((2 * 127
 // `Goal::HAS_COUNT_GOAL` their number may reach `goal_policy.count_goal()` instead, whichever is sooner. The gathered must be cleared.
 // Where it succeeds, at most MAX_CANDIDATES tokens are listed, whatever `limit` the caller derived from its parameters.
 template <class Goal>
-DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, float first, float least, Goal& goal_policy, u32 limit,
-                     float& threshold) {
+DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, float first, float least,
+                           Goal& goal_policy, u32 limit, float& threshold) {
     limit = limit < MAX_CANDIDATES ? limit : MAX_CANDIDATES;
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
@@ -200,7 +203,8 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             // Without it a warp would miss what others have not listed yet.
             __syncthreads();
             u32 count = candidates.first_count() + (seconds ? candidates.open_count() : 0);
-            if (count <= (!seconds ? limit : MAX_CANDIDATES) || (round == MAX_ROUNDS && candidates.first_count() <= MAX_CANDIDATES)) {
+            if (count <= (!seconds ? limit : MAX_CANDIDATES) ||
+                (round == MAX_ROUNDS && candidates.first_count() <= MAX_CANDIDATES)) {
                 return true;
             }
             if (seconds && goal_policy.gives_up(count)) {
@@ -242,7 +246,8 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
 
 // Gathers the other tokens of an open tile that reach the bar, and what they add to the mass; by a warp.
 template <class V>
-DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t, u64 top) {
+DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t,
+                        u64 top) {
     float z[ITEMS_PER_LANE];
     u32 firsts = candidates.first_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, nonfinite_flags = 0;
     view.load(tile, lane, z, nonfinite_flags, threshold);
@@ -259,7 +264,8 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
         return;
     }
     // Next to each other, so that the warp finds them again.
-    u32 start = firsts + __shfl_sync(FULL_MASK, lane == 0 ? atomicAdd(&candidates.other_count, count) : 0, 0), end = start + count;
+    u32 start = firsts + __shfl_sync(FULL_MASK, lane == 0 ? atomicAdd(&candidates.other_count, count) : 0, 0),
+        end = start + count;
     end = end < MAX_CANDIDATES ? end : MAX_CANDIDATES;
     // A lane has one, if any.
 #pragma unroll 1

@@ -126,12 +126,14 @@ struct ClusterWorker {
         return cursor;
     }
 
-    DEVICE_MEMBER ClusterWorker(const SoftmaxArgs& softmax, ClusterState& cluster_state, U32x4* smem) : softmax(softmax), cluster_state(cluster_state) {
+    DEVICE_MEMBER ClusterWorker(const SoftmaxArgs& softmax, ClusterState& cluster_state, U32x4* smem)
+        : softmax(softmax), cluster_state(cluster_state) {
         workers = warp_count() - 1;
         worker = warp_id() - 1;
         pair_buffer = smem + worker * softmax.pairs_in_smem * QUADS;
         records = (TileSum*)(smem + workers * softmax.pairs_in_smem * QUADS);
-        pair_barriers = (Mbarrier*)(records + MAX_ROWS_IN_FLIGHT * softmax.tiles_per_block) + worker * softmax.pairs_in_smem;
+        pair_barriers =
+            (Mbarrier*)(records + MAX_ROWS_IN_FLIGHT * softmax.tiles_per_block) + worker * softmax.pairs_in_smem;
         rank = cluster_ctarank();
         clusters = gridDim.x / softmax.blocks_per_row;
         cluster = blockIdx.x / softmax.blocks_per_row;
@@ -144,7 +146,9 @@ struct ClusterWorker {
 
     DEVICE_MEMBER u32 row(u32 n) const { return cluster + n * clusters; }
 
-    DEVICE_MEMBER const Element* logits(u32 n) const { return (const Element*)softmax.logits + row(n) * softmax.stride; }
+    DEVICE_MEMBER const Element* logits(u32 n) const {
+        return (const Element*)softmax.logits + row(n) * softmax.stride;
+    }
 
     // How many elements after a multiple of 16 bytes the tiles of a row begin.
     static DEVICE_MEMBER u32 misalignment(const Element* row) { return (u32)(u64)row % 16 / sizeof(Element); }
@@ -184,7 +188,9 @@ struct ClusterWorker {
     DEVICE_MEMBER u32 vectorized_end(u32 misalignment) const { return misalignment == 0 ? whole_end : own.from; }
 
     // The pair that lies in a place.
-    DEVICE_MEMBER const Element* pair(const RingIndex& slot) const { return (const Element*)(pair_buffer + slot.index * QUADS); }
+    DEVICE_MEMBER const Element* pair(const RingIndex& slot) const {
+        return (const Element*)(pair_buffer + slot.index * QUADS);
+    }
 
     // Where a warp is with weighing: at a tile of its n-th row, which lies in a place.
     struct SumProgress {
@@ -201,7 +207,14 @@ struct ClusterWorker {
 
     DEVICE_MEMBER SumProgress start_sums() const {
         float temperature = temperature_of(softmax, row(0));
-        return SumProgress{0, own.from, 0, RingIndex{0, 0}, RingIndex{0, 0}, TemperatureScale(temperature), temperature, next_temperature(0, temperature)};
+        return SumProgress{0,
+                           own.from,
+                           0,
+                           RingIndex{0, 0},
+                           RingIndex{0, 0},
+                           TemperatureScale(temperature),
+                           temperature,
+                           next_temperature(0, temperature)};
     }
 
     // It comes while the row before is worked on.
@@ -231,7 +244,8 @@ struct ClusterWorker {
 
     // Weighs the warp's tiles of a row up to one that begins a pair, or all.
     DEVICE_MEMBER void sum_tiles(SumProgress& at, u32 end) const {
-        u32 misalignment = this->misalignment(logits(at.n)), vectorized_until = vectorized_end(misalignment), tile = at.tile;
+        u32 misalignment = this->misalignment(logits(at.n)), vectorized_until = vectorized_end(misalignment),
+            tile = at.tile;
         vectorized_until = vectorized_until < end ? vectorized_until : end;
         TileSum* to = records + at.row_slot.index * softmax.tiles_per_block + (tile - tiles.from);
         auto store_sum = [&](const SplitSum& sum, float maximum) INLINE {
@@ -298,9 +312,12 @@ struct ClusterWorker {
         u32 misalignment = this->misalignment(logits(n));
         mbarrier_wait_parity(&cluster_state.result_ready[row_slot.index], row_slot.phase_parity);
         const RowProbabilities probabilities = cluster_state.probabilities[row_slot.index];
-        bool nonfinite_flags = own.from < own.to && records[row_slot.index * softmax.tiles_per_block + own.from - tiles.from].reserved != 0;
+        bool nonfinite_flags = own.from < own.to &&
+                               records[row_slot.index * softmax.tiles_per_block + own.from - tiles.from].reserved != 0;
         // Almost all tiles of almost all rows.
-        u32 vectorized_until = row_output.vectorized && !nonfinite_flags && !probabilities.is_one_hot_or_empty() ? vectorized_end(misalignment) : own.from;
+        u32 vectorized_until = row_output.vectorized && !nonfinite_flags && !probabilities.is_one_hot_or_empty()
+                                   ? vectorized_end(misalignment)
+                                   : own.from;
         u32 tile = own.from;
         Out* to = row_output.row + tile * TILE;
 #pragma unroll 1
@@ -350,11 +367,13 @@ struct ClusterWorker {
         u32 nonfinite_flags = 0;
         u64 key = tile_sums.key(tiles.from, nonfinite_flags);
         key = warp_max(key) | __reduce_or_sync(FULL_MASK, nonfinite_flags);
-        key = all_gather(key, cluster_state.keys[row_slot.index], &cluster_state.keys_arrived[row_slot.index], row_slot.phase_parity);
+        key = all_gather(key, cluster_state.keys[row_slot.index], &cluster_state.keys_arrived[row_slot.index],
+                         row_slot.phase_parity);
         key = lane < blocks ? key : 0;
         nonfinite_flags = __reduce_or_sync(FULL_MASK, (u32)key & 0xFFFF);
         RowMax row_max = unpack_row_max(warp_max(key), nonfinite_flags);
-        u64 mass = all_gather(warp_sum(tile_sums.mass(row_max, scale)), cluster_state.masses[row_slot.index], &cluster_state.masses_arrived[row_slot.index], row_slot.phase_parity);
+        u64 mass = all_gather(warp_sum(tile_sums.mass(row_max, scale)), cluster_state.masses[row_slot.index],
+                              &cluster_state.masses_arrived[row_slot.index], row_slot.phase_parity);
         mass = warp_sum(lane < blocks ? mass : 0);
         if (lane == 0) {
             cluster_state.probabilities[row_slot.index].set(row_max, scale, mass);

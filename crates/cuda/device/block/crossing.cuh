@@ -140,7 +140,9 @@ DEVICE float key_depth(u64 key, u32 top) {
 }
 
 // The part in which a key lies: rises as its value falls, as each step is monotone.
-DEVICE u32 bucket_index(u64 key, u32 top, float scale) { return float_to_u32(fminf(key_depth(key, top) * scale, BUCKETS - 1)); }
+DEVICE u32 bucket_index(u64 key, u32 top, float scale) {
+    return float_to_u32(fminf(key_depth(key, top) * scale, BUCKETS - 1));
+}
 
 // What a listed token adds to the mass, by itself: together they add less than a unit for each more (M4).
 template <class V>
@@ -247,7 +249,8 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
         u64 gain = i < own ? mass_gain(set, buckets.sorted[i]) : 0;
         BlockScan gains = block_scan(gain);
         u64 upto = reached + gains.before + gain;
-        short_of += i < own ? ((u64)(upto < goal_at_most) << 32) + (upto + buckets.count_before + i + 1 < search.goal) : 0;
+        short_of +=
+            i < own ? ((u64)(upto < goal_at_most) << 32) + (upto + buckets.count_before + i + 1 < search.goal) : 0;
         reached += gains.total;
     }
     short_of = block_sum(short_of);

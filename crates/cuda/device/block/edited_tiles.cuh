@@ -35,7 +35,8 @@ struct EditedTiles {
 
     // The tiles of the thread's warp begin to come; a barrier before they are edited, and `complete_fetch` before it.
     DEVICE_MEMBER void fetch(const LogitsRow<T>& row, u32 first_tile) {
-        u32 lane = lane_id(), warp_tile = first_tile + warp_id() * TILES_PER_WARP, vectorized_tiles = row.vectorized ? row.vocab / TILE : 0;
+        u32 lane = lane_id(), warp_tile = first_tile + warp_id() * TILES_PER_WARP,
+            vectorized_tiles = row.vectorized ? row.vocab / TILE : 0;
         float* to = logits + warp_id() * TILES_PER_WARP * TILE;
         if (warp_tile + TILES_PER_WARP <= vectorized_tiles) {
             const U32x4* from = (const U32x4*)(row.logits + warp_tile * TILE) + lane;
@@ -80,7 +81,7 @@ struct EditedTiles {
 #pragma unroll
                 for (u32 half = 0; half < 2; half++) {
                     quads[2 * lane + half] = U32x4{{float_bits(z[4 * half]), float_bits(z[4 * half + 1]),
-                                                   float_bits(z[4 * half + 2]), float_bits(z[4 * half + 3])}};
+                                                    float_bits(z[4 * half + 2]), float_bits(z[4 * half + 3])}};
                 }
             }
         }
@@ -146,7 +147,9 @@ struct EditedTiles {
         u32 bits = 0;
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
-            u32 bytes = ((const u32*)allowed)[round * WORDS + word / 8 * 8 + word % 4 * 2 + half] >> (word % 8 / 4 * 4) & 0x0F0F0F0F;
+            u32 bytes =
+                ((const u32*)allowed)[round * WORDS + word / 8 * 8 + word % 4 * 2 + half] >> (word % 8 / 4 * 4) &
+                0x0F0F0F0F;
             bytes = (bytes | bytes >> 4) & 0x00FF00FF;
             bits |= ((bytes | bytes >> 8) & 0xFFFF) << 16 * half;
         }

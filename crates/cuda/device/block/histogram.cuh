@@ -64,7 +64,8 @@ struct Order {
         }
         return approx_exp2(fminf(log2_z - entropy + (early ? -value : value), 0.0f));
 #else
-        return approx_exp2(fminf(nearest ? log2_z - entropy + (early ? -value : value) : exponent(value, origin, log2e_over_t), 0.0f));
+        return approx_exp2(
+            fminf(nearest ? log2_z - entropy + (early ? -value : value) : exponent(value, origin, log2e_over_t), 0.0f));
 #endif
     }
 };
@@ -243,7 +244,7 @@ struct SearchedRow {
         const Search& search = this->search();
         visit_tiles<true>(
             view, search.maxima, search.low(value),
-            [&](u32 tile, float maximum, float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+            [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
                 // Else none is +inf.
                 if (maximum >= MAX_F32) {
 #pragma unroll
@@ -268,7 +269,8 @@ struct SearchedRow {
 // What is guessed misses it by a number of tokens whose deviation is the root of tokens * every * p * (1 - p), or less, if p is
 // that part: as many are counted as make that some 280, which with the margin below misses one row of many.
 DEVICE u32 sampling_stride(u32 tiles, u32 goal_fraction) {
-    u32 p = goal_fraction >> 16, spread = p == 0 ? 1 << 14 : (p * (65536 - p) >> 16) + 1, tile_stride = 20000000 / (tiles * spread);
+    u32 p = goal_fraction >> 16, spread = p == 0 ? 1 << 14 : (p * (65536 - p) >> 16) + 1,
+        tile_stride = 20000000 / (tiles * spread);
     return tile_stride > 4 ? 4 : tile_stride > 1 && tiles >= 8 ? tile_stride : 1;
 }
 
@@ -307,7 +309,7 @@ DEVICE void count_levels(const Step& step, u32 row, const V view, u32 tile_strid
     };
     set.template visit<PLAIN>(
         to,
-        [&](u32, float, const float(&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 add(z[j], tile_stride);
@@ -369,12 +371,12 @@ DEVICE ApproxScan scan_approx(const ApproxSums& own) {
 #pragma unroll 1
     for (u32 apart = 1; apart < 32; apart *= 2) {
         ApproxSums other{__shfl_up_sync(FULL_MASK, sum.count, apart), __shfl_up_sync(FULL_MASK, sum.mass, apart),
-                    __shfl_up_sync(FULL_MASK, sum.square, apart)};
+                         __shfl_up_sync(FULL_MASK, sum.square, apart)};
         sum.add(other, lane_id() >= apart);
     }
     // Of masses no difference is taken: the heavy ones would be all that is left of it.
     ApproxSums before{__shfl_up_sync(FULL_MASK, sum.count, 1), __shfl_up_sync(FULL_MASK, sum.mass, 1),
-                 __shfl_up_sync(FULL_MASK, sum.square, 1)};
+                      __shfl_up_sync(FULL_MASK, sum.square, 1)};
     // Without it a warp could overwrite what a slower one still reads of the scan before.
     __syncthreads();
     if (lane_id() == 31) {
@@ -433,9 +435,8 @@ DEVICE bool bracket_goal(const SearchedRow<V>& set, u32 margin) {
     float each = explained ? missing / sums.total.square : 0.0f;
     float wanted = u64_to_float(search.goal - levels.from.mass) * UNIT;
     u32 wanted_count = (u32)(search.goal - levels.from.count);
-    auto is_before = [&](const ApproxSums& sum) INLINE {
-        return by_mass ? sum.mass + each * sum.square < wanted : sum.count < wanted_count;
-    };
+    auto is_before = [&](const ApproxSums& sum)
+                         INLINE { return by_mass ? sum.mass + each * sum.square < wanted : sum.count < wanted_count; };
     ApproxSums upto = sums.before;
     upto.add(own, true);
     u32 before = is_before(upto) ? to : 0;

@@ -7,9 +7,9 @@
 // Requires   all threads of the block, whole warps; results are in every thread
 #pragma once
 
+#include "block/reduce.cuh"
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
-#include "block/reduce.cuh"
 
 // The maxima of a given set's tokens in each tile. A tile that has none of them may have any maximum below the
 // set's last logit, or that logit itself.
@@ -47,7 +47,8 @@ struct StridedTiles {
 // the one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for each.
 // NaN and +inf are still among the logits if they come `RAW_VALUES`.
 template <bool RAW_VALUES = false, class V, class Inside, class After>
-DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after, StridedTiles tiles = StridedTiles{0, 1}) {
+DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after,
+                        StridedTiles tiles = StridedTiles{0, 1}) {
     const u32 NO_LANE = 32;
     u32 lane = lane_id(), warp_stride = tiles.tile_stride * warp_count();
     for (u32 start = tiles.first + tiles.tile_stride * warp_id(); start < maxima.tiles; start += 32 * warp_stride) {
@@ -69,7 +70,8 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
                 view.load(start + coming * warp_stride, lane, next, nonfinite_flags);
             }
             if (leader_lane != NO_LANE) {
-                inside(start + leader_lane * warp_stride, __shfl_sync(FULL_MASK, own_maximum, (int)leader_lane), z, lane == leader_lane);
+                inside(start + leader_lane * warp_stride, __shfl_sync(FULL_MASK, own_maximum, (int)leader_lane), z,
+                       lane == leader_lane);
             }
             leader_lane = coming;
         } while (leader_lane != NO_LANE);
@@ -85,7 +87,7 @@ DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set
     float found = -INF_F32;
     visit_tiles(
         view, bounds, set.low(),
-        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             float most = -INF_F32;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -130,12 +132,13 @@ struct SetMass {
 
 // Weighs a part of a given set, an interval inside it, at a scale. `maxima` are the given set's.
 template <class V>
-DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part, float log2e_over_t) {
+DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part,
+                           float log2e_over_t) {
     u64 mass = 0, own = 0;
     u32 count = 0;
     visit_tiles(
         view, maxima, part.low(),
-        [&](u32 tile, float maximum, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
             // Eight weights of at most 2^28 fit.
             u32 q = 0;
@@ -148,9 +151,8 @@ DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& 
             u64 sum = warp_sum_u32(q);
             own = owns_tile ? sum : own;
         },
-        [&](u32, float maximum, bool visited) INLINE {
-            mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0;
-        });
+        [&](u32, float maximum, bool visited)
+            INLINE { mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0; });
     return SetMass{block_sum(mass), block_sum(count)};
 }
 
@@ -162,14 +164,10 @@ struct SetEntropy {
 };
 
 // A distance in units of 2^-20, capped at 32 (M5).
-DEVICE u32 fixed_distance(float d) {
-    return float_to_u32(1048576.0f * fminf(d, 32.0f));
-}
+DEVICE u32 fixed_distance(float d) { return float_to_u32(1048576.0f * fminf(d, 32.0f)); }
 
 // log2 of a mass in units of its first token's weight (M5).
-DEVICE float log2_mass(u64 mass) {
-    return log2_rule(u64_to_float(mass) * bits_float((127 - 43) << 23));
-}
+DEVICE float log2_mass(u64 mass) { return log2_rule(u64_to_float(mass) * bits_float((127 - 43) << 23)); }
 
 // Weighs a given set at a scale, and finds its entropy (M5).
 template <class V>
@@ -178,7 +176,7 @@ DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const Give
     u32 count = 0;
     visit_tiles(
         view, maxima, given.cut.low(),
-        [&](u32 tile, float maximum, const float(&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
+        [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
             u32 q_sum = 0;
             // Below 2^49 a token.

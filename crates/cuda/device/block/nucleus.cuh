@@ -89,7 +89,8 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
         return false;
     }
     // Less than any logit in the bin, however its place was rounded.
-    const float threshold = height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
+    const float threshold =
+        height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
     u64* list = shared_keys();
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {

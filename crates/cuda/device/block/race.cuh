@@ -15,10 +15,10 @@
 
 #pragma once
 
+#include "block/records.cuh"
 #include "math/arrival.cuh"
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
-#include "block/records.cuh"
 
 #define MAX_TILES 4096
 
@@ -61,13 +61,15 @@ DEVICE float score_upper_bound(float approx, const Origin& first, float log2e_ov
         return -INF_F32;
     }
 #endif
-    float shift = log2_weight(first, log2e_over_t), slack = (fabsf(approx) + fabsf(shift)) * bits_float((127 - 19) << 23);
+    float shift = log2_weight(first, log2e_over_t),
+          slack = (fabsf(approx) + fabsf(shift)) * bits_float((127 - 19) << 23);
     return is_out_of_range(shift) ? INF_F32 : (approx - shift) + (slack + bits_float((127 - 9) << 23));
 }
 
 // The best of a tile's kept tokens, by one warp; 0 if none can reach a score.
 template <class V, class S>
-DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, const Origin& first, float log2e_over_t, u32 score) {
+DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, const Origin& first, float log2e_over_t,
+                        u32 score) {
     float z[ITEMS_PER_LANE], logs[ITEMS_PER_LANE];
     u32 lane = lane_id(), nonfinite_flags = 0, words[ITEMS_PER_LANE];
     row.load(tile, lane, z, nonfinite_flags);
@@ -100,7 +102,8 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             u32 offset = row.offset(tile, lane, j), id = tile * TILE + offset;
             float own_z = select_item(z, j);
-            if (!(score_upper_bound(select_item(logs, j), first, log2e_over_t) < least) & cut.contains(make_key(own_z, id))) {
+            if (!(score_upper_bound(select_item(logs, j), first, log2e_over_t) < least) &
+                cut.contains(make_key(own_z, id))) {
                 float arrival = token_arrival(rng, of_first, tile, offset);
                 u64 own = make_leader(exponent(own_z, first, log2e_over_t) - log2_of_normal(arrival), id);
                 best = own > best ? own : best;
@@ -118,12 +121,16 @@ struct SurveyRecords {
     static DEVICE_MEMBER float logit(const TileRecord& record) { return record.maximum; }
 
     // What no other token's z s - log2(arrival) exceeds, rounding aside.
-    static DEVICE_MEMBER float others_bound(const TileRecord& record, float log2e_over_t) { return log2_weight(record_others_bound(record), log2e_over_t) - record.log2_first_arrival; }
+    static DEVICE_MEMBER float others_bound(const TileRecord& record, float log2e_over_t) {
+        return log2_weight(record_others_bound(record), log2e_over_t) - record.log2_first_arrival;
+    }
 
     // Whether others of the tile's tokens may reach a score. Where filters dropped the first tokens of the row, no kept token
     // has y above 0.
-    static DEVICE_MEMBER bool may_hold_winner(const TileRecord& record, const Cut& cut, const Origin& first, float log2e_over_t, u32 score) {
-        float others = record_others_bound(record), bound = fminf(exponent(others, first, log2e_over_t), 0.0f) - record.log2_first_arrival;
+    static DEVICE_MEMBER bool may_hold_winner(const TileRecord& record, const Cut& cut, const Origin& first,
+                                              float log2e_over_t, u32 score) {
+        float others = record_others_bound(record),
+              bound = fminf(exponent(others, first, log2e_over_t), 0.0f) - record.log2_first_arrival;
         return (others >= cut.low()) & reaches_score(bound, score);
     }
 };
@@ -131,8 +138,8 @@ struct SurveyRecords {
 // Scores the tokens of the open tiles that can win, and returns what leads then, in every thread. A barrier has to be between
 // this and the last tile opened. `leader` is what leads else.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first, float log2e_over_t,
-                      u64 leader) {
+DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
+                           float log2e_over_t, u64 leader) {
     OpenTiles& open_tiles = shared_open_tiles();
     u32 count = open_tiles.count;
     leader = open_tiles.best > leader ? open_tiles.best : leader;

@@ -21,7 +21,7 @@ template <class V, class Inside>
 DEVICE void visit_keys(const V& row, const Maxima& maxima, const Cut& part, float low, Inside inside) {
     visit_tiles(
         row, maxima, low,
-        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
             u64 keys[ITEMS_PER_LANE];
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "abi/step.cuh"
+#include "block/reduce.cuh"
 #include "math/measure.cuh"
 #include "math/record.cuh"
-#include "block/reduce.cuh"
 
 // The records of a row, with the sums of weights if they are asked for. The first of each thread stay in its registers, which
 // is all of them where a block has a thread for each tile.
@@ -19,13 +19,15 @@ struct RowRecords {
     TileRecord first_record;
     u64 first_sum;
 
-    DEVICE_MEMBER RowRecords(const TileRecord* records, const u64* filter_sums, u32 tiles) : records(records), filter_sums(filter_sums), tiles(tiles) {
+    DEVICE_MEMBER RowRecords(const TileRecord* records, const u64* filter_sums, u32 tiles)
+        : records(records), filter_sums(filter_sums), tiles(tiles) {
         first_record = record_at(threadIdx.x);
         first_sum = sum_at(threadIdx.x);
     }
 
     DEVICE_MEMBER RowRecords(const Step& step, u32 row, bool with_sums)
-        : RowRecords(step.records + (u64)row * step.tiles, with_sums ? step.filter_sums + (u64)row * step.tiles : nullptr, step.tiles) {}
+        : RowRecords(step.records + (u64)row * step.tiles,
+                     with_sums ? step.filter_sums + (u64)row * step.tiles : nullptr, step.tiles) {}
 
     // Calls `visit(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
     // of nothing.
@@ -111,5 +113,6 @@ DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
     low = needs_id ? low : ~0u;
     least = __reduce_min_sync(FULL_MASK, own.word[2]) + MIN_TOKEN_ORDERED;
     packed = __reduce_or_sync(FULL_MASK, own.word[3]);
-    return RowSummary{most < MIN_TOKEN_ORDERED ? 0 : ((u64)most << 32) | low, from_ordered_bits(least), unpack_nonfinite_flags(packed)};
+    return RowSummary{most < MIN_TOKEN_ORDERED ? 0 : ((u64)most << 32) | low, from_ordered_bits(least),
+                      unpack_nonfinite_flags(packed)};
 }

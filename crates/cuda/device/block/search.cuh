@@ -34,7 +34,8 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
         }
         float maximum = search.maxima.of(tile), factor = search.factor(maximum);
         u64 q = PackedTile::weights(above[tile]);
-        return tile_mass(factor, q + (u64)count * TokenWeights(maximum, search.log2e_over_t).of(value)) - tile_mass(factor, q);
+        return tile_mass(factor, q + (u64)count * TokenWeights(maximum, search.log2e_over_t).of(value)) -
+               tile_mass(factor, q);
     };
     auto count = [&](u32 tile) INLINE { return PackedTile::count(above[tile]); };
     u32 chunk = (tiles + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
@@ -135,7 +136,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
         u64 mass = 0, next_mass = 0;
         if (reaches && !listed) {
             mass = plain ? read_bracket<true>(set.step, set.row, set.view)
-                           : read_bracket<false>(set.step, set.row, set.view);
+                         : read_bracket<false>(set.step, set.row, set.view);
         }
         bool early = search.by_mass && mass >= search.goal, all_equal = false;
         if (threadIdx.x == 0) {
@@ -154,7 +155,8 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
             if (search.levels.to.value <= search.lo.value) {
                 return last_key_at(search.lo.value);
             }
-        } else if (!early && !listed && search.max_value_bits == ~search.min_value_bits_inverted && !(nearest && bracket.count <= LIST_CAPACITY)) {
+        } else if (!early && !listed && search.max_value_bits == ~search.min_value_bits_inverted &&
+                   !(nearest && bracket.count <= LIST_CAPACITY)) {
             all_equal = true;
             if (!nearest) {
                 next_mass = split_ties(set, value);

@@ -47,7 +47,9 @@ DEVICE FirstArrival first_arrival_from(const PhiloxWords& words) {
 }
 
 template <class S>
-DEVICE FirstArrival first_arrival(const S& rng, u32 tile) { return first_arrival_from(tile_words(rng, tile)); }
+DEVICE FirstArrival first_arrival(const S& rng, u32 tile) {
+    return first_arrival_from(tile_words(rng, tile));
+}
 
 // The arrival of the token at a place of a tile.
 template <class S>
@@ -76,8 +78,12 @@ DEVICE void lane_words(const S& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS
 #define MIN_LATER_ARRIVAL (1.44269f / 4294967296.0f)
 
 // What a tile's first arrival is at least, by the first word of its random number; 2^-90 more, so that it is not 0.
-DEVICE float approx_first_arrival(u32 word) { return fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL / TILE, bits_float((127 - 90) << 23)); }
+DEVICE float approx_first_arrival(u32 word) {
+    return fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL / TILE, bits_float((127 - 90) << 23));
+}
 
 // About log2 of the arrival of a token with its word, 0 if it is the first, and no more than that but for the error of the
 // device's logarithm; `first` is at most when the first token arrives.
-DEVICE float approx_log2_arrival(float first, u32 word) { return approx_log2(fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL, first)); }
+DEVICE float approx_log2_arrival(float first, u32 word) {
+    return approx_log2(fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL, first));
+}

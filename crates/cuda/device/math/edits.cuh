@@ -109,7 +109,8 @@ struct EntryTable {
 
 // What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
 // any more, so `nonfinite_flags` takes its bit, and that of NaN, which they leave alone.
-DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u32 step, u32 id, float z, u32& nonfinite_flags) {
+DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u32 step, u32 id, float z,
+                          u32& nonfinite_flags) {
     EntryHead entry = find_entry_head(table.entries, table.mask, id);
     float dry = 0.0f;
     if (penalties.features & FEATURE_HISTORY_EDITS) {
@@ -140,6 +141,7 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
     return clamp_finite(z + entry.bias) + 0.0f;
 }
 
-DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z, u32& nonfinite_flags) {
+DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z,
+                          u32& nonfinite_flags) {
     return edited_logit(penalties, EntryTable{request.entries, request.entries_mask}, step, id, z, nonfinite_flags);
 }

@@ -92,9 +92,7 @@ struct HeightScale {
 #define MIN_P_COMPARES_VALUES false
 
 // A logit as it counts: NaN as -inf, +inf as the largest float, -0.0 as +0.0 (N7).
-DEVICE float clean(float z) {
-    return z != z ? -INF_F32 : (z > MAX_F32 ? MAX_F32 : z) + 0.0f;
-}
+DEVICE float clean(float z) { return z != z ? -INF_F32 : (z > MAX_F32 ? MAX_F32 : z) + 0.0f; }
 
 DEVICE u32 nonfinite_flags_of(float z) { return z != z ? STATUS_NAN : z > MAX_F32 ? STATUS_INF : 0; }
 
@@ -107,7 +105,9 @@ struct Origin {
 
 DEVICE float exponent(float z, const Origin& origin, float log2e_over_t) { return (z - origin.first) * log2e_over_t; }
 
-DEVICE float tile_factor(float maximum, float first, float log2e_over_t) { return exp2_rule((maximum - first) * log2e_over_t); }
+DEVICE float tile_factor(float maximum, float first, float log2e_over_t) {
+    return exp2_rule((maximum - first) * log2e_over_t);
+}
 
 struct TokenWeights {
     float maximum;

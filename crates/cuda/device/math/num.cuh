@@ -13,9 +13,7 @@ struct PhiloxWords {
 };
 
 // The high word of a product of words.
-DEVICE u32 mul_hi_u32(u32 a, u32 b) {
-    return (u32)(((u64)a * b) >> 32);
-}
+DEVICE u32 mul_hi_u32(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
 
 // The four words of a counter under a key (N8).
 DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
@@ -36,7 +34,14 @@ DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
 }
 
 // What a counter is for; its third word.
-enum Tag : u32 { TAG_TOKEN = 0, TAG_TILE = 1, TAG_XTC = 2, TAG_ACCEPT = 3, TAG_RESIDUAL_TILE = 4, TAG_RESIDUAL_TOKEN = 5 };
+enum Tag : u32 {
+    TAG_TOKEN = 0,
+    TAG_TILE = 1,
+    TAG_XTC = 2,
+    TAG_ACCEPT = 3,
+    TAG_RESIDUAL_TILE = 4,
+    TAG_RESIDUAL_TOKEN = 5
+};
 
 // P(f), so that log2(1 + f) is f P(f) (N1).
 DEVICE float log2_one_plus(float f) {
@@ -61,7 +66,8 @@ DEVICE Log2Parts log2_parts_of_normal(float x) {
     u32 bits = float_bits(x);
     u32 fraction = bits & 0x007FFFFFu;
     u32 exponent_offset = fraction > 0x3504F3u;
-    return Log2Parts{(int)(bits >> 23) - 127 + (int)exponent_offset, bits_float(fraction | ((127u - exponent_offset) << 23)) - 1.0f};
+    return Log2Parts{(int)(bits >> 23) - 127 + (int)exponent_offset,
+                     bits_float(fraction | ((127u - exponent_offset) << 23)) - 1.0f};
 }
 
 DEVICE Log2Parts log2_parts(float x) {
@@ -173,22 +179,14 @@ DEVICE u32 ordered_bits(float z) {
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-DEVICE float from_ordered_bits(u32 bits) {
-    return bits_float(bits >> 31 ? bits & 0x7FFFFFFFu : ~bits);
-}
+DEVICE float from_ordered_bits(u32 bits) { return bits_float(bits >> 31 ? bits & 0x7FFFFFFFu : ~bits); }
 
 // A token's key: larger is earlier in the order. Scores are packed alike, so that ties go to the smaller id.
-DEVICE u64 make_key(float z, u32 id) {
-    return ((u64)ordered_bits(z) << 32) | (u32)~id;
-}
+DEVICE u64 make_key(float z, u32 id) { return ((u64)ordered_bits(z) << 32) | (u32)~id; }
 
-DEVICE u32 key_id(u64 key) {
-    return ~(u32)key;
-}
+DEVICE u32 key_id(u64 key) { return ~(u32)key; }
 
-DEVICE float key_logit(u64 key) {
-    return from_ordered_bits((u32)(key >> 32));
-}
+DEVICE float key_logit(u64 key) { return from_ordered_bits((u32)(key >> 32)); }
 
 // The mass of a tile whose weights sum to q and whose factor is the f32 given (M3).
 DEVICE u64 tile_mass(float factor, u64 q) {

@@ -5,7 +5,9 @@
 #include "math/measure.cuh"
 
 // Whether a request has edits of its own, a grammar aside.
-DEVICE bool has_edits(const Params& params) { return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS); }
+DEVICE bool has_edits(const Params& params) {
+    return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS);
+}
 
 // What min-p goes by in rows of this kind.
 DEVICE float min_p_threshold(const Params& params) { return MIN_P_COMPARES_VALUES ? params.min_ratio : params.min_p; }

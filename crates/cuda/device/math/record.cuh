@@ -16,7 +16,9 @@ DEVICE u32 pack_record_bits(u32 offset, u32 nonfinite_flags, float bound) {
 DEVICE u32 unpack_nonfinite_flags(u32 packed) { return packed >> 8 & 3; }
 
 // What no logit of the tile exceeds, the first token's aside.
-DEVICE float record_others_bound(const TileRecord& record) { return from_ordered_bits(record.packed & OTHERS_BOUND_BITS); }
+DEVICE float record_others_bound(const TileRecord& record) {
+    return from_ordered_bits(record.packed & OTHERS_BOUND_BITS);
+}
 
 // What one of them surely reaches, having been rounded up by less than that. NaN if there are none.
 DEVICE float record_others_lower_bound(const TileRecord& record) {

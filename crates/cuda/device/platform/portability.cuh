@@ -38,7 +38,8 @@ struct alignas(16) U32x4 {
     extern "C" __global__ void __launch_bounds__(threads) KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 // The same where so many blocks shall fit a multiprocessor: registers are dealt out by it.
 #define KERNEL_MIN_BLOCKS(name, threads, blocks, Argument, argument) \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) KERNEL_NAME(name)(const __grid_constant__ Argument argument)
+    extern "C" __global__ void __launch_bounds__(threads, blocks) \
+        KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 #define INF_F32 __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -123,7 +124,9 @@ DEVICE const float* opaque(const float* x) {
 
 // Sixteen bytes begin to come to shared memory; they are there for the thread after `cp_async_wait_all`, for others after a barrier.
 DEVICE void cp_async(void* to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)),
+                 "l"(from)
+                 : "memory");
 }
 
 DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -222,9 +225,7 @@ DEVICE unsigned int pack_f16x2(float low, float high) {
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float max_f32(float a, float b) { return b > a || a != a ? b : a; }
-DEVICE float max_or_nan(float a, float b) {
-    return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a;
-}
+DEVICE float max_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a; }
 DEVICE float mul_saturate(float a, float b) { return a * b > 0.0f ? (a * b < 1.0f ? a * b : 1.0f) : 0.0f; }
 DEVICE float min_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b < a ? b : a; }
 DEVICE unsigned int float_bits(float x) {

@@ -23,13 +23,12 @@ DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
 }
 
 // Shows flights that were made to the copies.
-DEVICE void fence_mbarrier_init() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+DEVICE void fence_mbarrier_init() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A thread has come, and what it wrote is seen by who waited. The copies it began since bring so many bytes more.
 DEVICE void mbarrier_arrive(Mbarrier* barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes)
+                 : "memory");
 }
 
 DEVICE void mbarrier_arrive(Mbarrier* barrier) {

@@ -20,10 +20,11 @@ DEVICE RngStream chain_stream(const Chains& chains, u32 chain) {
     u32 flags = chains.flags, draw = flags & CHAIN_DRAW_IS_INDEX ? chains.first_chain + chain : chains.draw;
     u32 seed = flags & CHAIN_SEED_PER_CHAIN ? chain : 0, position = flags & CHAIN_POSITION_PER_CHAIN ? chain : 0;
     u64 first_position = column_value(chains.positions, flags & CHAIN_POSITIONS_U64, position, chains.position);
-    return RngStream{column_value(chains.seeds, flags & CHAIN_SEEDS_U64, seed, chains.seed) +
-                      (flags & CHAIN_OFFSETS ? seed_from_offset(first_position) : 0),
-                  (u32)first_position,
-                  (u32)column_value(chains.draws, flags & CHAIN_DRAWS_U64, flags & CHAIN_DRAW_PER_CHAIN ? chain : 0, draw)};
+    return RngStream{
+        column_value(chains.seeds, flags & CHAIN_SEEDS_U64, seed, chains.seed) +
+            (flags & CHAIN_OFFSETS ? seed_from_offset(first_position) : 0),
+        (u32)first_position,
+        (u32)column_value(chains.draws, flags & CHAIN_DRAWS_U64, flags & CHAIN_DRAW_PER_CHAIN ? chain : 0, draw)};
 }
 
 DEVICE i64 draft_id(const Chains& chains, u32 chain, u32 j) {
@@ -52,7 +53,8 @@ DEVICE u32 chain_end_at(const Chains& chains, const RngStream& rng, u32 chain, u
     if (id < 0 || id >= chains.vocab) {
         return 2 * j;
     }
-    float q = clean_probability(draft_row(chains, chain, j)[id]), p = clean_probability(target_row(chains, chain, j)[id]);
+    float q = clean_probability(draft_row(chains, chain, j)[id]),
+          p = clean_probability(target_row(chains, chain, j)[id]);
     u32 word = philox(rng.seed, 0, rng.position + j, TAG_ACCEPT, rng.draw).w[0];
     float u = u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
     if (q == 0.0f) {

@@ -43,7 +43,8 @@ struct FilterChain {
 
 DEVICE FilterChain filter_chain_of(const Params& params) {
     bool joint = (params.features & FEATURE_JOINT) != 0;
-    return FilterChain{params.filter_chain, joint, params.top_k, params.top_p, min_p_threshold(params), params.epsilon, params.xtc_threshold};
+    return FilterChain{params.filter_chain,     joint,          params.top_k,        params.top_p,
+                       min_p_threshold(params), params.epsilon, params.xtc_threshold};
 }
 
 // Says that the list came to nothing.
@@ -202,7 +203,8 @@ DEVICE u32 count_passing(const CandidateList& list, const LaneCandidates& lane_c
     u32 lane = lane_id(), passing = 0;
 #pragma unroll
     for (u32 k = 0; k < LANE_CANDIDATES; k++) {
-        passing += __popc(__ballot_sync(FULL_MASK, (32 * k + lane < count) & passes(lane_candidates.keys[k], lane_candidates.masses[k])));
+        passing += __popc(__ballot_sync(FULL_MASK, (32 * k + lane < count) &
+                                                       passes(lane_candidates.keys[k], lane_candidates.masses[k])));
     }
 #pragma unroll 1
     for (u32 start = 32 * LANE_CANDIDATES; start < count; start += 32) {
@@ -223,7 +225,8 @@ struct ListRange {
 // What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about the row's, if a filter goes by that and
 // the list is not the row.
 template <class XtcActs>
-DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const FilterChain& chain, float log2e_over_t, u64 mass, XtcActs xtc_acts) {
+DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidates& lane_candidates,
+                                   const FilterChain& chain, float log2e_over_t, u64 mass, XtcActs xtc_acts) {
     ListRange kept{0, list.count(), true};
     const Origin first(key_logit(list.ordered[0]));
 #pragma unroll 1
@@ -244,7 +247,8 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
             mass = is_approx ? mass : list.masses[(chain.joint ? list.count() : kept.end) - 1];
             if (filter == FILTER_TOP_P) {
                 u64 target = target_mass(chain.top_p, is_approx ? mass_upper_bound(mass) : mass);
-                u32 before = count_passing(list, lane_candidates, kept.end, [&](u64, u64 upto) INLINE { return upto < target; });
+                u32 before =
+                    count_passing(list, lane_candidates, kept.end, [&](u64, u64 upto) INLINE { return upto < target; });
                 bool within = before < kept.end;
                 kept.end = within ? before + 1 : kept.end;
                 if (is_approx) {
@@ -258,8 +262,9 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
             }
             threshold = (filter == FILTER_XTC ? chain.xtc_threshold : chain.epsilon) + log2_mass(mass);
         }
-        u32 reach = count_passing(list, lane_candidates, kept.end,
-                            [&](u64 key, u64) INLINE { return exponent(key_logit(key), first, log2e_over_t) >= threshold; });
+        u32 reach = count_passing(list, lane_candidates, kept.end, [&](u64 key, u64) INLINE {
+            return exponent(key_logit(key), first, log2e_over_t) >= threshold;
+        });
         if (filter != FILTER_XTC) {
             kept.end = reach > 1 ? reach : 1;
         } else if (reach > 1 && xtc_acts()) {
@@ -271,13 +276,15 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
 }
 
 // The winner of the race among listed tokens, by a warp; `index` in shared memory becomes its place.
-DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const ListRange& kept, float log2e_over_t, u32& index) {
+DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const ListRange& kept,
+                           float log2e_over_t, u32& index) {
     const Origin first(key_logit(list.ordered[kept.start]));
     u64 leader = 0;
     u32 own_index = 0;
     auto run = [&](u32 i, u64 key) INLINE {
         if ((i >= kept.start) & (i < kept.end)) {
-            u64 own = make_leader(exponent(key_logit(key), first, log2e_over_t) - list.log2_arrivals[list.from[i]], key_id(key));
+            u64 own = make_leader(exponent(key_logit(key), first, log2e_over_t) - list.log2_arrivals[list.from[i]],
+                                  key_id(key));
             own_index = own > leader ? i : own_index;
             leader = own > leader ? own : leader;
         }
@@ -302,7 +309,7 @@ DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane
 // becomes about the row's, if it is known and the list is not the row.
 template <bool DRAWS_ARRIVALS = true, class V>
 DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V& view, const FilterChain& chain,
-                     const RngStream& rng, const RowSummary& summary, float log2e_over_t, u64& mass) {
+                            const RngStream& rng, const RowSummary& summary, float log2e_over_t, u64& mass) {
     __shared__ u64 scratch[32];
     CandidateList& list = shared_candidates();
     float first = key_logit(summary.first_key), threshold = MIN_TOKEN_VALUE;
@@ -364,7 +371,8 @@ struct ListDraw {
 // The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; one thread does `end` as soon as it
 // knows what is drawn; all threads do `meanwhile` once they have no part in the draw.
 template <class XtcActs, class End, class Meanwhile>
-DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts, End end, Meanwhile meanwhile) {
+DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts,
+                                            End end, Meanwhile meanwhile) {
     __shared__ ListDraw list_draw;
     if (warp_id() == 0) {
         CandidateList& list = shared_candidates();
@@ -386,6 +394,7 @@ DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scal
 }
 
 template <class XtcActs, class Meanwhile>
-DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts, Meanwhile meanwhile) {
+DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts,
+                                            Meanwhile meanwhile) {
     return draw_from_candidates(chain, scales, mass, xtc_acts, [](u32, bool) INLINE {}, meanwhile);
 }

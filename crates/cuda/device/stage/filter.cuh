@@ -6,9 +6,9 @@
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
+#include "block/search.cuh"
 #include "math/arrival.cuh"
 #include "math/params.cuh"
-#include "block/search.cuh"
 
 // What a row's filters have to go by.
 template <class V>
@@ -33,13 +33,15 @@ struct FilterContext {
 // The prefix of a set down to a key, but with its first token.
 DEVICE GivenSet prefix_to_key(const GivenSet& given, u64 last) {
     last = last < given.cut.first ? last : given.cut.first;
-    return GivenSet{Cut{given.cut.first, last > given.cut.last ? last : given.cut.last}, given.first_value, given.is_prefix};
+    return GivenSet{Cut{given.cut.first, last > given.cut.last ? last : given.cut.last}, given.first_value,
+                    given.is_prefix};
 }
 
 // The prefix of a set whose logits pass, which is monotone; the first token in any case (F2).
 template <class Passes>
 DEVICE GivenSet prefix_while(const GivenSet& given, Passes passes) {
-    return prefix_to_key(given, passes(given.first_value) ? last_key_at(least_passing_logit(given.first_value, passes)) : given.cut.first);
+    return prefix_to_key(given, passes(given.first_value) ? last_key_at(least_passing_logit(given.first_value, passes))
+                                                          : given.cut.first);
 }
 
 // The prefix of a set whose y at a scale reaches a threshold.
@@ -58,7 +60,7 @@ DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
     u64 most = 0, least = 0;
     visit_tiles(
         f.view, f.bounds(), cut.low(),
-        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 u64 key = make_key(z[j], tile * TILE + f.view.offset(tile, lane_id(), j));
@@ -116,7 +118,7 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     float first = given.first_value;
     visit_tiles(
         f.view, f.bounds(), given.cut.low(),
-        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 if (given.cut.contains(make_key(z[j], tile * TILE + f.view.offset(tile, lane_id(), j)))) {
@@ -210,15 +212,17 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
 // surprise is nearest to the entropy that have it (typical-p, F3). `is_approx` says that the mass is not exact.
 template <class V>
 DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, const Maxima& maxima, const GivenSet& given,
-                      const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
+                                     const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    float likely = is_approx ? spread_low(given, row.least_maximum) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
+    float likely =
+        is_approx ? spread_low(given, row.least_maximum) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
     SearchedRow<V> set{f.step, f.row, f.view};
     const Order order{nearest, Origin(given.first_value), f.log2e_over_t, log2_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.search();
         u32 goal_fraction = nearest ? f.params.typical_p : f.params.top_p;
-        u64 goal = by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : f.params.top_k;
+        u64 goal =
+            by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : f.params.top_k;
         search.given = given;
         search.maxima = maxima;
         search.order = order;
@@ -244,7 +248,9 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
             search.lowest = max_f32(search.least, -max_f32(early, order.excess(likely)));
         } else {
             search.highest = given.first_value;
-            search.least = search.by_mass ? apply_threshold_offset(given.first_value, threshold_offset(y, f.log2e_over_t)) : likely;
+            search.least = search.by_mass
+                               ? apply_threshold_offset(given.first_value, threshold_offset(y, f.log2e_over_t))
+                               : likely;
             search.lowest = max_f32(search.least, likely);
         }
     }
@@ -256,7 +262,8 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     }
     float delta = -key_logit(reached);
     // Along the row's order the excess rises: the tokens near enough are those not too late and not too early.
-    Cut cut{given.cut.first, last_key_at(least_passing_logit(given.first_value, [=](float z) INLINE { return order.excess(z) <= delta; }))};
+    Cut cut{given.cut.first, last_key_at(least_passing_logit(
+                                 given.first_value, [=](float z) INLINE { return order.excess(z) <= delta; }))};
     cut.last = cut.last > given.cut.last ? cut.last : given.cut.last;
     if (order.excess(given.first_value) < -delta) {
         float early = least_passing_logit(given.first_value, [=](float z) INLINE { return order.excess(z) < -delta; });
@@ -274,7 +281,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     }
     if (filter == FILTER_MIN_P) {
         float min_p = min_p_threshold(params);
-        return MIN_P_COMPARES_VALUES ? prefix_to_key(given, last_key_at_min_p(given.first_value, min_p)) : prefix_above(given, f.log2e_over_t, min_p);
+        return MIN_P_COMPARES_VALUES ? prefix_to_key(given, last_key_at_min_p(given.first_value, min_p))
+                                     : prefix_above(given, f.log2e_over_t, min_p);
     }
     if (filter == FILTER_XTC && !xtc_acts(params, f.state)) {
         return given;
@@ -284,7 +292,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     SetEntropy sums{0, f.step.vocab, 0.0f};
     ApproxRow row{0, 0, 0.0f};
     // What the survey knows about does: the search reads all tiles anyway.
-    bool is_approx = filter == FILTER_TOP_P && params.features & FEATURE_FILTER_SUMS && given.is_prefix && given.cut.last == full_cut().last;
+    bool is_approx = filter == FILTER_TOP_P && params.features & FEATURE_FILTER_SUMS && given.is_prefix &&
+                     given.cut.last == full_cut().last;
     if (filter != FILTER_TOP_K) {
         maxima = f.maxima(given);
         if (is_approx) {
@@ -302,10 +311,14 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
-    case FILTER_TOP_P: return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row);
-    case FILTER_EPSILON: return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
-    case FILTER_ETA: return prefix_above(given, f.log2e_over_t, fminf(params.eta, params.eta / 2.0f - sums.entropy) + log2_z);
-    default: return xtc(f, given, params.xtc_threshold + log2_z);
+    case FILTER_TOP_P:
+        return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row);
+    case FILTER_EPSILON:
+        return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
+    case FILTER_ETA:
+        return prefix_above(given, f.log2e_over_t, fminf(params.eta, params.eta / 2.0f - sums.entropy) + log2_z);
+    default:
+        return xtc(f, given, params.xtc_threshold + log2_z);
     }
 }
 

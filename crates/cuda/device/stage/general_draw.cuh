@@ -9,7 +9,9 @@
 #include "stage/filter.cuh"
 
 // How far below a row's first token min-p reaches, about, where that is searched for; `threshold` is what `min_p_threshold` says.
-DEVICE float min_p_offset(float threshold, float log2e_over_t) { return MIN_P_COMPARES_VALUES ? 0.0f : threshold_offset(threshold, log2e_over_t); }
+DEVICE float min_p_offset(float threshold, float log2e_over_t) {
+    return MIN_P_COMPARES_VALUES ? 0.0f : threshold_offset(threshold, log2e_over_t);
+}
 
 // The cut of min-p in a row, `offset` being what `min_p_offset` says. Of probabilities it is known (P1a). Of logits (F2) the least one is close
 // to what that gives: mostly one look at 32 logits finds it.
@@ -30,7 +32,9 @@ DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold, float off
     return Cut{~0ull, last_key_at(least)};
 }
 
-DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold) { return min_p_cut(first, log2e_over_t, threshold, min_p_offset(threshold, log2e_over_t)); }
+DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold) {
+    return min_p_cut(first, log2e_over_t, threshold, min_p_offset(threshold, log2e_over_t));
+}
 
 // A row of a step: what the parts of its end that are apart find for themselves.
 template <class T, bool EDITED = true>
@@ -98,7 +102,8 @@ DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales s
     RowContext<T, EDITED> context(step, row, slot);
     FilterContext<EditedRow<T, EDITED>> filter_context = context.filter_context(scales.filter_log2e_over_t);
     RngStream rng{context.params.seed, context.state.position, context.params.draw};
-    int token = (int)race(RowRecords(step, row, false), context.view, rng, shared_draw_result().kept, scales.log2e_over_t);
+    int token =
+        (int)race(RowRecords(step, row, false), context.view, rng, shared_draw_result().kept, scales.log2e_over_t);
     float mirostat_mu = context.state.mirostat_mu;
     if (context.params.features & FEATURE_MIROSTAT) {
         mirostat_mu = next_mu(filter_context, shared_draw_result().kept, (u32)token);

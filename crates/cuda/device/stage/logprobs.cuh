@@ -138,8 +138,8 @@ DEVICE void write_certain(const LogprobSections& sections, const LogprobQuery& q
 
 // The token's and the ids' logprobs and ranks.
 template <class V>
-DEVICE void write_ranked(const LogprobSections& sections, const LogprobQuery& query, const V& row, const SetWithMaxima& members,
-                         const LogprobTerms& terms, RankQueries& queries) {
+DEVICE void write_ranked(const LogprobSections& sections, const LogprobQuery& query, const V& row,
+                         const SetWithMaxima& members, const LogprobTerms& terms, RankQueries& queries) {
     u32 own = threadIdx.x;
     for (u32 start = 0; start < query.count(); start += MAX_QUERIES) {
         u32 count = query.count() - start < MAX_QUERIES ? query.count() - start : MAX_QUERIES;
@@ -163,7 +163,7 @@ DEVICE void write_ranked(const LogprobSections& sections, const LogprobQuery& qu
 // The first n members with their logprobs.
 template <class V>
 DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, const SetWithMaxima& members,
-                      const LogprobTerms& terms, RankQueries& queries, KeyList& list) {
+                        const LogprobTerms& terms, RankQueries& queries, KeyList& list) {
     Cut rest = members.given.cut;
     u32 done = 0;
     float low = threshold_from_maxima(members, n, list);
@@ -207,13 +207,15 @@ struct LogprobStorage {
 
 // What was asked for of the members in the room, at a temperature above 0.
 template <class V>
-DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, float temperature, LogprobStorage& storage) {
+DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, float temperature,
+                          LogprobStorage& storage) {
     const SetWithMaxima& members = storage.members;
     const GivenSet& given = members.given;
     const Step& step = sections.step;
     const TileSum* logprob_sums = step.logprob_sums + (u64)sections.row * step.tiles;
     u64 mass = params.features & FEATURE_LOGPROB_SUMS
-                   ? row_mass(step.tiles, given.first_value, params.logprob_log2e_over_t, [&](u32 tile) INLINE { return logprob_sums[tile]; })
+                   ? row_mass(step.tiles, given.first_value, params.logprob_log2e_over_t,
+                              [&](u32 tile) INLINE { return logprob_sums[tile]; })
                    : mass_of_set(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
         storage.terms.set(given.first_value, temperature, mass);
@@ -255,7 +257,8 @@ DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, co
     GivenSet given = mode == MODE_PROCESSED ? target.kept : GivenSet{full_cut(), key_logit(target.first_key), true};
     bool empty = target.first_key == 0;
     if (mode == MODE_RAW && !target.unedited) {
-        maxima = Maxima{&step.logprob_sums[(u64)target.row * step.tiles].maximum, sizeof(TileSum) / sizeof(float), step.tiles};
+        maxima = Maxima{&step.logprob_sums[(u64)target.row * step.tiles].maximum, sizeof(TileSum) / sizeof(float),
+                        step.tiles};
         u32 most = 0;
         for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
             u32 bits = ordered_bits(maxima.of(tile));
@@ -305,7 +308,7 @@ DEVICE void write_kept_bits(const Step& step, u32 row, const EditedRow<T, true>&
     // All tiles have words to be written.
     visit_tiles(
         view, Maxima{nullptr, 0, step.tiles}, -INF_F32,
-        [&](u32 tile, float, const float(&z)[ITEMS_PER_LANE], bool) INLINE {
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
             u32 lane = lane_id();
             for (u32 word = 0; word < MASK_WORDS; word++) {
                 u32 bits = 0;

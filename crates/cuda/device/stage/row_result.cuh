@@ -41,13 +41,15 @@ DEVICE Request& shared_request() {
 // Fetches it, if it has a history or edits; a barrier must follow before it is read.
 DEVICE void load_request(const Step& step, int slot, u32 features) {
     const u32 words = sizeof(Request) / 4;
-    if (features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY) && threadIdx.x < words) {
+    if (features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY) &&
+        threadIdx.x < words) {
         ((u32*)&shared_request())[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
     }
 }
 
 // Moves a request on by the token that it emitted; by one thread.
-DEVICE void advance_request(const Step& step, const Request& request, int slot, u32 features, const State& state, u32 id) {
+DEVICE void advance_request(const Step& step, const Request& request, int slot, u32 features, const State& state,
+                            u32 id) {
     State* next = step.states + slot;
     next->position = state.position + 1;
     next->length = state.length + 1;

@@ -8,10 +8,10 @@
 // records of the block's tiles, one a lane, and draws their arrivals: if every warp drew, most lanes would idle.
 #pragma once
 
+#include "block/survey_grid.cuh"
 #include "math/arrival.cuh"
 #include "math/record.cuh"
 #include "warp/tile.cuh"
-#include "block/survey_grid.cuh"
 
 // What a block's warps learn of a tile.
 struct alignas(16) TileReduction {
@@ -58,7 +58,8 @@ DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float m
 // The maximum of a set of a tile's logits, in signed order, and by the lane that has it what else there is to know of them. Odd
 // values are cleaned and counted.
 template <class T, class Mask>
-DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vectorized, TileReduction& reduction, u32& nonfinite_flags) {
+DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vectorized, TileReduction& reduction,
+                       u32& nonfinite_flags) {
     int lane_max, maximum = reduce_max(z, mask, mask, nonfinite_flags, lane_max);
     u32 leaders = __ballot_sync(FULL_MASK, lane_max == maximum);
     if ((leaders & (leaders - 1)) != 0) {
@@ -94,7 +95,9 @@ DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, 
         j = first ? i : j;
     }
     // In a tile of nothing any place will do: none is asked for.
-    return TileRecord{maximum, 0.0f, 0.0f, pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE, vectorized), nonfinite_flags, others)};
+    return TileRecord{maximum, 0.0f, 0.0f,
+                      pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE, vectorized),
+                                       nonfinite_flags, others)};
 }
 
 // What a row asks of its tiles' weights.
@@ -104,14 +107,17 @@ struct SumParams {
     float filter_log2e_over_t;
     float logprob_log2e_over_t;
 
-    DEVICE_MEMBER SumParams() : needs_filter_sum(false), needs_logprob_sum(false), filter_log2e_over_t(0.0f), logprob_log2e_over_t(0.0f) {}
+    DEVICE_MEMBER SumParams()
+        : needs_filter_sum(false), needs_logprob_sum(false), filter_log2e_over_t(0.0f), logprob_log2e_over_t(0.0f) {}
     DEVICE_MEMBER explicit SumParams(const Params& params)
-        : needs_filter_sum(params.features & FEATURE_FILTER_SUMS), needs_logprob_sum(params.features & FEATURE_LOGPROB_SUMS), filter_log2e_over_t(params.filter_log2e_over_t),
+        : needs_filter_sum(params.features & FEATURE_FILTER_SUMS),
+          needs_logprob_sum(params.features & FEATURE_LOGPROB_SUMS), filter_log2e_over_t(params.filter_log2e_over_t),
           logprob_log2e_over_t(params.logprob_log2e_over_t) {}
 };
 
 // The sum that logprobs ask for.
-DEVICE void store_logprob_sum(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t, SplitLogprobSum& out) {
+DEVICE void store_logprob_sum(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t,
+                              SplitLogprobSum& out) {
     SplitSum sum = sum_weights(z, maximum, log2e_over_t);
     if (lane_id() == 0) {
         out = SplitLogprobSum{sum, maximum, 0};
@@ -121,8 +127,8 @@ DEVICE void store_logprob_sum(const float (&z)[ITEMS_PER_LANE], float maximum, f
 // The sums that are asked for of neighbouring tiles' edited logits. Each is asked for once for all of them: then what is done to one
 // tile fills the waits of the other.
 template <u32 COUNT, u32 WARPS, u32 TILES>
-DEVICE void store_tile_sums(const float (*z)[ITEMS_PER_LANE], const int (&maxima)[COUNT], const SumParams& sum_params, bool with_logprob_sum, u32 first_tile,
-                  SharedStorage<WARPS, TILES>& storage) {
+DEVICE void store_tile_sums(const float (*z)[ITEMS_PER_LANE], const int (&maxima)[COUNT], const SumParams& sum_params,
+                            bool with_logprob_sum, u32 first_tile, SharedStorage<WARPS, TILES>& storage) {
     if (sum_params.needs_filter_sum) {
         SplitSum sums[COUNT];
 #pragma unroll
@@ -140,7 +146,8 @@ DEVICE void store_tile_sums(const float (*z)[ITEMS_PER_LANE], const int (&maxima
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
             // In a tile of nothing all lie infinitely far below.
-            store_logprob_sum(z[i], max_f32(max_to_float(maxima[i]), MIN_TOKEN_VALUE), sum_params.logprob_log2e_over_t, storage.logprob_sums[first_tile + i]);
+            store_logprob_sum(z[i], max_f32(max_to_float(maxima[i]), MIN_TOKEN_VALUE), sum_params.logprob_log2e_over_t,
+                              storage.logprob_sums[first_tile + i]);
         }
     }
 }
@@ -172,8 +179,8 @@ struct ArrivalSampler {
 
 // Hands on what is known of a tile.
 template <u32 WARPS, u32 TILES>
-DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& record, const SumParams& sum_params, u32 tile_in_block,
-                    const SharedStorage<WARPS, TILES>& storage) {
+DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& record, const SumParams& sum_params,
+                         u32 tile_in_block, const SharedStorage<WARPS, TILES>& storage) {
     u64 index = (u64)row * step.tiles + tile;
     step.records[index] = record;
     if (sum_params.needs_filter_sum) {
@@ -181,7 +188,8 @@ DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& 
     }
     if (sum_params.needs_logprob_sum) {
         u64 sum = storage.logprob_sums[tile_in_block].sum.total();
-        step.logprob_sums[index] = TileSum{sum, sum != 0 ? storage.logprob_sums[tile_in_block].maximum : MASKED_VALUE, 0};
+        step.logprob_sums[index] =
+            TileSum{sum, sum != 0 ? storage.logprob_sums[tile_in_block].maximum : MASKED_VALUE, 0};
     }
 }
 

@@ -30,12 +30,14 @@ struct EditedRow {
     }
 
     // With edits, parameters and the request at hand.
-    DEVICE_MEMBER EditedRow(const Step& step, u32 row, const EditMasks& edits, const Params& params, const Request& request, u32 current_step)
+    DEVICE_MEMBER EditedRow(const Step& step, u32 row, const EditMasks& edits, const Params& params,
+                            const Request& request, u32 current_step)
         : row(step, row), params(&params), request(&request), edits(edits), current_step(current_step) {}
 
     // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits. What is below `from` once edited
     // may be anything below it.
-    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32& nonfinite_flags, float from = -INF_F32) const {
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32& nonfinite_flags,
+                            float from = -INF_F32) const {
         // The logits and what lies over them are on their way together.
         row.load(tile, lane, z);
         if (EDITED && edits.any()) {
@@ -55,7 +57,8 @@ struct EditedRow {
 #pragma unroll 1
             for (u32 rest = bits.touched; rest != 0; rest &= rest - 1) {
                 u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.offset(tile, lane, j);
-                float own = edited_logit(Penalties(*params), *request, current_step, id, select_item(z, j), nonfinite_flags);
+                float own =
+                    edited_logit(Penalties(*params), *request, current_step, id, select_item(z, j), nonfinite_flags);
 #pragma unroll
                 for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
                     z[k] = k == j ? own : z[k];
@@ -83,7 +86,8 @@ struct EditedRow {
                 return MASKED_VALUE;
             }
             if (edits.touched && edits.touched[word] & bit) {
-                return clean(edited_logit(Penalties(*params), *request, current_step, id, row.logit(id), nonfinite_flags));
+                return clean(
+                    edited_logit(Penalties(*params), *request, current_step, id, row.logit(id), nonfinite_flags));
             }
         }
         return row.logit(id);

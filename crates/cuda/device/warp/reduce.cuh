@@ -12,7 +12,9 @@ DEVICE u32 warp_id() { return threadIdx.x / 32; }
 DEVICE u32 warp_count() { return blockDim.x / 32; }
 
 // Whether this is the first lane of those of which something holds.
-DEVICE bool is_first_active_lane(bool holds) { return lane_id() == (u32)__ffs((int)__ballot_sync(FULL_MASK, holds)) - 1; }
+DEVICE bool is_first_active_lane(bool holds) {
+    return lane_id() == (u32)__ffs((int)__ballot_sync(FULL_MASK, holds)) - 1;
+}
 
 // The largest of the lanes' words: high words first, then the low words of those that lead.
 DEVICE u64 warp_max(u64 x) {

@@ -48,8 +48,8 @@ struct LogitsRow {
     bool vectorized;
 
     DEVICE_MEMBER LogitsRow(const Step& step, u32 row)
-        : logits((const Element*)step.logits + (step.row_indices ? step.row_indices[row] : row) * step.stride), vocab(step.vocab),
-          vectorized(((u64)logits & 15) == 0) {}
+        : logits((const Element*)step.logits + (step.row_indices ? step.row_indices[row] : row) * step.stride),
+          vocab(step.vocab), vectorized(((u64)logits & 15) == 0) {}
 
     // The logit of an id, cleaned.
     DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
@@ -72,7 +72,9 @@ struct LogitsRow {
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
 
     // Where in the tile a lane's j-th logit lies.
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return offset_in_tile<T>(lane, j, is_vectorized(tile)); }
+    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
+        return offset_in_tile<T>(lane, j, is_vectorized(tile));
+    }
 
     // A lane's bits of a tile whose words the first lanes hold: bit j for its j-th logit.
     DEVICE_MEMBER u32 lane_bits(u32 words, u32 tile, u32 lane) const {

@@ -21,7 +21,8 @@ struct TemperatureScale {
     float log2e_over_t;
 
     TemperatureScale() = default;
-    DEVICE_MEMBER explicit TemperatureScale(float temperature) : greedy(!(temperature >= bits_float((127 - 100) << 23))) {
+    DEVICE_MEMBER explicit TemperatureScale(float temperature)
+        : greedy(!(temperature >= bits_float((127 - 100) << 23))) {
         log2e_over_t = log2_e() / (greedy ? 1.0f : fminf(temperature, bits_float((127 + 100) << 23)));
     }
 };
@@ -67,13 +68,19 @@ struct RowMax {
 };
 
 // Words of which the largest names the first token's logit and tile. Their low 16 bits are for odd values.
-DEVICE u64 pack_row_max(float maximum, u32 tile) { return (u64)ordered_bits(maximum) << 32 | (u64)(0xFFFF - tile) << 16; }
+DEVICE u64 pack_row_max(float maximum, u32 tile) {
+    return (u64)ordered_bits(maximum) << 32 | (u64)(0xFFFF - tile) << 16;
+}
 
-DEVICE RowMax unpack_row_max(u64 key, u32 nonfinite_flags) { return RowMax{from_ordered_bits((u32)(key >> 32)), 0xFFFF - ((u32)key >> 16), nonfinite_flags}; }
+DEVICE RowMax unpack_row_max(u64 key, u32 nonfinite_flags) {
+    return RowMax{from_ordered_bits((u32)(key >> 32)), 0xFFFF - ((u32)key >> 16), nonfinite_flags};
+}
 
 // What a tile adds to the mass of its row (M3).
 DEVICE u64 mass_of_tile(const TileSum& tile, const RowMax& row_max, const TemperatureScale& scale) {
-    return tile.maximum > -INF_F32 ? tile_mass(exp2_rule((tile.maximum - row_max.maximum) * scale.log2e_over_t), tile.sum) : 0;
+    return tile.maximum > -INF_F32
+               ? tile_mass(exp2_rule((tile.maximum - row_max.maximum) * scale.log2e_over_t), tile.sum)
+               : 0;
 }
 
 // What tiles of a row were weighed to, every `step`-th of them; the first CACHED are read once.
@@ -85,7 +92,8 @@ struct CachedTileSums {
     u32 stride;
     TileSum cached[CACHED];
 
-    DEVICE_MEMBER CachedTileSums(const TileSum* tiles, u32 size, u32 first, u32 stride) : tiles(tiles), size(size), first(first), stride(stride) {
+    DEVICE_MEMBER CachedTileSums(const TileSum* tiles, u32 size, u32 first, u32 stride)
+        : tiles(tiles), size(size), first(first), stride(stride) {
 #pragma unroll
         for (u32 k = 0; k < CACHED; k++) {
             u32 i = first + k * stride;
@@ -148,7 +156,8 @@ struct RowProbabilities {
 
     // Of a lane's share of a tile of clean logits, of which its j-th lies at `offset_in_tile(j)`.
     template <class OffsetOf>
-    DEVICE_MEMBER void compute(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile, OffsetOf offset_in_tile) const {
+    DEVICE_MEMBER void compute(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile,
+                               OffsetOf offset_in_tile) const {
         if (is_one_hot_or_empty()) {
             compute_one_hot(z, p, tile, offset_in_tile);
         } else {
@@ -221,7 +230,8 @@ struct RowProbabilities {
 
     // At temperature 0 the first token has 1; in a row of nothing nobody has anything.
     template <class OffsetOf>
-    DEVICE_MEMBER void compute_one_hot(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile, OffsetOf offset_in_tile) const {
+    DEVICE_MEMBER void compute_one_hot(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile,
+                                       OffsetOf offset_in_tile) const {
         u32 offset = TILE;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -301,7 +311,8 @@ DEVICE void store_vectorized(unsigned short* tile, u32 lane, const float (&p)[IT
 
 // Stores a lane's share of the probabilities of a whole tile that lies on 16 bytes.
 template <class T, class Out>
-DEVICE void store_probabilities(Out* tile, u32 lane, const RowProbabilities& probabilities, const float (&z)[ITEMS_PER_LANE]) {
+DEVICE void store_probabilities(Out* tile, u32 lane, const RowProbabilities& probabilities,
+                                const float (&z)[ITEMS_PER_LANE]) {
     if constexpr (RoundsToBf16<T, Out>::VALUE) {
         U32x4 quad;
         if (probabilities.compute_bf16(z, quad.word)) {
@@ -315,9 +326,13 @@ DEVICE void store_probabilities(Out* tile, u32 lane, const RowProbabilities& pro
 }
 
 template <class T>
-DEVICE void store_one(float* to, float p) { *to = p; }
+DEVICE void store_one(float* to, float p) {
+    *to = p;
+}
 template <class T>
-DEVICE void store_one(unsigned short* to, float p) { *to = (unsigned short)T::pack_two(p, 0.0f); }
+DEVICE void store_one(unsigned short* to, float p) {
+    *to = (unsigned short)T::pack_two(p, 0.0f);
+}
 
 // Where a row of probabilities goes.
 template <class T, class Out>
@@ -327,10 +342,12 @@ struct RowOutput {
     bool vectorized;
 
     DEVICE_MEMBER RowOutput(const SoftmaxArgs& softmax, u32 row)
-        : row((Out*)softmax.out + row * softmax.out_stride), vocab(softmax.vocab), vectorized((u64)this->row % 16 == 0) {}
+        : row((Out*)softmax.out + row * softmax.out_stride), vocab(softmax.vocab),
+          vectorized((u64)this->row % 16 == 0) {}
 
     // Writes a tile, a lane's share of whose clean logits is given, as wide tiles have it or not.
-    DEVICE_MEMBER void write(const RowProbabilities& probabilities, u32 tile, bool tile_is_vectorized, const float (&z)[ITEMS_PER_LANE]) const {
+    DEVICE_MEMBER void write(const RowProbabilities& probabilities, u32 tile, bool tile_is_vectorized,
+                             const float (&z)[ITEMS_PER_LANE]) const {
         u32 lane = lane_id();
         Out* to = row + tile * TILE;
         if (tile_is_vectorized && !probabilities.is_one_hot_or_empty()) {
@@ -338,7 +355,8 @@ struct RowOutput {
             return;
         }
         float p[ITEMS_PER_LANE];
-        probabilities.compute(z, p, tile, [&](u32 j) INLINE { return offset_in_tile<LaneLayout<T, Out>>(lane, j, tile_is_vectorized); });
+        probabilities.compute(
+            z, p, tile, [&](u32 j) INLINE { return offset_in_tile<LaneLayout<T, Out>>(lane, j, tile_is_vectorized); });
         if (tile_is_vectorized) {
             store_vectorized<T>(to, lane, p);
             return;

@@ -78,7 +78,8 @@ struct LaneMask {
     const unsigned char* byte;
     u32 bits;
 
-    DEVICE_MEMBER explicit LaneMask(const unsigned char* byte) : byte(byte), bits(*(const volatile unsigned char*)byte) {}
+    DEVICE_MEMBER explicit LaneMask(const unsigned char* byte)
+        : byte(byte), bits(*(const volatile unsigned char*)byte) {}
 
     DEVICE_MEMBER bool allows(u32 j) const { return (bits & 1u << j) != 0; }
     // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
@@ -88,7 +89,7 @@ struct LaneMask {
 // The lane's largest logit of all; NaN if it has one.
 DEVICE float max_of_lane(const float (&z)[ITEMS_PER_LANE], AllMask) {
     return max_or_nan(max_or_nan(max_or_nan(z[0], z[1]), max_or_nan(z[2], z[3])),
-                         max_or_nan(max_or_nan(z[4], z[5]), max_or_nan(z[6], z[7])));
+                      max_or_nan(max_or_nan(z[4], z[5]), max_or_nan(z[6], z[7])));
 }
 
 // The largest of some; NaN if one of them is.
@@ -141,7 +142,8 @@ DEVICE u32 max_bits(const float (&z)[ITEMS_PER_LANE], const Mask& mask) {
 // The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `nonfinite_flags` takes the status
 // bits of those that are counted.
 template <class Mask, class Counted>
-DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counted& counted, u32& nonfinite_flags, int& lane_max) {
+DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counted& counted, u32& nonfinite_flags,
+                      int& lane_max) {
 #if GUMBALL_PROBABILITIES
     u32 bits = max_bits(z, mask), most = __reduce_max_sync(FULL_MASK, bits);
     // NaN, infinities, and whatever has a sign.
@@ -249,7 +251,8 @@ DEVICE SplitSum sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, flo
 DEVICE SplitSum approx_sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t) {
 #if GUMBALL_PROBABILITIES
     // Numbers are summed, and their sum divided, both scaled by a power of two that makes of the maximum one from 2^-22 to 16.
-    float divisor = max_f32(maximum, MIN_TOKEN_VALUE), scale = bits_float(0x7F000000u - (float_bits(divisor) & 0x7E000000u));
+    float divisor = max_f32(maximum, MIN_TOKEN_VALUE),
+          scale = bits_float(0x7F000000u - (float_bits(divisor) & 0x7E000000u));
     float low = z[0] * scale, high = z[ITEMS_PER_LANE / 2] * scale;
 #pragma unroll
     for (u32 j = 1; j < ITEMS_PER_LANE / 2; j++) {

@@ -103,7 +103,8 @@ fn measure(device: &Device, source: &Source, setting: &Setting, rows: usize) -> 
     let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
     // Room for the steps of all rounds of the three ways, and those before them.
     let room = 3 * (ROUNDS + 1) * STEPS as usize;
-    let config = DevicePoolConfig { slots: rows, rows, widths, history_growth: room, ..DevicePoolConfig::new(vocab) };
+    let config =
+        DevicePoolConfig { slots: rows, rows, widths, history_growth: room, ..DevicePoolConfig::new(vocab) };
     let mut pool = DevicePool::new(device.clone(), config)?;
     let mu = setting.params.initial_mu();
     let admit = |row: usize| {
