@@ -9,8 +9,8 @@
 // Traffic    16 bytes a tile; logits as filter.cuh and candidate_draw.cuh; once those of the tiles kept, where no list says what they weigh
 // Requires   the survey of the same rows before it on the stream, and requests without edits
 
-#include "stage/candidate_draw.cuh"
 #include "stage/row_cut.cuh"
+#include "stage/candidate_draw.cuh"
 
 #define FIND_CUT_THREADS 1024
 

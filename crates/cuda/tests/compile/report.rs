@@ -71,8 +71,8 @@ fn number_before(line: &str, words: &str) -> u32 {
 fn a_report_is_told_from_a_warning() {
     let log = "finish_general.cu(3): warning #177-D: variable \"x\" was declared but never referenced\n\
                ptxas info    : 0 bytes gmem\n\
-               ptxas info    : Compiling entry function 'finish_f32' for 'sm_90'\n\
-               ptxas info    : Function properties for finish_f32\n    \
+               ptxas info    : Compiling entry function 'finish_general_f32' for 'sm_90'\n\
+               ptxas info    : Function properties for finish_general_f32\n    \
                16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
                ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size";
     let (functions, warnings) = read(log);
