@@ -9,8 +9,8 @@
 // Traffic    softmax: a row in, a row out; weigh and write: a row in twice, 16 bytes a tile out and, by block, in
 // Requires   1 <= vocab <= 2^20; elements on multiples of their size, on 16 bytes for speed; out is the logits' place or apart
 
-#include "block/cluster_softmax.cuh"
 #include "block/reduce.cuh"
+#include "block/cluster_softmax.cuh"
 
 // A lane's share of a tile of a row in memory, as it came, -inf beyond the vocabulary; it lies as in tiles of Q.
 template <class T, class Q>

@@ -13,9 +13,9 @@
 // is larger is found among the probabilities themselves, of which only two a tile get a logarithm. In a tile that would likely be
 // opened, all tokens run while the survey has them; its record says which one leads. So records are as survey_draw.cu makes them.
 
+#include "warp/tile.cuh"
 #include "block/bounded_race.cuh"
 #include "stage/accept_drafts.cuh"
-#include "warp/tile.cuh"
 
 #define SURVEY_WARPS 8
 #define MAX_TILES_PER_WARP 4

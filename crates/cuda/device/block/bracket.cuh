@@ -6,8 +6,8 @@
 // Requires   as work_sharing.cuh; scratch of the row
 #pragma once
 
-#include "block/crossing.cuh"
 #include "block/work_sharing.cuh"
+#include "block/crossing.cuh"
 
 // What a thread knows of an aim.
 struct BracketSums {

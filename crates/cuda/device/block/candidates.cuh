@@ -11,9 +11,9 @@
 // tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
 #pragma once
 
-#include "block/records.cuh"
 #include "math/record.cuh"
 #include "warp/edited_row.cuh"
+#include "block/records.cuh"
 
 // How many tokens can be gathered, and from how many tiles.
 #define MAX_CANDIDATES 416

@@ -7,9 +7,9 @@
 // Requires   all threads of the block, whole warps; results are in every thread
 #pragma once
 
-#include "block/reduce.cuh"
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
+#include "block/reduce.cuh"
 
 // The maxima of a given set's tokens in each tile. A tile that has none of them may have any maximum below the
 // set's last logit, or that logit itself.

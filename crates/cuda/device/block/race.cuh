@@ -15,10 +15,10 @@
 
 #pragma once
 
-#include "block/records.cuh"
 #include "math/arrival.cuh"
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
+#include "block/records.cuh"
 
 #define MAX_TILES 4096
 

@@ -6,9 +6,9 @@
 #pragma once
 
 #include "abi/step.cuh"
-#include "block/reduce.cuh"
 #include "math/measure.cuh"
 #include "math/record.cuh"
+#include "block/reduce.cuh"
 
 // The records of a row, with the sums of weights if they are asked for. The first of each thread stay in its registers, which
 // is all of them where a block has a thread for each tile.

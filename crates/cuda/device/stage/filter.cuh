@@ -6,9 +6,9 @@
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
-#include "block/search.cuh"
 #include "math/arrival.cuh"
 #include "math/params.cuh"
+#include "block/search.cuh"
 
 // What a row's filters have to go by.
 template <class V>

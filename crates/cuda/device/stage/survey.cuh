@@ -8,10 +8,10 @@
 // records of the block's tiles, one a lane, and draws their arrivals: if every warp drew, most lanes would idle.
 #pragma once
 
-#include "block/survey_grid.cuh"
 #include "math/arrival.cuh"
 #include "math/record.cuh"
 #include "warp/tile.cuh"
+#include "block/survey_grid.cuh"
 
 // What a block's warps learn of a tile.
 struct alignas(16) TileReduction {

@@ -10,10 +10,10 @@
 // Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are read in vain; rows that
 //            ask for a race over everything and no more
 
-#include "block/survey_grid.cuh"
 #include "math/arrival.cuh"
 #include "math/record.cuh"
 #include "warp/tile.cuh"
+#include "block/survey_grid.cuh"
 
 #define SURVEY_DRAW_WARPS 8
 #define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
