@@ -203,14 +203,26 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Hooks that wait for a turn: what each is run inside of, and what it waits for; with the forks behind this process.
-static WAITING: Mutex<(u32, Vec<(Vec<usize>, usize)>)> = Mutex::new((0, Vec::new()));
+/// The hooks of a process that wait for a turn.
+struct WaitingHooks {
+    /// How many forks lie behind the process: a child inherits the list, but none of the threads that wait.
+    forks: u32,
+    list: Vec<Waits>,
+}
 
-/// A hook that waits, until it is dropped.
-struct Waiting {
+/// A hook that waits for a turn.
+#[derive(Clone, PartialEq, Eq)]
+struct Waits {
+    /// The objects whose hooks this thread is inside of.
     inside: Vec<usize>,
+    /// The object whose turn it waits for.
     wanted: usize,
 }
+
+static WAITING: Mutex<WaitingHooks> = Mutex::new(WaitingHooks { forks: 0, list: Vec::new() });
+
+/// Keeps a waiting hook in the list until it is dropped.
+struct Waiting(Waits);
 
 impl Waiting {
     /// Takes note that this thread waits, if that is in a hook.
@@ -223,38 +235,38 @@ impl Waiting {
             return Ok(None);
         }
         let mut waiting = lock(&WAITING);
-        if waiting.0 != forks::count() {
-            *waiting = (forks::count(), Vec::new());
+        if waiting.forks != forks::count() {
+            *waiting = WaitingHooks { forks: forks::count(), list: Vec::new() };
         }
-        if waits_for(&waiting.1, wanted, &inside) {
+        if waits_for(&waiting.list, wanted, &inside) {
             let text = "hooks wait for each other: this one for what another hook is run for, and that one, by itself or through \
                         others, for what this one is run for";
             return Err(PyRuntimeError::new_err(text));
         }
-        waiting.1.push((inside.clone(), wanted));
-        Ok(Some(Self { inside, wanted }))
+        let waits = Waits { inside, wanted };
+        waiting.list.push(waits.clone());
+        Ok(Some(Self(waits)))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut waiting = lock(&WAITING);
-        let own = |(inside, wanted): &(Vec<usize>, usize)| *inside == self.inside && *wanted == self.wanted;
-        if let Some(place) = waiting.1.iter().position(own) {
-            waiting.1.swap_remove(place);
+        if let Some(index) = waiting.list.iter().position(|waits| *waits == self.0) {
+            waiting.list.swap_remove(index);
         }
     }
 }
 
 /// Returns whether the turn of `wanted` is kept, through any number of hooks that wait, for one of `held`.
-fn waits_for(waiting: &[(Vec<usize>, usize)], wanted: usize, held: &[usize]) -> bool {
+fn waits_for(waiting: &[Waits], wanted: usize, held: &[usize]) -> bool {
     let mut reached = vec![wanted];
     let mut next = 0;
     while let Some(kept) = reached.get(next).copied() {
         if held.contains(&kept) {
             return true;
         }
-        for (inside, wanted) in waiting {
+        for Waits { inside, wanted } in waiting {
             if inside.contains(&kept) && !reached.contains(wanted) {
                 reached.push(*wanted);
             }
