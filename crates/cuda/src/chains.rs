@@ -1,4 +1,4 @@
-//! Chains of drafts in a machine's memory, and where what becomes of them goes.
+//! Chains of drafts in device memory, and the buffers that receive their results.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use crate::operators::{Draws, PerRow};
 use crate::rows::{DeviceSlice, IntType, check_extent};
 use crate::runtime::Buffer;
 
-/// The rows of probabilities of chains, f32, in the machine's memory, which lives as long as `'b`: `[chains, rows, vocab]`.
+/// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainRows<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -19,23 +19,26 @@ pub struct ChainRows<'b> {
 }
 
 impl<'b> ChainRows<'b> {
-    /// Returns how many chains there are.
+    /// Returns the number of chains.
     #[must_use]
     pub fn chains(&self) -> usize {
         self.shape[0]
     }
 
-    /// Takes rows of `shape`, `[chains, rows, vocab]`, at an address of the machine. `strides` are how many elements lie
-    /// between the beginnings of two chains, and of two rows of a chain.
+    /// Describes rows of `shape`, `[chains, rows, vocab]`, that begin at a device address.
+    ///
+    /// `strides` are in elements: between the first rows of two neighbouring chains, and between two
+    /// neighbouring rows of a chain.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, a stride so small that rows would overlap or so large that
-    ///   they reach beyond the address space, or the address no multiple of 4 bytes.
-    /// - [`Error::Length`] if there are 2^32 chains or more, or as many rows in one.
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::OutOfRange`] if a stride makes rows overlap, or reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 or more chains, or 2^32 or more rows in a chain.
     ///
     /// # Safety
-    /// For `'b`, all rows lie in memory that the machine can read, and nobody writes them while what is enqueued on them
-    /// runs. Where there are none, the address may be any.
+    /// For `'b`, all rows lie in memory that the device can read. Nobody writes them while work that was
+    /// enqueued with them runs. The address may be arbitrary if there are no rows.
     pub unsafe fn new(address: u64, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
         let [chains, rows, vocab] = shape;
         if !(1..=MAX_VOCAB).contains(&vocab) {
@@ -62,7 +65,7 @@ impl<'b> ChainRows<'b> {
         Ok(Self { memory: PhantomData, address, shape, strides })
     }
 
-    /// Takes rows that begin `start` elements into a buffer.
+    /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
     /// - Those of [`ChainRows::new`].
@@ -79,8 +82,8 @@ impl<'b> ChainRows<'b> {
             return Err(Error::length("probabilities", room, allowed));
         }
         let address = buffer.address() + (start * size_of::<f32>()) as u64;
-        // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing enqueues a
-        // write, and its end waits for what was enqueued before.
+        // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
+        // enqueues a write until then; freeing it waits for the work that was enqueued before.
         unsafe { Self::new(address, shape, strides) }
     }
 
@@ -90,21 +93,23 @@ impl<'b> ChainRows<'b> {
     }
 }
 
-/// Chains of n drafts each, with the probabilities they are judged by.
+/// Chains of n drafts each, with the probabilities that decide which drafts are accepted (S4).
 #[derive(Clone, Copy, Debug)]
 pub struct Chains<'b> {
-    /// What the drafts were drawn from: `[chains, n, vocab]`.
+    /// The distributions that the drafts were drawn from: `[chains, n, vocab]`.
     pub draft_probs: ChainRows<'b>,
-    /// The drafts: `[chains, n]`. One outside the vocabulary was not drawn: its row is drawn plainly and ends the chain.
+    /// The drafts: `[chains, n]`. A draft outside the vocabulary was not drawn from its row. It ends the
+    /// chain: the last token is drawn from the target's row, not from a residual.
     pub draft_token_ids: DeviceIntMatrix<'b>,
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: ChainRows<'b>,
-    /// The seed of each chain; the position of its first draft, the number of tokens before it modulo 2^32; its draw index.
+    /// Each chain's seed, draw index, and position of its first draft. The position is the number of tokens
+    /// before that draft, modulo 2^32.
     pub draws: Draws<'b>,
 }
 
 impl Chains<'_> {
-    /// Returns how many chains there are, how many drafts each has, and the width of a row.
+    /// Returns the number of chains, the number of drafts in each, and the vocabulary.
     pub(crate) fn shape(&self) -> [usize; 3] {
         let [chains, rows, vocab] = self.target_probs.shape;
         [chains, rows.saturating_sub(1), vocab]
@@ -132,7 +137,7 @@ impl Chains<'_> {
     }
 }
 
-/// Checks that a column has a number for each chain, or one for all.
+/// Checks that a column has one number per chain, or a single one for all chains.
 fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usize) -> Result<()> {
     match column {
         PerRow::Rows(column) if column.rows != chains && column.rows != 1 => {
@@ -143,14 +148,14 @@ fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usiz
     }
 }
 
-/// Numbers as kernels take them: a column's address or 0, with what it is like, and else the number of all.
+/// Numbers as kernels read them: a column's address and layout, or address 0 and the number of all chains.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbers {
     pub of_all: u64,
     pub address: u64,
-    /// Whether they have 64 bits.
+    /// Whether the column's numbers have 64 bits.
     pub wide: bool,
-    /// Whether there is one for each chain, and not one for all.
+    /// Whether the column has one number per chain; otherwise its first number is that of all chains.
     pub each: bool,
 }
 
@@ -167,30 +172,32 @@ impl Numbers {
         }
     }
 
-    /// Returns where those of the chains from one on lie.
+    /// Returns the address of the numbers of chain `chain` and those after it.
     pub fn from(&self, chain: usize) -> u64 {
         let bytes = if self.wide { size_of::<u64>() } else { size_of::<u32>() };
         self.address + if self.each { (chain * bytes) as u64 } else { 0 }
     }
 }
 
-/// Where it goes what becomes of chains of n drafts.
+/// The buffers that receive the results of chains of n drafts.
 #[derive(Debug)]
 pub struct Verified<'b> {
-    /// The accepted drafts, the token that was drawn behind them, then [`gumball_spec::NONE`]: `[chains, n + 1]`.
+    /// The accepted drafts, then the token drawn after them, then [`gumball_spec::NONE`]: `[chains, n + 1]`.
     pub tokens: DeviceIntMatrixMut<'b>,
-    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    /// The number of drafts that rule S4 accepts when each is judged alone, including drafts after the end of
+    /// the chain.
     pub accepted: Option<DeviceSlice<'b>>,
-    /// How many drafts were emitted: accepted, and all before them too. The token behind them is not counted.
+    /// The number of drafts that were emitted: those before the first draft that was not accepted. The token
+    /// drawn after them does not count.
     pub emitted: Option<DeviceSlice<'b>>,
     /// The [`gumball_spec::Status`] bits of the rows that the last token was drawn from.
     pub statuses: Option<DeviceSlice<'b>>,
-    /// Whether the two counts are added to what is there, instead of written over it.
+    /// Whether kernels add `accepted` and `emitted` to the values in memory; otherwise they overwrite them.
     pub adds: bool,
 }
 
 impl<'b> Verified<'b> {
-    /// Takes a place for the tokens alone.
+    /// Describes results of which only the tokens are wanted.
     #[must_use]
     pub fn new(tokens: DeviceIntMatrixMut<'b>) -> Self {
         Self { tokens, accepted: None, emitted: None, statuses: None, adds: false }

@@ -1,8 +1,8 @@
-//! Edits: penalties, bias and bans, from parameters to what `edit.cu` and `edited_row.cuh` read.
+//! Edits: turns penalties, bias and bans from parameters into what `edit.cu` and `edited_row.cuh` read.
 //!
-//! Bans that never change are a bitmap. Every other edit is a number in the entry of the id it touches, so that a tile
-//! without touched ids costs a look at its bits. What hangs on the history's end, DRY and most bans, a kernel of its
-//! own finds before the survey, and stamps into entries.
+//! Bans that never change form a bitmap. Every other edit is a number in the entry of the id that it touches.
+//! A tile without touched ids therefore costs only a look at its bits. DRY and most bans depend on how the
+//! history ends: the kernel `edit` finds these before the survey and stamps them into entries.
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
@@ -12,20 +12,22 @@ use crate::runtime::{Grid, Kernel, Runtime};
 
 const EDIT: Kernel = Kernel::named("edit");
 
-/// What edits go by besides numbers.
+/// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edits {
-    /// Finite biases.
+    /// Finite biases, by id.
     pub bias: Vec<(u32, f32)>,
-    /// A bit for each id that is not banned for good, over whole tiles.
+    /// One bit per id, padded to whole tiles; 0 if a ban that never changes forbids the id. `None`: no such
+    /// ban.
     pub allowed: Option<Vec<u32>>,
-    /// Those in the vocabulary, if they wait for `min_tokens`.
+    /// The stop ids in the vocabulary, which are banned until the output has `min_tokens` tokens; empty if
+    /// that is 0.
     pub stop_ids: Vec<u32>,
-    /// Ids that no repeat reaches across.
+    /// Ids that no DRY repeat reaches across.
     pub breakers: Vec<u32>,
-    /// Bad words of several ids, one after the other.
+    /// The bad words of two or more ids, concatenated.
     pub bad_words: Vec<u32>,
-    /// Where each of them ends.
+    /// For each of these words, the index in `bad_words` after its last id.
     pub bad_word_ends: Vec<u32>,
 }
 
@@ -38,7 +40,7 @@ fn scope(scope: Scope, on: bool) -> u32 {
     }
 }
 
-/// Writes the edits of a request, and returns their lists.
+/// Writes a request's edit parameters into `prepared`, and returns the lists of its edits.
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) -> Edits {
     let inside = |id: &u32| (*id as usize) < vocab;
     let mut edits = Edits { allowed: allowed(params, vocab), ..Edits::default() };
@@ -66,7 +68,8 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         edits.breakers.clone_from(&dry.breakers);
     }
     prepared.no_repeat_ngram = params.no_repeat_ngram;
-    // Each operation is monotone, and but for a bias these lower a logit or leave it.
+    // Each edit is monotone in the logit. Under these conditions only a bias can raise a logit, so the
+    // largest bias bounds how much edits raise one.
     let lowers = params.repetition_penalty >= 1.0
         && params.frequency_penalty >= 0.0
         && params.presence_penalty >= 0.0
@@ -90,7 +93,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     edits
 }
 
-/// Returns the ids that no list bans for good, if one does.
+/// Returns a bit per id that is 0 if the id is banned permanently, or `None` if no id is.
 fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
     let by_bias = params.logit_bias.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY).map(|(id, _)| id);
     let words = params.bad_words.iter().filter(|word| word.len() == 1).flatten();
@@ -106,13 +109,14 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
     Some(allowed)
 }
 
-/// Enqueues the search of the histories' ends, before the survey of the step.
+/// Enqueues the kernel that finds edits which depend on the ends of histories. It must precede the survey of
+/// the step.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
 pub(crate) unsafe fn enqueue(machine: &dyn Runtime, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows, machine.threads_per_row());
-    // SAFETY: the grid is edit.cu's; for what `step` points to, the caller vouches; its layout is held to the
-    // kernels' in tests/abi.rs.
+    // SAFETY: the grid is the one that edit.cu expects. The caller guarantees what `step` points to.
+    // tests/abi.rs checks that its layout equals the kernels'.
     unsafe { machine.launch(EDIT, grid, bytemuck::bytes_of(step)) }
 }

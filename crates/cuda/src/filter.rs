@@ -1,4 +1,4 @@
-//! Filters: from parameters to what `filter.cuh` reads.
+//! Filters: turns temperature and filter parameters into what `filter.cuh` reads.
 
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
@@ -7,22 +7,23 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
 use crate::abi::{Params, features};
 
-/// How many tokens `device/block/search.cuh` sorts at once.
+/// Tokens that a block sorts at once: `LIST_CAPACITY` of `device/block/histogram.cuh`.
 const LISTED: usize = 2048;
 
-/// How many words a row's block and its helpers hand each other, as `device/block/bracket.cuh` has it.
+/// Words with which a row's block shares its search with helpers: `PUBLISHED_WORDS` of
+/// `device/block/bracket.cuh`.
 const HANDED: usize = 64;
 
-/// How many words of scratch a row has.
+/// Returns the number of 64-bit scratch words of a row.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
     2 * tiles + 2 * LISTED + HANDED
 }
 
-/// Top-p and min-p in a chain.
+/// The codes of top-p and min-p in [`Params::filter_chain`].
 pub(crate) const TOP_P: u32 = 4;
 pub(crate) const MIN_P: u32 = 5;
 
-/// Returns a filter as it stands in a chain.
+/// Returns a filter's code in [`Params::filter_chain`].
 fn code(filter: Filter) -> u32 {
     match filter {
         Filter::TopNSigma => 1,
@@ -36,25 +37,31 @@ fn code(filter: Filter) -> u32 {
     }
 }
 
-/// Filters that keep a prefix of the order each, and go by no more of what they are given than its first token and its mass.
+/// Filters that each keep a prefix of the order. Of their given set they read only the first token and the
+/// mass.
 const PREFIXES: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
 
 fn are_prefixes(chain: &[Filter]) -> bool {
     chain.iter().all(|filter| PREFIXES.contains(filter))
 }
 
-/// Puts filters that act jointly in the order in which least is done. Returns whether they act jointly there, and not one by one.
+/// Sorts filters that act jointly into the order of least work. Returns whether they act jointly in that
+/// order too; otherwise they act one after the other. A chain with other filters stays as it is and acts
+/// jointly.
 ///
-/// Of prefixes of the order the shortest is what they have in common. Top-p alone goes by the mass of what it is given, so where it comes
-/// first such filters keep the same one by one: top-k counts from the first token, and min-p goes by that. But a nucleus may be long. The
-/// few tokens that top-k keeps are listed whatever the nucleus is; then top-p comes second, and goes by the mass of the row, which
-/// the survey tells.
+/// The intersection of prefixes of the order is the shortest of them. Only top-p depends on the mass of its
+/// given set. With top-p first, such filters keep the same tokens one after the other: top-k counts from the
+/// first token, and min-p compares with it.
+///
+/// A nucleus may be long, however. If top-k keeps at most `FEW` tokens, top-k goes first, because its
+/// candidate list is short whatever the nucleus is. Then top-p is second and jointly uses the mass of the
+/// whole row, which the survey sums.
 fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     if !are_prefixes(chain) {
         return true;
     }
     chain.sort_by_key(|filter| PREFIXES.iter().position(|other| other == filter));
-    // Under dynamic temperature the survey does not know the scale of the mass.
+    // With dynamic temperature, the survey does not know the scale of the mass.
     let few = params.top_k <= FEW && params.dynamic_temperature.is_none();
     let listed = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
     if listed {
@@ -63,19 +70,21 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     listed
 }
 
-/// The most tokens that top-k may keep for the filters to be tried on a list; `params_from_columns.cu` has the same.
+/// The largest top-k for which the candidate-list path is tried first: `MAX_JOINT_TOP_K` of
+/// `params_from_columns.cu`.
 const FEW: i64 = 256;
 
-/// Returns whether filters in the order they act leave something short as a rule, so that they are tried on a list.
+/// Returns whether this filter chain usually keeps few tokens, so that the candidate-list path is tried
+/// first.
 fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let Some((first, rest)) = chain.split_first() else { return false };
     let short = match first {
         Filter::TopK => params.top_k <= FEW,
-        // The survey sums weights, at a scale that must not depend on the row.
+        // The survey sums weights for top-p, at a scale that must not depend on the row.
         Filter::TopP => params.dynamic_temperature.is_none(),
         _ => false,
     };
-    // What XTC leaves is no prefix, so nothing may follow it.
+    // XTC leaves a set that is not a prefix, so no filter may follow it.
     let rest = if let [rest @ .., Filter::Xtc] = rest { rest } else { rest };
     let listed = |filter: &Filter| {
         matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
@@ -84,7 +93,7 @@ fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     short && !apart && rest.iter().all(listed)
 }
 
-/// Writes temperature and filters of a request.
+/// Writes a request's temperature and filter parameters into `prepared`.
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) {
     let greedy = SamplingParams::is_greedy(params.temperature);
     let dynamic = params.dynamic_temperature.filter(|_| params.temperature != 0.0);
@@ -113,7 +122,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.features |= features::MIROSTAT;
         prepared.mirostat_tau = mirostat.tau;
         prepared.mirostat_eta = mirostat.eta;
-        // It stands alone, and temperature_last does not concern it (F6).
+        // Mirostat acts alone, and temperature_last does not affect it (F6).
         prepared.filter_log2e_over_t = prepared.log2e_over_t;
         return;
     }
@@ -126,7 +135,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     for (place, filter) in chain.iter().enumerate() {
         prepared.filter_chain |= code(*filter) << (4 * place);
     }
-    // A fraction below 1 is below 2^32 too: the largest such f32 is 1 - 2^-24.
+    // A fraction below 1 becomes less than 2^32: the largest f32 below 1 is 1 - 2^-24.
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;

@@ -1,7 +1,8 @@
-//! Graphs: steps captured once and replayed with one call, positions advancing on the device.
+//! Graphs: steps that are captured once and replayed with one call; positions advance on the device.
 //!
-//! A graph reads what its workspace holds at the time of a replay: requests may be admitted, released and assigned to
-//! rows in between, as long as the shape stays. It holds no borrow of the workspace, so it is replayed through it.
+//! A replay reads what the workspace holds at that time. Between replays, requests may be admitted, released
+//! and assigned to rows while the shape stays. A graph does not borrow its workspace; the workspace's
+//! [`Workspace::replay`] launches it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,25 +18,25 @@ use crate::step::Step;
 use crate::variant::StepFeatures;
 use crate::workspace::{Shape, Workspace};
 
-/// Steps of a workspace that were captured; their logits live as long as `'b`.
+/// Captured steps of a workspace; their logits live as long as `'b`.
 #[derive(Debug)]
 pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
-    /// By how many tokens they can move a request on.
+    /// The largest number of tokens by which one replay can advance a request.
     moves: u64,
     shape: Shape,
-    /// Whether any of them is on rows of probabilities.
+    /// [`Kind::Probabilities`] if any step reads rows of probabilities.
     kind: Kind,
-    /// How few lines the logits of a step have.
+    /// The smallest number of logits rows that any of the steps has.
     lines: usize,
-    /// With what rows may need.
+    /// The captured launches, by the features that they support.
     recordings: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
 }
 
 impl Graph<'_> {
-    /// Returns how many steps a replay takes.
+    /// Returns how many steps one replay runs.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.steps
@@ -43,14 +44,17 @@ impl Graph<'_> {
 }
 
 impl Workspace {
-    /// Captures steps, to be replayed in this order, for whatever rows may need. Nothing runs yet.
+    /// Captures steps in the order in which a replay runs them. Nothing runs during capture.
+    ///
+    /// The graph holds the launches for every combination of features, and a replay picks the one that its
+    /// rows need.
     ///
     /// # Errors
     /// - Those of [`Workspace::enqueue`].
-    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// # Panics
-    /// If a step was fixed by another workspace.
+    /// If another workspace made a step.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
         let record = |needs: StepFeatures| {
@@ -73,13 +77,14 @@ impl Workspace {
         })
     }
 
-    /// Enqueues the captured steps on the machine's stream. Allocates nothing and waits for nothing.
+    /// Enqueues the captured steps on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`]; the histories must have room for as many tokens as there are steps.
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for one token per captured
+    /// step.
     ///
     /// # Panics
-    /// If the graph was captured by another workspace.
+    /// If another workspace captured the graph.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.lines)?;
@@ -88,15 +93,15 @@ impl Workspace {
         let needs = self.needs();
         let recording = graph.recordings.iter().find_map(|(serves, it)| (*serves == needs).then_some(it));
         let recording = recording.expect("there is one for all that rows may need");
-        // SAFETY: the launches are those of `enqueue_kernels`, whose buffers are this workspace's and live; for the logits
-        // whoever made `Rows` vouches, for as long as the graph's lifetime.
+        // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
+        // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { recording.replay() }?;
         self.served.count(needs.variant, graph.steps as u64);
         Ok(())
     }
 }
 
-/// A graph of the driver.
+/// A graph of the CUDA driver.
 struct Captured(CudaGraph);
 
 impl fmt::Debug for Captured {
@@ -112,7 +117,7 @@ impl CapturedLaunches for Captured {
 }
 
 impl Gpu {
-    /// Captures what a function launches.
+    /// Captures what `launch` enqueues on the stream as a graph.
     pub(crate) fn captured(
         &self,
         launch: &mut dyn FnMut() -> error::Result<()>,
@@ -128,10 +133,12 @@ impl Gpu {
         Ok(Box::new(Captured(graph)))
     }
 
-    /// Returns how long the device takes for what a function enqueues, in microseconds, by its own clock.
+    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
+    /// by CUDA events.
     ///
     /// # Errors
-    /// - [`Error::Call`] with what the driver says, and the function's own.
+    /// - [`Error::Call`] with the driver's message.
+    /// - The errors of `enqueue`.
     pub fn elapsed_us<E: From<Error>>(
         &self,
         enqueue: impl FnOnce() -> std::result::Result<(), E>,

@@ -1,8 +1,8 @@
-//! How far the requests of the rows may still be moved on: counted where steps are enqueued, so that no history is
-//! ever full when a kernel appends to it.
+//! How many more steps the assigned rows can take. The host counts steps when it enqueues them, so no kernel
+//! ever appends to a full history.
 //!
-//! A step appends at most one id to each history, so the steps enqueued bound the lengths from above and nothing needs
-//! to be read back.
+//! A step appends at most one id to each history. The number of enqueued steps therefore bounds every length
+//! from above, and the host reads nothing back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,23 +11,23 @@ use gumball_spec::{Error, Result, memory};
 use crate::abi::Slot;
 use crate::runtime::SLOTS;
 
-/// What slots have room for.
+/// How many more ids each slot's history can take, and how many steps remain for the assigned rows.
 #[derive(Debug)]
 pub(crate) struct HistoryBudget {
-    /// By slot; [`UNBOUNDED`] where no history is kept.
+    /// Ids that each slot's history can still take, by slot; [`UNBOUNDED`] if the slot keeps no history.
     rooms: Vec<u64>,
-    /// The slots of the rows.
+    /// The slot of each row; -1 is padding.
     rows: Vec<Slot>,
-    /// How many steps the rows had room for when they were assigned, and have now.
+    /// The number of steps the rows could take when they were assigned, and the number that remains.
     granted: u64,
     left: AtomicU64,
 }
 
-/// More steps than anyone enqueues.
+/// No limit: more steps than any program enqueues.
 pub(crate) const UNBOUNDED: u64 = u64::MAX;
 
 impl HistoryBudget {
-    /// Makes a ledger of empty slots.
+    /// Makes the budget of slots that are all empty.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the system refuses the memory.
@@ -37,14 +37,14 @@ impl HistoryBudget {
         Ok(Self { rooms, rows: Vec::new(), granted: UNBOUNDED, left })
     }
 
-    /// Takes note of what a slot has room for from now on.
+    /// Records how many more ids a slot's history can take from now on.
     pub fn set(&mut self, slot: usize, room: u64) {
         self.settle();
         self.rooms[slot] = room;
         self.grant();
     }
 
-    /// Takes note of the slots that the next steps move on; -1 is padding.
+    /// Records the slots that the next steps advance; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
         self.settle();
         self.rows.clear();
@@ -52,7 +52,7 @@ impl HistoryBudget {
         self.grant();
     }
 
-    /// Takes note that a row became padding.
+    /// Records that a row became padding.
     pub fn retire(&mut self, row: usize) {
         self.settle();
         if let Some(slot) = self.rows.get_mut(row) {
@@ -61,20 +61,20 @@ impl HistoryBudget {
         self.grant();
     }
 
-    /// Returns the slots of the rows.
+    /// Returns the slot of each row.
     pub fn rows(&self) -> &[Slot] {
         &self.rows
     }
 
-    /// Returns how many steps the rows have room for.
+    /// Returns how many more steps every row's history can take.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Counts steps that are about to be enqueued.
+    /// Subtracts steps that are about to be enqueued.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a history has no room for them; nothing is counted.
+    /// - [`Error::OutOfRange`] if a history cannot take one id per step; nothing is subtracted then.
     pub fn spend(&self, steps: u64) -> Result<()> {
         let spend = |left: u64| left.checked_sub(steps);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend) {
@@ -86,7 +86,7 @@ impl HistoryBudget {
         }
     }
 
-    /// Takes the steps enqueued so far off the rooms of the rows.
+    /// Subtracts the steps enqueued since the last grant from the capacities of the rows' slots.
     fn settle(&mut self) {
         let spent = self.granted - self.left.load(Ordering::Relaxed);
         for slot in &self.rows {

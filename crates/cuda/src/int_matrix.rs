@@ -1,4 +1,4 @@
-//! Rows of ids in a machine's memory, of 32 or of 64 bits, as a caller has them.
+//! Matrices of token ids in device memory, of 32 or 64 bits, as a caller holds them.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use gumball_spec::{Error, Result};
 use crate::rows::{IntType, check_extent, holds};
 use crate::runtime::Buffer;
 
-/// Rows of ids in the machine's memory, which live as long as `'b`.
+/// Rows of ids in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceIntMatrix<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -19,16 +19,17 @@ pub struct DeviceIntMatrix<'b> {
 }
 
 impl<'b> DeviceIntMatrix<'b> {
-    /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
+    /// Describes `rows` rows of `width` ids, `stride` ids apart, that begin at a device address.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `stride` is less than `width` with several rows, the rows reach beyond the address space, or
-    ///   the address is no multiple of an id's size.
-    /// - [`Error::Length`] if there are 2^32 rows or more.
+    /// - [`Error::OutOfRange`] if there are several rows and `stride` is less than `width`.
+    /// - [`Error::OutOfRange`] if the rows reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of an id's size.
+    /// - [`Error::Length`] if there are 2^32 or more rows.
     ///
     /// # Safety
-    /// For `'b`, all ids lie in memory that the machine can read, and nobody writes them while what is enqueued with
-    /// them runs.
+    /// For `'b`, all ids lie in memory that the device can read. Nobody writes them while work that was
+    /// enqueued with them runs.
     pub unsafe fn new(
         address: u64,
         dtype: IntType,
@@ -48,7 +49,7 @@ impl<'b> DeviceIntMatrix<'b> {
         Ok(Self { memory: PhantomData, address, dtype, rows, width, stride })
     }
 
-    /// Takes rows that begin `start` ids into a buffer.
+    /// Describes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
     /// - Those of [`DeviceIntMatrix::new`].
@@ -66,12 +67,12 @@ impl<'b> DeviceIntMatrix<'b> {
             return Err(Error::length("ids", buffer.bytes() / dtype.bytes(), allowed));
         }
         let address = buffer.address() + (start * dtype.bytes()) as u64;
-        // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing enqueues a
-        // write, and its end waits for what was enqueued before.
+        // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
+        // enqueues a write until then; freeing it waits for the work that was enqueued before.
         unsafe { Self::new(address, dtype, rows, width, stride) }
     }
 
-    /// Checks that there are rows of a shape.
+    /// Checks that the matrix has `rows` rows of `width` ids.
     pub(crate) fn check(&self, parameter: &'static str, rows: usize, width: usize) -> Result<()> {
         if self.rows != rows {
             return Err(Error::length(parameter, self.rows, format!("one row for each of {rows}")));
@@ -88,25 +89,25 @@ impl<'b> DeviceIntMatrix<'b> {
     }
 }
 
-/// Rows of ids that are written; they are nobody else's as long as `'b`.
+/// Rows of ids that kernels write. The caller has exclusive access to them for `'b`.
 #[derive(Debug)]
 pub struct DeviceIntMatrixMut<'b>(DeviceIntMatrix<'b>);
 
 impl<'b> DeviceIntMatrixMut<'b> {
-    /// Returns where the ids are and what they are like.
+    /// Returns the address, type and shape of the ids.
     #[must_use]
     pub fn ids(&self) -> &DeviceIntMatrix<'b> {
         &self.0
     }
 
-    /// Takes `rows` rows of `width` ids, `stride` ids apart, at an address of the machine.
+    /// Describes `rows` rows of `width` ids, `stride` ids apart, that begin at a device address.
     ///
     /// # Errors
     /// Those of [`DeviceIntMatrix::new`].
     ///
     /// # Safety
-    /// For `'b`, all ids lie in memory that the machine can write, and while what is enqueued on them runs nobody else
-    /// reads or writes them.
+    /// For `'b`, all ids lie in memory that the device can write. Nobody else reads or writes them while work
+    /// that was enqueued with them runs.
     pub unsafe fn new(
         address: u64,
         dtype: IntType,
@@ -114,11 +115,11 @@ impl<'b> DeviceIntMatrixMut<'b> {
         width: usize,
         stride: usize,
     ) -> Result<Self> {
-        // SAFETY: the caller vouches for more than it takes.
+        // SAFETY: the caller guarantees more than [`DeviceIntMatrix::new`] requires.
         unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) }.map(Self)
     }
 
-    /// Takes rows that begin `start` ids into a buffer.
+    /// Describes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
     /// Those of [`DeviceIntMatrix::of`].

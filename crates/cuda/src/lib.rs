@@ -1,15 +1,15 @@
-//! The stages as CUDA kernels, compiled for the device found.
+//! The stages as CUDA kernels, compiled at run time for the device that is present.
 //!
-//! Kernels are CUDA C++ beside the Rust that launches them. NVRTC compiles them for the device found, headers
-//! passed in memory, and a disk cache keeps the result; each [`KernelModule`] of programs is loaded when something is made that
-//! launches its kernels. Libraries are loaded at run time, so one binary also
-//! runs where there is no CUDA: there, [`Gpu::new`] says what is missing.
+//! The kernels are CUDA C++ files beside the Rust files that launch them. NVRTC compiles them, with headers
+//! from memory, and a disk cache keeps the result. An object that launches kernels loads the [`KernelModule`]
+//! that holds them when it is made. Libraries are loaded at run time, so a binary also runs on hosts without
+//! CUDA; there, [`Gpu::new`] returns an error that names what is missing.
 //!
-//! A [`Runtime`] is where kernels run: a [`Gpu`], or under the feature `emulator` the host. On it, a
-//! [`Step`] takes rows from logits, or probabilities, to tokens: the survey reads each row once, the draw does the rest. It
-//! allocates nothing, waits for nothing, and can be captured in a graph. What comes out equals the oracle of
-//! `gumball-spec` bit for bit. An option that has no kernel yet is refused where parameters are [prepared](Prepared),
-//! never ignored.
+//! A [`Runtime`] runs kernels: a [`Gpu`], or the host if the feature `emulator` is on. On it, a [`Step`]
+//! turns rows of logits or probabilities into tokens: the survey reads each row once, and a second kernel
+//! finishes the rows. A step allocates nothing, waits for nothing, and can be captured in a graph. Its
+//! results equal those of the oracle in `gumball-spec` bit for bit. An option without a kernel is an error
+//! when parameters are [prepared](Prepared); it is never ignored.
 
 mod abi;
 mod cache;

@@ -1,11 +1,12 @@
-//! Logprobs: from parameters to what `logprobs.cuh` reads, and what a workspace must have room for.
+//! Logprobs: turns parameters into what `logprobs.cuh` reads, and checks that a workspace can hold the
+//! results.
 
 use gumball_spec::num::LOG2_E;
 use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
 use crate::abi::{Params, features};
 
-/// Writes what a request asks to be told; all else of it is prepared already.
+/// Writes a request's logprob parameters into `prepared`, in which everything else is prepared already.
 pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
     prepared.features |= features::LOGPROBS;
@@ -25,8 +26,9 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     }
 }
 
-/// Returns the scale at which the survey weighs the row for a request's logprobs; nothing where they speak of what filters
-/// leave, where the first token is certain, or where the temperature hangs on the row.
+/// Returns the scale at which the survey sums weights for a request's logprobs.
+///
+/// `None` if filters decide the set, the first token is certain, or the temperature depends on the row.
 fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
     let has = |bits: u32| prepared.features & bits != 0;
     match mode {
@@ -37,11 +39,11 @@ fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
     }
 }
 
-/// Checks that a workspace has room for what a request asks to be told.
+/// Checks that a workspace has capacity for a request's logprobs.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] if it lists more of the most likely tokens than there is room for.
-/// - [`Error::Length`] if it names more ids than there is room for.
+/// - [`Error::OutOfRange`] if `top_n` exceeds the workspace's `widths.top_n`.
+/// - [`Error::Length`] if there are more ids than the workspace's `widths.ids`.
 pub(crate) fn check_widths(top_n: u32, ids: usize, widths: Widths) -> Result<()> {
     if top_n as usize > widths.top_n {
         let allowed = format!("in 0..={}, the room's widths.top_n", widths.top_n);

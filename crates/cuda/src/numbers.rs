@@ -1,4 +1,5 @@
-//! The device's numbers beside their definitions, to be held equal bit for bit on any machine.
+//! The device's numeric functions beside their definitions, for tests that both are equal bit for bit on any
+//! device.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use crate::error::Result;
 use crate::program::KernelModule;
 use crate::runtime::{Buffer, Grid, Kernel, Runtime};
 
-/// What the definition gives for an input, as bits; `None` outside its domain.
+/// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
 
-/// Each number with its definition, in the order of `numbers.cu`. Inputs are words of 64 bits, the low 32 of which
-/// are a float where a number takes one.
+/// Each function's name and definition, in the order of `numbers.cu`. Inputs are 64-bit words; a function of
+/// a float reads it from the low 32 bits.
 pub const NUMBERS: [(&str, Definition); 15] = [
     ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
     ("exp2", |i| (float(i) <= 0.0).then(|| bits(num::exp2(float(i))))),
@@ -47,7 +48,7 @@ pub const NUMBERS: [(&str, Definition); 15] = [
         inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
     }),
     ("about_quotient", |i| {
-        // By 1 up to 2^20: no row's weights sum to more, relative to its first token's.
+        // Divisors are in 1..=2^20: no row's weights, relative to its first token's, sum to more.
         let (d, divisor) = (float(i), float(ONE + (i >> 32) % (20 << 23)));
         let inside = (-126.0..=0.0).contains(&d) && num::exp2(d) / divisor >= f32::MIN_POSITIVE;
         inside.then_some(1)
@@ -58,7 +59,8 @@ pub const NUMBERS: [(&str, Definition); 15] = [
     }),
 ];
 
-/// The bits of 1.0: what a portion is of has them turned over, so that words of 32 bits hold the portions of one.
+/// The bits of 1.0. The divisor of `portions` is the high word of its input XOR these bits, so inputs below
+/// 2^32 have the divisor 1.
 const ONE: u64 = 0x3F80_0000;
 
 fn bits(x: f32) -> u64 {
@@ -73,7 +75,7 @@ fn is_positive(x: f32) -> bool {
     x > 0.0 && x.is_finite()
 }
 
-/// The argument of the kernel, as `numbers.cu` lays it out.
+/// The kernel's argument, in the layout of `numbers.cu`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Sweep {
@@ -84,28 +86,31 @@ struct Sweep {
     out: u64,
 }
 
-/// Inputs that follow each other in steps.
+/// Inputs in an arithmetic sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs {
-    /// The first.
+    /// The first input.
     pub from: u64,
-    /// How far they are apart, modulo 2^64.
+    /// The difference between two neighbouring inputs, modulo 2^64.
     pub step: u64,
-    /// How many there are.
+    /// The number of inputs.
     pub count: usize,
 }
 
-/// Inputs computed at a time.
+/// Inputs per launch.
 const CHUNK: usize = 1 << 22;
 const THREADS: u32 = 256;
 
-/// Holds a number on a machine to its definition. Returns on how many inputs it was held, or what differs.
+/// Compares function `which` on a device with its definition. Returns the number of compared inputs, or a
+/// message that names the first difference found.
+///
+/// Inputs outside the function's domain are not compared.
 ///
 /// # Errors
-/// Those of the machine.
+/// Those of the device.
 ///
 /// # Panics
-/// If there is no such number.
+/// If `which` is not an index of [`NUMBERS`].
 pub fn hold(
     machine: &Arc<dyn Runtime>,
     which: usize,
@@ -129,7 +134,8 @@ pub fn hold(
             out: buffer.address(),
         };
         let blocks = (count as u32).div_ceil(THREADS);
-        // SAFETY: the kernel writes `count` words to `out`, for which there is room, and takes a `Sweep`.
+        // SAFETY: the kernel takes a `Sweep` and writes `count` words to `out`, whose buffer holds at least
+        // as many.
         unsafe { machine.launch(kernel, Grid::new(blocks, THREADS), bytemuck::bytes_of(&sweep)) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
@@ -140,7 +146,7 @@ pub fn hold(
     Ok(Ok(held))
 }
 
-/// Compares what was got with the definition, over threads.
+/// Compares the device's results with the definition, on all of the host's threads.
 fn compare(definition: Definition, from: u64, step: u64, got: &[u64]) -> std::result::Result<usize, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = got.len().div_ceil(threads).max(1);

@@ -1,4 +1,4 @@
-//! What a step came to, read back in one copy.
+//! The outputs of a step, read back in one copy.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use gumball_spec::{Result, Status, TILE, memory};
 pub struct Outputs {
     pub(crate) layout: Layout,
     pub(crate) words: Vec<u32>,
-    /// A bit for each kept id, over whole tiles, row by row; empty unless the workspace keeps them.
+    /// One bit per kept id, padded to whole tiles, row by row; empty unless the workspace records kept sets.
     pub(crate) kept: Vec<u32>,
 }
 
 impl Outputs {
-    /// Makes outputs to be filled; `kept_words` is the length of a kept set.
+    /// Makes outputs of zeros; `kept_words` is the length of a kept set in 32-bit words.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the system refuses the memory.
@@ -30,7 +30,7 @@ impl Outputs {
         })
     }
 
-    /// Puts the outputs of a step where those of the rows from `row` on belong.
+    /// Copies the outputs of a step into those of row `row` and the rows after it.
     pub(crate) fn place(&mut self, row: usize, part: &Outputs) {
         let rows = part.layout.rows;
         for (to, from) in sections(self.layout).into_iter().zip(sections(part.layout)) {
@@ -41,43 +41,43 @@ impl Outputs {
         self.kept[row * width..][..part.kept.len()].copy_from_slice(&part.kept);
     }
 
-    /// Returns where the sections lie.
+    /// Returns the offsets of the sections.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Returns the buffer, in the layout of [`Layout`].
+    /// Returns all 32-bit words, in the layout of [`Layout`].
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// Returns the token of a row; [`gumball_spec::NONE`] where there is none.
+    /// Returns a row's token; [`gumball_spec::NONE`] if the row has none.
     #[must_use]
     pub fn token(&self, row: usize) -> i32 {
         self.words[self.layout.tokens()][row] as i32
     }
 
-    /// Returns the status of a row.
+    /// Returns a row's status bits.
     #[must_use]
     pub fn status(&self, row: usize) -> Status {
         Status(self.words[self.layout.statuses()][row])
     }
 
-    /// Returns the temperature in use in a row; 0 if greedy.
+    /// Returns the temperature that a row was drawn at; 0 if greedy.
     #[must_use]
     pub fn temperature(&self, row: usize) -> f32 {
         f32::from_bits(self.words[self.layout.temperatures()][row])
     }
 
-    /// Returns mirostat's limit after a row.
+    /// Returns mirostat's limit after a row, in bits.
     #[must_use]
     pub fn mu(&self, row: usize) -> f32 {
         f32::from_bits(self.words[self.layout.mirostat_mu()][row])
     }
 
-    /// Returns the kept ids of a row, ascending; absent unless the workspace keeps them.
+    /// Returns a row's kept ids, ascending; `None` unless the workspace records kept sets.
     #[must_use]
     pub fn kept(&self, row: usize, vocab: usize) -> Option<Vec<u32>> {
         if self.kept.is_empty() {
@@ -89,12 +89,12 @@ impl Outputs {
     }
 }
 
-/// Returns the ids of a vocabulary whose bits are set, ascending.
+/// Returns the ids below `vocab` whose bits are set, ascending.
 pub(crate) fn set_ids(words: &[u32], vocab: usize) -> impl Iterator<Item = u32> {
     (0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1)
 }
 
-/// Returns all sections.
+/// Returns the ranges of all sections, in words.
 fn sections(layout: Layout) -> [Range<usize>; 10] {
     [
         layout.tokens(),

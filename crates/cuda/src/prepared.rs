@@ -1,4 +1,4 @@
-//! Requests made ready for kernels: validated, and turned into the numbers that kernels read.
+//! Prepared requests: parameters that are validated and turned into the numbers that kernels read.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::edit::Edits;
 use crate::variant::Variant;
 use crate::{edit, filter, logprobs};
 
-/// Parameters that were validated for a vocabulary, as kernels read them.
+/// Parameters that are validated for a vocabulary, in the form that kernels read.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
     edits: Arc<Edits>,
     logprob_ids: Vec<u32>,
     vocab: usize,
-    /// Why it cannot go by rows of probabilities, if it cannot.
+    /// The error for rows of probabilities, if these parameters are not allowed there (P2).
     refusal: Option<Error>,
 }
 
 impl Prepared {
-    /// Validates parameters for a vocabulary of `vocab` ids.
+    /// Validates and prepares parameters for a vocabulary of `vocab` ids.
     ///
     /// # Errors
     /// - Those of [`SamplingParams::validate`].
@@ -36,12 +36,12 @@ impl Prepared {
         Ok(Self { params: prepared, edits, logprob_ids, vocab, refusal })
     }
 
-    /// Returns the parameters as kernels read them, but for the seed.
+    /// Returns the parameters in the form that kernels read, without seed and draw index.
     pub(crate) fn params(&self) -> Params {
         self.params
     }
 
-    /// Says why they cannot go by rows of probabilities, if they cannot (P2).
+    /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).
     pub(crate) fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
     }
@@ -51,23 +51,23 @@ impl Prepared {
         self.params.features & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
     }
 
-    /// Returns the lists of their edits.
+    /// Returns the lists of the edits.
     pub(crate) fn edits(&self) -> &Arc<Edits> {
         &self.edits
     }
 
-    /// Returns the ids whose logprobs are to be reported.
+    /// Returns the ids whose logprobs each step reports.
     pub(crate) fn logprob_ids(&self) -> &[u32] {
         &self.logprob_ids
     }
 
-    /// Returns the least variant of a step that serves them.
+    /// Returns the most specialised variant of a step that handles these parameters.
     #[must_use]
     pub fn variant(&self) -> Variant {
         Variant::of(&self.params)
     }
 
-    /// Returns the vocabulary they were validated for.
+    /// Returns the vocabulary that the parameters were validated for.
     #[must_use]
     pub fn vocab(&self) -> usize {
         self.vocab

@@ -1,6 +1,7 @@
-//! The lists of a request: its table of entries, its bitmaps, its history, in one piece of memory a slot.
+//! A request's lists, in one buffer per slot: the table of entries, the bitmaps, and the history.
 //!
-//! Made on the host and copied at once. The memory only grows, so a slot that is used again takes none.
+//! The host lays them out and copies them at once. A slot's buffer only grows, so a later request of at most
+//! its size allocates nothing.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use crate::abi::{Params, Request, TokenEntry, features};
 use crate::edit::Edits;
 use crate::runtime::{Buffer, Runtime};
 
-/// A request's history when it is put into a slot.
+/// A request's history when it enters a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct History<'a> {
     pub prompt: &'a [u32],
     pub output: &'a [u32],
-    /// How many more ids there shall be room for.
+    /// How many more ids the history must be able to take.
     pub room: usize,
 }
 
@@ -29,10 +30,10 @@ impl History<'_> {
         self.prompt.len() + self.output.len()
     }
 
-    /// Returns how many ids it can grow to.
+    /// Returns the largest number of ids that the history can hold.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if that is no u32.
+    /// - [`Error::OutOfRange`] if that number exceeds a u32.
     fn end(&self) -> Result<u32> {
         let end = self.len().checked_add(self.room).and_then(|end| u32::try_from(end).ok());
         end.ok_or_else(|| {
@@ -41,7 +42,7 @@ impl History<'_> {
     }
 }
 
-/// Lists being laid out in units of an entry, so that each begins where any of them may.
+/// Lays lists out in units of a [`TokenEntry`], so that every list is aligned for entries.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBuffersBuilder {
     units: Vec<TokenEntry>,
@@ -50,7 +51,7 @@ pub(crate) struct RequestBuffersBuilder {
 const UNIT: usize = size_of::<TokenEntry>();
 
 impl RequestBuffersBuilder {
-    /// Appends zeros for a list of words and returns where it begins, in units.
+    /// Appends zeros for a list of `bytes` bytes, and returns its offset in units.
     fn reserve(&mut self, bytes: usize) -> usize {
         let start = self.units.len();
         self.units.resize(start + bytes.div_ceil(UNIT), TokenEntry::zeroed());
@@ -61,15 +62,16 @@ impl RequestBuffersBuilder {
         bytemuck::cast_slice_mut(&mut self.units[start..])
     }
 
-    /// Appends a list and returns where it begins, in units.
+    /// Appends a list, and returns its offset in units.
     fn append(&mut self, list: &[u32]) -> usize {
         let start = self.reserve(size_of_val(list));
         self.words(start)[..list.len()].copy_from_slice(list);
         start
     }
 
-    /// Appends the bitmap of touched ids, which begins at 0, and their table, at most half full with all ids that may
-    /// join it; returns where the table begins and its size.
+    /// Appends the bitmap of touched ids, whose offset is 0, and the table of their entries. Returns the
+    /// table's offset in units and its size in entries. All ids that may join the table fill at most half of
+    /// it.
     fn table(&mut self, vocab: usize, edits: &Edits, history: History<'_>) -> (usize, usize) {
         let ends = edits.bad_word_ends.iter().map(|end| edits.bad_words[*end as usize - 1]);
         let biased = edits.bias.iter().map(|(id, _)| *id);
@@ -95,8 +97,10 @@ impl RequestBuffersBuilder {
     }
 }
 
-/// Returns the entry of an id, made if there is none: the twin of `find_entry` in `edits.cuh`. The number of entries is
-/// a power of two, 2 or more, and one at least is empty. Kernels read them in pairs.
+/// Returns an id's entry, and makes it if there is none: the twin of `find_entry` in `edits.cuh`.
+///
+/// The number of entries is a power of two and at least 2, and at least one entry is empty. The probe starts
+/// at an even index because kernels read entries in pairs.
 fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
     let mask = entries.len() - 1;
     let x = id.wrapping_mul(0x9E37_79B1);
@@ -108,18 +112,18 @@ fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
     &mut entries[place]
 }
 
-/// The memory of a slot's lists.
+/// The device memory of a slot's lists.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBuffers {
     memory: Option<Buffer>,
 }
 
 impl RequestBuffers {
-    /// Writes the lists of a request and returns where they lie.
+    /// Writes a request's lists to the device, and returns their addresses and lengths.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the history can grow beyond 2^32 ids.
-    /// - [`Error::Unavailable`] if the machine has not enough memory, or fails.
+    /// - [`Error::OutOfRange`] if the history's capacity exceeds a u32.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn write(
         &mut self,
         machine: &Arc<dyn Runtime>,
@@ -152,7 +156,7 @@ impl RequestBuffers {
             request.history_capacity = end;
             ids = builder.reserve(history.len() * size_of::<u32>());
             builder.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
-            // The last unit may reach beyond the last id.
+            // The capacity is rounded up to whole units, so it may end after the last id.
             bytes += (end as usize * size_of::<u32>()).next_multiple_of(UNIT);
         }
 
@@ -176,10 +180,10 @@ impl RequestBuffers {
         Ok(request)
     }
 
-    /// Reads the ids of a history back.
+    /// Reads the first `length` ids of a history back.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn read_history(&self, request: &Request, length: u32) -> Result<Vec<u32>> {
         let mut ids = vec![0; length.min(request.history_capacity) as usize];
         if let Some(memory) = &self.memory {

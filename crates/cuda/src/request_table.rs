@@ -1,4 +1,4 @@
-//! Residents: the requests in the slots, and how far each may be moved on.
+//! The request table: the requests in the slots, and how many more tokens each history can take.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
 use crate::runtime::{Buffer, Runtime, SLOTS};
 use crate::variant::StepFeatures;
 
-/// Where a request stands when it is put into a slot.
+/// A request's state when it enters a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct InitialState<'a> {
     /// The seed in use.
@@ -28,31 +28,31 @@ pub struct InitialState<'a> {
     pub prompt: &'a [u32],
     /// The ids generated so far.
     pub output: &'a [u32],
-    /// How many more ids the history shall have room for.
+    /// How many more ids the history must be able to take.
     pub room: usize,
-    /// Whether the history is kept even if no edit reads it, so that it can be read back.
+    /// Whether the device keeps the history even if no edit reads it, so that it can be read back.
     pub keep_history: bool,
 }
 
-/// Where a request stands, as read back.
+/// A request's state, as read back from the device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestState {
     /// The number of tokens before the next one, modulo 2^32.
     pub position: u32,
     /// Mirostat's limit for the next token, in bits.
     pub mu: f32,
-    /// How many ids the prompt has, and how many were generated, those of the start included.
+    /// The number of ids in the prompt.
     pub prompt_len: usize,
-    /// See `prompt_len`.
+    /// The number of generated ids, including those that the request had when it entered the slot.
     pub output_len: usize,
-    /// The ids of the prompt and of the output, if they are kept.
+    /// The ids of the prompt, then those of the output; `None` if the device keeps no history.
     pub history: Option<Vec<u32>>,
 }
 
-/// What the host knows of a slot.
+/// The host's record of a slot.
 #[derive(Debug, Default)]
 struct SlotEntry {
-    /// None in an empty slot.
+    /// `None` if the slot is empty.
     request: Option<Prepared>,
     keep_history: bool,
     on_machine: Request,
@@ -64,7 +64,7 @@ impl SlotEntry {
         self.request.as_ref().map_or(0, |request| request.params().features)
     }
 
-    /// Returns what a request asks for in this slot.
+    /// Returns a request's parameters with the features that this slot adds.
     fn params_of(&self, request: &Prepared) -> Params {
         let mut params = request.params();
         params.features |= if self.keep_history { features::KEEP_HISTORY } else { 0 };
@@ -82,7 +82,7 @@ pub(crate) struct RequestTable {
     machine: Arc<dyn Runtime>,
     vocab: usize,
     widths: Widths,
-    /// By slot, as wide as there is room for.
+    /// `[slots, widths.ids]`: the ids whose logprobs each slot's request reports.
     logprob_ids: Buffer,
     pub params: Buffer,
     pub requests: Buffer,
@@ -90,10 +90,10 @@ pub(crate) struct RequestTable {
     slots: Vec<SlotEntry>,
     builder: RequestBuffersBuilder,
     history_budget: HistoryBudget,
-    /// What the request in each slot needs, and what those of all rows do.
+    /// The features that each slot's request needs, and the union over the rows' requests.
     needs: Vec<StepFeatures>,
     rows_features: StepFeatures,
-    /// A slot of the rows whose request cannot go by rows of probabilities.
+    /// A slot of the rows whose request is not allowed on rows of probabilities.
     refuses: Option<usize>,
 }
 
@@ -140,7 +140,7 @@ impl RequestTable {
         Ok(self.states.write(place * size_of::<State>(), &[state])?)
     }
 
-    /// Writes lists, and takes note of what the slot has.
+    /// Writes a request's lists to the device, and records its features and its history's capacity.
     fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
         let resident = &mut self.slots[place];
         let (params, edits) = (resident.params_of(request), request.edits());
@@ -173,7 +173,7 @@ impl RequestTable {
         Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
     }
 
-    /// Gives a history more room. See [`crate::Workspace::extend`].
+    /// Enlarges a history's capacity. See [`crate::Workspace::extend`].
     pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
         let place = self.place(slot)?;
         let Some(request) = self.slots[place].request.clone() else { return Ok(()) };
@@ -182,7 +182,7 @@ impl RequestTable {
         self.write_lists(place, &request, History { prompt, output, room })
     }
 
-    /// Returns where a request stands. See [`crate::Workspace::standing`].
+    /// Returns a request's state. See [`crate::Workspace::standing`].
     pub fn standing(&self, slot: Slot) -> Result<RequestState> {
         let place = self.place(slot)?;
         let mut state = [State::default()];
@@ -199,19 +199,19 @@ impl RequestTable {
         })
     }
 
-    /// Takes note of the slots that the next steps move on; -1 is padding.
+    /// Records the slots that the next steps advance; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
         self.history_budget.assign(rows);
         self.choose();
     }
 
-    /// Takes note that a row became padding.
+    /// Records that a row became padding.
     pub fn retire(&mut self, row: usize) {
         self.history_budget.retire(row);
         self.choose();
     }
 
-    /// Finds anew what the rows need, so that a step has nothing to look through.
+    /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
     fn choose(&mut self) {
         let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
         self.rows_features =
@@ -224,25 +224,26 @@ impl RequestTable {
         self.slots[slot].request.as_ref().and_then(Prepared::refusal)
     }
 
-    /// Says why the requests of the rows cannot go by rows of probabilities, if one cannot.
+    /// Returns the error of a row's request that is not allowed on rows of probabilities, if there is one
+    /// (P2).
     pub fn refusal(&self) -> Result<()> {
         self.refuses.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Returns what the requests of the rows need.
+    /// Returns the features that the rows' requests need.
     pub fn needs(&self) -> StepFeatures {
         self.rows_features
     }
 
-    /// Returns whether every row's request has room for so many more tokens.
+    /// Returns whether every row's history can take `steps` more tokens.
     pub fn has_history_left(&self, steps: u64) -> bool {
         self.history_budget.left() >= steps
     }
 
-    /// Counts steps that move the requests of the rows on.
+    /// Subtracts steps that advance the rows' requests from their capacity.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a history may have no room for their tokens.
+    /// - [`Error::OutOfRange`] if a history may not have capacity for their tokens.
     pub fn spend(&self, steps: u64) -> Result<()> {
         self.history_budget.spend(steps)
     }

@@ -1,4 +1,5 @@
-//! Rows of logits or probabilities, and of bitmasks, in a machine's memory, as a caller hands them in.
+//! Rows of logits, probabilities or bitmasks, and columns of numbers, in device memory that a caller
+//! provides.
 
 use std::marker::PhantomData;
 
@@ -9,16 +10,16 @@ use crate::runtime::Buffer;
 /// The type of a row's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
-    /// Single precision.
+    /// IEEE 754 single precision, 4 bytes.
     F32,
-    /// Truncated single precision.
+    /// bfloat16: the upper 16 bits of a single-precision number, 2 bytes.
     Bf16,
-    /// Half precision.
+    /// IEEE 754 half precision, 2 bytes.
     F16,
 }
 
 impl Dtype {
-    /// Returns the name.
+    /// Returns the type's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,14 +29,14 @@ impl Dtype {
         }
     }
 
-    /// Returns the size of an element.
+    /// Returns the size of an element in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         if self == Dtype::F32 { 4 } else { 2 }
     }
 }
 
-/// Rows of logits or probabilities in the machine's memory, which lives as long as `'b`.
+/// Rows of logits or probabilities in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -48,19 +49,19 @@ pub struct Rows<'b> {
 }
 
 impl<'b> Rows<'b> {
-    /// Says what the numbers are; [`Kind::Logits`] if not said.
+    /// Sets whether the numbers are logits or probabilities; [`Kind::Logits`] if not set.
     #[must_use]
     pub fn with_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Returns what the numbers are.
+    /// Returns whether the numbers are logits or probabilities.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns some of the rows.
+    /// Returns a range of the rows.
     pub(crate) fn part(&self, rows: std::ops::Range<usize>) -> Self {
         let start = rows.start * self.stride * self.dtype.bytes();
         Self { address: self.address + start as u64, rows: rows.len(), ..*self }
@@ -84,15 +85,18 @@ impl<'b> Rows<'b> {
         self.dtype
     }
 
-    /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
+    /// Describes `rows` rows of `vocab` elements, `stride` elements apart, that begin at a device address.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, `stride` less than it with several rows, the rows reach
-    ///   beyond the address space, or the address is no multiple of an element's size.
-    /// - [`Error::Length`] if there are 2^32 rows or more.
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::OutOfRange`] if there are several rows and `stride` is less than `vocab`.
+    /// - [`Error::OutOfRange`] if the rows reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of an element's size.
+    /// - [`Error::Length`] if there are 2^32 or more rows.
     ///
     /// # Safety
-    /// For `'b`, all rows lie in memory that the machine can read, and nobody writes them while a step on them runs.
+    /// For `'b`, all rows lie in memory that the device can read. Nobody writes them while a step that reads
+    /// them runs.
     pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         if !(1..=MAX_VOCAB).contains(&vocab) {
             return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
@@ -112,7 +116,7 @@ impl<'b> Rows<'b> {
         Ok(Self { memory: PhantomData, address, dtype, kind: Kind::Logits, rows, vocab, stride })
     }
 
-    /// Takes rows that begin `start` elements into a buffer.
+    /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
     /// - Those of [`Rows::new`].
@@ -130,43 +134,44 @@ impl<'b> Rows<'b> {
             return Err(Error::length("logits", buffer.bytes() / dtype.bytes(), allowed));
         }
         let address = buffer.address() + (start * dtype.bytes()) as u64;
-        // SAFETY: the rows lie in the buffer, as was just seen, which is borrowed for `'b`: until then nothing
-        // enqueues a write, and its end waits for what was enqueued before.
+        // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
+        // enqueues a write until then; freeing it waits for the work that was enqueued before.
         unsafe { Self::new(address, dtype, rows, vocab, stride) }
     }
 }
 
-/// Rows in the machine's memory that are written, or read and written; they are nobody else's as long as `'b`.
+/// Rows in device memory that kernels write, or read and write. The caller has exclusive access to them for
+/// `'b`.
 #[derive(Debug)]
 pub struct RowsOut<'b>(Rows<'b>);
 
 impl<'b> RowsOut<'b> {
-    /// Says what the numbers are; [`Kind::Logits`] if not said.
+    /// Sets whether the numbers are logits or probabilities; [`Kind::Logits`] if not set.
     #[must_use]
     pub fn with_kind(self, kind: Kind) -> Self {
         Self(self.0.with_kind(kind))
     }
 
-    /// Returns where the rows are and what they are like.
+    /// Returns the address, type and shape of the rows.
     #[must_use]
     pub fn rows(&self) -> &Rows<'b> {
         &self.0
     }
 
-    /// Takes `rows` rows of `vocab` elements, `stride` elements apart, at an address of the machine.
+    /// Describes `rows` rows of `vocab` elements, `stride` elements apart, that begin at a device address.
     ///
     /// # Errors
     /// Those of [`Rows::new`].
     ///
     /// # Safety
-    /// For `'b`, all rows lie in memory that the machine can read and write, and while what is enqueued on them runs nobody
-    /// else does either.
+    /// For `'b`, all rows lie in memory that the device can read and write. Nobody else reads or writes them
+    /// while work that was enqueued with them runs.
     pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
-        // SAFETY: the caller vouches for more than it takes.
+        // SAFETY: the caller guarantees more than [`Rows::new`] requires.
         unsafe { Rows::new(address, dtype, rows, vocab, stride) }.map(Self)
     }
 
-    /// Takes rows that begin `start` elements into a buffer.
+    /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
     /// Those of [`Rows::of`].
@@ -182,7 +187,7 @@ impl<'b> RowsOut<'b> {
     }
 }
 
-/// A number of 32 bits for each row, side by side in the machine's memory, which lives as long as `'b`.
+/// One 32-bit number per row, contiguous in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSlice<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -191,14 +196,14 @@ pub struct DeviceSlice<'b> {
 }
 
 impl<'b> DeviceSlice<'b> {
-    /// Takes the numbers of `rows` rows at an address of the machine.
+    /// Describes the numbers of `rows` rows that begin at a device address.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the address is no multiple of 4 bytes.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
     ///
     /// # Safety
-    /// For `'b`, they lie in memory that the machine can read, and write where that is what they are for; while what is
-    /// enqueued with them runs, nobody else writes them.
+    /// For `'b`, the numbers lie in memory that the device can read, and also write if kernels store results
+    /// there. Nobody else writes them while work that was enqueued with them runs.
     pub unsafe fn new(address: u64, rows: usize) -> Result<Self> {
         if !address.is_multiple_of(4) {
             return Err(Error::out_of_range("column", format!("{address:#x}"), "a multiple of 4 bytes"));
@@ -206,16 +211,16 @@ impl<'b> DeviceSlice<'b> {
         Ok(Self { memory: PhantomData, address, rows })
     }
 
-    /// Takes all that a buffer holds.
+    /// Describes all numbers of a buffer.
     #[must_use]
     pub fn of(buffer: &'b Buffer) -> Self {
         Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
     }
 
-    /// Returns the first so many of them.
+    /// Returns the first `rows` numbers.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there are not as many.
+    /// - [`Error::Length`] if there are fewer.
     pub fn first(self, rows: usize) -> Result<Self> {
         if rows > self.rows {
             return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
@@ -224,21 +229,21 @@ impl<'b> DeviceSlice<'b> {
     }
 }
 
-/// The type of whole numbers.
+/// The type of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntType {
-    /// 32 bits, with a sign.
+    /// Signed, 32 bits.
     I32,
-    /// 32 bits, without.
+    /// Unsigned, 32 bits.
     U32,
-    /// 64 bits, with a sign.
+    /// Signed, 64 bits.
     I64,
-    /// 64 bits, without.
+    /// Unsigned, 64 bits.
     U64,
 }
 
 impl IntType {
-    /// Returns the name.
+    /// Returns the type's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -249,14 +254,14 @@ impl IntType {
         }
     }
 
-    /// Returns the size of a number.
+    /// Returns the size of an integer in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         if matches!(self, IntType::I32 | IntType::U32) { 4 } else { 8 }
     }
 }
 
-/// Whole numbers side by side in the machine's memory, which lives as long as `'b`.
+/// Integers that are contiguous in device memory, which lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceIntSlice<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -266,13 +271,13 @@ pub struct DeviceIntSlice<'b> {
 }
 
 impl<'b> DeviceIntSlice<'b> {
-    /// Takes the numbers of `rows` rows at an address of the machine.
+    /// Describes the integers of `rows` rows that begin at a device address.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the address is no multiple of a number's size.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of an integer's size.
     ///
     /// # Safety
-    /// Those of [`DeviceSlice::new`].
+    /// The conditions of [`DeviceSlice::new`].
     pub unsafe fn new(address: u64, dtype: IntType, rows: usize) -> Result<Self> {
         if !address.is_multiple_of(dtype.bytes() as u64) {
             let allowed = format!("a multiple of {} bytes", dtype.bytes());
@@ -281,17 +286,17 @@ impl<'b> DeviceIntSlice<'b> {
         Ok(Self { memory: PhantomData, address, dtype, rows })
     }
 
-    /// Takes all that a buffer holds.
+    /// Describes all integers of a buffer.
     #[must_use]
     pub fn of(buffer: &'b Buffer, dtype: IntType) -> Self {
         let rows = buffer.bytes() / dtype.bytes();
         Self { memory: PhantomData, address: buffer.address(), dtype, rows }
     }
 
-    /// Returns the first so many of them.
+    /// Returns the first `rows` integers.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there are not as many.
+    /// - [`Error::Length`] if there are fewer.
     pub fn first(self, rows: usize) -> Result<Self> {
         if rows > self.rows {
             return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
@@ -299,23 +304,23 @@ impl<'b> DeviceIntSlice<'b> {
         Ok(Self { rows, ..self })
     }
 
-    /// Returns how many there are.
+    /// Returns the number of integers.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Returns their type.
+    /// Returns the type of the integers.
     #[must_use]
     pub fn dtype(&self) -> IntType {
         self.dtype
     }
 }
 
-/// Grammar bitmasks in the machine's memory, one line a row, which live as long as `'b`.
+/// Grammar bitmasks in device memory that lives as long as `'b`, one per row.
 ///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden; lines without words, which may lie
-/// anywhere, forbid every id.
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond a bitmask's words are forbidden. Bitmasks without
+/// words forbid every id, and their address may be arbitrary.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskRows<'b> {
     memory: PhantomData<&'b Buffer>,
@@ -326,15 +331,19 @@ pub struct MaskRows<'b> {
 }
 
 impl<'b> MaskRows<'b> {
-    /// Takes `rows` lines of `width` words, `stride` words apart, at an address of the machine.
+    /// Describes `rows` bitmasks of `width` 32-bit words, `stride` words apart, that begin at a device
+    /// address.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `width` is above that of the largest vocabulary, `stride` less than it with several
-    ///   rows, the lines reach beyond the address space, or the address is no multiple of 4 bytes.
-    /// - [`Error::Length`] if there are 2^32 lines or more.
+    /// - [`Error::OutOfRange`] if `width` is above 2^15, the words of the largest vocabulary.
+    /// - [`Error::OutOfRange`] if there are several bitmasks and `stride` is less than `width`.
+    /// - [`Error::OutOfRange`] if the bitmasks reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 or more bitmasks.
     ///
     /// # Safety
-    /// For `'b`, all lines lie in memory that the machine can read, and nobody writes them while a step on them runs.
+    /// For `'b`, all bitmasks lie in memory that the device can read. Nobody writes them while a step that
+    /// reads them runs.
     pub unsafe fn new(address: u64, rows: usize, width: usize, stride: usize) -> Result<Self> {
         if width > MAX_VOCAB / 32 {
             return Err(Error::out_of_range("masks.width", width, "in 0..=2^15 words"));
@@ -350,22 +359,22 @@ impl<'b> MaskRows<'b> {
         Ok(Self { memory: PhantomData, address, rows, width, stride })
     }
 
-    /// Takes lines that begin with a buffer.
+    /// Describes bitmasks that begin at the start of a buffer.
     ///
     /// # Errors
     /// - Those of [`MaskRows::new`].
-    /// - [`Error::Length`] if the buffer ends before the last line does.
+    /// - [`Error::Length`] if the buffer ends before the last bitmask does.
     pub fn of(buffer: &'b Buffer, rows: usize, width: usize, stride: usize) -> Result<Self> {
         if !holds(buffer, size_of::<u32>(), 0, (rows, width, stride)) {
             let allowed = format!("at least {rows} rows of {width} words, {stride} apart");
             return Err(Error::length("masks", buffer.bytes() / size_of::<u32>(), allowed));
         }
-        // SAFETY: the lines lie in the buffer, as was just seen, which is borrowed for `'b`.
+        // SAFETY: the check above saw that the bitmasks lie in the buffer, which stays borrowed for `'b`.
         unsafe { Self::new(buffer.address(), rows, width, stride) }
     }
 }
 
-/// Checks that lines of elements at an address end inside the address space, and that kernels can number them.
+/// Checks that rows of elements end inside the address space, and that 32-bit indices can number them.
 pub(crate) fn check_extent(
     parameter: &'static str,
     address: u64,
@@ -383,7 +392,7 @@ pub(crate) fn check_extent(
     }
 }
 
-/// Returns whether lines of elements that begin `start` elements into a buffer end inside it.
+/// Returns whether rows of elements that begin `start` elements into a buffer end inside it.
 pub(crate) fn holds(
     buffer: &Buffer,
     element: usize,

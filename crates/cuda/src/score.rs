@@ -1,9 +1,9 @@
-//! Scores: the logprobs of tokens that are known already, as of a prompt.
+//! Scores: the logprobs of tokens that are already known, such as those of a prompt.
 //!
-//! A known token is a forced token: a step says of it what it would say had it been drawn. Where the edits read no
-//! history, many rows are scored in one step, which leaves the request where it is. Else the rows are scored one by one,
-//! the history moving on with the known tokens; inside the prompt it is admitted anew each time, as a step would
-//! count its token as output.
+//! A known token is a forced token: a step reports what it would report if it had drawn that token. If no
+//! edit reads the history, one step scores many rows and does not advance the request. Otherwise each step
+//! scores one row, and known tokens extend the history. Inside the prompt, the request is admitted again for
+//! each row, because a step would count its token as output.
 
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result};
@@ -15,18 +15,18 @@ use crate::request_table::InitialState;
 use crate::rows::Rows;
 use crate::workspace::{Assignment, Workspace};
 
-/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
+/// A known sequence and the tokens of it to score: row i scores `ids[start + i]`, given all ids before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KnownTokens<'a> {
-    /// Prompt and output.
+    /// The ids of the prompt, then those of the output.
     pub ids: &'a [u32],
-    /// How many of them are prompt.
+    /// The number of ids that are prompt.
     pub prompt_len: usize,
-    /// The place in `ids` of the token that row 0 predicts.
+    /// The index in `ids` of the token that row 0 predicts.
     pub start: usize,
     /// The seed, which XTC reads; the draw index is 0.
     pub seed: u64,
-    /// Mirostat's limit, which is that of every row.
+    /// Mirostat's limit in bits, which every row uses.
     pub mu: f32,
 }
 
@@ -34,8 +34,8 @@ impl KnownTokens<'_> {
     /// Checks that there is an id of the vocabulary for each of `rows` rows.
     ///
     /// # Errors
-    /// - [`Error::Length`] if one is missing.
-    /// - [`Error::OutOfRange`] if one is outside the vocabulary, or `prompt_len` beyond the ids.
+    /// - [`Error::Length`] if an id is missing.
+    /// - [`Error::OutOfRange`] if an id is outside the vocabulary, or `prompt_len` exceeds the number of ids.
     pub fn check(&self, rows: usize, vocab: usize) -> Result<()> {
         self.targets(rows, vocab).map(drop)
     }
@@ -57,19 +57,24 @@ impl KnownTokens<'_> {
 }
 
 impl Workspace {
-    /// Returns the logprobs of known tokens, as the request asks for them, with all else that steps report in which they
-    /// are forced. Waits for the device.
+    /// Returns the logprobs of known tokens as `request` configures them, and all other outputs of steps in
+    /// which these tokens are forced. Waits for the device.
     ///
-    /// `slot` is taken for the request and holds it afterwards in an unspecified state. What was assigned is lost.
+    /// The call puts the request into `slot` and leaves it there in an unspecified state. The workspace's
+    /// assignment is lost.
     ///
     /// # Shapes and units
-    /// `rows`: any number of rows, row i to predict `known.ids[known.start + i]`. `lines`: the line each row reads; empty:
-    /// line i for row i. `masks`: one a row, or none.
+    /// `rows`: logits or probabilities. `lines`: for each scored row, the index of the row of `rows` that it
+    /// reads; if empty, scored row i reads row i. Scored row i predicts `known.ids[known.start + i]`.
+    /// `masks`: one per scored row, or empty.
     ///
     /// # Errors
     /// - Those of [`Workspace::admit`] and [`Workspace::step`].
     /// - [`Error::Length`] if a known token or a mask is missing.
-    /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` beyond the ids.
+    /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
+    /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` exceeds the number
+    ///   of ids.
+    /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
     pub fn score(
         &mut self,
         slot: Slot,
@@ -95,7 +100,8 @@ impl Workspace {
         while row < targets.len() {
             let end = targets.len().min(row + if stays { self.room.rows } else { 1 });
             let place = known.start + row;
-            // The last token was the prompt's, or there is none.
+            // The first row needs an admission, and so does every row after a token of the prompt. If steps
+            // do not advance the request, every step needs one.
             if stays || row == 0 || place <= known.prompt_len {
                 self.admit(slot, request, &known.start_at(place, stays, targets.len() - row))?;
             }
@@ -121,7 +127,7 @@ impl Workspace {
 }
 
 impl<'a> KnownTokens<'a> {
-    /// Returns where the request stands before the id at a place; without its history if none is read.
+    /// Returns the request's state before the id at index `place`; without a history if `bare`.
     fn start_at(&self, place: usize, bare: bool, room: usize) -> InitialState<'a> {
         let (prompt, output) = self.ids[..place].split_at(self.prompt_len.min(place));
         InitialState {

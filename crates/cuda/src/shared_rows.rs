@@ -1,7 +1,9 @@
-//! Lines that several rows read: surveyed once each, for a request that asks for nothing.
+//! Rows of logits that several rows of a step read: each is surveyed once, for a request without edits and
+//! sums.
 //!
-//! Many draws from one row then cost one survey. A survey of lines is that of greedy rows, so the kernels are the same; one
-//! more gives each row the arrivals of its own.
+//! Many draws from one row of logits then cost one survey. The survey kernels are those of greedy rows,
+//! because their records have no arrivals. The kernel `records_from_shared_rows` then gives each row its own
+//! arrivals.
 
 use std::sync::Arc;
 
@@ -13,17 +15,17 @@ use crate::runtime::{Buffer, ROWS, Runtime};
 use crate::survey::{self, Survey};
 use crate::variant::StepFeatures;
 
-/// Room for the records of lines, and the request that they are surveyed for.
+/// The records of shared rows, and the request that they are surveyed for.
 #[derive(Debug)]
 pub(crate) struct SharedRows {
     records: Buffer,
     params: Buffer,
-    /// A state, a request and the slots of all lines, all of them zeros.
+    /// Zeros that serve as a state, as a request, and as the slots of all shared rows.
     zeros: Buffer,
 }
 
 impl SharedRows {
-    /// Takes room for as many lines as there are rows.
+    /// Allocates records for as many shared rows as a step has rows.
     pub fn new(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let tiles = vocab.div_ceil(TILE);
         let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
@@ -36,7 +38,8 @@ impl SharedRows {
         })
     }
 
-    /// Returns the survey of the lines, what gives rows their records from there, and the step in which it does.
+    /// Returns the survey of the shared rows with its step, the launch that makes each row's records from
+    /// theirs, and the step of that launch.
     pub fn cut(
         &self,
         multiprocessors: u32,

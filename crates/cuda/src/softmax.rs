@@ -1,8 +1,8 @@
 //! Softmax: rows of logits to rows of probabilities, at a temperature, by the kernels of `softmax.cu`.
 //!
-//! A row that fits on the chips of a cluster of blocks is read once and written once. Others are read twice, so few at a
-//! time that the second read finds them in the second-level cache. What comes out is the same, bit for bit: the oracle's
-//! probabilities without edits and filters.
+//! A row that fits into the shared memory of a cluster is read once and written once. Other rows are read
+//! twice, in groups small enough that the second read hits the L2 cache. Both ways return the same bits: the
+//! oracle's probabilities without edits and filters.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::program::KernelModule;
 use crate::rows::{DeviceSlice, Dtype, Rows, RowsOut};
 use crate::runtime::{Buffer, Grid, Kernel, Runtime};
 
-/// The kernels of rows that stay on chip, by the type of the logits: to that type, and to f32.
+/// The cluster kernels, by the type of the logits: first those that write that type, then those that write
+/// f32.
 const ON_CHIP: [ByDtype; 2] = [
     by_dtype!("softmax_cluster_", ""),
     ByDtype([
@@ -24,7 +25,7 @@ const ON_CHIP: [ByDtype; 2] = [
     ]),
 ];
 
-/// The kernels of those that are read twice.
+/// The kernels that read rows twice: one sums the weights of each tile, the other writes probabilities.
 const WEIGH: ByDtype = by_dtype!("softmax_reduce_", "");
 const WRITE: [ByDtype; 2] = [
     by_dtype!("softmax_write_", ""),
@@ -35,81 +36,86 @@ const WRITE: [ByDtype; 2] = [
     ]),
 ];
 
-/// How many warps a block has where rows are read twice.
+/// Warps per block of the kernels that read rows twice.
 const TWICE_WARPS: usize = 8;
-/// How many blocks of them a multiprocessor has, before warps take several tiles; and how many they take at most.
+/// Blocks per SM before a warp takes several tiles, and the most tiles that a warp takes; for rows read
+/// twice.
 const BLOCKS_OF_TWICE: usize = 4;
 const MOST_PER_WARP: usize = 6;
-/// How many tiles a multiprocessor has at most where rows are read twice though they could stay on chip: for few this is faster.
+/// Up to this number of tiles per SM, rows are read twice even if they fit a cluster: that is faster for few
+/// rows.
 const TILES_OF_TWICE: usize = 160;
-/// How many tiles are read twice in one go at most: what they are, and what they become, fits the second-level cache.
+/// The most tiles that one launch reads twice: their logits and probabilities fit the L2 cache.
 const TILES_AT_A_TIME: usize = 20 << 10;
 
-/// How many blocks a row can be cut into that stays on chip.
+/// The numbers of blocks that a cluster may have, which share a row.
 const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// How many warps of such a block work at tiles at most, how many rows it has under way, and how many bytes of shared memory it
-/// takes for itself, rounded up.
+/// Limits of a block of a cluster: warps that work on tiles (`MAX_WORKER_WARPS`), rows in flight
+/// (`MAX_ROWS_IN_FLIGHT`), and the bytes of static shared memory, rounded up (`BESIDE`).
 const MOST_WARPS: usize = 19;
-/// How many pairs of tiles a warp has room for at most.
+/// The most pairs of tiles for which a warp has slots in shared memory.
 const MOST_SLOTS: usize = 32;
 const MOST_ROWS: usize = 4;
 const BESIDE: usize = 1536;
 
-/// The temperature of rows: 0, or anything below 2^-100, gives the first token of the order probability 1.
+/// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
 #[derive(Clone, Copy, Debug)]
 pub enum Temperature<'b> {
-    /// That of all rows, in 0..=2^100.
+    /// One temperature for all rows, in 0..=2^100.
     All(f32),
-    /// Each row's own, f32, or one for all. Nobody sees them before the machine does: one that is NaN or less than 0 counts as 0, one above 2^100
-    /// as 2^100.
+    /// One f32 per row, or a single one for all rows. The host does not read them. The kernel treats NaN and
+    /// negative numbers as 0, and numbers above 2^100 as 2^100.
     PerRow(DeviceSlice<'b>),
 }
 
-/// The softmax on a machine, with what room it needs: some hundred kilobytes, whatever it is asked.
+/// The softmax on a device. It holds 320 KiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
 pub struct Softmax {
     machine: Arc<dyn Runtime>,
-    /// What the first of two reads tells the second.
+    /// The tiles' sums of weights, which the kernel of the first read writes and that of the second reads.
     told: Buffer,
-    /// Whether rows are read twice, if that is fixed.
+    /// Whether rows are read twice, if a test fixed that.
     twice: Option<bool>,
 }
 
-/// How rows are gone through: a pure function of the machine, the number of rows, their width and type.
+/// How kernels read the rows: a pure function of the device, the number of rows, the vocabulary and the
+/// types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
     OnChip(Shape),
-    /// Read twice, so many rows at a time, in blocks of so many tiles.
+    /// Each launch reads `rows` rows twice, and each of its blocks takes `share` tiles.
     Twice {
         rows: usize,
         share: usize,
     },
 }
 
-/// How rows are gone through on chip.
+/// The launch of a softmax by clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     clusters: usize,
-    /// Into how many blocks a row is cut, and how many tiles each has at most.
+    /// The number of blocks per row, and the most tiles that a block takes of a row.
     blocks: usize,
     share: usize,
-    /// How many warps of a block work at tiles, and how many pairs of tiles each of them has room for.
+    /// The number of warps in a block that work on tiles, and the pairs of tiles for which each has slots.
     warps: usize,
     slots: usize,
-    /// How many pairs of tiles a warp has weighed, besides those of a row, when it writes that.
+    /// How many pairs beyond a row's own a warp has weighed when it writes that row.
     ahead: usize,
-    /// Bytes of shared memory a block.
+    /// Dynamic shared memory per block, in bytes.
     room: usize,
 }
 
 impl Shape {
-    /// Returns the shape of rows whose blocks are so many, if they stay on chip then.
+    /// Returns the cluster launch with `blocks` blocks per row, or `None` if a row does not fit their shared
+    /// memory.
     fn new(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
         let clusters = rows.min(machine.clusters(blocks as u32) as usize);
         let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
         let per_warp = pairs.div_ceil(MOST_WARPS);
         let warps = pairs.div_ceil(per_warp);
-        // A pair on chip, with what lies before it where rows do not begin on 16 bytes, and what says that it is there.
+        // A slot holds a pair of tiles and an mbarrier. If rows do not begin at multiples of 16 bytes, up to
+        // 16 bytes before the pair are copied with it.
         let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
         let share = 2 * pairs;
         let records = MOST_ROWS * share * size_of::<abi::TileSum>();
@@ -123,19 +129,20 @@ impl Shape {
         Some(Self { clusters, blocks, share, warps, slots, ahead, room })
     }
 
-    /// Returns how many tiles a block has of all rows.
+    /// Returns the number of tiles that a block takes of all rows together.
     fn tiles(&self, rows: usize) -> usize {
         rows.div_ceil(self.clusters) * self.share
     }
 
-    /// Returns about how long a block takes for all rows: where its warps cannot be a row ahead they wait for other blocks now and then.
+    /// Returns a relative estimate of a block's time for all rows. If warps cannot weigh a whole row ahead,
+    /// they sometimes wait for other blocks.
     fn cost(&self, rows: usize) -> usize {
         let waits = self.ahead < (self.share / 2).div_ceil(self.warps);
         self.tiles(rows) * if waits { 103 } else { 100 }
     }
 }
 
-/// Returns the path of rows.
+/// Chooses how kernels read the rows.
 fn path(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
     let tiles = vocab.div_ceil(TILE);
     let multiprocessors = machine.multiprocessors() as usize;
@@ -147,43 +154,50 @@ fn path(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: O
         }
     }
     let rows = rows.min((TILES_AT_A_TIME / tiles).max(1));
-    // What a block adds up of its row is work for nothing: the fewer blocks the better, once all multiprocessors have some.
+    // Each block also sums its row's tile masses, which is overhead: so as few blocks as keep all SMs busy.
     let per_warp = (rows * tiles).div_ceil(multiprocessors * BLOCKS_OF_TWICE * TWICE_WARPS);
     Path::Twice { rows, share: TWICE_WARPS * per_warp.clamp(1, MOST_PER_WARP) }
 }
 
 impl Softmax {
-    /// Takes the room on a machine.
+    /// Prepares the kernels and allocates the scratch memory.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is not enough memory, or the kernels cannot be compiled.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be compiled.
     pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
         machine.prepare(KernelModule::Softmax)?;
         let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
         Ok(Self { machine, told, twice: None })
     }
 
-    /// Returns the same that reads all rows twice: as on machines where no copies fly into shared memory. For tests.
+    /// Returns a softmax that reads all rows twice, as on devices without bulk copies into shared memory. For
+    /// tests.
     #[must_use]
     pub fn reading_twice(self) -> Self {
         Self { twice: Some(true), ..self }
     }
 
-    /// Returns the same that reads rows once wherever they can lie on chip. For tests.
+    /// Returns a softmax that reads every row once if it fits a cluster. For tests.
     #[must_use]
     pub fn reading_once(self) -> Self {
         Self { twice: Some(false), ..self }
     }
 
-    /// Enqueues the softmax of rows to other rows, of f32 or of the logits' own type, on the machine's stream.
+    /// Enqueues the softmax of `logits` to `out` on the device's stream, and returns without waiting.
+    /// Allocates nothing and can be captured.
     ///
-    /// Allocates nothing and waits for nothing; it can be captured. In a row NaN counts as -inf and +inf as `f32::MAX`; a row of
-    /// nothing but -inf becomes all 0. `statuses` takes the [`gumball_spec::Status`] bits of each row.
+    /// NaN counts as -inf and +inf as `f32::MAX`. The probabilities of a row with only -inf are all 0.
+    ///
+    /// # Shapes and units
+    /// `out`: as many rows as `logits` and as wide, of f32 or of the type of `logits`. `statuses`: one word
+    /// per row, which receives the row's [`gumball_spec::Status`] bits.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the temperature of all rows is, or `out` has another width or type.
-    /// - [`Error::Length`] if `out`, the temperatures or the statuses are not those of as many rows.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::OutOfRange`] if the temperature of all rows is outside 0..=2^100.
+    /// - [`Error::OutOfRange`] if `out` has another width, or a type that is neither f32 nor that of
+    ///   `logits`.
+    /// - [`Error::Length`] if `out`, the temperatures or the statuses have another number of rows.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn enqueue(
         &self,
         logits: &Rows<'_>,
@@ -204,7 +218,7 @@ impl Softmax {
         self.enqueue_checked(logits, to, temperature, statuses)
     }
 
-    /// Enqueues the softmax of rows in their own place: each probability rounded once to their type.
+    /// Enqueues the softmax of rows in place: each probability is rounded once to the type of the rows.
     ///
     /// # Errors
     /// Those of [`Softmax::enqueue`].
@@ -217,7 +231,8 @@ impl Softmax {
         self.enqueue_checked(rows.rows(), rows.rows(), temperature, statuses)
     }
 
-    /// Enqueues the softmax of rows to others that are known to fit, or to themselves.
+    /// Enqueues the softmax of rows to `out`, whose shape and type are already checked. Both may be the same
+    /// memory.
     pub(crate) fn enqueue_checked(
         &self,
         logits: &Rows<'_>,
@@ -271,14 +286,15 @@ impl Softmax {
                 rows: at_a_time.min(rows - from) as u32,
                 ..at(&all, from, (dtype, out.dtype))
             };
-            // SAFETY: the rows, and what there is of each, lie in memory that whoever made them vouches for, or in this room, which
-            // has a place for each tile of as many rows; the layout is held to the kernels' in tests/abi.rs.
+            // SAFETY: the creators of the rows, temperatures and statuses guarantee their memory. `told` has
+            // one element per tile of `at_a_time` rows that are read twice. tests/abi.rs checks that the
+            // argument's layout equals the kernels'.
             unsafe { self.launch(path, asked, dtype, to) }?;
         }
         Ok(())
     }
 
-    /// Launches the kernels for some rows.
+    /// Launches the kernels for the rows of `asked`.
     ///
     /// # Safety
     /// As for [`Runtime::launch`].
@@ -301,23 +317,25 @@ impl Softmax {
                 };
                 let grid = Grid::new((clusters * blocks) as u32, 32 * (warps as u32 + 1));
                 let grid = grid.clustered(blocks as u32, room as u32);
-                // SAFETY: the grid is softmax.cu's, with room for its tiles; for the rest the caller vouches.
+                // SAFETY: the grid is the one that softmax.cu expects, with shared memory for its tiles. The
+                // caller guarantees the rest.
                 unsafe { machine.launch(ON_CHIP[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
             }
             Path::Twice { share, .. } => {
                 let blocks_per_row = asked.tiles.div_ceil(share as u32);
                 let asked = abi::SoftmaxArgs { blocks_per_row, tiles_per_block: share as u32, ..asked };
                 let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWICE_WARPS as u32);
-                // SAFETY: the grid is softmax.cu's; for the rest the caller vouches.
+                // SAFETY: the grid is the one that softmax.cu expects. The caller guarantees the rest.
                 unsafe { machine.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
-                // SAFETY: the same; the kernel waits before it reads what the first one told, or writes.
+                // SAFETY: softmax.cu expects this grid, and the caller guarantees the rest. The kernel waits
+                // before it reads the first kernel's sums, and before it writes.
                 unsafe { machine.launch_dependent(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
             }
         }
     }
 }
 
-/// Returns what is asked of the rows from one on.
+/// Returns the argument for the rows from index `from` on.
 fn at(all: &abi::SoftmaxArgs, from: usize, (from_type, to_type): (Dtype, Dtype)) -> abi::SoftmaxArgs {
     let word = |address: u64| if address == 0 { 0 } else { address + (from * size_of::<u32>()) as u64 };
     abi::SoftmaxArgs {

@@ -1,8 +1,9 @@
-//! A step: rows of logits or probabilities in, tokens out, by kernels alone.
+//! Steps: kernels that turn rows of logits or probabilities into tokens.
 //!
-//! [`Workspace::step`] fixes the kernels of a shape, in each [`Variant`]; [`Workspace::enqueue`] launches those that
-//! the assigned rows need. It neither allocates nor waits, so it can be captured in a graph and replayed: positions
-//! advance on the device. A step holds no borrow of its workspace, so requests can come and go between two replays.
+//! [`Workspace::step`] fixes the launches for a shape. [`Workspace::enqueue`] launches the kernels of the
+//! [`Variant`] that the assigned rows need. It neither allocates nor waits, so a step can be captured in a
+//! graph and replayed; positions advance on the device. A step does not borrow its workspace, so requests can
+//! come and go between two replays.
 
 use std::marker::PhantomData;
 
@@ -25,7 +26,7 @@ const FINISH_RACED: ByDtype = by_dtype!("finish_survey_draw_", "");
 const FINISH_LISTED: ByRows = by_rows!("finish_candidates_", "");
 const FINISH_TOLD: ByRows = by_rows!("finish_candidates_logprob_", "");
 
-/// Returns the kernel that ends the rows of a step.
+/// Returns the kernel that finishes a step's rows.
 pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
         Variant::SurveyDraw => return FINISH_RACED.of(dtype),
@@ -37,10 +38,14 @@ pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     kernels.of(kind, dtype)
 }
 
-/// Returns the grid of what ends the rows. A lean end has a thread for each tile, as what it does is short, while each block
-/// has a multiprocessor of its own, and a told one a warp besides, that draws while the others tell; blocks are smaller where
-/// rows are so many that they wait for each other; few lists are apart, as two on a multiprocessor take longer. All are
-/// measured.
+/// Returns the grid of the kernel that finishes rows.
+///
+/// While rows are no more than SMs, variants up to `CandidatesLogprob` get one thread per tile, because they
+/// are bound by latency. That is at least 256 threads and at most twice `threads_per_row`.
+/// `CandidatesLogprob` gets one more warp, which draws while the others compute logprobs. From two rows per
+/// SM on, blocks wait for each other and have 256 threads. In all other cases a block has `threads_per_row`
+/// threads. The candidate kernels take one block per SM while rows are no more than SMs, because two on one
+/// SM take longer. All of this is measured.
 pub(crate) fn finish_grid(
     machine: &dyn Runtime,
     rows: u32,
@@ -64,27 +69,33 @@ pub(crate) fn finish_grid(
         .co_resident(help.blocks != 0)
 }
 
-/// Threads a row of many.
+/// Threads per block from two rows per SM on.
 const THREADS_OF_MANY: u32 = 256;
 
 impl Workspace {
-    /// Fixes the kernels of a step over some rows, as they were assigned.
+    /// Fixes the launches of a step over rows, for the current assignment.
     ///
-    /// Row i reads line i, or the line that was assigned to it.
+    /// Row i of the step reads row i of `rows`, or the one that the assignment's `row_indices` names.
     ///
     /// # Errors
-    /// - [`Error::Length`] if the rows are not of the vocabulary, or not as many as were assigned.
-    /// - [`Error::Unavailable`] if the kernels of rows of probabilities are asked for the first time, and cannot be compiled.
+    /// - [`Error::Length`] if `rows` has another vocabulary than the workspace.
+    /// - [`Error::Length`] if the assignment has no `row_indices`, and `rows` has another number of rows than
+    ///   it.
+    /// - [`Error::OutOfRange`] if a row index is not below the number of rows.
+    /// - [`Error::Unavailable`] if `rows` holds probabilities and their kernels cannot be compiled.
     pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
         self.step_masked(rows, None)
     }
 
-    /// Fixes the kernels of a step, as [`Workspace::step`] does, over rows with bitmasks of the machine's own.
+    /// Fixes the launches of a step like [`Workspace::step`], with bitmasks in device memory.
     ///
-    /// They stand in for those of the assignment, and count where those count: in every row if none were assigned.
+    /// These bitmasks replace those of the assignment, for the rows that have one there. If the assignment
+    /// has no bitmasks, they apply to every row.
     ///
     /// # Errors
-    /// - Those of [`Workspace::step`], for the bitmasks too.
+    /// - Those of [`Workspace::step`].
+    /// - [`Error::Length`] if there is not one bitmask per assigned row.
+    /// - [`Error::OutOfRange`] if a bitmask has more words than the vocabulary needs.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
         let vocab = self.room.vocab;
         if rows.vocab != vocab {
@@ -108,7 +119,8 @@ impl Workspace {
                 let allowed = format!("at most {most}, a bit for each of {vocab} ids");
                 return Err(Error::out_of_range("masks.width", masks.width, allowed));
             }
-            // Of lines without words the kernels read nothing, but an address of 0 would stand for rows without masks.
+            // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
+            // rows without bitmasks.
             abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
             abi.mask_words = masks.width as u32;
             abi.mask_stride = masks.stride as u64;
@@ -139,7 +151,8 @@ impl Workspace {
         Ok(step)
     }
 
-    /// Checks that what is assigned now fits what a step was fixed for: its shape, and how many lines its logits have.
+    /// Checks that the assignment still has the shape that a step was fixed for. Its row indices must be
+    /// below `lines`, the number of logits rows.
     pub(crate) fn check(&self, shape: Shape, lines: usize) -> Result<()> {
         let assigned = &self.assigned;
         if assigned.shape.rows != shape.rows {
@@ -161,31 +174,33 @@ impl Workspace {
         Ok(())
     }
 
-    /// Checks that the requests of the assigned rows may go by rows of a kind (P2).
+    /// Checks that the requests of the assigned rows are allowed on rows of a kind (P2).
     pub(crate) fn check_kind(&self, kind: Kind) -> Result<()> {
         if kind == Kind::Probabilities { self.refusal() } else { Ok(()) }
     }
 
-    /// Enqueues a step on the machine's stream. Allocates nothing and waits for nothing.
+    /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing.
     ///
-    /// Where the host program captures the stream, the step becomes part of its graph, for whatever rows may need, and
-    /// [`Workspace::reserve_replays`] is for the replays. Returns whether it runs now instead.
+    /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
+    /// step becomes part of its graph, with kernels that handle every request. Call
+    /// [`Workspace::reserve_replays`] before replays of that graph.
     ///
     /// # Errors
-    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if another shape, or a line that the logits
-    ///   lack, was assigned since the step was fixed.
-    /// - [`Error::OutOfRange`] if the history of a row's request may have no room for another token.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities and the request of one speaks of
-    ///   logits.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Length`] or [`Error::Conflict`] if the assignment's shape has changed since the step was
+    ///   fixed.
+    /// - [`Error::OutOfRange`] if the assignment names a row that the logits do not have.
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for another token.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
+    ///   request has parameters defined for logits only.
+    /// - [`Error::Unavailable`] if the device fails.
     ///
     /// # Panics
-    /// If the step was fixed by another workspace.
+    /// If another workspace fixed the step.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
         self.check(step.shape, step.lines)?;
         self.check_kind(step.kind)?;
         if self.machine.is_capturing()? {
-            // It does not run yet, and the host program may replay it for any requests.
+            // The step does not run yet, and the host program may replay it for any requests.
             self.captured.note(step.kind);
             self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
             return Ok(false);
@@ -197,12 +212,13 @@ impl Workspace {
         Ok(true)
     }
 
-    /// Says that the host program is about to replay a graph of its own with steps of this workspace, so many in all.
+    /// Announces that the host program will replay graphs of its own that run `steps` steps of this workspace
+    /// in total.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the history of a row's request may have no room for as many tokens.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], if a step on rows of probabilities was ever captured and the
-    ///   request of a row speaks of logits.
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
+    ///   captured. They concern requests of rows whose parameters are defined for logits only.
     pub fn reserve_replays(&self, steps: u64) -> Result<()> {
         self.check_kind(self.captured.kind())?;
         self.spend(steps)?;
@@ -210,7 +226,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Launches the kernels that serve some needs, which must be those of the rows at least.
+    /// Launches the kernels that support `needs`, which must include the features of the step's rows.
     pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
         let (machine, step) = (&*self.machine, &fixed.step);
@@ -219,7 +235,8 @@ impl Workspace {
         }
         let needs = if step.masks == 0 { needs } else { needs.and(StepFeatures::MASKS) };
         if needs.over == Edits::HistoryDependent {
-            // SAFETY: as for the survey below; the lists of the requests are this workspace's as well.
+            // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
+            // to this workspace as well.
             unsafe { edit::enqueue(machine, step) }?;
         }
         let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
@@ -229,9 +246,10 @@ impl Workspace {
             && survey::is_raced(multiprocessors, rows, self.room.vocab);
         let needs = if raced { needs } else { needs.and(StepFeatures::SIMPLE) };
         let survey = match &fixed.by_line {
-            // Rows with edits, or that ask for sums, are surveyed for themselves, and so are those beside them.
+            // If any row has edits or needs sums, all rows are surveyed separately.
             Some(((survey, lines), arrive)) if needs.over == Edits::None && !needs.sums => {
-                // SAFETY: as below, and `by_line` saw that there are no more lines than rows, for which there is room.
+                // SAFETY: the conditions of the survey's launch below hold here too. `by_line` saw that there
+                // are no more logits rows than rows, so the records fit.
                 unsafe { survey::enqueue(machine, *survey, lines) }?;
                 *arrive
             }
@@ -239,8 +257,9 @@ impl Workspace {
             _ => survey::survey(multiprocessors, rows, self.room.vocab, (fixed.kind, fixed.dtype), needs),
         };
         let step = &step.cut(survey.blocks_per_row);
-        // SAFETY: the buffers are this workspace's and so live until what is enqueued here is done, sized for the shape that
-        // `step` checked; slots were checked where they were assigned; for the logits whoever made `Rows` vouches.
+        // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
+        // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
+        // guarantees the logits.
         unsafe { survey::enqueue(machine, survey, step) }?;
         if !fixed.ends {
             return Ok(());
@@ -248,8 +267,9 @@ impl Workspace {
         let help = Help::of(multiprocessors, step.rows, needs);
         let step = &abi::Step { chunks: help.parts, ..*step };
         let grid = finish_grid(machine, step.rows, step.tiles, needs.variant, help);
-        // SAFETY: the same, and the survey was enqueued before, for which every block of finish_general.cu, finish_simple.cu,
-        // finish_candidates.cu and finish_candidates_logprob.cu waits; the grid is theirs, and the layout of `step` is held to the kernels' in tests/abi.rs.
+        // SAFETY: the conditions of the survey's launch hold here too. The grid is the one that the kernel
+        // expects, and each of its blocks waits for the survey. tests/abi.rs checks that the layout of `step`
+        // equals the kernels'.
         unsafe {
             machine.launch_dependent(
                 finish(fixed.kind, fixed.dtype, needs.variant),
@@ -265,39 +285,40 @@ impl Workspace {
 pub struct Step<'b> {
     workspace: u64,
     pub(crate) shape: Shape,
-    /// How many lines the logits have.
+    /// The number of rows that the logits have.
     pub(crate) lines: usize,
     pub(crate) kind: Kind,
     dtype: Dtype,
-    /// The survey of lines that several rows read, and what gives the rows their records from there.
+    /// The survey of logits rows that several rows read, with its step, and the launch that makes each row's
+    /// records from theirs.
     by_line: Option<((Survey, abi::Step), Survey)>,
-    /// Whether the rows come to an end, and not only to their survey.
+    /// Whether the step finishes its rows; otherwise it only surveys them.
     ends: bool,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
 
 impl Step<'_> {
-    /// Returns the step as one of scores: row i stands i tokens further on than its request, which stays where it is.
+    /// Returns a step that scores: row i is i positions after its request, and no row advances its request.
     pub(crate) fn scoring(mut self) -> Self {
         self.step.flags |= flags::SCORING;
         self
     }
 
-    /// Returns the step with short sets searched as long ones are, which gives the same: for tests.
+    /// Returns a step that searches short kept sets like long ones, with the same results. For tests.
     #[must_use]
     pub fn searching(mut self) -> Self {
         self.step.flags |= flags::NO_CANDIDATES;
         self
     }
 
-    /// Returns the survey of the step alone, which yields no tokens: for measurements.
+    /// Returns a step that only surveys its rows and yields no tokens. For measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
         Self { ends: false, ..self }
     }
 
-    /// Returns by how many tokens it can move a request on.
+    /// Returns the largest number of tokens by which the step can advance a request.
     pub(crate) fn moves(&self) -> u64 {
         u64::from(self.ends && self.step.flags & flags::SCORING == 0)
     }

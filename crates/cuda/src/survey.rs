@@ -1,4 +1,4 @@
-//! The survey: the launches of `survey.cu`, and how many tiles a warp takes.
+//! The survey: chooses and launches its kernels, and decides how many tiles each warp takes.
 
 use gumball_spec::{Kind, TILE};
 
@@ -9,7 +9,7 @@ use crate::rows::Dtype;
 use crate::runtime::{Grid, Kernel, Runtime};
 use crate::variant::{Edits, StepFeatures};
 
-/// For few rows and for many; first those without edits, then with them; first those that make no sums.
+/// The survey kernels. Indices: few or many tiles; without or with edits; without or with sums.
 const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
     [
         [by_rows!("survey_", "_few"), by_rows!("survey_sums_", "_few")],
@@ -21,57 +21,58 @@ const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
     ],
 ];
 
-/// Under edits, for rows that are neither few nor many.
+/// With edits, for numbers of tiles between few and many. Index: without or with sums.
 const OF_SOME_ROWS: [ByRows; 2] =
     [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
 
-/// Of few rows that ask for nothing but a race.
+/// For few tiles and rows that need nothing but an unfiltered draw.
 const RACED: ByDtype = by_dtype!("survey_draw_", "");
 
 const ARRIVE: Kernel = Kernel::named("records_from_shared_rows");
 
-/// A survey as it is launched.
+/// A survey's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Survey {
     pub kernel: Kernel,
-    /// How many threads a block has.
+    /// Threads per block.
     pub threads: u32,
-    /// Into how many blocks a row is cut.
+    /// Blocks per row.
     pub blocks_per_row: u32,
 }
 
-/// How a block is made: its warps, and how many tiles each of them takes.
+/// The work of a block: its number of warps, and the number of tiles that each warp takes.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     warps: usize,
     tiles: usize,
 }
 
-/// Where rows are few, and where they are many, first without edits, then with them.
+/// Blocks for few tiles, and for many. Index of the latter: without or with edits.
 const OF_FEW: Block = Block { warps: 8, tiles: 1 };
 const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 8 }];
 
-/// Between these, under edits: in one round.
+/// Blocks for numbers of tiles between few and many, with edits; they all run in one wave.
 const OF_SOME: Block = Block { warps: 4, tiles: 4 };
 
-/// How many tiles a multiprocessor takes at once in such blocks. Where there are no more, a second round would leave
-/// multiprocessors idle.
+/// The tiles that an SM holds at once in blocks of `OF_SOME`. Up to this number, a second wave would leave
+/// SMs idle.
 const TILES_OF_SOME: usize = 160;
 
-/// How many tiles a multiprocessor has at most where a warp takes one: as many as its blocks take at once, without edits
-/// and sums and with some. Above it warps take several, so that few of them draw.
+/// The most tiles per SM at which a warp takes one tile: the tiles that an SM's resident blocks hold at once.
+/// Index: without edits and sums, or with either. Above it, a warp takes several tiles, so that fewer warps
+/// draw arrivals.
 const TILES_OF_FEW: [usize; 2] = [48, 40];
 
-/// How many tiles a multiprocessor has at most where each token runs while the logits are read.
+/// The most tiles per SM at which the survey scores every token while logits load.
 const TILES_OF_RACED: usize = 16;
 
-/// Returns whether the survey of rows that ask for nothing but a race runs it too, as far as it can: where tiles are so few that
-/// little else is done while their logits come.
+/// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens. It does if
+/// tiles are so few that SMs would otherwise idle while logits load.
 pub(crate) fn is_raced(multiprocessors: u32, rows: usize, vocab: usize) -> bool {
     rows * vocab.div_ceil(TILE) <= multiprocessors as usize * TILES_OF_RACED
 }
 
-/// Returns that survey.
+/// Returns the survey that also scores every token.
 pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
     Survey {
         kernel: RACED.of(dtype),
@@ -80,7 +81,7 @@ pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
     }
 }
 
-/// Returns the survey that a step takes: a pure function of what its rows need, the shape and the device.
+/// Chooses a step's survey: a pure function of the features that its rows need, the shape and the device.
 pub(crate) fn survey(
     multiprocessors: u32,
     rows: usize,
@@ -105,16 +106,17 @@ pub(crate) fn survey(
     }
 }
 
-/// How many tiles there must be to spare for each multiprocessor, before a kernel of its own pays.
+/// The tiles per SM whose survey must be saved before a kernel that only makes records from shared rows pays
+/// off.
 const SPARED_TILES: usize = 128;
 
-/// Returns whether to survey each line once instead of each row that reads one: where that spares more reading than
-/// the kernel costs that gives the rows their arrivals.
+/// Returns whether to survey each row of logits once, rather than once for each row of the step that reads
+/// it. That pays if it saves more reads than the kernel that gives the rows their arrivals costs.
 pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: usize) -> bool {
     rows.saturating_sub(lines) * vocab.div_ceil(TILE) >= multiprocessors as usize * SPARED_TILES
 }
 
-/// Returns what gives rows the arrivals that the records of their lines lack.
+/// Returns the launch of the kernel that makes rows' records from those of shared rows, and adds arrivals.
 pub(crate) fn arrive(vocab: usize) -> Survey {
     let threads = 256;
     Survey {
@@ -124,24 +126,26 @@ pub(crate) fn arrive(vocab: usize) -> Survey {
     }
 }
 
-/// Enqueues the survey of a step.
+/// Enqueues a step's survey.
 ///
 /// # Safety
-/// As for [`Runtime::launch`], `step` being cut as the survey says.
+/// As for [`Runtime::launch`]. `step` must have the survey's number of blocks per row.
 pub(crate) unsafe fn enqueue(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
-    // SAFETY: the grid is survey.cu's; for what `step` points to, the caller vouches; its layout
-    // is held to the kernels' in tests/abi.rs.
+    // SAFETY: the grid is the one that survey.cu expects. The caller guarantees what `step` points to.
+    // tests/abi.rs checks that its layout equals the kernels'.
     unsafe { machine.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
-/// Enqueues the same so that it may begin while the requests of its rows are made, by the kernel launched last.
+/// Enqueues a step's survey as a dependent launch: it may begin while the kernel launched last still makes
+/// the requests of its rows.
 ///
 /// # Safety
-/// The same.
+/// As for [`enqueue`].
 pub(crate) unsafe fn enqueue_early(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
-    // SAFETY: as above; each block of survey.cu that has no edits, and of survey_draw.cu, waits before it reads what requests are made of.
+    // SAFETY: the caller guarantees what [`enqueue`] requires. Each block of survey_draw.cu, and of survey.cu
+    // without edits, waits before it reads requests that the last kernel makes.
     unsafe { machine.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
@@ -151,7 +155,7 @@ mod tests {
 
     const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
 
-    /// Returns how many tiles a block takes on a device of 132 multiprocessors.
+    /// Returns the number of tiles per block on a device of 132 SMs.
     fn tiles_per_block(rows: usize, vocab: usize) -> usize {
         let survey = survey(132, rows, vocab, F32, StepFeatures::NONE);
         vocab.div_ceil(TILE).div_ceil(survey.blocks_per_row as usize)
@@ -163,7 +167,7 @@ mod tests {
             assert!(tiles_per_block(1, vocab) <= 8);
             assert!(tiles_per_block(100_000, vocab) <= 32);
         }
-        // Measured.
+        // These counts of rows are measured.
         assert_eq!(tiles_per_block(10, 151_936), 8);
         assert_eq!(tiles_per_block(11, 151_936), 32);
     }

@@ -1,35 +1,39 @@
-//! Variants of a step: kernels for rows that ask for little, and for rows that ask for more.
+//! Which kernels a step launches: a function of its requests, its shape and the device, never of its logits.
 //!
-//! Which one a step takes, and whether its survey makes sums, is a pure function of what the requests of its rows ask
-//! for, settled when rows change: so a captured step, which holds all of them, never serves rows that ask for more than
-//! its kernels do.
+//! The choice is made when the rows change. A captured graph holds the launches for every choice, so a replay
+//! never runs kernels that lack a feature of its rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Params, features};
 use crate::filter;
 
-/// What ends the rows of a step. Each serves all that the ones before it serve.
+/// The kernel that finishes a step's rows, from the most specialised to the most general.
+///
+/// Each variant also handles the requests of all earlier ones, so the maximum over the rows handles the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Races over whole rows.
+    /// Unfiltered sampling in small batches, where the survey has already scored every token.
     SurveyDraw,
-    /// The same, greedy rows, and races over what min-p keeps.
+    /// Greedy decoding, unfiltered sampling, and min-p as the only filter.
     Simple,
-    /// The same, and rows whose filters are tried on a list.
+    /// Filter chains that begin with top-p, or with top-k up to 256, and usually leave a short candidate
+    /// list.
     Candidates,
-    /// The same under edits and masks, and rows that ask how likely their token was in the whole row.
+    /// Edits, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on what `Candidates`
+    /// handles.
     CandidatesLogprob,
-    /// All rows.
+    /// Every request, including any filter chain, dynamic temperature, mirostat, top-n logprobs and kept
+    /// sets.
     General,
 }
 
 impl Variant {
-    /// All of them, in their order.
+    /// All variants, in ascending order.
     pub const ALL: [Self; 5] =
         [Self::SurveyDraw, Self::Simple, Self::Candidates, Self::CandidatesLogprob, Self::General];
 
-    /// Returns the least variant for a request.
+    /// Returns the most specialised variant that handles a request.
     pub(crate) fn of(params: &Params) -> Self {
         const SIMPLE: u32 =
             features::GREEDY | features::JOINT | features::TEMPERATURE_LAST | features::KEEP_HISTORY;
@@ -54,48 +58,50 @@ impl Variant {
     }
 }
 
-/// What lies over the rows of a step.
+/// How a step's logits are edited. The maximum over the rows handles the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Edits {
-    /// Nothing.
+    /// The survey reads the logits as they are.
     None,
-    /// Edits of ids, or masks.
+    /// Bitmasks, and edits that are looked up by token id: penalties, biases, fixed bans.
     PerToken,
-    /// Edits that hang on how the history ends as well, which a kernel of its own finds.
+    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel `edit` finds
+    /// them.
     HistoryDependent,
 }
 
-/// What the requests of a step's rows need of its kernels.
+/// The features that a step's kernels must support: the union over its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepFeatures {
-    /// What lies over them.
+    /// How the rows' logits are edited.
     pub over: Edits,
-    /// Whether any of them reads sums of weights, which the survey then makes.
+    /// Whether the survey must sum weights, for a filter or for logprobs.
     pub sums: bool,
-    /// Whether the end of rows on lists may find long ones, which help shortens: nuclei that no number of tokens bounds.
+    /// Whether top-p acts first in `Candidates`: a nucleus may then be long, and idle blocks share its
+    /// search.
     pub long: bool,
-    /// The least variant that serves all of them.
+    /// The most specialised variant that handles all rows.
     pub variant: Variant,
 }
 
 impl StepFeatures {
-    /// What rows without a request need.
+    /// The features of rows without a request.
     pub const NONE: Self = Self { over: Edits::None, sums: false, long: false, variant: Variant::SurveyDraw };
 
-    /// What rows need of a shape for which nothing is done for races alone.
+    /// The least features of a shape for which the survey does not score every token.
     pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
 
-    /// What serves whatever rows there are.
+    /// Features that support every request.
     pub const EVERYTHING: Self =
         Self { over: Edits::HistoryDependent, sums: true, long: false, variant: Variant::General };
 
-    /// What rows with masks need.
+    /// The features of rows with bitmasks.
     pub const MASKS: Self = Self { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
 
-    /// What rows need whose kept sets are asked for.
+    /// The features of rows whose kept sets the workspace records.
     pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
 
-    /// Returns what a request needs.
+    /// Returns the features that a request needs.
     pub fn of(params: &Params) -> Self {
         let has = |bits: u32| params.features & bits != 0;
         let over = match () {
@@ -113,12 +119,14 @@ impl StepFeatures {
         .with(long)
     }
 
-    /// Returns the same with rows that may be long, or without: other ends than those of lists have no help.
+    /// Returns these features with `long` set if `long` is true and the variant is `Candidates`, the only one
+    /// whose searches other blocks can share; otherwise with `long` cleared.
     fn with(self, long: bool) -> Self {
         Self { long: long && self.variant == Variant::Candidates, ..self }
     }
 
-    /// Returns all that there may be: edits and sums are asked for by requests that no lesser variant serves.
+    /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later
+    /// variant, and those with sums `Candidates` or a later one.
     pub fn all() -> impl Iterator<Item = Self> {
         let overs = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
         let all = overs.into_iter().flat_map(|over| {
@@ -136,7 +144,7 @@ impl StepFeatures {
         })
     }
 
-    /// Returns what serves both.
+    /// Returns the union of the features of both.
     pub fn and(self, other: Self) -> Self {
         Self {
             over: self.over.max(other.over),
@@ -148,7 +156,7 @@ impl StepFeatures {
     }
 }
 
-/// How many steps each variant served.
+/// The number of steps that each variant has run.
 #[derive(Debug, Default)]
 pub(crate) struct VariantCounters([AtomicU64; Variant::ALL.len()]);
 

@@ -1,8 +1,10 @@
-//! Verify: chains of drafts, accepted or replaced by rejection, by the kernels of `verify.cu` (rule S4).
+//! Verify: accepts chains of drafts, or replaces a draft, by rejection sampling in the kernels of `verify.cu`
+//! (rule S4).
 //!
-//! Two kernels. The first surveys, of each chain, the one or two rows that its last token is drawn from, and makes the
-//! residual on the way; the second races and writes. Each judges the drafts for itself, of which it needs two numbers: so
-//! there is no kernel between that all would wait for, and the second judges while the first reads.
+//! The first kernel surveys the one or two rows that a chain's last token is drawn from, and computes the
+//! residual on the way. The second races and writes. Both judge the drafts, for which each reads two numbers
+//! per draft. So neither waits for a third kernel that judges, and the second judges while the first still
+//! reads.
 
 use std::sync::Arc;
 
@@ -19,51 +21,54 @@ use crate::variant::Variant;
 const SURVEY: Kernel = Kernel::named("verify_survey");
 const FINISH: Kernel = Kernel::named("verify_finish");
 
-/// How many warps a block of the survey has, and how many tiles each takes at most.
+/// Warps per block of the survey, and the most tiles that each warp takes.
 const WARPS: usize = 8;
 const MOST_PER_WARP: usize = 4;
 
-/// How many tiles the blocks of a multiprocessor take at once, one a warp.
+/// The tiles that an SM's resident blocks hold at once, with one tile per warp.
 const TILES_AT_ONCE: usize = 40;
 
-/// How many records there is room for.
+/// The number of records in the scratch memory.
 const RECORDS: usize = 1 << 18;
 
-/// Verification on a machine, with what room it needs: four megabytes, whatever it is asked.
+/// Verification on a device. It holds 4 MiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
 pub struct Verify {
     machine: Arc<dyn Runtime>,
     records: Buffer,
-    /// How many chains are launched together at most.
+    /// The most chains that one launch takes.
     most: usize,
 }
 
 impl Verify {
-    /// Takes the room on a machine.
+    /// Prepares the kernels and allocates the scratch memory.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the kernels do not compile, or there is not enough memory.
+    /// - [`gumball_spec::Error::Unavailable`] if the kernels cannot be compiled, or the device has not enough
+    ///   memory.
     pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
         machine.prepare(KernelModule::Verify)?;
         let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::TileRecord>())?;
         Ok(Self { machine, records, most: usize::MAX })
     }
 
-    /// Returns the same that launches few chains at a time, one at least. For tests.
+    /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.
     #[must_use]
     pub fn few_at_a_time(self, chains: usize) -> Self {
         Self { most: chains.max(1), ..self }
     }
 
-    /// Enqueues, on the machine's stream, the verification of chains: accepts each chain's drafts or replaces the first that
-    /// is not accepted, so that every emitted token has the distribution of the target's row, whatever the drafter proposed.
+    /// Enqueues the verification of chains on the device's stream, and returns without waiting. Allocates
+    /// nothing and can be captured.
     ///
-    /// Allocates nothing and waits for nothing; it can be captured. The outcome is that of
-    /// [`gumball_spec::verify::Chain::verify`]. Two numbers are read for each draft, and at most two rows of a chain whole.
+    /// Kernels accept each chain's drafts up to the first that is not accepted, and draw one token after
+    /// them. Every emitted token has the distribution of the target's row, whatever the drafter proposed. The
+    /// results equal those of [`gumball_spec::verify::Chain::verify`]. Per draft, kernels read two numbers;
+    /// per chain, they read at most two rows whole.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Length`] if two shapes do not fit each other.
-    /// - [`gumball_spec::Error::Unavailable`] if the machine fails.
+    /// - [`gumball_spec::Error::Length`] if two shapes do not match.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     pub fn enqueue(&self, chains: &Chains<'_>, out: &Verified<'_>) -> Result<()> {
         chains.check()?;
         let [count, length, vocab] = chains.shape();
@@ -73,14 +78,14 @@ impl Verify {
         for from in (0..count).step_by(at_a_time) {
             let now = at_a_time.min(count - from);
             let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };
-            // SAFETY: the rows, the numbers and the places that are written lie in memory that whoever made them vouches for,
-            // and are of the shapes that were checked; the room has a record for each tile of as many chains.
+            // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` saw their
+            // shapes. The scratch memory has a record for each tile of `now` chains.
             unsafe { self.launch(now, asked) }?;
         }
         Ok(())
     }
 
-    /// Launches the kernels for some chains.
+    /// Launches the kernels for `chains` chains.
     ///
     /// # Safety
     /// As for [`Runtime::launch`].
@@ -92,22 +97,24 @@ impl Verify {
         let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
         let chains = chains as u32;
         let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
-        // SAFETY: the grid is verify.cu's, and the layout of the argument is held to the kernels' in tests/abi.rs; each block waits
-        // before anything else; for the rest the caller vouches.
+        // SAFETY: the grid is the one that verify.cu expects, and tests/abi.rs checks that the argument's
+        // layout equals the kernels'. Each block waits before it does anything. The caller guarantees the
+        // rest.
         unsafe { machine.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
         let grid = finish_grid(machine, chains, asked.tiles, Variant::Simple, Default::default());
-        // SAFETY: the same; each block waits before it reads what the survey writes, or writes itself. It begins when all blocks of the
-        // survey have waited, so that whatever was before them is there.
+        // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
+        // reads the survey's records, and before it writes. It begins after all blocks of the survey have
+        // waited, so the results of earlier kernels are visible.
         unsafe { machine.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
     }
 }
 
-/// Returns how many tiles a warp of the survey takes: one, while all are there at once.
+/// Returns how many tiles a warp of the survey takes: one, while the device holds all tiles at once.
 fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
     tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MOST_PER_WARP)
 }
 
-/// Returns what is asked of the chains from one on, the room aside.
+/// Returns the argument for the chains from index `from` on, without the scratch memory.
 fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
     let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());

@@ -1,32 +1,35 @@
-//! Help for long rows: blocks beyond those of the rows, which take parts of a row that fits no list (`device/block/work_sharing.cuh`).
+//! Work sharing: blocks without a row take chunks of another row's search, if its candidates fit no list
+//! (`device/block/work_sharing.cuh`).
 
 use crate::variant::{StepFeatures, Variant};
 
-/// Words before those of the rows, as `device/abi/step.cuh` has it.
+/// Words before those of the rows: `CHUNKS_LEFT` of `device/abi/step.cuh`.
 const LEFT: usize = 32;
 
-/// How many words of memory it takes.
+/// Returns the number of 32-bit words that work sharing needs for `rows` rows.
 pub(crate) const fn words(rows: usize) -> usize {
     LEFT + rows
 }
 
-/// How a step's rows are helped.
+/// The helper blocks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Help {
-    /// How many blocks there are besides those of the rows.
+    /// The number of blocks without a row.
     pub blocks: u32,
-    /// How many parts a row is dealt out in; 0 without help.
+    /// The number of chunks into which a row's search is divided; 0 without helper blocks.
     pub parts: u32,
 }
 
-/// Parts of a row where there is a block for each of them, and where there are several rows for a block.
+/// Chunks per row: if there is one helper block per chunk of every row, and if there are fewer blocks.
 const PARTS: [u32; 2] = [32, 16];
 
 impl Help {
-    /// Returns the help for so many rows: a pure function of what they need, the shape and the device.
+    /// Returns the helper blocks of `rows` rows: a pure function of the features they need, the shape and the
+    /// device.
     ///
-    /// Rows on lists are long where their filters go by mass alone: top-p before all others. Helpers stay on multiprocessors that
-    /// rows leave free, and there are no more than few rows can use: each takes a little of the time of the others.
+    /// Candidate lists are long if top-p acts before all other filters, because no number of tokens bounds a
+    /// nucleus. Helpers run on SMs that rows leave free. There are at most 32 per row, because each helper
+    /// slows the other blocks a little. If there would be less than one per row, there are none.
     pub fn of(multiprocessors: u32, rows: u32, needs: StepFeatures) -> Self {
         let free = multiprocessors.saturating_sub(rows);
         let blocks = free.min(PARTS[0] * rows);

@@ -1,4 +1,4 @@
-//! The workspace: requests by slot and room for steps, in memory whose size is settled once.
+//! The workspace: requests by slot, and memory for steps, whose size is fixed when the workspace is made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,38 +17,39 @@ use crate::shared_rows::SharedRows;
 use crate::variant::{StepFeatures, Variant, VariantCounters};
 use crate::work_sharing;
 
-/// What a workspace has room for.
+/// The capacity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkspaceLimits {
     /// The number of ids in the vocabulary; in 1..=2^20.
     pub vocab: usize,
-    /// How many requests can be in flight; in 0..2^31.
+    /// The number of slots, which is how many requests can be in flight; in 0..2^31.
     pub slots: usize,
-    /// How many rows a step can have; in 0..2^31.
+    /// The most rows that a step can have; in 0..2^31.
     pub rows: usize,
-    /// The room for logprobs, both in 0..=2^20.
+    /// The most logprobs that a row can report, of the likeliest tokens and of given ids; both in 0..=2^20.
     pub widths: Widths,
-    /// Whether steps report the kept sets.
+    /// Whether steps record the kept sets.
     pub kept: bool,
 }
 
-/// What each row of a step goes by; an empty list stands for nothing in any row.
+/// The assignment of a step's rows to requests, with forced tokens, row indices and bitmasks. An empty list
+/// means that no row has a value of that kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row, each once; -1 is padding.
+    /// The slot of each row; -1 is padding. No slot occurs twice.
     pub slots: &'a [Slot],
-    /// The token to emit whatever is drawn; -1 for none.
+    /// The token to emit in each row instead of a drawn one; -1 for none.
     pub forced: &'a [i32],
-    /// The line of logits that each row reads; empty: line i for row i.
+    /// The index of the row of logits that each row reads; if empty, row i reads row i.
     pub row_indices: &'a [u32],
-    /// The grammar bitmask of each row.
+    /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
     pub masks: &'a [Option<&'a [u32]>],
 }
 
-/// Requests by slot, and room for steps.
+/// Requests by slot, and device memory for steps over them.
 #[derive(Debug)]
 pub struct Workspace {
-    /// Tells workspaces apart: a step goes to the one that fixed it.
+    /// Identifies the workspace: a step or a graph works only in the workspace that made it.
     pub(crate) id: u64,
     pub(crate) machine: Arc<dyn Runtime>,
     pub(crate) room: WorkspaceLimits,
@@ -72,7 +73,7 @@ pub struct Workspace {
 }
 
 impl WorkspaceLimits {
-    /// Checks that each size lies in its range.
+    /// Checks that each size is in its range.
     fn check(&self) -> Result<()> {
         if !(1..=MAX_VOCAB).contains(&self.vocab) {
             return Err(Error::out_of_range("vocab", self.vocab, "in 1..=2^20"));
@@ -82,7 +83,7 @@ impl WorkspaceLimits {
                 return Err(Error::out_of_range(parameter, size, "in 0..2^31"));
             }
         }
-        // A survey may have a block for each tile, and no grid has more blocks.
+        // A survey may have a block per tile, and a grid has at most 2^31 - 1 blocks.
         let most = i32::MAX as usize / self.vocab.div_ceil(TILE);
         if self.rows > most {
             let allowed = format!("at most {most} with a vocabulary of {}", self.vocab);
@@ -106,7 +107,7 @@ impl Captured {
     }
 }
 
-/// What steps are fixed for: the number of rows, and which lists an assignment has.
+/// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub rows: usize,
@@ -114,20 +115,21 @@ pub(crate) struct Shape {
     pub masks: bool,
 }
 
-/// What was assigned last.
+/// The last assignment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Assigned {
     pub shape: Shape,
-    /// One more than the highest line that a row reads; 0 if row i reads line i.
+    /// One more than the highest row index; 0 if row i reads row i of the logits.
     pub lines_end: usize,
 }
 
 impl Workspace {
-    /// Takes the memory of a workspace, and makes the kernels of its steps ready.
+    /// Allocates the memory of a workspace, and prepares the kernels of its steps.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
-    /// - [`Error::Unavailable`] if the machine or the host has not enough memory, or the kernels cannot be compiled.
+    /// - [`Error::Unavailable`] if the device or the host has not enough memory, or the kernels cannot be
+    ///   compiled.
     pub fn new(machine: Arc<dyn Runtime>, room: WorkspaceLimits) -> Result<Self> {
         room.check()?;
         let WorkspaceLimits { vocab, slots, rows, widths, kept } = room;
@@ -135,7 +137,8 @@ impl Workspace {
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let take = |bytes_a_row: usize| Buffer::sized(&machine, ROWS, &[rows, bytes_a_row]);
-        // The largest first, so that what is far too large is refused before much is taken.
+        // The largest buffers come first, so that a far too large workspace fails before it has allocated
+        // much.
         let scratch = take(filter::scratch_words(tiles) * size_of::<u64>())?;
         let outputs = take(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
         static MADE: AtomicU64 = AtomicU64::new(0);
@@ -163,49 +166,53 @@ impl Workspace {
         })
     }
 
-    /// Puts a request into a slot, in the place of the one that was there. Takes memory only if the slot never had lists
-    /// as long, and waits only then.
+    /// Puts a request into a slot, and replaces the request that was there.
+    ///
+    /// Allocates device memory, and then waits, only if the slot's lists have never been as long.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such slot, the request was prepared for another vocabulary or asks for more
-    ///   logprobs than there is room for, or its history can grow beyond 2^32 ids.
-    /// - [`Error::Length`] if it names more ids for logprobs than there is room for.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary.
+    /// - [`Error::OutOfRange`] if the request's `top_n` exceeds the capacity, or its history's capacity
+    ///   exceeds a u32.
+    /// - [`Error::Length`] if the request names more ids for logprobs than the capacity.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
         self.table.admit(slot, request, start)
     }
 
-    /// Empties a slot; its memory waits for the next request. A row that still is of the slot is drawn plainly.
+    /// Empties a slot, and keeps its memory for the next request. A row that is still assigned to the slot is
+    /// drawn without edits and filters.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         self.table.release(slot)
     }
 
-    /// Returns whether the histories of the assigned rows have room for so many more tokens, whatever is drawn.
+    /// Returns whether the histories of the assigned rows have capacity for `steps` more tokens, whatever is
+    /// drawn.
     #[must_use]
     pub fn has_history_left(&self, steps: u64) -> bool {
         self.table.has_history_left(steps)
     }
 
-    /// Gives the history in a slot room for `room` more ids than it has now, if it is kept. Waits for
-    /// the steps enqueued so far.
+    /// Enlarges the history in a slot to take `room` more ids than it has now, if the slot keeps a history.
+    /// Waits for the steps enqueued before.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there is no such slot, or the history could grow beyond 2^32 ids.
-    /// - [`Error::Unavailable`] if the machine has not enough memory, or fails.
+    /// - [`Error::OutOfRange`] if there is no such slot, or the history's capacity would exceed a u32.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
         self.table.extend(slot, room)
     }
 
-    /// Says what the rows of the next steps go by.
+    /// Assigns slots, forced tokens, row indices and bitmasks to the rows of the next steps.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there are more rows than there is room for, or the lists differ in length.
-    /// - [`Error::OutOfRange`] for a slot or a token that does not exist, and for a slot that stands there twice.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Length`] if there are more rows than the capacity, or the lists differ in length.
+    /// - [`Error::OutOfRange`] if a slot or a token does not exist, or a slot occurs twice.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
         sorted.sort_unstable();
@@ -219,7 +226,7 @@ impl Workspace {
         self.assign_scores(rows)
     }
 
-    /// The same for rows that may be one request's, as scores are: they leave it where it is.
+    /// Assigns rows that may share a slot, as in scoring, where steps do not advance the request.
     pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let WorkspaceLimits { vocab, slots, rows: most, .. } = self.room;
         let count = rows.slots.len();
@@ -258,11 +265,11 @@ impl Workspace {
         Ok(())
     }
 
-    /// Makes a row of the next steps padding, whatever was assigned to it: its request is about to go.
+    /// Makes a row of the next steps padding, whatever its assignment, because its request is about to leave.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such row.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn retire(&mut self, row: usize) -> Result<()> {
         let rows = self.room.rows;
         if row >= rows {
@@ -293,12 +300,12 @@ impl Workspace {
         self.room.vocab.div_ceil(TILE) * TILE / 32
     }
 
-    /// Returns how many words a row's kept set has; 0 if none are kept.
+    /// Returns the number of 32-bit words in a row's kept set; 0 if steps do not record them.
     pub(crate) fn kept_words(&self) -> usize {
         if self.room.kept { self.mask_words() } else { 0 }
     }
 
-    /// Returns what the kernels of a step are handed, but for the logits.
+    /// Returns the argument of a step's kernels, without the logits.
     pub(crate) fn abi(&self) -> abi::Step {
         let tiles = self.room.vocab.div_ceil(TILE);
         let given = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
@@ -330,29 +337,30 @@ impl Workspace {
         }
     }
 
-    /// Returns how many rows were assigned.
+    /// Returns the number of assigned rows.
     pub(crate) fn rows(&self) -> usize {
         self.assigned.shape.rows
     }
 
-    /// Waits for the steps enqueued so far and reads what the last one came to, in the layout of its rows.
+    /// Waits for the steps enqueued before, and reads the outputs of the last one, in the layout of its rows.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
     ///
     /// # Panics
-    /// If there is no room for so many words.
+    /// If `words` is longer than the outputs of the workspace.
     pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
         Ok(self.outputs.read(0, words)?)
     }
 
-    /// Waits for the steps enqueued so far and appends the kept ids of each row of the last one, ascending, to its list.
+    /// Waits for the steps enqueued before, and appends the kept ids of each row of the last one to its list,
+    /// ascending.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
     ///
     /// # Panics
-    /// If the workspace keeps none, or there is no room for so many rows.
+    /// If the workspace does not record kept sets, or has capacity for fewer rows.
     pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
         assert!(self.room.kept, "the workspace was made to keep none");
         let width = self.mask_words();
@@ -364,25 +372,26 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns where the outputs of the last step lie, in the layout of its rows; the address stays.
+    /// Returns the device address of the last step's outputs, in the layout of its rows. The address never
+    /// changes.
     #[must_use]
     pub fn outputs_address(&self) -> u64 {
         self.outputs.address()
     }
 
-    /// Returns what it has room for.
+    /// Returns the workspace's capacity.
     #[must_use]
     pub fn room(&self) -> WorkspaceLimits {
         self.room
     }
 
-    /// Waits for the steps enqueued so far and returns what the last one, of `rows` rows, came to.
+    /// Waits for the steps enqueued before, and returns the outputs of the last one, which has `rows` rows.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails, or failed in a step.
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
     ///
     /// # Panics
-    /// If there is no room for so many rows.
+    /// If the workspace has capacity for fewer rows.
     pub fn outputs(&self, rows: usize) -> Result<Outputs> {
         let layout = Layout { rows, widths: self.room.widths };
         let mut outputs = Outputs::room_for(layout, self.kept_words())?;
@@ -391,42 +400,44 @@ impl Workspace {
         Ok(outputs)
     }
 
-    /// Returns what the assigned rows need.
+    /// Returns the features that the assigned rows need.
     pub(crate) fn needs(&self) -> StepFeatures {
         let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
         let kept = if self.room.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
         self.table.needs().and(masks).and(kept)
     }
 
-    /// Says why the requests of the assigned rows cannot go by rows of probabilities, if one cannot.
+    /// Returns the error of an assigned row's request that is not allowed on rows of probabilities, if there
+    /// is one (P2).
     pub(crate) fn refusal(&self) -> Result<()> {
         self.table.refusal()
     }
 
-    /// Returns how many steps a variant served: those enqueued or replayed here.
+    /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
     #[must_use]
     pub fn served(&self, variant: Variant) -> u64 {
         self.served.steps(variant)
     }
 
-    /// Counts tokens by which steps move the requests of the rows on.
+    /// Subtracts `moves` tokens, by which steps advance the rows' requests, from the capacity of their
+    /// histories.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a history may have no room for them.
+    /// - [`Error::OutOfRange`] if a history may not have capacity for them.
     pub(crate) fn spend(&self, moves: u64) -> Result<()> {
         self.table.spend(moves)
     }
 
-    /// Waits for the steps enqueued so far and returns where the request in a slot stands.
+    /// Waits for the steps enqueued before, and returns the state of the request in a slot.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn standing(&self, slot: Slot) -> Result<RequestState> {
         self.table.standing(slot)
     }
 
-    /// Waits for the steps enqueued so far and returns the position of the request in a slot.
+    /// Waits for the steps enqueued before, and returns the position of the request in a slot.
     ///
     /// # Errors
     /// Those of [`Workspace::standing`].

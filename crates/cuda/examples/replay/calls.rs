@@ -1,4 +1,4 @@
-//! Calls of an operator over batches: in a graph, or from the host.
+//! Times calls of an operator over batches: in a graph, or one by one from the host.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ const REPLAYS: usize = 20;
 const WARM: usize = 3;
 const EAGER: usize = 60;
 
-/// What enqueues the call of a batch, by its number.
+/// Enqueues the call over a batch, given its index.
 pub type Call<'b> = Box<dyn FnMut(usize) -> gumball_spec::Result<()> + 'b>;
 
-/// An operator, and what it is called over.
+/// An operator, and the batches that it is called over.
 pub struct Calls<'b> {
     pub gpu: &'b Arc<Gpu>,
     pub name: &'static str,
-    /// What the rows of a call are like, and of how many calls they are others.
+    /// The rows of the first call, and the number of calls, each of which reads other rows.
     pub rows: Rows<'b>,
     pub count: usize,
-    /// What a call has to move at least.
+    /// The bytes that a call has to move at least.
     pub bytes: usize,
     pub call: Call<'b>,
 }
 
 impl Calls<'_> {
-    /// Times replays of a graph of all batches, by the device's clock.
+    /// Times replays of a graph with all batches, by CUDA events.
     fn replays(&mut self) -> Result<Times, Box<dyn Error>> {
         let (gpu, count) = (self.gpu, self.count);
-        // What an operator needs it takes at its first call, and not while it is recorded.
+        // The first call allocates the operator's scratch memory, which a call under capture cannot.
         (self.call)(0)?;
         gpu.stream().synchronize()?;
         let mut failed = None;
@@ -45,7 +45,7 @@ impl Calls<'_> {
         }
         let mut times = Vec::new();
         for _ in 0..WARM + REPLAYS {
-            // SAFETY: the operator, its rows and where they go live as long as the call.
+            // SAFETY: the operator, its rows and its outputs live as long as this call.
             times.push(gpu.elapsed_us(|| unsafe { recording.replay() })? / count as f32);
         }
         Ok(Times::new(times.split_off(WARM), count))

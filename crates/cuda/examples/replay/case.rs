@@ -1,4 +1,4 @@
-//! A request over batches: its steps in a graph, from the host, or one for a profiler.
+//! Times a request over batches: its steps in a graph, from the host, or one for a profiler.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use gumball_spec::Widths;
 use crate::requests::{Request, grammar, history};
 use crate::rows::Like;
 
-/// Replays of a graph: the many, unless one takes longer than `LONG_US`; then the few.
+/// The number of replays of a graph: `MOST_REPLAYS`, or `FEWEST_REPLAYS` once one takes longer than
+/// `LONG_US`.
 const MOST_REPLAYS: usize = 20;
 const FEWEST_REPLAYS: usize = 12;
 const LONG_US: f32 = 30_000.0;
-/// Replays, and eager steps, that come first and do not count.
+/// Warm-up replays and warm-up steps, which do not count.
 const WARM_REPLAYS: usize = 3;
 const WARM_STEPS: usize = 10;
 const EAGER_STEPS: usize = 60;
 pub const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
 
-/// A request of all rows of some batches.
+/// A request that all rows of some batches make.
 pub struct Case<'b> {
     gpu: &'b Arc<Gpu>,
     request: &'b Request,
@@ -53,7 +54,7 @@ impl<'b> Case<'b> {
         Ok(case)
     }
 
-    /// Admits all requests anew, so that histories are as long in each replay.
+    /// Admits all requests again, so that each replay begins with equally long histories.
     fn admit(&mut self) -> gumball_spec::Result<()> {
         let room = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
         let start = InitialState { position: 9, prompt: &self.history, room, ..InitialState::default() };
@@ -79,7 +80,7 @@ impl<'b> Case<'b> {
         Ok(Times::new(times.split_off(WARM_STEPS), 1))
     }
 
-    /// Times replays of a graph of steps, by the device's clock.
+    /// Times replays of a graph of steps, by CUDA events.
     fn replays(&mut self, steps: &[Step<'b>]) -> Result<Times, Box<dyn Error>> {
         let graph = self.workspace.capture(steps)?;
         let (mut times, mut count) = (Vec::new(), MOST_REPLAYS);
@@ -125,7 +126,7 @@ impl<'b> Case<'b> {
         Ok(())
     }
 
-    /// Takes one step for a profiler, after a mark: a kernel that no step has.
+    /// Runs one step for a profiler, after a kernel that no step has and that marks its beginning.
     pub fn profile(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
         let steps = self.steps()?;
         self.workspace.enqueue(&steps[0])?;
@@ -140,7 +141,7 @@ impl<'b> Case<'b> {
         Ok(())
     }
 
-    /// Returns what is timed, as fields of a JSON object.
+    /// Returns the fields of a JSON object that identify what is timed.
     fn which(&self, like: Like) -> String {
         let (rows, dtype) = (self.batches[0].rows(), self.batches[0].dtype().name());
         let (task, vocab, like) = (self.request.name, self.batches[0].vocab(), like.name());
@@ -152,7 +153,7 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Microseconds a call.
+/// The statistics of a call's times, in microseconds.
 pub struct Times {
     pub median_us: f32,
     pub p95_us: f32,

@@ -1,5 +1,5 @@
-//! Chains of three drafts, over batches of chains. Drafter and target are apart, so that most chains end at their first draft and
-//! the whole of a residual is to be drawn from.
+//! Chains of three drafts, in batches. Drafter and target differ, so most chains end at their first draft,
+//! and their last token is drawn from a whole residual.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::softmax;
 
 pub const NAME: &str = "chain";
 const DRAFTS: usize = 3;
-/// How many rows a chain has: its drafter's and its target's.
+/// The number of rows of a chain: its drafter's and its target's.
 const ROWS: usize = 2 * DRAFTS + 1;
 
-/// Returns the chains of batches, as many as these have rows.
+/// Returns the calls over batches of chains, with as many chains as `batches` have rows.
 pub fn calls<'b>(
     gpu: &'b Arc<Gpu>,
     name: &'static str,
@@ -62,7 +62,7 @@ pub fn calls<'b>(
         let (accepted, emitted) = (Some(DeviceSlice::of(&counts[0])), Some(DeviceSlice::of(&counts[1])));
         verify.enqueue(&asked, &Verified { accepted, emitted, ..Verified::new(tokens) })
     };
-    // The one row that is drawn from, of either.
+    // The row that the last token is drawn from, of drafter and target.
     let bytes = 2 * chains * vocab * size_of::<f32>();
     Ok(Calls { gpu, name, rows: batches[0], count, bytes, call: Box::new(call) })
 }

@@ -1,19 +1,20 @@
-//! Times steps on this machine's GPU, their rows cold: microseconds a call, median and p95.
+//! Times steps on this host's GPU with rows that are not in cache: microseconds per call, median and p95.
 //!
-//! `replay [OPTION..] [VOCAB,..] [ROWS,..]`, by default 151936 and 1,8,32,128,512; `curve` as rows is every size to 512, in
-//! graphs alone; `-` only compiles the kernels.
+//! `replay [OPTION..] [VOCAB,..] [ROWS,..]`, by default 151936 and 1,8,32,128,512. If ROWS is `curve`, it
+//! times every size up to 512, in graphs only; if it is `-`, it only compiles the kernels.
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only NAME,..` | these of the requests in `requests.rs`, or of the operators in `softmax.rs`, `operators.rs`, `chains.rs` |
-//! | `--type f32,bf16` | these types |
-//! | `--like model,bell,flat` | rows like these (`rows.rs`); without it those of a model, and with `--json` all |
-//! | `--json` | prints what `bench/gpu` reads, eager steps among it, instead of a table |
-//! | `--profile` | takes one step each between marks, for `ci/gpu-profile`, and times nothing |
+//! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `chains.rs` |
+//! | `--type f32,bf16` | only these types |
+//! | `--like model,bell,flat` | rows of these kinds (`rows.rs`); by default `model`, and with `--json` all |
+//! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
+//! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
 //!
-//! A graph holds one step for each of many batches, together far larger than the second-level cache, so no step finds its
-//! rows there. `floor` is reading the logits once at 4576 GB/s, the read-only ceiling of one H200; `reads` is how often
-//! the time of a step would do that. `survey` is the step without its end.
+//! A graph holds one step for each of many batches. Together these are far larger than the L2 cache, so no
+//! step finds its rows there. `floor` is the time of reading the logits once at 4576 GB/s, the read-only
+//! ceiling of one H200. `reads` is the time of a step in multiples of that. `survey` is the step without the
+//! kernel that finishes rows.
 
 mod calls;
 mod case;
@@ -47,7 +48,7 @@ struct Asked {
     likes: Option<Vec<String>>,
     vocabs: Vec<usize>,
     sizes: Vec<usize>,
-    /// Whether steps from the host are among the results.
+    /// Whether the results include steps from the host.
     eager: bool,
 }
 
@@ -83,7 +84,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
     Ok(asked)
 }
 
-/// Returns whether a name is one of those asked for, if any are.
+/// Returns whether `names` contains a name; `None` if there are no names.
 fn chosen(names: &Option<Vec<String>>, name: &str) -> Option<bool> {
     names.as_ref().map(|names| names.iter().any(|other| other == name))
 }
@@ -118,14 +119,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 type Make = for<'b> fn(&'b Arc<Gpu>, &'static str, &'b [Rows<'b>]) -> Result<Calls<'b>, Box<dyn Error>>;
 
-/// Returns the operators on rows, and what makes each ready.
+/// Returns the operators on rows, each with the function that prepares its calls.
 fn operators() -> impl Iterator<Item = (&'static str, Make)> {
     let softmaxes = softmax::NAMES.into_iter().map(|name| (name, softmax::calls as Make));
     let operators = operators::NAMES.into_iter().map(|name| (name, operators::calls as Make));
     softmaxes.chain(operators).chain([(chains::NAME, chains::calls as Make)])
 }
 
-/// Times everything that is asked over rows of a kind.
+/// Times all chosen requests and operators over rows of a kind.
 fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let machine: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
     for dtype in [Dtype::F32, Dtype::Bf16] {

@@ -1,5 +1,5 @@
-//! Draws from probabilities, and rows renormalised or masked, over batches. Parameters are columns, one value a row, as servers
-//! hold them.
+//! Draws from probabilities, and rows renormalised or masked, in batches. Parameters are columns with one
+//! value per row, as servers hold them.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Columns {
         })
     }
 
-    /// Returns what an operator is asked for.
+    /// Returns the parameters of an operator.
     fn asked<'b>(&'b self, name: &str, common: &'b SamplingParams) -> RowParams<'b> {
         let with = |filter: &str| name == "probs-joint" && filter != "min-p" || name.contains(filter);
         RowParams {
@@ -52,7 +52,7 @@ impl Columns {
     }
 }
 
-/// Returns an operator over batches of logits, or over what their softmax left.
+/// Returns the calls of an operator over batches of logits, or over their softmax.
 pub fn calls<'b>(
     gpu: &'b Arc<Gpu>,
     name: &'static str,

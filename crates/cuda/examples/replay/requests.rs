@@ -1,4 +1,4 @@
-//! What rows are asked for, by name.
+//! The requests that rows make, by name.
 
 use gumball_bench_protocol::Words;
 use gumball_spec::{Dry, LogprobsParams, SamplingParams};
@@ -13,7 +13,7 @@ pub struct Request {
     pub masked: bool,
 }
 
-/// Returns the requests over a vocabulary; penalties go by [`history`].
+/// Returns the requests over a vocabulary; their penalties count the ids of [`history`].
 pub fn requests(vocab: usize) -> Vec<Request> {
     let plain = SamplingParams { temperature: 0.8, ..Default::default() };
     let filters = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain.clone() };
@@ -41,7 +41,7 @@ pub fn requests(vocab: usize) -> Vec<Request> {
     ]
 }
 
-/// Returns whether a request is timed where none is named.
+/// Returns whether a request is timed if the command names none.
 pub fn by_default(name: &str, like: Like) -> bool {
     match like {
         Like::Model => !matches!(name, "top-k-5000" | "dry"),

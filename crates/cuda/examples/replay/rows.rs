@@ -1,4 +1,4 @@
-//! Rows of logits like those of models, and flat ones, in one buffer of the device that batches are cut from.
+//! Rows of logits like those of models, and flat ones, in one device buffer that holds all batches.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use gumball_bench_protocol::generated::{bell, model_like};
 use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::bf16;
 
-/// How many bytes the batches of a graph have together, at least: several times the second-level cache.
+/// The least number of bytes in all batches of a graph together: several times the L2 cache.
 const COLD_BYTES: usize = 400 << 20;
-/// Distinct rows; the buffer repeats them.
+/// The number of distinct rows; the buffer repeats them.
 const DISTINCT: usize = 64;
 
-/// What rows are like.
+/// Kinds of generated rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Like {
-    /// A bell of deviation 2 and twenty peaks raised by 6 to 14.
+    /// A bell-shaped distribution of deviation 2, with twenty peaks raised by 6 to 14.
     Model,
     /// The bell without the peaks: a nucleus of 0.9 has a third of the vocabulary.
     Bell,
-    /// A bell of deviation 0.001: nearly every token is in the nucleus.
+    /// A bell-shaped distribution of deviation 0.001: nearly every token is in the nucleus.
     Flat,
 }
 
@@ -43,7 +43,7 @@ impl Like {
     }
 }
 
-/// Rows in the device's memory, enough for cold batches of any of some sizes.
+/// Rows in device memory, enough for batches of each size that do not fit the cache.
 pub struct Pool {
     buffer: Buffer,
     dtype: Dtype,
@@ -70,7 +70,7 @@ impl Pool {
         Ok(Self { buffer, dtype, vocab })
     }
 
-    /// Returns batches of so many rows, each of other rows of the memory.
+    /// Returns batches of `rows` rows, each from another part of the memory.
     pub fn batches(&self, rows: usize) -> gumball_spec::Result<Vec<Rows<'_>>> {
         let batch = |start| Rows::of(&self.buffer, self.dtype, start, rows, self.vocab, self.vocab);
         let elements = rows * self.vocab;
@@ -78,12 +78,12 @@ impl Pool {
     }
 }
 
-/// Returns how many batches of so many bytes are cold together; at least two.
+/// Returns the number of batches of `bytes` bytes that together exceed the cache; at least two.
 pub fn cold(bytes: usize) -> usize {
     COLD_BYTES.div_ceil(bytes).max(2)
 }
 
-/// Fills a buffer with values, over and over.
+/// Fills a buffer with values, repeated until its end.
 fn fill<T: bytemuck::Pod>(buffer: &mut Buffer, values: &[T]) -> gumball_cuda::Result<()> {
     let (bytes, room) = (size_of_val(values), buffer.bytes());
     (0..room).step_by(bytes).try_for_each(|start| {

@@ -1,4 +1,4 @@
-//! The softmax over batches.
+//! The softmax of batches.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use gumball_cuda::{Buffer, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Soft
 
 use crate::calls::Calls;
 
-/// What it is called: to f32, to the logits' own type elsewhere, and in their place.
+/// The operators' names: to f32, to the logits' own type in other memory, and in place.
 pub const NAMES: [&str; 3] = ["softmax", "softmax-narrow", "softmax-in-place"];
 
-/// Returns the softmax of batches to one place each, or in these places.
+/// Returns the calls of a softmax over batches, each to its own output, or in place in that output.
 pub fn calls<'b>(
     gpu: &'b Arc<Gpu>,
     name: &'static str,
@@ -20,7 +20,7 @@ pub fn calls<'b>(
     let dtype = if name == NAMES[0] { Dtype::F32 } else { batches[0].dtype() };
     let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
     let mut out = Buffer::zeroed(&machine, batches.len() * rows * vocab * dtype.bytes())?;
-    // Each row's own, as servers hold them.
+    // One temperature per row, as servers hold them.
     let temperatures = Buffer::of(&machine, &vec![0.8f32; rows])?;
     let softmax = Softmax::new(machine)?;
     let mut call = move |batch: usize, in_place: bool| {
@@ -33,7 +33,7 @@ pub fn calls<'b>(
     };
     let in_place = name == NAMES[2];
     if in_place {
-        // What is in the places first: any numbers do, since none changes the time.
+        // Fills the memory of the in-place calls. Any numbers do, because none changes the time.
         (0..batches.len()).try_for_each(|batch| call(batch, false))?;
     }
     let bytes = rows * vocab * (batches[0].dtype().bytes() + dtype.bytes());
@@ -47,8 +47,8 @@ pub fn calls<'b>(
     })
 }
 
-/// Returns so many batches of probabilities one behind the other, in the type of the logits that they come from; when these come to
-/// their end, they begin again.
+/// Returns `count` batches of probabilities, one after the other, in the type of the logits. After the last
+/// batch of logits, it begins again with the first.
 pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Result<Buffer, Box<dyn Error>> {
     let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());

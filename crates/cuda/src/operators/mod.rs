@@ -1,8 +1,9 @@
-//! Operators: draws, renormalised probabilities and masks over rows in the machine's memory, without requests.
+//! Operators: draw tokens, renormalise probabilities and mask rows in device memory, without requests.
 //!
-//! For programs that bring parameters, seeds and positions themselves, as numbers or as columns that only the machine knows. A
-//! kernel makes requests of them, for a step's own kernels; what comes out is what the oracle says of such rows, bit for bit. Everything
-//! is checked before anything is enqueued; nothing waits, and all of it can be captured.
+//! They are for programs that hold parameters, seeds and positions themselves, as numbers or as columns in
+//! device memory. The kernel `params_from_columns` makes requests from these, which a step's kernels then
+//! read. The results equal the oracle's bit for bit. All checks come before anything is enqueued. No call
+//! waits, and every call can be captured.
 
 mod params;
 mod room;
@@ -20,30 +21,31 @@ use crate::softmax::Softmax;
 pub use params::{Draws, PerRow, RowParams};
 use room::WorkspaceLimits;
 
-/// The operators of a machine, with room that grows with what they are asked.
+/// The operators of a device, with scratch memory that grows with the shapes of their calls.
 ///
-/// Room is not taken while the host program captures the machine's stream: one call before, over as many rows of as many ids, takes
-/// what a captured one needs. Room that a graph goes by stays as long as the operators do.
+/// While the host program captures the device's stream, they allocate nothing. One call before the capture,
+/// over at least as many rows and ids, allocates what the captured call needs. Memory that a captured graph
+/// uses is freed only with the operators.
 #[derive(Debug)]
 pub struct Operators {
     machine: Arc<dyn Runtime>,
     room: WorkspaceLimits,
-    /// What rows without filters take.
+    /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
 }
 
 impl Operators {
-    /// Makes the operators of a machine.
+    /// Makes the operators of a device.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the machine fails.
+    /// - [`Error::Unavailable`] if the device fails.
     pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
         machine.prepare(KernelModule::Requests)?;
         Ok(Self { room: WorkspaceLimits::new(Arc::clone(&machine)), softmax: None, machine })
     }
 }
 
-/// Checks that there is one for each of so many rows.
+/// Checks that a list has one element per row, with `wanted` rows.
 fn check_rows(parameter: &'static str, rows: usize, wanted: usize) -> Result<()> {
     if rows == wanted {
         return Ok(());

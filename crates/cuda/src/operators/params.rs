@@ -1,4 +1,5 @@
-//! Parameters of rows: values for all, checked here, and columns that only the machine knows.
+//! The parameters of an operator's rows: common values, which the host checks, and columns, which only the
+//! device reads.
 
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
@@ -7,51 +8,53 @@ use crate::rows::{DeviceIntSlice, DeviceSlice, IntType};
 use crate::variant::StepFeatures;
 use crate::{edit, filter};
 
-/// A value for all, or a column of one for each; a column of one number stands for all as well.
+/// One value for all rows, or a column with one value per row. A column of one number holds for all rows.
 #[derive(Clone, Copy, Debug)]
 pub enum PerRow<'b, T> {
-    /// The same for all.
+    /// One value for all rows.
     All(T),
-    /// Their own. Of wider numbers than the parameter has bits the low ones count.
+    /// One value per row. If the column's integers have more bits than the parameter, their low bits count.
     Rows(DeviceIntSlice<'b>),
 }
 
-/// The parameters of rows: temperature and filters, by line of the matrix.
+/// The parameters of rows: temperature and filters. Columns have one value per row of logits or
+/// probabilities.
 ///
-/// Nobody sees the columns before the machine does. What is outside its range counts as the nearest value inside; NaN
-/// as off, and as a temperature as 0.
+/// The host does not read the columns. The kernel replaces a value outside its range by the nearest one
+/// inside. NaN switches a filter off, and counts as temperature 0.
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams<'b> {
-    /// What all rows have in common, but for what stands in a column. There is no history: what speaks of one finds it empty. Seed and
-    /// logprobs are not read.
+    /// The parameters of all rows; a column replaces the one of its name. There is no history, so parameters
+    /// that refer to one find it empty. Seed and logprobs are ignored.
     pub common: &'b SamplingParams,
-    /// The temperatures, f32; of rows of logits alone.
+    /// The temperatures, f32; only for rows of logits.
     pub temperature: Option<DeviceSlice<'b>>,
-    /// `top_k` of each, i32 or i64; off at 0 or less, and at the vocabulary or more.
+    /// Each row's `top_k`, i32 or i64; off at 0 or less, and at the vocabulary or more.
     pub top_k: Option<DeviceIntSlice<'b>>,
-    /// `top_p` of each, f32; off at 1 or more.
+    /// Each row's `top_p`, f32; off at 1 or more.
     pub top_p: Option<DeviceSlice<'b>>,
-    /// `min_p` of each, f32; off at 0 or less.
+    /// Each row's `min_p`, f32; off at 0 or less.
     pub min_p: Option<DeviceSlice<'b>>,
 }
 
-/// Which draw each output is.
+/// The seed, position and draw index of each output (N8).
 #[derive(Clone, Copy, Debug)]
 pub struct Draws<'b> {
     /// The seeds.
     pub seeds: PerRow<'b, u64>,
-    /// The positions.
+    /// The positions: the number of tokens before the drawn one, modulo 2^32.
     pub positions: PerRow<'b, u32>,
-    /// The draw indices; `None`: each output's own number, so that outputs of one seed and position are independent.
+    /// The draw indices. `None`: each output's own number, so that outputs with one seed and position are
+    /// independent.
     pub draws: Option<PerRow<'b, u32>>,
-    /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
-    /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
+    /// Whether 64-bit positions in a column are offsets. Then the low word is the position; the high word, as
+    /// a signed number, times 0x9E37_79B9_7F4A_7C15 is added to the seed. Otherwise only the low words count.
     pub offsets: bool,
-    /// Whether an output without a token is told as 0, and not as [`gumball_spec::NONE`].
+    /// Whether an output without a token is 0 instead of [`gumball_spec::NONE`].
     pub zero_for_none: bool,
 }
 
-/// What rows ask for, as kernels read it; and the least that serves all of them.
+/// The parameters of an operator's rows as kernels read them, and the least features that support all rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub prepare: ParamColumns,
@@ -59,7 +62,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Returns whether no filter can be on, and the temperature is what stands there.
+    /// Returns whether no filter can be on, and each row's temperature is the given one.
     pub fn keeps_all(&self) -> bool {
         let others = features::DYNAMIC_TEMPERATURE | features::MIROSTAT;
         self.prepare.filter_chain == 0 && self.prepare.base.features & others == 0
@@ -67,13 +70,13 @@ impl Asked {
 }
 
 impl<'b> RowParams<'b> {
-    /// Takes parameters that all rows have in common.
+    /// Describes parameters that are equal in all rows.
     #[must_use]
     pub fn new(common: &'b SamplingParams) -> Self {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Checks the parameters of `lines` lines of a kind, and makes them ready.
+    /// Checks the parameters of `lines` rows, and prepares them for kernels.
     pub(super) fn ask(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Asked> {
         self.common.validate(vocab)?;
         self.common.check_kind(kind, vocab)?;
@@ -113,19 +116,21 @@ impl<'b> RowParams<'b> {
         asked.filter_chain = asked.base.filter_chain;
         asked.mirostat_mu = tried.initial_mu();
         let mut needs = StepFeatures::of(&asked.base);
-        // Whatever stands in the columns: each on or off.
+        // The host does not know the columns' values. So it takes the union over every combination of columns
+        // switched on and off.
         let mut on = columns;
         while on != 0 {
             on = (on - 1) & columns;
             self.fill(&mut tried, on, vocab);
             needs = needs.and(StepFeatures::of(&prepared(&tried)));
         }
-        // Rows are not long where there is a top-k: to help those without it takes more of the others than it is worth.
+        // With a top-k column, helpers would shorten only the rows whose top-k is off. They would slow the
+        // other rows by more than that is worth.
         needs.long &= self.top_k.is_none();
         Ok(Asked { prepare: asked, needs })
     }
 
-    /// Returns which parameters stand in columns, by their bits.
+    /// Returns the bits of the parameters that are columns.
     fn columns(&self) -> u32 {
         let columns = [
             (self.temperature.is_some(), columns::TEMPERATURE),
@@ -136,7 +141,8 @@ impl<'b> RowParams<'b> {
         columns.iter().filter(|(there, _)| *there).fold(0, |bits, (_, bit)| bits | bit)
     }
 
-    /// Puts values in the place of columns: those that are `on`, and off the others.
+    /// Replaces each parameter that is a column. If the column's bit is in `on`, the new value switches the
+    /// parameter on, and otherwise off.
     fn fill(&self, params: &mut SamplingParams, on: u32, vocab: usize) {
         let on = |bit: u32| on & bit != 0;
         if self.temperature.is_some() {
@@ -155,14 +161,14 @@ impl<'b> RowParams<'b> {
 }
 
 impl<'b> Draws<'b> {
-    /// Takes a seed and a position for all outputs, told apart by their numbers.
+    /// Describes draws with one seed and one position; each output's number is its draw index.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
         let (seeds, positions) = (PerRow::All(seed), PerRow::All(position));
         Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 
-    /// Adds the draws of `outputs` outputs to what is asked.
+    /// Adds the seeds, positions and draw indices of `outputs` outputs to the kernel's argument.
     pub(super) fn ask(&self, outputs: usize, asked: &mut ParamColumns) -> Result<()> {
         asked.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
         match &self.seeds {
@@ -189,7 +195,7 @@ impl<'b> Draws<'b> {
     }
 }
 
-/// Checks a column of whole numbers and takes note of it; returns where it lies.
+/// Checks a column of integers, records its type and length in `asked`, and returns its address.
 pub(super) fn integers(
     asked: &mut ParamColumns,
     parameter: &'static str,
@@ -204,7 +210,7 @@ pub(super) fn integers(
     Ok(column.address)
 }
 
-/// Returns the bit of a column that has a number for each row, 0 of one that has a number for all.
+/// Returns the column's bit if it has one number per row, and 0 if it has a single number for all rows.
 fn each(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result<u32> {
     match length {
         _ if length == rows => Ok(bit),
@@ -213,7 +219,7 @@ fn each(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result
     }
 }
 
-/// Checks that no edit of ids comes of parameters without a history.
+/// Checks that the parameters have no biases or bans, which operators do not support.
 fn check_edits(params: &SamplingParams, vocab: usize) -> Result<()> {
     let edits = edit::prepare(params, vocab, &mut Params::default());
     if edits.bias.is_empty() && edits.allowed.is_none() && edits.stop_ids.is_empty() {

@@ -1,4 +1,4 @@
-//! Room: memory that grows with what operators are asked, and stays where a graph goes by it.
+//! The operators' scratch memory, which grows with the shapes of their calls. Buffers that a graph uses stay.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use gumball_spec::{Error, Result};
 
 use crate::runtime::{Buffer, Runtime};
 
-/// What there is room for.
+/// The buffers of the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Params,
@@ -31,16 +31,16 @@ pub(super) enum Piece {
 
 const PIECES: usize = Piece::LineSums as usize + 1;
 
-/// Pieces above this size are taken in multiples of it, smaller ones in powers of two.
+/// Larger buffers have a multiple of this many bytes, smaller ones a power of two.
 const LARGE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct WorkspaceLimits {
     machine: Arc<dyn Runtime>,
     pieces: [Option<Buffer>; PIECES],
-    /// Whether a graph may go by the pieces.
+    /// Whether a captured graph may use the buffers.
     captured: bool,
-    /// Pieces that others stand in for, and a graph may go by.
+    /// Buffers that were replaced by larger ones, and that a captured graph may still use.
     former: Vec<Buffer>,
 }
 
@@ -49,7 +49,7 @@ impl WorkspaceLimits {
         Self { machine, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
     }
 
-    /// Checks that memory can be taken.
+    /// Checks that memory can be allocated now.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the host program captures the stream.
@@ -57,10 +57,11 @@ impl WorkspaceLimits {
         if self.machine.can_alloc()? { Ok(()) } else { Err(captured()) }
     }
 
-    /// Makes sure that there are so many bytes of each piece.
+    /// Enlarges each piece to at least the given number of bytes.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is not enough memory, or the host program captures the stream and there is not enough room.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    /// - [`Error::Unavailable`] if a piece is too small while the host program captures the stream.
     pub fn reserve(&mut self, wanted: &[(Piece, usize)]) -> Result<()> {
         let capturing = self.machine.is_capturing()?;
         for (piece, bytes) in wanted.iter().copied().filter(|(_, bytes)| *bytes > 0) {
@@ -76,14 +77,14 @@ impl WorkspaceLimits {
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
             let former = place.replace(Buffer::zeroed(&self.machine, bytes)?);
-            // To give it back would wait for the device, which no capture allows.
+            // Freeing the buffer would wait for the device, which a capture forbids.
             self.former.extend(former.filter(|_| self.captured || capturing));
         }
         self.captured |= capturing;
         Ok(())
     }
 
-    /// Returns where a piece lies; 0 if it was never wanted.
+    /// Returns the address of a piece; 0 if it was never reserved.
     pub fn at(&self, piece: Piece) -> u64 {
         self.pieces[piece as usize].as_ref().map_or(0, Buffer::address)
     }

@@ -1,6 +1,7 @@
-//! Draws: a token for each output, from the line it reads.
+//! Sampling: draws a token for each output from the row of logits or probabilities that it reads.
 //!
-//! Outputs are drawn so many at a time, whatever their number. Where many of them read few lines, these are surveyed once.
+//! Outputs are drawn in groups of bounded size, whatever their number. If many outputs read few rows, each of
+//! these rows is surveyed once.
 
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result, TILE, Widths};
@@ -22,43 +23,47 @@ use crate::work_sharing::{self, Help};
 
 const PREPARE: Kernel = Kernel::named("params_from_columns");
 
-/// Threads a block of it.
+/// Threads per block of `params_from_columns`, and outputs per block.
 const PREPARE_THREADS: u32 = 128;
 
-/// How many rows are worked on at a time, and how many tiles, at most.
+/// The most rows, and the most tiles, that one group of launches takes.
 const MOST_ROWS: usize = 1024;
 const MOST_TILES: usize = 1 << 19;
 
-/// How rows are gone through: a pure function of the machine, the shape and what is asked.
+/// How a call is divided and surveyed: a pure function of the device, the shape and the features.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub tiles: usize,
-    /// How many rows at a time.
+    /// The number of rows in a group.
     pub rows: usize,
     pub needs: StepFeatures,
-    /// The survey of lines that several rows read.
+    /// The survey of rows that several outputs read; `None` if each output surveys its own.
     lines: Option<Survey>,
 }
 
 impl Operators {
     /// Draws a token for each output, after temperature and filters.
     ///
-    /// The token is that of a request with these parameters, this seed, position and draw index. An output without a token has
-    /// [`gumball_spec::NONE`]: of a row without a logit above -inf or a probability above 0, or of an entry of `lines` that is no line; its status says
-    /// `EMPTY`. Many outputs of few lines share the survey of these.
+    /// The token is the one that a request with these parameters, seed, position and draw index gets. An
+    /// output is [`gumball_spec::NONE`], with the status `EMPTY`, if its row has no logit above -inf or no
+    /// probability above 0. So is an output whose entry of `lines` is not the index of a row.
     ///
     /// # Shapes and units
-    /// `rows`: L lines. `params`: columns of L, or of one for all. `lines`: the line that each of R outputs reads; without it R is L, and
-    /// each reads its own. `draws`: columns of R, or of one for all. `tokens`: R of i32 or i64. `statuses`: R, the
-    /// [`gumball_spec::Status`] bits.
+    /// `rows`: L rows. `params`: columns of length L or 1. `lines`: for each of R outputs, the index of the
+    /// row that it reads; if `None`, R is L and output i reads row i. `draws`: columns of length R or 1.
+    /// `tokens`: R integers, i32 or i64. `statuses`: R words, which receive the [`gumball_spec::Status`]
+    /// bits.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type is not so.
-    /// - Those of [`gumball_spec::SamplingParams::validate`] for what the rows have in common.
-    /// - [`Error::Unavailable`] for edits of ids; if the machine fails; or if the host program captures the stream and there is not
-    ///   enough room.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type differs from these.
+    /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`Error::Conflict`] for a temperature
+    ///   column, if `rows` holds probabilities.
+    /// - [`Error::Unavailable`] if the parameters have biases or bans.
+    /// - [`Error::Unavailable`] if the device fails.
+    /// - [`Error::Unavailable`] if the host program captures the stream and the scratch memory is too small.
     ///
-    /// Nothing was enqueued then, unless the machine failed.
+    /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn sample(
         &mut self,
         rows: &Rows<'_>,
@@ -88,7 +93,7 @@ impl Operators {
         if let Some(lines) = lines {
             asked.prepare.row_indices =
                 integers(&mut asked.prepare, "lines", lines, outputs, columns::ROW_INDEX)?;
-            // Of one output it is that as well.
+            // A column of row indices always has one entry per output, even if there is one output.
             asked.prepare.per_row_columns |= columns::ROW_INDEX;
         }
         if outputs == 0 {
@@ -133,9 +138,10 @@ impl Operators {
         Ok(())
     }
 
-    /// Makes the kernels ready that survey rows of a kind.
+    /// Prepares the kernels that survey and finish rows of a kind.
     pub(super) fn load(&self, kind: Kind) -> Result<()> {
-        // What gives rows the arrivals of their own is the same for both.
+        // Rows of both kinds need this module: it holds the kernel that makes rows' records from those of
+        // shared rows.
         self.machine.prepare(KernelModule::Step)?;
         if kind == Kind::Probabilities {
             self.machine.prepare(KernelModule::Probabilities)?;
@@ -143,7 +149,7 @@ impl Operators {
         Ok(())
     }
 
-    /// Returns how rows are gone through.
+    /// Chooses how a call is divided and surveyed.
     pub(super) fn plan(&self, rows: &Rows<'_>, outputs: usize, asked: &Asked) -> Plan {
         let Rows { vocab, kind, dtype, .. } = *rows;
         let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
@@ -167,7 +173,7 @@ impl Operators {
         Plan { tiles, rows, needs, lines }
     }
 
-    /// Makes sure that there is room for a plan.
+    /// Enlarges the scratch memory for a plan.
     pub(super) fn reserve(&mut self, rows: &Rows<'_>, plan: &Plan) -> Result<()> {
         let Plan { tiles, rows: count, needs, .. } = *plan;
         let lines = if plan.lines.is_some() { rows.rows } else { 0 };
@@ -179,7 +185,7 @@ impl Operators {
             (Piece::Slots, count * size_of::<Slot>()),
             (Piece::Forced, count * size_of::<i32>()),
             (Piece::Read, count * size_of::<u32>()),
-            // Of no lists; ends in general look at them nonetheless.
+            // All zeros, for requests without lists; `finish_general` reads them nonetheless.
             (Piece::Requests, count * size_of::<Request>()),
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
@@ -196,7 +202,7 @@ impl Operators {
         ])
     }
 
-    /// Returns a step over rows, but for how many they are and what comes of them.
+    /// Returns the argument of a step's kernels, without the number of rows and the outputs.
     pub(super) fn step(&self, rows: &Rows<'_>, plan: &Plan, reads: bool) -> abi::Step {
         let (room, tiles) = (&self.room, plan.tiles);
         let by_line = plan.lines.is_some();
@@ -224,7 +230,7 @@ impl Operators {
         }
     }
 
-    /// Makes requests of some rows.
+    /// Enqueues the kernel that makes the requests of `count` rows, beginning with output `first`.
     pub(super) fn prepare(&self, asked: &ParamColumns, first: usize, count: usize) -> Result<()> {
         let room = &self.room;
         self.enqueue_prepare(&ParamColumns {
@@ -241,14 +247,15 @@ impl Operators {
 
     fn enqueue_prepare(&self, prepare: &ParamColumns) -> Result<()> {
         let grid = Grid::new(prepare.rows.div_ceil(PREPARE_THREADS), PREPARE_THREADS);
-        // SAFETY: the grid is params_from_columns.cu's, with a place in this room for each row; for the columns whoever made them vouches, and that
-        // they are as long as is said was seen; the layout is held to the kernels' in tests/abi.rs.
-        // Each block waits before anything else for the kernels before, and lets the survey begin only then.
+        // SAFETY: the grid is the one that params_from_columns.cu expects, and the scratch memory has an
+        // element for each row. The columns' creators guarantee their memory, and `ask` saw their lengths.
+        // tests/abi.rs checks that the argument's layout equals the kernels'. Each block waits for the
+        // earlier kernels before it does anything, and lets the survey begin only then.
         unsafe { self.machine.launch_dependent(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
         Ok(())
     }
 
-    /// Surveys each line, for whatever rows read it.
+    /// Surveys each row of logits or probabilities once, for all outputs that read it.
     fn survey_lines(&self, rows: &Rows<'_>, survey: Survey, asked: &Asked, step: &abi::Step) -> Result<()> {
         let room = &self.room;
         let lines = ParamColumns {
@@ -277,18 +284,20 @@ impl Operators {
             ..*step
         }
         .cut(survey.blocks_per_row);
-        // SAFETY: as for the survey of rows; there is room for the records of as many lines, as `reserve` saw to.
+        // SAFETY: the conditions of the launch in `survey` hold here too. `reserve` saw to records for each
+        // of these rows.
         unsafe { survey::enqueue_early(&*self.machine, survey, &step) }?;
         Ok(())
     }
 
-    /// Surveys rows whose requests were just made. Returns the step as their end is to go by it.
+    /// Surveys rows whose requests the kernel before makes. Returns the argument for the kernel that finishes
+    /// them.
     pub(super) fn survey(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<abi::Step> {
         let machine = &*self.machine;
         if plan.lines.is_some() {
             let arrive = survey::arrive(rows.vocab);
             let step = step.cut(arrive.blocks_per_row);
-            // SAFETY: as below; the lines were surveyed before.
+            // SAFETY: the conditions of the launch below hold here too. The shared rows were surveyed before.
             unsafe { survey::enqueue(machine, arrive, &step) }?;
             return Ok(step);
         }
@@ -299,9 +308,9 @@ impl Operators {
             survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, holds, plan.needs)
         };
         let step = step.cut(survey.blocks_per_row);
-        // SAFETY: the buffers are this room's, sized by `reserve` for as many rows; the rows' requests are made by the kernel before, for
-        // which every block of survey.cu and survey_draw.cu waits; lines were held to their number there; for the logits whoever made
-        // `Rows` vouches.
+        // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough for these
+        // rows. The kernel before makes the rows' requests, and every block of survey.cu and survey_draw.cu
+        // waits for it; it also checks the row indices. The creator of `Rows` guarantees the logits.
         unsafe { survey::enqueue_early(machine, survey, &step) }?;
         Ok(step)
     }
@@ -310,14 +319,16 @@ impl Operators {
         let machine = &*self.machine;
         let variant = plan.needs.variant;
         let help = match plan.lines {
-            // Nobody would take note of who needs it.
+            // `records_from_shared_rows` does not reset the count of retired rows, which helpers read to know
+            // when to leave.
             Some(_) => Help::default(),
             None => Help::of(machine.multiprocessors(), step.rows, plan.needs),
         };
         let step = abi::Step { chunks: help.parts, ..step };
         let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
-        // SAFETY: as for the survey, which was enqueued before, and for which every block of the end waits; it began when the requests were
-        // made. Where the caller wants tokens and statuses, there is a place for each row, as was seen.
+        // SAFETY: the conditions of the survey's launch hold here too. Every block of the kernel that
+        // finishes rows waits for the survey, which began after the requests were made. `sample` saw that
+        // tokens and statuses have an element per row.
         unsafe {
             machine.launch_dependent(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
         }?;

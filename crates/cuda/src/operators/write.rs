@@ -1,7 +1,9 @@
-//! Rows that are written: the probabilities of what temperature and filters keep, or the rows with all else dropped.
+//! Written rows: the probabilities of the tokens that temperature and filters keep, or rows in which all
+//! other tokens are masked.
 //!
-//! A survey, as of a step, that fills the rows to be written with nothing, if they lie apart; then what is kept of each row, and what it
-//! weighs, which is written at once if a list says so; then other rows, tile by tile. A tile that holds nothing kept is not read.
+//! A survey also pre-fills the output rows with 0 or -inf if they are not the input's own memory. Then
+//! `find_cut` finds each row's cut and its mass, and writes rows whose kept tokens are in a candidate list.
+//! Finally `write_rows` writes the other rows, tile by tile. It reads no tile without kept tokens.
 
 use gumball_spec::{Error, Kind, Result};
 
@@ -20,7 +22,7 @@ use crate::work_sharing::Help;
 
 const KEEP: ByRows = by_rows!("find_cut_", "");
 
-/// To the rows' own type, and to f32.
+/// The kernels that write rows: to the type of the input, and to f32.
 const EMIT: [ByRows; 2] = [
     by_rows!("write_rows_", ""),
     ByRows([
@@ -37,13 +39,13 @@ const EMIT: [ByRows; 2] = [
     ]),
 ];
 
-/// How many warps a block of them has, how many blocks a multiprocessor has before warps take several tiles, and how many they take at
-/// most where all are written.
+/// Of `write_rows`: warps per block, blocks per SM before a warp takes several tiles, and the most tiles that
+/// a warp takes if all rows are written.
 const EMIT_WARPS: usize = 8;
 const EMIT_BLOCKS: usize = 4;
 const MOST_PER_WARP: usize = 8;
 
-/// What is written.
+/// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     Probabilities,
@@ -51,7 +53,7 @@ enum Output {
 }
 
 impl Output {
-    /// Returns the bits of what stands where no token is kept, twice those of a short element.
+    /// Returns the bits written for tokens that are not kept. For 2-byte elements, both halves hold them.
     fn nothing(self, kind: Kind, dtype: Dtype) -> u32 {
         match (self, kind, dtype) {
             (Self::Probabilities, ..) | (_, Kind::Probabilities, _) => 0,
@@ -63,23 +65,28 @@ impl Output {
 }
 
 impl Operators {
-    /// Writes the distribution that each row's token is drawn from: of logits the softmax of what temperature and filters keep, of
-    /// probabilities what filters keep, renormalised (rule P4).
+    /// Writes the distribution that each row's token is drawn from (rule P4). For logits, that is the softmax
+    /// of what temperature and filters keep. For probabilities, it is those that filters keep, renormalised.
     ///
-    /// Of logits without filters it is that of [`Softmax`]. XTC acts by draw 0 of seed 0 at position 0. In a row NaN counts as -inf and +inf as
-    /// `f32::MAX`; of probabilities NaN and less than 0 as 0; a row with nothing to draw becomes all 0.
+    /// For logits without filters, the result equals that of [`Softmax`]. XTC acts by draw index 0 of seed 0
+    /// at position 0. NaN counts as -inf and +inf as `f32::MAX`; NaN and negative probabilities count as 0. A
+    /// row without a token to draw becomes all 0.
     ///
     /// # Shapes and units
-    /// `rows`: R rows. `params`: columns of R, or of one for all. `out`: R rows of f32 or of the rows' type, to which each number is
-    /// rounded once. `statuses`: R, the [`gumball_spec::Status`] bits.
+    /// `rows`: R rows. `params`: columns of length R or 1. `out`: R rows of f32 or of the type of `rows`, to
+    /// which each number is rounded once. `statuses`: R words, which receive the [`gumball_spec::Status`]
+    /// bits.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type is not so.
-    /// - Those of [`gumball_spec::SamplingParams::validate`] for what the rows have in common.
-    /// - [`Error::Unavailable`] for edits of ids; if the machine fails; or if the host program captures the stream and there is not
-    ///   enough room.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type differs from these.
+    /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`Error::Conflict`] for a temperature
+    ///   column, if `rows` holds probabilities.
+    /// - [`Error::Unavailable`] if the parameters have biases or bans.
+    /// - [`Error::Unavailable`] if the device fails.
+    /// - [`Error::Unavailable`] if the host program captures the stream and the scratch memory is too small.
     ///
-    /// Nothing was enqueued then, unless the machine failed.
+    /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn probabilities(
         &mut self,
         rows: &Rows<'_>,
@@ -91,7 +98,7 @@ impl Operators {
         self.write(Output::Probabilities, rows, params, out.rows(), statuses)
     }
 
-    /// Writes the same in the rows' place.
+    /// Writes the distributions of [`Operators::probabilities`] in place.
     ///
     /// # Errors
     /// Those of [`Operators::probabilities`].
@@ -104,9 +111,11 @@ impl Operators {
         self.write(Output::Probabilities, rows.rows(), params, rows.rows(), statuses)
     }
 
-    /// Writes each row with only the tokens that its filters keep: other logits are -inf, other probabilities 0.
+    /// Writes each row with only the tokens that its filters keep: other logits become -inf, other
+    /// probabilities 0.
     ///
-    /// Rows of only -inf stay as they are. What is kept counts as input does: -0.0 as +0.0, +inf as `f32::MAX`.
+    /// Rows of only -inf stay as they are. Kept numbers are written as they count on input: -0.0 as +0.0, and
+    /// +inf as `f32::MAX`.
     ///
     /// # Shapes and units
     /// Those of [`Operators::probabilities`].
@@ -124,7 +133,7 @@ impl Operators {
         self.write(Output::Masked, rows, params, out.rows(), statuses)
     }
 
-    /// Masks each row in its place.
+    /// Masks each row in place, as [`Operators::mask`] does.
     ///
     /// # Errors
     /// Those of [`Operators::probabilities`].
@@ -160,7 +169,8 @@ impl Operators {
         self.load(rows.kind)?;
         let write = [KernelModule::Write, KernelModule::WriteProbabilities][rows.kind as usize];
         self.machine.prepare(write)?;
-        // Whatever is kept may have to be searched for.
+        // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
+        // `Candidates` on.
         asked.needs.variant = asked.needs.variant.max(Variant::Candidates);
         let plan = self.plan(rows, rows.rows, &asked);
         self.reserve(rows, &plan)?;
@@ -194,7 +204,7 @@ impl Operators {
         Ok(())
     }
 
-    /// Returns the softmax, made when it is first asked for.
+    /// Returns the softmax, which the first call makes.
     fn softmax(&mut self) -> Result<&Softmax> {
         if self.softmax.is_none() {
             self.room.check_open()?;
@@ -203,7 +213,7 @@ impl Operators {
         Ok(self.softmax.as_ref().expect("it was just made"))
     }
 
-    /// Finds what is kept of rows that were surveyed.
+    /// Enqueues `find_cut`, which finds the cuts of surveyed rows.
     fn keep(
         &self,
         (kind, dtype): (Kind, Dtype),
@@ -220,14 +230,15 @@ impl Operators {
             reserved: 0,
         };
         let grid = finish_grid(machine, step.rows, step.tiles, Variant::Candidates, help);
-        // SAFETY: the grid is find_cut.cu's; the buffers are this room's, sized by `reserve`, with a place for what is kept of each row; the
-        // survey was enqueued before, for which every block waits; requests were made when it began. The layout is held to the
-        // kernels' in tests/abi.rs.
+        // SAFETY: the grid is the one that find_cut.cu expects. The buffers are this object's scratch memory,
+        // which `reserve` made large enough, with a cut for each row. Every block waits for the survey, which
+        // began after the requests were made. tests/abi.rs checks that the argument's layout equals the
+        // kernels'.
         unsafe { machine.launch_dependent(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
         Ok(())
     }
 
-    /// Writes rows of which it is known what is kept.
+    /// Enqueues `write_rows`, which writes rows whose cuts are known.
     fn emit(
         &self,
         (kind, from, to): (Kind, Dtype, Dtype),
@@ -238,7 +249,8 @@ impl Operators {
         let machine = &*self.machine;
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         let blocks = machine.multiprocessors() as usize * EMIT_BLOCKS;
-        // Where most rows are written by now, no block shall wait for room only to see that.
+        // If the rows are pre-filled, `find_cut` has written most of them. Then there are no more blocks than
+        // run at once, so that none has to wait only to see that its row is written.
         let per_warp = if step.prefill_out == 0 {
             (rows * tiles).div_ceil(blocks * EMIT_WARPS).clamp(1, MOST_PER_WARP)
         } else {
@@ -260,8 +272,9 @@ impl Operators {
             mask_only: u32::from(output == Output::Masked),
         };
         let grid = Grid::new(emit.rows * emit.blocks_per_row, 32 * EMIT_WARPS as u32);
-        // SAFETY: the grid is write_rows.cu's; `keep` was enqueued before, for which every block waits; for the rows whoever made them
-        // vouches, and that those to be written are as many and as wide was seen.
+        // SAFETY: the grid is the one that write_rows.cu expects. Every block waits for `find_cut`, which was
+        // enqueued before. The rows' creators guarantee their memory, and `check_out` saw that the output
+        // rows have the input's shape.
         unsafe {
             machine.launch_dependent(
                 EMIT[usize::from(to != from)].of(kind, from),
