@@ -28,7 +28,9 @@ int main(void) {
               __LINE__);
     }
     gumball_params *neutral = gumball_params_new();
-    char *kept = strcpy((char *)malloc(strlen(gumball_params_to_json(params)) + 1), gumball_params_to_json(params));
+    // The text lives until the next call that returns one.
+    const char *text = gumball_params_to_json(params);
+    char *kept = strcpy((char *)malloc(strlen(text) + 1), text);
     CHECK(strcmp(kept, gumball_params_to_json(neutral)) == 0);
     free(kept);
     // Lists of ids and pairs are lists as ever.
