@@ -1,4 +1,4 @@
-// operators.cuh: what operators hand to their kernels, as the host lays it out.
+// operators.cuh: the arguments of the operators' kernels, laid out as on the host.
 //
 // Twins      src/abi.rs, held equal by tests/abi.rs
 // Requires   pointers are aligned to their types
@@ -6,27 +6,28 @@
 
 #include "abi/step.cuh"
 
-// Rows of logits to be turned into rows of probabilities.
+// The argument of the softmax kernels: rows of logits become rows of probabilities.
 struct SoftmaxArgs {
     const void* logits;
-    // Where the probabilities go: to the logits' own place, or apart from them.
+    // The rows of probabilities: at the logits' address (in place), or in memory that does not overlap the logits.
     void* out;
-    // In elements, between rows.
+    // Elements from the start of a row to the start of the next.
     u64 stride;
     u64 out_stride;
-    // Of each row, or one for all if their stride is 0; null: `temperature` is that of all.
+    // [rows], or one element for all rows if `temperature_stride` is 0. Null: `temperature` applies to all rows.
     const float* temperatures;
-    // Of each row; null: nobody asks.
+    // [rows]; null: the kernels write no statuses.
     u32* statuses;
-    // [rows, tiles]: what the first of two reads of a row tells the second.
+    // [rows, tiles]: softmax_reduce writes them, softmax_write reads them.
     TileSum* tile_sums;
     u32 rows;
     u32 vocab;
     u32 tiles;
-    // Into how many blocks a row is cut, and how many tiles each of them has at most.
+    // Blocks of a row, and the most tiles that each of them has.
     u32 blocks_per_row;
     u32 tiles_per_block;
-    // On chip: how many pairs of tiles a warp has room for, and how many it has weighed, besides those of a row, when it writes that.
+    // For softmax_cluster: `pairs_in_smem` pairs of tiles fit a warp's share of the shared memory. When a warp writes a
+    // row, it has already summed `pairs_ahead` pairs of later rows.
     u32 pairs_in_smem;
     u32 pairs_ahead;
     float temperature;
@@ -36,40 +37,42 @@ struct SoftmaxArgs {
 
 // Bits of RowCut::flags.
 enum RowCutFlags : u32 {
-    // Nothing is kept.
+    // No token is kept.
     CUT_EMPTY = 1,
-    // The first token takes all, as at temperature 0.
+    // Only the first token is kept, with probability 1, as at temperature 0.
     CUT_FIRST_ONLY = 2,
-    // The first token kept is the row's.
+    // The first token kept is the row's first token.
     CUT_IS_PREFIX = 4,
-    // What is kept is written, and so is all else.
+    // The row is complete: find_cut wrote the kept tokens, the survey all others.
     CUT_WRITTEN = 8,
 };
 
-// What is kept of a row.
+// The tokens that the filters keep of a row.
 struct alignas(16) RowCut {
     u64 first_key;
     u64 last_key;
-    // Relative to the first token kept, at the scale; where probabilities are written.
+    // The mass of the kept tokens at the scale `log2e_over_t`, relative to the first of them. Set if the output is
+    // probabilities.
     u64 mass;
     float log2e_over_t;
     u32 flags;
 };
 
-// Rows to be found out about. Where the survey filled the rows to be written, those are written at once whose kept tokens are listed.
+// The argument of find_cut, which finds each row's cut. If the survey pre-fills the output, find_cut also completes the
+// rows that keep no token, one token, or a candidate list of tokens.
 struct FindCut {
     Step step;
     RowCut* cuts;
-    // Whether rows are masked, so that nobody asks for the mass.
+    // 1 if the output is masked numbers, which need no mass.
     u32 mask_only;
     u32 reserved;
 };
 
-// Rows to be written, once it is known what is kept of them.
+// The argument of write_rows, which writes rows whose cuts are known.
 struct WriteRows {
     const void* logits;
     void* out;
-    // In elements, between rows.
+    // Elements from the start of a row to the start of the next.
     u64 stride;
     u64 out_stride;
     const TileRecord* records;
@@ -77,13 +80,13 @@ struct WriteRows {
     u32 rows;
     u32 vocab;
     u32 tiles;
-    // Into how many blocks a row is cut, and how many tiles each of them has at most.
+    // Blocks of a row, and the most tiles that each of them has.
     u32 blocks_per_row;
     u32 tiles_per_block;
     u32 mask_only;
 };
 
-// Columns, as their bits stand in ParamColumns::vectorized and ParamColumns::per_row_columns.
+// Columns, as bits of ParamColumns::columns_64_bit and ParamColumns::per_row_columns.
 enum ColumnBit : u32 {
     COLUMN_TEMPERATURE = 1,
     COLUMN_TOP_K = 2,
@@ -97,18 +100,21 @@ enum ColumnBit : u32 {
 
 // Bits of ParamColumns::flags.
 enum ParamColumnsFlags : u32 {
-    // Rows are lines, surveyed for whatever outputs read them.
+    // The requests serve the survey of rows of logits that several outputs read: they are greedy and draw nothing.
     FROM_COLUMNS_SHARED_ROWS = 1,
-    // All outputs are the same draw, that of the base, instead of each that of its number.
+    // All outputs have the draw index of `base`. Otherwise, without a column, an output's draw index is the index of
+    // the output.
     FROM_COLUMNS_ONE_DRAW = 2,
-    // Positions of 64 bits are offsets: the low word is the position, the high one moves the seed.
+    // Positions of 64 bits are offsets: the low word is the position, the high word changes the seed.
     FROM_COLUMNS_OFFSETS = 4,
 };
 
-// What the rows of an operator ask for.
+// The argument of params_from_columns, which makes a step's requests from columns of parameters in device memory.
 struct alignas(16) ParamColumns {
-    // What all have in common; a column, if there is one, stands for what it has.
+    // The parameters that all rows share. A column that is not null replaces its parameter.
     Params base;
+    // Columns of temperatures and filters have an element per row of logits, the others one per output. A column
+    // without its bit in `per_row_columns` has one element for all.
     const float* temperatures;
     const void* top_ks;
     const float* top_ps;
@@ -117,23 +123,24 @@ struct alignas(16) ParamColumns {
     const void* positions;
     const void* draws;
     const void* row_indices;
-    // [rows], by which a step goes.
+    // [rows]: the requests that the kernel writes and the step reads.
     Params* params;
     State* states;
     int* slots;
     int* forced;
-    // The line that each row reads; null if row i reads line i.
+    // [rows]: the row of logits that each row reads. Null if row i reads row i of the logits.
     u32* row_indices_out;
     u32 rows;
-    // The number of the first.
+    // The index of the first output of this launch.
     u32 first_output;
     u32 logits_rows;
     u32 vocab;
-    // All filters that may be on, in the order they act, as in Params::chain.
+    // All filters that may be on, in the order they act, encoded as in Params::filter_chain.
     u32 filter_chain;
-    // Columns of 64 bits, and those of one number for each.
+    // Bits of ColumnBit: which columns have elements of 64 bits, and which have an element per row or output.
     u32 columns_64_bit;
     u32 per_row_columns;
+    // The position of all outputs if `positions` is null.
     u32 position;
     float mirostat_mu;
     u32 flags;
@@ -141,47 +148,48 @@ struct alignas(16) ParamColumns {
 
 // Bits of Chains::flags.
 enum ChainFlags : u32 {
-    // What has 64 bits instead of 32.
+    // Elements have 64 bits instead of 32.
     CHAIN_DRAFTS_I64 = 1,
     CHAIN_TOKENS_I64 = 2,
     CHAIN_SEEDS_U64 = 4,
     CHAIN_POSITIONS_U64 = 8,
     CHAIN_DRAWS_U64 = 16,
-    // A chain's draw index is its own number.
+    // A chain's draw index is the index of the chain.
     CHAIN_DRAW_IS_INDEX = 32,
-    // Counts are added to what is there.
+    // The kernel adds its counts to those in memory.
     CHAIN_ADD_COUNTS = 64,
-    // Columns that have a number for each chain, and not one for all.
+    // The column has an element for each chain; otherwise one for all.
     CHAIN_SEED_PER_CHAIN = 128,
     CHAIN_POSITION_PER_CHAIN = 256,
     CHAIN_DRAW_PER_CHAIN = 512,
-    // The high words of positions move the seeds, as FROM_COLUMNS_OFFSETS has it.
+    // The high words of positions change the seeds, as with FROM_COLUMNS_OFFSETS.
     CHAIN_OFFSETS = 1024,
-    // A chain whose last row has no token ends with 0.
+    // A chain whose last row has no token ends with 0 instead of NO_TOKEN.
     CHAIN_ZERO_FOR_NONE = 2048,
 };
 
-// Chains of `length` drafts each. Strides are in elements: from chain to chain, and from row to row.
+// The argument of the kernels of verify.cu: chains of n = `draft_count` drafts each. Strides are in elements: from
+// chain to chain, and from row to row.
 struct Chains {
-    // [chains, length, vocab]
+    // [chains, n, vocab]
     const float* draft_probs;
     u64 draft_stride;
     u64 draft_row_stride;
-    // [chains, length + 1, vocab]
+    // [chains, n + 1, vocab]
     const float* target_probs;
     u64 target_stride;
     u64 target_row_stride;
-    // [chains, length]
+    // [chains, n]
     const void* drafts;
     u64 drafts_stride;
-    // [chains, length + 1]
+    // [chains, n + 1]
     void* tokens;
     u64 tokens_stride;
-    // [chains] each; null: nobody asks.
+    // [chains] each; null: the kernels do not write it.
     u32* accepted;
     u32* emitted;
     u32* statuses;
-    // [chains] or one number each; null: what follows is that of all.
+    // [chains] or one element each. Null: `seed`, `position` or `draw` below applies to all chains.
     const void* seeds;
     const void* positions;
     const void* draws;
@@ -194,10 +202,10 @@ struct Chains {
     u32 vocab;
     u32 tiles;
     u32 blocks_per_chain;
-    // How many tiles a warp of the survey takes.
+    // Tiles that each warp of the survey takes.
     u32 tiles_per_warp;
     u32 flags;
-    // The number of the first chain.
+    // The index of the first chain of this launch.
     u32 first_chain;
     u32 reserved;
 };

@@ -1,4 +1,4 @@
-// step.cuh: what a step hands to its kernels, as the host lays it out.
+// step.cuh: the argument of a step's kernels, laid out as on the host.
 //
 // Twins      src/abi.rs, held equal by tests/abi.rs
 // Requires   slots are -1 or below the pool's; pointers are aligned to their types
@@ -6,7 +6,7 @@
 
 #include "platform/portability.cuh"
 
-// Ids per tile, and how many of them a lane has.
+// Ids per tile, and how many of them each lane of a warp has.
 #define TILE 256
 #define ITEMS_PER_LANE 8
 
@@ -16,37 +16,37 @@
 // The token of a row that has none.
 #define NO_TOKEN (-1)
 
-// What a request asks for, in Params::features.
+// What a request needs, as bits of Params::features.
 enum Features : u32 {
     FEATURE_GREEDY = 1 << 0,
-    // Filters act on the unfiltered row each, and what they keep is intersected (F9).
+    // Each filter acts on the whole row, and the intervals that they keep are intersected (F9).
     FEATURE_JOINT = 1 << 1,
     FEATURE_DYNAMIC_TEMPERATURE = 1 << 2,
     FEATURE_MIROSTAT = 1 << 3,
-    // The filters see the row at temperature 1 (F8).
+    // The filters compute at temperature 1 (F8).
     FEATURE_TEMPERATURE_LAST = 1 << 4,
-    // The request has edits of ids: Request::entries is there.
+    // The request edits single ids: Request::entries exists.
     FEATURE_EDITS = 1 << 5,
-    // Ids may be banned for good: Request::allowed is there.
+    // The request bans ids permanently: Request::allowed exists.
     FEATURE_BANNED_IDS = 1 << 6,
-    // Some edits depend on the history's end and are found anew in each step: DRY and the bans of E4.
+    // Some edits depend on the end of the history: DRY and the bans of E4. The kernel `edit` finds them in each step.
     FEATURE_HISTORY_EDITS = 1 << 7,
     FEATURE_LOGPROBS = 1 << 8,
-    // Every id of the history has an entry, and so gets the next token.
+    // Every id of the history has an entry; an emitted token gets one if it has none.
     FEATURE_TOKEN_COUNTS = 1 << 9,
-    // The filters keep a short set as a rule and can be done on a list.
+    // The filters usually keep few tokens, so kernels try them on a candidate list first.
     FEATURE_CANDIDATES = 1 << 10,
-    // A filter asks for the mass of the whole row, the first one or joint top-p: the survey tells it about.
+    // The first filter, or joint top-p, needs the mass of the whole row: the survey writes approximate sums.
     FEATURE_FILTER_SUMS = 1 << 11,
-    // The history is kept though no edit reads it.
+    // The history is kept although no edit reads it.
     FEATURE_KEEP_HISTORY = 1 << 12,
-    // The logprobs ask for the mass of the whole row, at Params::logprob_log2e_over_t: the survey tells it.
+    // The logprobs need the mass of the whole row at Params::logprob_log2e_over_t: the survey writes exact sums.
     FEATURE_LOGPROB_SUMS = 1 << 13,
-    // Of no other token than the row's own: neither the first ones nor given ids.
+    // Logprobs are reported for the row's own token only: neither for the top n nor for given ids.
     FEATURE_TOKEN_LOGPROB_ONLY = 1 << 14,
 };
 
-// Filters, as they stand in Params::filter_chain.
+// Filters, as codes in Params::filter_chain.
 enum Filter : u32 {
     FILTER_TOP_N_SIGMA = 1,
     FILTER_TOP_K = 2,
@@ -62,29 +62,30 @@ enum Scope : u32 { SCOPE_NONE = 0, SCOPE_PROMPT = 1, SCOPE_OUTPUT = 2, SCOPE_BOT
 
 enum LogprobMode : u32 { MODE_RAW = 0, MODE_EDITED = 1, MODE_TEMPERED = 2, MODE_PROCESSED = 3 };
 
-// What a request asks for; prepared on the host, so that it is read and not computed here.
+// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
 struct alignas(16) Params {
     u64 seed;
-    // XTC acts if a word is below (F4).
+    // ceil(probability * 2^32): XTC acts if its random word is less (F4).
     u64 xtc_probability;
     u32 draw;
-    // Bits of ASKS_*.
+    // Bits of Features.
     u32 features;
-    // The filters that are on, in the order they act, four bits each from the lowest; 0 ends.
+    // The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
     u32 filter_chain;
-    // As given; 0 in a row that is greedy.
+    // As given.
     float temperature;
+    // The temperature of the draw; 0 in a greedy request, and under dynamic temperature, where kernels compute it (F7).
     float effective_temperature;
     // log2(e) / T of the draw and of the filters (N6, F8).
     float log2e_over_t;
     float filter_log2e_over_t;
 
     u32 top_k;
-    // P of F1.
+    // P of F1, for each of the two.
     u32 top_p;
     u32 typical_p;
     float top_n_sigma;
-    // L of each (F2).
+    // L of each threshold (F2, F4).
     float min_p;
     float epsilon;
     float eta;
@@ -99,7 +100,7 @@ struct alignas(16) Params {
     float repetition_penalty;
     float frequency_penalty;
     float presence_penalty;
-    // Of the repetition penalty and of the other two; SCOPE_NONE where a penalty is off.
+    // Scope of the repetition penalty, and of the other two; SCOPE_NONE if the penalty is off.
     u32 repetition_scope;
     u32 penalty_scope;
     float dry_multiplier;
@@ -110,43 +111,44 @@ struct alignas(16) Params {
 
     u32 logprob_mode;
     u32 top_n;
-    // The scale of the logprobs, where the survey tells their mass.
+    // The scale of the logprobs, with FEATURE_LOGPROB_SUMS.
     float logprob_log2e_over_t;
-    // What edits raise a logit by, at most; infinite where that is not known.
+    // The most by which edits raise a logit; infinite if the host knows no bound.
     float max_raise;
     // min_p itself, for rows of probabilities (P1a).
     float min_ratio;
     u32 reserved;
 };
 
-// What is known of an id that a request's edits may touch: an entry of a table with open addressing, by id.
+// What a request's edits know of one id: an entry of a hash table with open addressing.
 struct alignas(16) TokenEntry {
-    // The id plus 1; 0 where there is no entry.
+    // The id plus 1; 0 in an empty entry.
     u32 id_plus_1;
-    // How often the id stands in the prompt and in the output.
+    // How often the id occurs in the prompt and in the output.
     u32 prompt_count;
     u32 output_count;
     float bias;
-    // What DRY takes away (E3), as the bits of an f32, if the high word is the state's step.
+    // The high word is a step. If it equals State::step, the low word is the f32 that DRY subtracts (E3), as bits.
     u64 dry_stamp;
-    // The id is banned (E4), if this is the state's step.
+    // The id is banned (E4) if this equals State::step.
     u32 ban_step;
     u32 reserved;
 };
 
-// Lists of a request, each in memory of its own.
+// The lists of a request. Each is an array of its own.
 struct alignas(16) Request {
-    // Prompt, then output; room for `history_capacity` ids. There with FEATURE_TOKEN_COUNTS, FEATURE_HISTORY_EDITS or FEATURE_KEEP_HISTORY.
+    // Prompt, then output; capacity for `history_capacity` ids. Exists with FEATURE_TOKEN_COUNTS, FEATURE_HISTORY_EDITS
+    // or FEATURE_KEEP_HISTORY.
     u32* history;
-    // `entries_mask + 1` entries, a power of two, at most half of them in use.
+    // `entries_mask + 1` entries, a power of two, of which at most half are used.
     TokenEntry* entries;
-    // A bit for each id that has an entry, over whole tiles.
+    // A bit per id, set if the id has an entry; covers whole tiles.
     u32* touched;
-    // A bit for each id that is not banned for good, over whole tiles.
+    // A bit per id, set unless the id is banned permanently; covers whole tiles.
     const u32* allowed;
     const u32* stop_ids;
     const u32* breakers;
-    // The bad words, one after the other, and where each ends.
+    // The bad words, one after the other, and the index at which each ends.
     const u32* bad_words;
     const u32* bad_word_ends;
     const u32* logprob_ids;
@@ -158,57 +160,59 @@ struct alignas(16) Request {
     u32 logprob_id_count;
 };
 
-// Where a request stands; a step moves it on.
+// The state of a request. A step advances it.
 struct alignas(16) State {
     u32 position;
     float mirostat_mu;
-    // How many ids the history has, and how many of them are prompt.
+    // Ids in the history, and how many of them are prompt.
     u32 length;
     u32 prompt_length;
-    // How many steps the request has seen, from 1 in the first: what Entry's stamps are held to.
+    // Counts the request's steps: 1 in the first. Kernels compare the stamps of TokenEntry with it.
     u32 step;
     u32 reserved[3];
 };
 
-// What the survey learns of a tile.
+// The survey's result for a tile.
 struct alignas(16) TileRecord {
-    // Of the edited logits; -inf in a tile of nothing.
+    // The maximum of the edited values; MASKED_VALUE in a tile without tokens.
     float maximum;
     // log2 of the tile's first arrival.
     float log2_first_arrival;
-    // log2 of the arrival of the first token of the order.
+    // log2 of the arrival of the tile's first token in the order.
     float log2_max_arrival;
-    // Where that token lies in the tile, in the low byte; above, the status bits of odd values in this or a
-    // neighbouring tile; in the upper 22 bits what none of the tile's other logits exceeds, as ordered bits.
+    // Bits 0 to 7: the offset of that token in the tile. Bits 8 and 9: status bits of the values in this tile or a
+    // neighbouring one. Bits 10 to 31: the upper bits of a bound that no other value of the tile exceeds, as ordered
+    // bits.
     u32 packed;
 };
 
-// What logprobs ask of a tile.
+// A tile's sum of weights, for logprobs and for the softmax.
 struct alignas(16) TileSum {
     // The sum of the weights of its tokens (M3), relative to the maximum.
     u64 sum;
-    // -inf in a tile of nothing.
+    // MASKED_VALUE in a tile without tokens.
     float maximum;
+    // 0; in the softmax kernels the status bits of the tile, or of all tiles of its warp.
     u32 reserved;
 };
 
 // Bits of Step::flags.
 enum StepFlags : u32 {
-    // Forced tokens are scored: row i stands i tokens further on than its request, which stays where it is.
+    // Forced tokens are scored: row i is i tokens further on than its request, which does not advance.
     STEP_SCORING = 1,
-    // Nothing is done on lists: for tests of what is done where they are too long.
+    // For tests: no candidate lists, so that rows take the path of those whose candidates are too many.
     STEP_NO_CANDIDATES = 2,
-    // Step::tokens has numbers of 64 bits.
+    // Step::tokens has elements of 64 bits.
     STEP_TOKENS_I64 = 4,
-    // Step::tokens has 0 for a row without a token.
+    // Step::tokens gets 0 for a row without a token.
     STEP_ZERO_FOR_NONE = 8,
-    // Row i has slot i unless it is padding, which has a request as well: the survey need not wait to be told so.
+    // Row i has slot i or is padding, and slot i has a request in either case: the survey need not wait for `slots`.
     STEP_SLOT_IS_ROW = 16,
 };
 
-// One step of a batch.
+// The argument of the kernels of a step.
 struct Step {
-    // Lines of vocab elements, `stride` elements apart.
+    // Rows of vocab elements, `stride` elements apart.
     const void* logits;
     u64 stride;
     u32 rows;
@@ -216,60 +220,64 @@ struct Step {
     u32 tiles;
     u32 blocks_per_row;
     u32 flags;
-    // Words in a row of the mask; further ids are forbidden.
+    // Words per row of the mask; ids beyond them are banned.
     u32 mask_words;
     u64 mask_stride;
-    // [rows]: the line each row reads; null: line i for row i.
+    // [rows]: the row of logits that each row reads. Null: row i reads row i of the logits.
     const u32* row_indices;
     // [rows]; -1 is padding.
     const int* slots;
-    // [rows], -1 where nothing is forced.
+    // [rows]; -1 where no token is forced.
     const int* forced;
-    // [rows] rows of mask_words words, mask_stride words apart; null where there is no grammar.
+    // [rows] rows of mask_words words, mask_stride words apart; null if no row has a mask.
     const u32* masks;
-    // [rows]; 0 where a row has no mask; null: all have.
+    // [rows]; 0 for a row without a mask. Null: every row has one.
     const u32* mask_present;
-    // By slot.
+    // Indexed by slot.
     const Params* params;
     const Request* requests;
     State* states;
     // [rows, tiles]
     TileRecord* records;
-    // [rows, tiles]: about the sum of the weights of a tile's tokens at the scale of the filters, within 2^-19 of it; in
-    // rows with FEATURE_FILTER_SUMS.
+    // [rows, tiles], in rows with FEATURE_FILTER_SUMS: the sum of the weights of a tile's tokens at the scale of the
+    // filters. It is within 2^-19 of the exact sum.
     u64* filter_sums;
-    // [rows, tiles]: of the raw logits in mode raw, else of the edited ones; in rows with FEATURE_LOGPROB_SUMS.
+    // [rows, tiles], in rows with FEATURE_LOGPROB_SUMS: exact sums, of the raw logits in mode raw, otherwise of the
+    // edited ones.
     TileSum* logprob_sums;
-    // [lines, tiles]: records without arrivals, where several rows read one line; else null.
+    // [rows of logits, tiles]: records without arrivals, if several rows read one row of logits; otherwise null.
     const TileRecord* shared_records;
-    // [rows, scratch_words]: for what does not fit on chip.
+    // [rows, scratch_words]: for what does not fit shared memory.
     u64* scratch;
     u64 scratch_words;
-    // Sections as Layout has them.
+    // All outputs of the step; `Layout` in gumball_spec defines the sections.
     u32* outputs;
     u32 top_n_width;
     u32 ids_width;
-    // [rows, tiles * MASK_WORDS]: the kept set, a bit for each id; null unless asked for.
+    // [rows, tiles * MASK_WORDS]: the kept set, a bit per id; null if no caller wants it.
     u32* kept_bits;
-    // (2^32 - 1) / blocks_per_row.
+    // (2^32 - 1) / blocks_per_row: a block divides its index by a multiplication.
     u32 blocks_per_row_inverse;
-    // How many parts a long row is dealt out in (work_sharing.cuh); 0 if there are no blocks to help.
+    // How many chunks the blocks share of a long row (work_sharing.cuh); 0 if there are no helper blocks.
     u32 chunks;
     // [CHUNKS_LEFT + rows]
     u32* work_sharing;
-    // [lines, tiles]: the sums of `shared_records`, in rows with FEATURE_FILTER_SUMS.
+    // [rows of logits, tiles]: the sums that belong to `shared_records`, in rows with FEATURE_FILTER_SUMS.
     const u64* shared_filter_sums;
-    // [rows], each once more where an operator's caller wants it; else null. Padding is then a row without a line: it is empty.
+    // [rows] each: copies of the tokens and statuses, if an operator's caller wants them; otherwise null. With
+    // `tokens`, padding is a row whose index is out of range; its status is EMPTY.
     void* tokens;
     u32* statuses;
-    // [rows] rows of vocab elements of `prefill_element_bytes` bytes, `prefill_stride_bytes` bytes apart, that the survey fills with nothing: the elements'
-    // bits, in each half of the word if they are short. Null: none are.
+    // [rows, vocab]: output rows that the survey pre-fills with 0 or -inf. An element has `prefill_element_bytes`
+    // bytes, and rows start `prefill_stride_bytes` bytes apart. `prefill_word` holds the bits of an element, in both
+    // halves if it has 16. Null: the survey pre-fills nothing.
     void* prefill_out;
     u64 prefill_stride_bytes;
     u32 prefill_element_bytes;
     u32 prefill_word;
 };
 
-// Step::work_sharing: in the first word, how many rows need no more help; from CHUNKS_LEFT on, how many parts of each row's tiles are left.
+// Step::work_sharing: the word RETIRED_ROWS counts the rows that need no more help. From the word CHUNKS_LEFT on, each
+// row has a word: how many of its chunks no block has taken yet.
 #define RETIRED_ROWS 0
 #define CHUNKS_LEFT 32

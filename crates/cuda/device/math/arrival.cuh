@@ -1,28 +1,28 @@
 // arrival.cuh: when tokens arrive in the race (N3, N4, N8, N9, D1).
 //
-// Computes   a tile's first arrival and its place; the arrival of any token of the tile; about those of a lane's tokens
+// Computes   a tile's first arrival and its offset; the arrival of any token; approximate lower bounds of arrivals
 // Twins      definition spec/src/draw.rs | why docs/stages/draw.md
 #pragma once
 
 #include "abi/step.cuh"
 #include "math/num.cuh"
 
-// What an offset of 64 bits adds to the seed: its high word, with its sign, times 2^64 over the golden ratio, odd. Its low word is the
-// position. So no two offsets of one seed share random numbers.
+// What a 64-bit offset adds to the seed: its signed high word, times 2^64 over the golden ratio as an odd number. The
+// low word is the position. So no two offsets of one seed share random numbers.
 DEVICE u64 seed_from_offset(u64 offset) { return (u64)((i64)offset >> 32) * 0x9E3779B97F4A7C15ull; }
 
-// Which of the independent draws.
+// Names one of the independent draws.
 struct RngStream {
     u64 seed;
     u32 position;
     u32 draw;
 
-    // What the words of tiles and of tokens are for.
+    // The tags of a tile's words and of a token's words (N8).
     DEVICE_MEMBER u32 tile_tag() const { return TAG_TILE; }
     DEVICE_MEMBER u32 token_tag() const { return TAG_TOKEN; }
 };
 
-// The same, of the row that ends a chain of drafts: a residual has words of its own (S4).
+// Names the draw of the row that ends a chain of drafts. A draw from the residual has tags of its own (S4).
 struct LastTokenStream : RngStream {
     bool residual;
 
@@ -30,7 +30,7 @@ struct LastTokenStream : RngStream {
     DEVICE_MEMBER u32 token_tag() const { return residual ? TAG_RESIDUAL_TOKEN : TAG_TOKEN; }
 };
 
-// A tile's first arrival.
+// A tile's first arrival, and the offset of the token that it belongs to.
 struct FirstArrival {
     float e;
     u32 offset;
@@ -51,7 +51,7 @@ DEVICE FirstArrival first_arrival(const S& rng, u32 tile) {
     return first_arrival_from(tile_words(rng, tile));
 }
 
-// The arrival of the token at a place of a tile.
+// The arrival of the token at an offset of a tile.
 template <class S>
 DEVICE float token_arrival(const S& rng, const FirstArrival& first, u32 tile, u32 offset) {
     u32 id = tile * TILE + offset;
@@ -61,7 +61,8 @@ DEVICE float token_arrival(const S& rng, const FirstArrival& first, u32 tile, u3
     return offset == first.offset ? first.e : first.e + later;
 }
 
-// The random words of a lane's tokens, where they lie as in a wide tile: of four neighbours twice.
+// The random words of a lane's tokens in a vectorized tile: four neighbours from `id` on, and four from `id_of_fifth`
+// on.
 template <class S>
 DEVICE void lane_words(const S& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS_PER_LANE]) {
 #pragma unroll
@@ -74,16 +75,18 @@ DEVICE void lane_words(const S& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS
     }
 }
 
-// What -log2(1 - u) is at least, which is u log2(e), over u; less 2^-18 of it, so that roundings do not matter.
+// For u = word / 2^32, -log2(1 - u) is at least u log2(e). This is log2(e) / 2^32, less a relative 2^-18 that covers
+// roundings.
 #define MIN_LATER_ARRIVAL (1.44269f / 4294967296.0f)
 
-// What a tile's first arrival is at least, by the first word of its random number; 2^-90 more, so that it is not 0.
+// A lower bound of a tile's first arrival, from the first word of its random number. It is never 0, because it adds
+// 2^-90.
 DEVICE float approx_first_arrival(u32 word) {
     return fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL / TILE, bits_float((127 - 90) << 23));
 }
 
-// About log2 of the arrival of a token with its word, 0 if it is the first, and no more than that but for the error of the
-// device's logarithm; `first` is at most when the first token arrives.
+// Approximates log2 of a token's arrival from below, but for the error of the device's logarithm.
+// `word` is the token's random word, or 0 for the token of the first arrival. `first` is at most the first arrival.
 DEVICE float approx_log2_arrival(float first, u32 word) {
     return approx_log2(fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL, first));
 }

@@ -3,7 +3,7 @@
 
 #include "math/measure.cuh"
 
-// An interval of the order, by the keys of its ends, which need not be tokens.
+// An interval of the order, from the key of its first to the key of its last token. No token need have these keys.
 struct Cut {
     u64 first;
     u64 last;
@@ -11,29 +11,29 @@ struct Cut {
     DEVICE_MEMBER bool contains(u64 key) const { return last <= key && key <= first; }
     DEVICE_MEMBER bool is_empty() const { return last > first; }
     DEVICE_MEMBER bool operator==(const Cut& other) const { return first == other.first && last == other.last; }
-    // The least logit inside, as far as the keys tell.
+    // The logit of the last key: no token inside has a smaller one.
     DEVICE_MEMBER float low() const { return key_logit(last); }
 };
 
-// Every token.
+// The cut that keeps every token.
 DEVICE Cut full_cut() { return Cut{~0ull, (u64)MIN_TOKEN_ORDERED << 32}; }
 
-// Nothing.
+// The cut that keeps no token.
 DEVICE Cut empty_cut() { return Cut{0, ~0ull}; }
 
-// What two cuts share.
+// The intersection of two cuts.
 DEVICE Cut intersect(const Cut& a, const Cut& b) {
     return Cut{a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
 }
 
-// The least key that a token of this logit can have.
+// The smallest key that a token with this logit can have.
 DEVICE u64 last_key_at(float z) { return (u64)ordered_bits(z) << 32; }
 
-// A cut with at least one token, whose first end is one.
+// A cut that holds at least one token, and whose first key is a token's.
 struct GivenSet {
     Cut cut;
     // The logit of its first token.
     float first_value;
-    // Whether its first token is the row's: then its tiles' maxima are the row's too.
+    // Whether its first token is the row's: then its tiles' maxima are the row's, too.
     bool is_prefix;
 };

@@ -1,15 +1,15 @@
-// edits.cuh: what a request's edits know of ids, and what they make of a logit (rules E1 to E4).
+// edits.cuh: what a request's edits know of ids, and the logits that they make (rules E1 to E4).
 //
-// Computes   an id's entry; an edited logit; the entries and the history after one more token
-// Never      searches for long: a table is at most half full, so that a run of entries soon ends
-// Twins      oracle spec/src/edit.rs | tables are made by src/lists.rs
-// Requires   a table with FEATURE_EDITS; one thread at a time moves a request on
+// Computes   the entry of an id; an edited logit
+// Never      probes for long: a table is at most half full, so runs of used entries are short
+// Twins      oracle spec/src/edit.rs | src/request_buffers.rs makes the tables
+// Requires   a table with FEATURE_EDITS; one thread at a time advances a request
 #pragma once
 
 #include "abi/step.cuh"
 #include "math/measure.cuh"
 
-// What lies over a row of logits; null where it has none.
+// The bitmaps that apply to a row of logits; null if the row has none.
 struct EditMasks {
     const u32* mask;
     const u32* allowed;
@@ -17,7 +17,7 @@ struct EditMasks {
     u32 mask_words;
 
     DEVICE_MEMBER EditMasks() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
-    // Of a row as such: its mask.
+    // The row's mask alone, without the bitmaps of its request.
     DEVICE_MEMBER EditMasks(const Step& step, u32 row) : EditMasks() {
         bool has_mask = step.masks && (!step.mask_present || step.mask_present[row]);
         mask = has_mask ? step.masks + row * step.mask_stride : nullptr;
@@ -28,25 +28,25 @@ struct EditMasks {
     }
 
     DEVICE_MEMBER void add_request(const Request& request, u32 features) {
-        // Read at once, not where it is known that they are asked for.
+        // Both pointers are loaded at once, and not after `features` is known: so the loads overlap.
         const u32 *bans = request.allowed, *entries = request.touched;
         allowed = features & FEATURE_BANNED_IDS ? bans : nullptr;
         touched = features & FEATURE_EDITS ? entries : nullptr;
     }
 
-    // The mask's word of 32 ids.
+    // The mask's word for 32 ids.
     DEVICE_MEMBER u32 mask_word(u32 word) const { return !mask ? ~0u : word < mask_words ? mask[word] : 0; }
 
     DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
 };
 
-// Where the search for an id begins: at a pair of entries.
+// The index at which the search for an id begins: an even one, because entries are read in pairs.
 DEVICE u32 home_index(u32 id, u32 entries_mask) {
     u32 x = id * 0x9E3779B1u;
     return (x ^ x >> 15) & entries_mask & ~1u;
 }
 
-// The entry of an id, or the empty one where it would be.
+// The entry of an id, or the empty entry that would take it.
 DEVICE TokenEntry* find_entry(TokenEntry* entries, u32 entries_mask, u32 id) {
     u32 index = home_index(id, entries_mask);
     while (entries[index].id_plus_1 != 0 && entries[index].id_plus_1 != id + 1) {
@@ -55,7 +55,7 @@ DEVICE TokenEntry* find_entry(TokenEntry* entries, u32 entries_mask, u32 id) {
     return entries + index;
 }
 
-// What the edits of an id go by.
+// The part of an entry that edits of its id always need, and its index.
 struct EntryHead {
     u32 prompt_count;
     u32 output_count;
@@ -63,7 +63,8 @@ struct EntryHead {
     u32 index;
 };
 
-// The same entry, read in few trips: two at a time. Where there is none all is 0.
+// Finds the entry of an id and reads two entries at once, so that few loads depend on each other. Without an entry,
+// counts and bias are 0.
 DEVICE EntryHead find_entry_head(const TokenEntry* entries, u32 entries_mask, u32 id) {
     const U32x4* quads = (const U32x4*)entries;
     u32 index = home_index(id, entries_mask);
@@ -80,10 +81,10 @@ DEVICE EntryHead find_entry_head(const TokenEntry* entries, u32 entries_mask, u3
     }
 }
 
-// An infinite result of an edit becomes finite at once (E1).
+// Replaces an infinite result of an edit by the largest finite number of its sign (E1).
 DEVICE float clamp_finite(float z) { return fminf(fmaxf(z, -MAX_F32), MAX_F32); }
 
-// What of a request's parameters the edits of an id go by, read before they are needed.
+// The parameters that the edits of an id need, loaded before they are used.
 struct Penalties {
     u32 features;
     float repetition;
@@ -101,14 +102,14 @@ DEVICE u32 scoped_count(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt_count : 0) + (scope & SCOPE_OUTPUT ? entry.output_count : 0);
 }
 
-// Where a request's entries are.
+// The hash table of a request's entries.
 struct EntryTable {
     const TokenEntry* entries;
     u32 mask;
 };
 
-// What becomes of the logit of a touched id that mask and lists allow (E2 to E4). What edits make of +inf says nothing of it
-// any more, so `nonfinite_flags` takes its bit, and that of NaN, which they leave alone.
+// Edits the logit of a touched id that mask and lists allow (E2 to E4). `nonfinite_flags` takes the status bits of the
+// unedited logit, unless the id is banned here (E7). An edited +inf is finite and no longer shows; NaN stays NaN.
 DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u32 step, u32 id, float z,
                           u32& nonfinite_flags) {
     EntryHead entry = find_entry_head(table.entries, table.mask, id);
@@ -122,14 +123,14 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
     }
     nonfinite_flags |= nonfinite_flags_of(z);
 #if GUMBALL_PROBABILITIES
-    // Nothing else is done to probabilities (P2).
+    // Probabilities have no other edits (P2).
     return z;
 #endif
     if (!(z > -INF_F32)) {
         return z;
     }
     z = fminf(z, MAX_F32);
-    // By 1 nothing changes: so there is one division, and it stands in no branch.
+    // A factor of 1 changes nothing, so one division outside of any branch serves all cases.
     float r = scoped_count(entry, penalties.repetition_scope) > 0 ? penalties.repetition : 1.0f;
     z = clamp_finite((z > 0.0f ? z : z * r) / (z > 0.0f ? r : 1.0f));
     u32 count = scoped_count(entry, penalties.scope);

@@ -1,4 +1,4 @@
-// num.cuh: the numbers that every place computes alike, bit for bit (rules N1 to N8, M3).
+// num.cuh: the numbers that every backend computes alike, bit for bit (rules N1 to N8, M3).
 //
 // Computes   Philox words, log2, exp2, exponential variables, keys, tile factors
 // Never      calls libm or a hardware approximation; never rounds twice; never flushes subnormals
@@ -12,10 +12,10 @@ struct PhiloxWords {
     u32 w[4];
 };
 
-// The high word of a product of words.
+// The high word of the product.
 DEVICE u32 mul_hi_u32(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
 
-// The four words of a counter under a key (N8).
+// The four random words of a counter under a key (N8).
 DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
     u32 k0 = (u32)key, k1 = (u32)(key >> 32);
 #pragma unroll
@@ -33,7 +33,7 @@ DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
     return PhiloxWords{{c0, c1, c2, c3}};
 }
 
-// What a counter is for; its third word.
+// What a random word is for: the third word of its counter (N8).
 enum Tag : u32 {
     TAG_TOKEN = 0,
     TAG_TILE = 1,
@@ -43,7 +43,7 @@ enum Tag : u32 {
     TAG_RESIDUAL_TOKEN = 5
 };
 
-// P(f), so that log2(1 + f) is f P(f) (N1).
+// P(f): log2(1 + f) is f P(f) (N1).
 DEVICE float log2_one_plus(float f) {
     float p = 0.125518844f;
     p = fma_rn(p, f, -0.206686974f);
@@ -56,7 +56,7 @@ DEVICE float log2_one_plus(float f) {
     return fma_rn(p, f, 1.44269502f);
 }
 
-// A positive finite x as (1 + f) 2^e, both parts exact.
+// A positive finite x as (1 + f) 2^e; both parts are exact.
 struct Log2Parts {
     int e;
     float f;
@@ -79,7 +79,7 @@ DEVICE Log2Parts log2_parts(float x) {
     return parts;
 }
 
-// log2 of a positive normal x; exactly monotone.
+// log2 of a positive normal x; never decreases as x grows.
 DEVICE float log2_of_normal(float x) {
     Log2Parts parts = log2_parts_of_normal(x);
     return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
@@ -94,9 +94,9 @@ DEVICE float log2_rule(float x) {
     return fma_rn(log2_one_plus(parts.f), parts.f, int_to_float(parts.e));
 }
 
-// 2^(d + raise) for d in -126..=0; `exponent_offset` is even, and the result no more than f32s have.
+// 2^(d + exponent_offset) for d in -126..=0. `exponent_offset` is even, and the result is at most the largest float.
 DEVICE float exp2_scaled(float d, u32 exponent_offset) {
-    // Sums with this number are whole, their low bits hold d's nearest integer, and ties go to the even one.
+    // Sums with this number are integers: their low bits hold the integer nearest to d, ties to even.
     const float ROUNDING_MAGIC = 12582912.0f + int_to_float((int)exponent_offset);
     float sum = d + ROUNDING_MAGIC;
     float f = d - (sum - ROUNDING_MAGIC);
@@ -118,26 +118,27 @@ DEVICE float exp2_rule(float d) {
     return exp2_scaled(d, 0);
 }
 
-// About RN(2^d / divisor) for d from -126 to 0, `inverse` being 1 by the divisor, rounded once: within so many units in the last place
-// of a normal quotient. The exponential is 2^-21 off by the device, and the definition's 2^-23; the inverse, the product and the
-// quotient are 2^-24 off each. Not the same everywhere: for bounds only.
+// Approximates RN(2^d / divisor) for d in -126..=0, with `inverse` = RN(1 / divisor). A normal quotient is within
+// APPROX_QUOTIENT_ULPS units in the last place. Errors: 2^-21 of the device's exponential, 2^-23 of the rule's, and
+// 2^-24 each of inverse, product and quotient. Results differ between devices: for bounds only.
 #define APPROX_QUOTIENT_ULPS 13
 
 DEVICE float approx_quotient(float d, float inverse) { return approx_exp2(d) * inverse; }
 
-// What over T turns differences of logits into exponents of two (N6).
+// log2(e): divided by T it turns differences of logits into exponents of two (N6).
 DEVICE float log2_e() { return bits_float(0x3FB8AA3Bu); }
 
 // A token's weight relative to its tile's maximum, d = (z - m) s, in units of 2^-28 (M3).
 DEVICE u32 weight(float d) {
-    // From -30 down weights round to 0. NaN, the distance in a tile of nothing, weighs nothing either.
+    // For d of -30 and less, weights round to 0. In a tile without tokens d is NaN, which `max_f32` turns into
+    // -40, of weight 0.
     return float_to_u32(exp2_scaled(max_f32(d, -40.0f), 28));
 }
 
-// What quotients of numbers by one of them that is no less come to in units of 2^-28 (P1): round(2^28 RN(p / of)). The division is
-// by Markstein's way: of two steps towards it the first leaves less than a unit in the last place, and then the second, whose
-// rest is exact, rounds as division does, the inverse being rounded once. Scaled by a power of two nothing of that leaves the
-// range of floats but where a quotient is far below half a unit.
+// Weights of values relative to `of`, which is at least as large, in units of 2^-28: round(2^28 RN(p / of)) (P1).
+// The division takes two steps of Markstein's method. The first leaves an error of less than a unit in the last place.
+// The second has an exact remainder, and an inverse that is rounded once, so it rounds as division does. All numbers
+// are scaled by a power of two. Hence none leaves the range of floats, unless a quotient is far below half a unit.
 struct QuotientWeights {
     float scale;
     float divisor;
@@ -149,7 +150,7 @@ struct QuotientWeights {
         divisor = of * scale * bits_float((127 - 28) << 23);
         inverse = 1.0f / divisor;
     }
-    // Of NaN and of what is less than 0 it is 0.
+    // The weight is 0 for NaN and for negative numbers.
     DEVICE_MEMBER u32 of(float p) const {
         float scaled = max_f32(p, 0.0f) * scale, quotient = scaled * inverse;
         quotient = fma_rn(fma_rn(-divisor, quotient, scaled), inverse, quotient);
@@ -173,7 +174,7 @@ DEVICE float exponential_from_u64(u64 u) {
     return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
 }
 
-// Bits that compare as unsigned integers in the order of the floats.
+// Bits whose order as unsigned integers is that of the floats.
 DEVICE u32 ordered_bits(float z) {
     u32 bits = float_bits(z);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -181,14 +182,14 @@ DEVICE u32 ordered_bits(float z) {
 
 DEVICE float from_ordered_bits(u32 bits) { return bits_float(bits >> 31 ? bits & 0x7FFFFFFFu : ~bits); }
 
-// A token's key: larger is earlier in the order. Scores are packed alike, so that ties go to the smaller id.
+// A token's key: larger is earlier in the order. Scores are packed in the same way, so that ties go to the smaller id.
 DEVICE u64 make_key(float z, u32 id) { return ((u64)ordered_bits(z) << 32) | (u32)~id; }
 
 DEVICE u32 key_id(u64 key) { return ~(u32)key; }
 
 DEVICE float key_logit(u64 key) { return from_ordered_bits((u32)(key >> 32)); }
 
-// The mass of a tile whose weights sum to q and whose factor is the f32 given (M3).
+// The mass of a tile with the sum q of its weights and an f32 factor (M3).
 DEVICE u64 tile_mass(float factor, u64 q) {
     u32 bits = float_bits(factor);
     u32 shift = 8 + 127 - (bits >> 23);

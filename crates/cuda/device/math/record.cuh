@@ -1,6 +1,6 @@
 // record.cuh: the packed word of a tile's record.
 //
-// Computes   the offset of the tile's token, non-finite flags, and a bound of the tile's other logits, in one word
+// Computes   one word from the offset of the tile's token, status bits, and a bound of the tile's other values
 // Twins      src/abi.rs for the record
 #pragma once
 
@@ -15,12 +15,13 @@ DEVICE u32 pack_record_bits(u32 offset, u32 nonfinite_flags, float bound) {
 
 DEVICE u32 unpack_nonfinite_flags(u32 packed) { return packed >> 8 & 3; }
 
-// What no logit of the tile exceeds, the first token's aside.
+// An upper bound of the tile's values, that of its first token aside.
 DEVICE float record_others_bound(const TileRecord& record) {
     return from_ordered_bits(record.packed & OTHERS_BOUND_BITS);
 }
 
-// What one of them surely reaches, having been rounded up by less than that. NaN if there are none.
+// A lower bound of the largest value of the tile, that of its first token aside: `pack_record_bits` rounds up by less
+// than is subtracted here. NaN if the tile has no other token.
 DEVICE float record_others_lower_bound(const TileRecord& record) {
     return from_ordered_bits((record.packed & OTHERS_BOUND_BITS) - ~OTHERS_BOUND_BITS);
 }

@@ -1,18 +1,19 @@
-// portability.cuh: the operations on which a host compiler and the device compiler differ in name only.
+// portability.cuh: operations that the host compiler and the device compiler name differently.
 //
-// Each is one IEEE operation rounded once, or moves bits. On a host the build must not contract: `-ffp-contract=off`.
+// Each arithmetic function is one IEEE operation, rounded once; only those named `approx_` differ between devices. A
+// host build needs `-ffp-contract=off`.
 #pragma once
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// What is loaded at once.
+// The unit of 16-byte loads and stores.
 struct alignas(16) U32x4 {
     u32 word[4];
 };
 
-// Whether the rows of the program hold probabilities; its kernels are named so.
+// 1 in a program whose rows hold probabilities; the names of its kernels end in `_probs`.
 #ifndef GUMBALL_PROBABILITIES
 #define GUMBALL_PROBABILITIES 0
 #endif
@@ -24,40 +25,41 @@ struct alignas(16) U32x4 {
 
 #define MAX_F32 3.402823466e+38f
 
-// For lambdas: calls would take what they capture out of the registers.
+// For lambdas: a call would move the captured variables out of the registers.
 #define INLINE __attribute__((always_inline))
 
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-// A function that is called, so that its registers are its own.
+// A function that is called and not inlined, so that the compiler allocates its registers apart from the caller's.
 #define DEVICE_NOINLINE static __device__ __noinline__
-// A kernel of one argument.
+// A kernel with one argument.
 #define KERNEL(name, threads, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads) KERNEL_NAME(name)(const __grid_constant__ Argument argument)
-// The same where so many blocks shall fit a multiprocessor: registers are dealt out by it.
+// A kernel with one argument, of which at least `blocks` blocks fit a multiprocessor: the compiler limits the registers
+// of a thread accordingly.
 #define KERNEL_MIN_BLOCKS(name, threads, blocks, Argument, argument) \
     extern "C" __global__ void __launch_bounds__(threads, blocks) \
         KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 #define INF_F32 __int_as_float(0x7F800000)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// The larger of two; NaN is less than everything.
+// The larger of two; if one is NaN, the other.
 DEVICE float max_f32(float a, float b) { return fmaxf(a, b); }
-// The larger of two; NaN, without a sign, if one is.
+// The larger of two; a NaN without a sign if either is NaN.
 DEVICE float max_or_nan(float a, float b) {
     float x;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
     return x;
 }
-// The smaller of two; NaN if one is.
+// The smaller of two; NaN if either is NaN.
 DEVICE float min_or_nan(float a, float b) {
     float x;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
     return x;
 }
-// A product, held within 0 and 1; 0 if it is NaN.
+// The product, clamped to 0 and 1; 0 if it is NaN.
 DEVICE float mul_saturate(float a, float b) {
     float x;
     asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
@@ -70,7 +72,7 @@ DEVICE float int_to_float(int i) { return __int2float_rn(i); }
 DEVICE float u32_to_float(unsigned int u) { return __uint2float_rn(u); }
 DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
-// f64, for the rules that take it (F5, L3).
+// f64 operations, for the rules that use them (F5, L3, P3).
 DEVICE double u64_to_double(unsigned long long u) { return __ull2double_rn(u); }
 DEVICE double double_sqrt(double x) { return __dsqrt_rn(x); }
 DEVICE double float_to_double(float x) { return (double)x; }
@@ -81,29 +83,30 @@ DEVICE double double_difference(double a, double b) { return __dsub_rn(a, b); }
 DEVICE double double_product(double a, double b) { return __dmul_rn(a, b); }
 DEVICE double double_ratio(double a, double b) { return __ddiv_rn(a, b); }
 DEVICE int leading_zeros(unsigned long long u) { return __clzll((long long)u); }
-// The high word of a product.
+// The high 64 bits of the product.
 DEVICE unsigned long long mul_hi_u64(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 
-// A product of words, by one instruction: of shifts and casts the compiler makes two.
+// The product of two words, by one instruction. From shifts and casts the compiler makes two.
 DEVICE void mul_wide_u32(unsigned int a, unsigned int b, unsigned int& high, unsigned int& low) {
     unsigned long long product;
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
     asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(product));
 }
 
-// Sixteen bytes that nobody writes while the kernel runs, and nobody reads soon.
+// Loads 16 bytes that no thread writes while the kernel runs. The load allocates nothing in L1, because no thread reads
+// the bytes again soon.
 DEVICE void load_streaming(const void* from, unsigned int (&words)[4]) {
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                  : "l"(from));
 }
 
-// Sixteen bytes of one word four times, that nobody reads soon.
+// Stores 16 bytes, `word` four times, by a streaming store: no thread reads them soon.
 DEVICE void store_streaming(void* to, unsigned int word) {
     asm volatile("st.global.cs.v4.u32 [%0], {%1,%1,%1,%1};" ::"l"(to), "r"(word) : "memory");
 }
 
-// The same, found here and not where it is asked for.
+// Returns x. The compiler computes x at this point, and nothing that depends on the result before it.
 DEVICE float opaque(float x) {
     float y;
     asm volatile("mov.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -122,7 +125,8 @@ DEVICE const float* opaque(const float* x) {
     return y;
 }
 
-// Sixteen bytes begin to come to shared memory; they are there for the thread after `cp_async_wait_all`, for others after a barrier.
+// Starts to copy 16 bytes to shared memory. The calling thread sees them after `cp_async_wait_all`, other threads after
+// a barrier that follows it.
 DEVICE void cp_async(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned int)__cvta_generic_to_shared(to)),
                  "l"(from)
@@ -131,7 +135,8 @@ DEVICE void cp_async(void* to, const void* from) {
 
 DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// A place in shared memory, held in a register: where it is made of other numbers the compiler makes it again each time.
+// Returns `pointer`, an address in shared memory, held in a register. Otherwise the compiler computes the address from
+// its parts at each use.
 template <class T>
 DEVICE T* smem_ptr_in_register(T* pointer) {
     unsigned int address;
@@ -139,10 +144,11 @@ DEVICE T* smem_ptr_in_register(T* pointer) {
     return (T*)__cvta_shared_to_generic(address);
 }
 
-// Some 32 bytes that are asked for soon.
+// Prefetches some 32 bytes into L2, for a load that follows soon.
 DEVICE void prefetch_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
-// Fetches a kernel's argument, which each launch has anew: else 64 bytes of it are waited for each time something there is first read.
+// Loads one word of every 64 bytes of a kernel's argument into the constant cache. Each launch has a new argument.
+// Otherwise the first read of each 64 bytes would stall the code that needs them.
 template <class Argument>
 DEVICE void warm_constant_bank(const Argument& argument) {
     const unsigned int* words = (const unsigned int*)&argument;
@@ -151,60 +157,63 @@ DEVICE void warm_constant_bank(const Argument& argument) {
     for (unsigned int i = 0; i < sizeof(Argument) / 4; i += 16) {
         any |= words[i];
     }
-    // Something that must have been seen, and does nothing.
+    // Uses the loaded words without effect, so that the compiler keeps the loads.
     asm volatile("{.reg .pred none; setp.eq.u32 none, %0, 0; @none nanosleep.u32 0;}" ::"r"(any) : "memory");
 }
 
-// Lets the next kernel on the stream begin where it was launched to: it waits before it reads what this one writes.
+// Lets the next kernel on the stream start, if the host launched it as a dependent launch. That kernel calls
+// `grid_dependency_wait` before it reads what this one writes.
 DEVICE void trigger_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Waits until the kernels before are done, and their writes seen; every block has to.
+// Waits until the preceding kernels are complete and their writes are visible. Every block must call it.
 DEVICE void grid_dependency_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// 2^x, with a relative error of 2^-21 at most; where that is subnormal it may be 0. Not the same everywhere: for bounds only.
+// 2^x, with a relative error of at most 2^-21; a subnormal result may be 0. Results differ between devices: for bounds
+// only.
 DEVICE float approx_exp2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// 1/x of a normal x, with a relative error of 2^-23 at most. Not the same everywhere: for bounds only.
+// 1/x of a normal x, with a relative error of at most 2^-23. Results differ between devices: for bounds only.
 DEVICE float approx_reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// log2 of a positive normal x, within 2^-22 or, where it is larger than 1, 2^-22 of it. Not the same everywhere: for bounds only.
+// log2 of a positive normal x, with an error of at most 2^-22, or 2^-22 of a result larger than 1. Results differ
+// between devices: for bounds only.
 DEVICE float approx_log2(float x) {
     float y;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// An f16, by its bits, converted exactly.
+// The float of an f16's bits, exact.
 DEVICE float f16_to_float(unsigned short bits) {
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
     return x;
 }
 
-// Two floats, rounded once to bf16; the first in the low bits.
+// Rounds two floats once each to bf16; the first takes the low bits.
 DEVICE unsigned int pack_bf16x2(float low, float high) {
     unsigned int x;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
     return x;
 }
 
-// The same to f16.
+// Rounds two floats once each to f16; the first takes the low bits.
 DEVICE unsigned int pack_f16x2(float low, float high) {
     unsigned int x;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
@@ -290,7 +299,7 @@ DEVICE float approx_exp2(float x) { return __builtin_exp2f(x); }
 DEVICE float approx_reciprocal(float x) { return 1.0f / x; }
 DEVICE float approx_log2(float x) { return __builtin_log2f(x); }
 
-// An f16, by its bits, converted exactly: as an f32 of the same fraction, rescaled.
+// The float of an f16's bits, exact: an f32 with the same fraction, multiplied by 2^112.
 DEVICE float f16_to_float(unsigned short bits) {
     unsigned int sign = (unsigned int)(bits & 0x8000u) << 16, rest = (unsigned int)(bits & 0x7FFFu) << 13;
     if ((bits & 0x7C00u) == 0x7C00u) {
@@ -299,7 +308,7 @@ DEVICE float f16_to_float(unsigned short bits) {
     return bits_float(sign | float_bits(bits_float(rest) * 5.192296858534828e+33f));
 }
 
-// Of all floats but NaN, which is all they are asked of.
+// Rounds to bf16, ties to even. Callers never pass NaN.
 DEVICE unsigned int round_to_bf16(float x) {
     unsigned int bits = float_bits(x);
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
@@ -309,10 +318,10 @@ DEVICE unsigned int pack_bf16x2(float low, float high) { return round_to_bf16(lo
 DEVICE unsigned int round_to_f16(float x) {
     unsigned int bits = float_bits(x) & 0x7FFFFFFF, sign = float_bits(x) >> 31 << 15;
     if (bits >= 0x477FF000u) {
-        // From the middle between the largest half and the next power of two on.
+        // From 65520 on, halfway between the largest f16 and 2^16, values round to infinity.
         return sign | 0x7C00;
     }
-    // Below 2^-14 they are whole in units of 2^-24.
+    // Below 2^-14, f16s are multiples of 2^-24.
     return sign | (bits < 0x38800000u ? (unsigned int)__builtin_rintf(bits_float(bits) * 16777216.0f)
                                       : ((bits + 0xFFF + (bits >> 13 & 1)) >> 13) - (112u << 10));
 }

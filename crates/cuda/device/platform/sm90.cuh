@@ -1,12 +1,12 @@
-// sm90.cuh: copies that fly into shared memory while threads work, what warps wait for, and what blocks tell each other.
+// sm90.cuh: bulk copies to shared memory, the mbarriers that warps wait for, and exchange between blocks of a cluster.
 //
-// Requires   sm_90, or a host that runs the blocks of a cluster side by side
+// Requires   sm_90, or a host that runs the blocks of a cluster concurrently
 #pragma once
 
 #include "platform/portability.cuh"
 
-// What warps wait for: that so many of them have come, and that all bytes of the copies they began are there. Goes through phases,
-// and who waits says whether for the first, the third and so on, or for one between.
+// An mbarrier in shared memory. A phase completes when all expected threads have arrived and all expected bytes have
+// been copied. A waiting thread names the phase by its parity: 0 for the first, third and so on, 1 for those between.
 typedef u64 Mbarrier;
 
 #ifdef __CUDACC__
@@ -17,15 +17,16 @@ DEVICE u32 smem_address(const void* pointer) { return (u32)__cvta_generic_to_sha
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Makes a flight for which so many threads answer in each phase.
+// Initialises an mbarrier that expects `threads` arrivals in each phase.
 DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
 }
 
-// Shows flights that were made to the copies.
+// Makes initialised mbarriers visible to bulk copies (the async proxy).
 DEVICE void fence_mbarrier_init() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A thread has come, and what it wrote is seen by who waited. The copies it began since bring so many bytes more.
+// Arrives at the mbarrier; threads that wait for the phase see what this thread wrote before. The phase expects `bytes`
+// more, those of the copies that this thread starts.
 DEVICE void mbarrier_arrive(Mbarrier* barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes)
                  : "memory");
@@ -35,7 +36,8 @@ DEVICE void mbarrier_arrive(Mbarrier* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier)) : "memory");
 }
 
-// Begins a copy of a flight: 16 bytes, or several times as many, from and to multiples of 16 bytes.
+// Starts a bulk copy to shared memory that completes on `barrier`. Both addresses and `bytes` are multiples of 16, and
+// `bytes` is not 0.
 DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 bytes) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      smem_address(to)),
@@ -43,7 +45,7 @@ DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 b
                  : "memory");
 }
 
-// Waits until a phase is over: the first, third and so on if `parity` is 0, else one between.
+// Waits until a phase completes: the first, third and so on if `parity` is 0, otherwise one between.
 DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     u32 done = 0;
     while (done == 0) {
@@ -54,7 +56,7 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     }
 }
 
-// True in one lane of the warp, all of which are here.
+// True in one lane of the warp. All 32 lanes call it.
 DEVICE bool elect_one() {
     u32 elected;
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
@@ -67,12 +69,14 @@ DEVICE u32 cluster_ctarank() {
     return rank;
 }
 
-// Waits until all blocks of the cluster have come here, and made what others write to; all threads.
+// Waits until all threads of the cluster have called it. Each block then sees what the others wrote before, and may
+// write to what they initialised.
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Writes a word to where another block of the cluster has `pointer`, as a copy of the flight that it has there.
+// Writes a word to the address that `pointer` has in the shared memory of the cluster's block `rank`. The write
+// completes 8 bytes on the mbarrier that this block has at the address `barrier`.
 DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier) {
     u32 remote, remote_barrier;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(smem_address(pointer)), "r"(rank));
@@ -84,7 +88,7 @@ DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier)
 
 #else
 
-// Never launched there.
+// The host never launches kernels that call these below sm_90.
 DEVICE void mbarrier_init(Mbarrier*, u32) {}
 DEVICE void fence_mbarrier_init() {}
 DEVICE void mbarrier_arrive(Mbarrier*, u32) {}
@@ -102,12 +106,14 @@ DEVICE void st_async_remote(u32, u64*, u64, Mbarrier*) {}
 
 #define DYNAMIC_SMEM(name) U32x4* name = (U32x4*)emulator::dynamic_smem.data()
 
-// A flight: how many phases are over, how many threads are awaited in each and now, and how many bytes.
+// The emulator's mbarrier: completed phases modulo 256, arrivals expected in each phase, arrivals and bytes pending in
+// this one.
 struct EmulatedMbarrier {
     unsigned char phase, threads, pending, reserved;
     int bytes;
 
-    // Some threads came, and some bytes are to come.
+    // Counts arrivals, and expects `more_bytes` more bytes; a negative number counts bytes that have been copied.
+    // Completes the phase if neither is pending.
     void update(int arrivals, int more_bytes) {
         std::lock_guard<std::mutex> lock(emulator::mbarrier_mutex);
         pending -= (unsigned char)arrivals;
@@ -130,7 +136,7 @@ DEVICE void fence_mbarrier_init() {}
 DEVICE void mbarrier_arrive(Mbarrier* barrier, u32 bytes) { ((EmulatedMbarrier*)barrier)->update(1, (int)bytes); }
 DEVICE void mbarrier_arrive(Mbarrier* barrier) { mbarrier_arrive(barrier, 0); }
 DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 bytes) {
-    // What the device asks for.
+    // The conditions of the hardware.
     if (((u64)to | (u64)from | bytes) % 16 != 0 || bytes == 0) {
         std::fprintf(stderr, "a copy of %u bytes from %p to %p is not aligned\n", bytes, from, to);
         std::abort();
@@ -140,7 +146,7 @@ DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 b
 }
 DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     while (!((EmulatedMbarrier*)barrier)->has_passed(parity)) {
-        // It may be another block that it takes.
+        // A thread of another block may have to arrive first, so this is no deadlock of the block.
         emulator::waiting_rounds = 0;
         std::this_thread::yield();
         emulator::yield();

@@ -1,11 +1,11 @@
-// edited_row.cuh: a row with its edits, as the stages after them see it.
+// edited_row.cuh: a row of logits with its edits applied, for the stages after the survey.
 //
-// Computes   a tile's 256 logits over the lanes of a warp; one logit by its id
-// Never      writes logits; never reads beyond the vocabulary; reads no logits where a lane's are all banned
-// Traffic    besides the logits 32 bytes a tile for each of mask, allowed and touched ids that the row has, and
+// Computes   a tile's 256 logits, spread over the lanes of a warp; one logit by its id
+// Never      writes logits; never reads beyond the vocabulary
+// Traffic    besides the logits: 32 bytes a tile for each of mask, allowed and touched ids that the row has, and
 //            an entry for each touched id
-// Requires   whole warps; EDITED wherever a request of the batch has edits or a mask; the kernel `edit` before, where
-//            one asks for it
+// Requires   whole warps; EDITED if any request of the batch has edits or a mask; the kernel `edit` before, if a
+//            request needs it
 #pragma once
 
 #include "math/edits.cuh"
@@ -29,16 +29,16 @@ struct EditedRow {
         }
     }
 
-    // With edits, parameters and the request at hand.
+    // For callers that have loaded the edits, the parameters and the request already.
     DEVICE_MEMBER EditedRow(const Step& step, u32 row, const EditMasks& edits, const Params& params,
                             const Request& request, u32 current_step)
         : row(step, row), params(&params), request(&request), edits(edits), current_step(current_step) {}
 
-    // A lane's share of a tile, edited. NaN and +inf are still there, but for edited logits. What is below `from` once edited
-    // may be anything below it.
+    // Loads a lane's slice of a tile, edited but not cleaned; `nonfinite_flags` takes the status bits of the touched
+    // logits. If an edited logit is below `from`, the result is any value below `from`.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32& nonfinite_flags,
                             float from = -INF_F32) const {
-        // The logits and what lies over them are on their way together.
+        // The loads of the logits and those of the bitmaps overlap.
         row.load(tile, lane, z);
         if (EDITED && edits.any()) {
             LaneBits bits = lane_bits_of(tile, lane);
@@ -53,7 +53,7 @@ struct EditedRow {
                     bits.touched &= z[j] + max_raise < from ? ~(1u << j) : ~0u;
                 }
             }
-            // A lane has few, so they are taken in turn and not unrolled.
+            // A lane has few touched logits: the loop takes one at a time and is not unrolled.
 #pragma unroll 1
             for (u32 rest = bits.touched; rest != 0; rest &= rest - 1) {
                 u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.offset(tile, lane, j);
@@ -67,7 +67,7 @@ struct EditedRow {
         }
     }
 
-    // The same, cleaned.
+    // Loads a lane's slice of a tile, edited and cleaned.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         u32 nonfinite_flags = 0;
         load(tile, lane, z, nonfinite_flags);
@@ -93,10 +93,10 @@ struct EditedRow {
         return row.logit(id);
     }
 
-    // Whether a lane's logits are of four neighbours twice.
+    // Whether a lane's logits are two groups of four neighbours.
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return row.is_vectorized(tile); }
 
-    // Bits for a lane's logits of a tile: whether mask and lists allow them, and whether those that they do have entries.
+    // Bits for a lane's logits of a tile: whether mask and lists allow each, and whether an allowed one has an entry.
     struct LaneBits {
         u32 allowed;
         u32 touched;
@@ -104,7 +104,7 @@ struct EditedRow {
 
     DEVICE_MEMBER LaneBits lane_bits_of(u32 tile, u32 lane) const {
         u32 word = tile * MASK_WORDS + lane, mask_bits = ~0u, allowed_bits = ~0u, touched_bits = 0;
-        // A lane has a word: so each list is read once.
+        // Each of the first MASK_WORDS lanes loads a word, so the warp reads each bitmap once.
         if (lane < MASK_WORDS) {
             mask_bits = edits.mask_word(word);
             allowed_bits = edits.allowed ? edits.allowed[word] : ~0u;
@@ -114,6 +114,6 @@ struct EditedRow {
         return LaneBits{row.lane_bits(allowed, tile, lane), row.lane_bits(touched_bits & allowed, tile, lane)};
     }
 
-    // Where in the tile a lane's j-th logit lies.
+    // The offset in the tile of a lane's j-th logit.
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return row.offset(tile, lane, j); }
 };

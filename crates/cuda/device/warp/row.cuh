@@ -1,6 +1,6 @@
-// row.cuh: logits as the stages see them, whatever type they came in.
+// row.cuh: rows of logits as the stages read them, whatever the type of the elements.
 //
-// Computes   a tile's 256 logits over the lanes of a warp, cleaned; one logit by its id
+// Computes   a tile's 256 logits as they came, spread over the lanes of a warp; one clean logit by its id
 // Never      reads beyond the vocabulary; never assumes more alignment than an element's
 // Requires   whole warps
 #pragma once
@@ -9,13 +9,13 @@
 #include "math/measure.cuh"
 #include "warp/reduce.cuh"
 
-// Types by the bits of an element.
+// The types of elements. `convert` makes a float of an element's bits.
 struct F32 {
     typedef float Element;
     static DEVICE_MEMBER float convert(float z) { return z; }
 };
 
-// `pack_two` is of two floats, not NaN, each rounded once, the first in the low bits.
+// `pack_two` rounds two floats once each and puts the first into the low bits; neither may be NaN.
 struct Bf16 {
     typedef unsigned short Element;
     static DEVICE_MEMBER float convert(unsigned short z) { return bits_float((u32)z << 16); }
@@ -28,7 +28,7 @@ struct F16 {
     static DEVICE_MEMBER u32 pack_two(float low, float high) { return pack_f16x2(low, high); }
 };
 
-// Where in a tile a lane's j-th logit lies; `vectorized` says whether lanes loaded 16 bytes at once.
+// The offset in a tile of a lane's j-th logit; `vectorized` says whether lanes loaded 16 bytes at once.
 template <class T>
 DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
     if (!vectorized) {
@@ -44,7 +44,7 @@ struct LogitsRow {
 
     const Element* logits;
     u32 vocab;
-    // Whether 16 bytes can be loaded at once; the same for all tiles of the row.
+    // Whether the row starts at a multiple of 16 bytes, so that lanes can load 16 bytes of any of its complete tiles.
     bool vectorized;
 
     DEVICE_MEMBER LogitsRow(const Step& step, u32 row)
@@ -54,7 +54,8 @@ struct LogitsRow {
     // The logit of an id, cleaned.
     DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
 
-    // A lane's share of a tile as it came, MASKED_VALUE beyond the vocabulary; where each lies says `offset`.
+    // Loads a lane's slice of a tile as it came, MASKED_VALUE beyond the vocabulary. `offset` says which logits these
+    // are.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         u32 start = tile * TILE;
         if (vectorized && start + TILE <= vocab) {
@@ -68,15 +69,16 @@ struct LogitsRow {
         }
     }
 
-    // Whether a tile is whole and can be loaded 16 bytes at once.
+    // Whether a tile is complete and lanes can load 16 bytes of it at once.
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
 
-    // Where in the tile a lane's j-th logit lies.
+    // The offset in the tile of a lane's j-th logit.
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
         return offset_in_tile<T>(lane, j, is_vectorized(tile));
     }
 
-    // A lane's bits of a tile whose words the first lanes hold: bit j for its j-th logit.
+    // A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`,
+    // for i below MASK_WORDS.
     DEVICE_MEMBER u32 lane_bits(u32 words, u32 tile, u32 lane) const {
         if (!vectorized || tile * TILE + TILE > vocab) {
             u32 bits = 0;
@@ -117,7 +119,7 @@ struct LogitsRow {
     }
 };
 
-// One of a lane's logits, by its number: registers cannot be chosen so.
+// A lane's j-th logit. Registers cannot be indexed by a variable, so three levels of selections pick it.
 DEVICE float select_item(const float (&z)[ITEMS_PER_LANE], u32 j) {
     float a = j & 4 ? z[4] : z[0], b = j & 4 ? z[5] : z[1], c = j & 4 ? z[6] : z[2], d = j & 4 ? z[7] : z[3];
     a = j & 2 ? c : a;

@@ -1,22 +1,23 @@
-// softmax.cuh: rows of probabilities: what a row asks, what is known of it once it was read, and how its tiles are written.
+// softmax.cuh: the temperature, maximum and probabilities of a row, and how its probabilities are written.
 //
-// Computes   p_i = RN(exp2(y_i) / RN(RN(Z) 2^-43)), y relative to the row's first token, Z the integer mass (P4, M1 to M4)
+// Computes   p_i = RN(exp2(y_i) / RN(RN(Z) 2^-43)), y relative to the first token, Z the integer mass (P4, M1 to M4)
 // Never      decides by an approximate number what its bound does not prove; never writes beyond a row
-// Twins      definition spec/src/outputs.rs, src/abi.rs for the argument | why docs/stages/softmax.md
+// Twins      definition spec/src/outputs.rs | why docs/stages/softmax.md
 // Requires   whole warps
 #pragma once
 
 #include "abi/operators.cuh"
 #include "warp/tile.cuh"
 
-// The temperature of a row. Those of rows cannot be refused: what is not 2^-100 or more counts as 0, what is more than 2^100 as that.
+// The temperature of a row. A kernel can refuse no temperature: TemperatureScale takes what is not at least 2^-100 as
+// 0, and what is above 2^100 as 2^100.
 DEVICE float temperature_of(const SoftmaxArgs& softmax, u32 row) {
     return softmax.temperatures ? softmax.temperatures[row * softmax.temperature_stride] : softmax.temperature;
 }
 
-// How a row's logits become exponents of two.
+// The scale by which differences of a row's logits become exponents of two.
 struct TemperatureScale {
-    // The first token takes all.
+    // 1 at temperature 0: the first token has probability 1.
     u32 greedy;
     float log2e_over_t;
 
@@ -27,22 +28,23 @@ struct TemperatureScale {
     }
 };
 
-// Some tiles of a row.
+// A range of a row's tiles: from `from` to `to`, which is excluded.
 struct TileSpan {
     u32 from;
     u32 to;
 
-    // The `number`-th of its parts of `tiles` tiles.
+    // The `number`-th part of `tiles` tiles; the last parts may be shorter or empty.
     DEVICE_MEMBER TileSpan nth_part(u32 number, u32 tiles) const {
         u32 first = from + number * tiles, last = first + tiles;
         return TileSpan{first < to ? first : to, last < to ? last : to};
     }
 };
 
-// Exact quotients by a constant. D in [1, 2) say, high = RN(1/D), low about 1/D - high: q = RN(p high + RN(p low)) is within
-// (1/2 + 2^-22) ulp of p/D, so its remainder r is exact, and q + r high differs from p/D by |r| |high - 1/D| < D 2^-26 (1 + 2^-21)
-// ulp. The middle of two floats is further from p/D than that: 2^-24/D ulp or more, D being whole in units of 2^-23. Where
-// they come closest, at D = 2 - 2^-23, |high - 1/D| is less than 2^-25 by 2^-48, which is enough. Hence RN(q + r high) = RN(p/D).
+// Correctly rounded quotients by a constant D, here in [1, 2). Let high = RN(1/D), and low approximate 1/D - high. Let
+// q = RN(p high + RN(p low)). It is within (1/2 + 2^-22) ulp of p/D, so its remainder r is exact. q + r high differs
+// from p/D by |r| |high - 1/D| < D 2^-26 (1 + 2^-21) ulp. The midpoint of two floats is at least 2^-24/D ulp from p/D,
+// because D is an integer in units of 2^-23. The two bounds are closest at D = 2 - 2^-23. There |high - 1/D| is less
+// than 2^-25 by 2^-48, which is enough. Hence RN(q + r high) = RN(p/D).
 struct Divisor {
     float d;
     float high;
@@ -57,7 +59,7 @@ struct Divisor {
     }
 };
 
-// What a row came to, once all of it was read: its first token's logit, that token's tile, and its odd values.
+// The maximum of a row that has been read completely: its first token's logit, that token's tile, and the status bits.
 struct RowMax {
     float maximum;
     u32 tile;
@@ -67,7 +69,8 @@ struct RowMax {
     DEVICE_MEMBER u32 status() const { return nonfinite_flags | (empty() ? STATUS_EMPTY : 0); }
 };
 
-// Words of which the largest names the first token's logit and tile. Their low 16 bits are for odd values.
+// Packs a tile's maximum into a word: the largest word of a row names the first token's logit and tile. The low 16 bits
+// are 0, for status bits.
 DEVICE u64 pack_row_max(float maximum, u32 tile) {
     return (u64)ordered_bits(maximum) << 32 | (u64)(0xFFFF - tile) << 16;
 }
@@ -76,14 +79,15 @@ DEVICE RowMax unpack_row_max(u64 key, u32 nonfinite_flags) {
     return RowMax{from_ordered_bits((u32)(key >> 32)), 0xFFFF - ((u32)key >> 16), nonfinite_flags};
 }
 
-// What a tile adds to the mass of its row (M3).
+// The share of a tile in the mass of its row (M3).
 DEVICE u64 mass_of_tile(const TileSum& tile, const RowMax& row_max, const TemperatureScale& scale) {
     return tile.maximum > -INF_F32
                ? tile_mass(exp2_rule((tile.maximum - row_max.maximum) * scale.log2e_over_t), tile.sum)
                : 0;
 }
 
-// What tiles of a row were weighed to, every `step`-th of them; the first CACHED are read once.
+// The sums of a row's tiles, of which a thread takes every `stride`-th one. It keeps the first CACHED of them in
+// registers, and reads the others for each use.
 template <u32 CACHED>
 struct CachedTileSums {
     const TileSum* tiles;
@@ -101,7 +105,8 @@ struct CachedTileSums {
         }
     }
 
-    // The largest key of them, the row's tile `from` being their first one; `nonfinite_flags` takes their odd values.
+    // The largest word of `pack_row_max` of these tiles; `from` is the number in the row of the first element of
+    // `tiles`. `nonfinite_flags` takes the status bits of these tiles.
     DEVICE_MEMBER u64 key(u32 from, u32& nonfinite_flags) const {
         u64 key = 0;
         for_each([&](const TileSum& tile, u32 i) INLINE {
@@ -132,14 +137,14 @@ struct CachedTileSums {
     }
 };
 
-// The probabilities of a row's tokens.
+// Computes the probabilities of a row's tokens.
 struct RowProbabilities {
     RowMax row_max;
     TemperatureScale scale;
     float sum;
-    // Of the sum, which is 1 or more, by 4.
+    // Divides by sum / 4; the sum is at least 1.
     Divisor quarter_sum;
-    // 1 by the sum, rounded once.
+    // RN(1 / sum).
     float inverse;
 
     DEVICE_MEMBER void set(const RowMax& row, const TemperatureScale& at, u64 mass) {
@@ -147,14 +152,15 @@ struct RowProbabilities {
         scale = at;
         sum = u64_to_float(mass) * bits_float((127 - 43) << 23);
         quarter_sum = Divisor(sum * 0.25f);
-        // Both are powers of two apart, hence rounded alike.
+        // The divisors sum / 4 and sum differ by a power of two, so their reciprocals round alike.
         inverse = quarter_sum.high * 0.25f;
     }
 
-    // Whether the first token takes all, or there is none.
+    // Whether the first token has probability 1, or the row has no token.
     DEVICE_MEMBER bool is_one_hot_or_empty() const { return scale.greedy || row_max.empty(); }
 
-    // Of a lane's share of a tile of clean logits, of which its j-th lies at `offset_in_tile(j)`.
+    // Computes the probabilities of a lane's slice of a tile of clean logits. `offset_in_tile(j)` is the offset of the
+    // j-th.
     template <class OffsetOf>
     DEVICE_MEMBER void compute(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile,
                                OffsetOf offset_in_tile) const {
@@ -165,13 +171,14 @@ struct RowProbabilities {
         }
     }
 
-    // The same where it is neither.
+    // Computes the probabilities of a lane's slice of a tile, in a row that has tokens and is not greedy.
     DEVICE_MEMBER void compute_divided(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE]) const {
         if (compute_fast(z, p)) {
             return;
         }
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            // Below -60 a quotient may be subnormal: the lane divides. Below -126 it is 0 (N2).
             float y = (z[j] - row_max.maximum) * scale.log2e_over_t;
             p[j] = y < -126.0f ? 0.0f : p[j];
             if (y < -60.0f && !(y < -126.0f)) {
@@ -180,8 +187,9 @@ struct RowProbabilities {
         }
     }
 
-    // The same rounded once more, to bf16, two by two, if numbers about them tell all: none of those may be so near the middle of two
-    // bf16s that it could lie on the other side, or be small. Returns whether it is so.
+    // Computes the probabilities from approximate quotients and rounds them to bf16, in pairs. Returns whether all are
+    // certainly equal to the exact ones, rounded once more. This fails if a quotient is small, or so near the midpoint
+    // of two bf16s that the exact one may lie on its other side.
     DEVICE_MEMBER bool compute_bf16(const float (&z)[ITEMS_PER_LANE], u32 (&words)[ITEMS_PER_LANE / 2]) const {
         const u32 MIDDLE = 0x8000;
         u32 least = ~0u, nearest = ~0u;
@@ -189,7 +197,7 @@ struct RowProbabilities {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             p[j] = approx_quotient((z[j] - row_max.maximum) * scale.log2e_over_t, inverse);
-            // What is left of the word after rounding, counted from as far below the middle as matters.
+            // The bits that rounding removes, counted from APPROX_QUOTIENT_ULPS below the midpoint.
             u32 bits = float_bits(p[j]), left = (bits << 16) + ((APPROX_QUOTIENT_ULPS - MIDDLE) << 16);
             least = bits < least ? bits : least;
             nearest = left < nearest ? left : nearest;
@@ -202,8 +210,8 @@ struct RowProbabilities {
     }
 
   private:
-    // Where no exponent of two is below -62, so that no result is subnormal. As `weight_of_distance` does: distances are taken as y / -128,
-    // held to 1. Returns whether it is so.
+    // Computes the probabilities if no exponent of two is below -62, so that no result is subnormal; returns whether
+    // that is so. As in `weight_of_distance`, a distance is y / -128, and the product saturates at 1.
     DEVICE_MEMBER bool compute_fast(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE]) const {
         const float ROUNDING_MAGIC = (12582912.0f - 2.0f) / 128.0f;
         float scaled = scale.log2e_over_t * (1.0f / 128.0f);
@@ -211,7 +219,7 @@ struct RowProbabilities {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             float d = mul_saturate(row_max.maximum - z[j], scaled);
-            // Its low bits are those of n - 2, n being y's nearest integer.
+            // The low bits of the sum are those of n - 2, where n is the integer nearest to y.
             float sum = ROUNDING_MAGIC - d;
             float f = d - (ROUNDING_MAGIC - sum);
             float e = 0.000153290152f * 4398046511104.0f;
@@ -224,11 +232,11 @@ struct RowProbabilities {
             bits_of_all &= float_bits(sum);
             p[j] = bits_float(float_bits(quarter_sum.quotient(e)) + (float_bits(sum) << 23));
         }
-        // Of -64..=-2 these two bits are set, of -130..=-65 one of them is not.
+        // A number n - 2 in -64..=-2 has both of these bits, one in -130..=-65 lacks one of them.
         return (bits_of_all & 0xC0) == 0xC0;
     }
 
-    // At temperature 0 the first token has 1; in a row of nothing nobody has anything.
+    // At temperature 0 the first token has probability 1. In a row without tokens all probabilities are 0.
     template <class OffsetOf>
     DEVICE_MEMBER void compute_one_hot(const float (&z)[ITEMS_PER_LANE], float (&p)[ITEMS_PER_LANE], u32 tile,
                                        OffsetOf offset_in_tile) const {
@@ -246,7 +254,7 @@ struct RowProbabilities {
     }
 };
 
-// Of which type the tiles lie over the lanes as they are written: lanes write side by side.
+// The type whose layout over the lanes a tile has when it is written: lanes write neighbouring elements.
 template <class T, class Out>
 struct LaneLayoutOf {
     typedef T Type;
@@ -258,7 +266,7 @@ struct LaneLayoutOf<T, float> {
 template <class T, class Out>
 using LaneLayout = typename LaneLayoutOf<T, Out>::Type;
 
-// Whether probabilities are rounded to bf16.
+// Whether probabilities of logits in bf16 are rounded to bf16.
 template <class T, class Out>
 struct RoundsToBf16 {
     static constexpr bool VALUE = false;
@@ -268,7 +276,7 @@ struct RoundsToBf16<Bf16, unsigned short> {
     static constexpr bool VALUE = true;
 };
 
-// A lane's share of a whole tile that lies on 16 bytes, as tiles of Q lie over the lanes.
+// Loads a lane's slice of a complete tile that starts at a multiple of 16 bytes, in the layout of tiles of Q.
 template <class T, class Q>
 DEVICE void load_vectorized_as(const typename T::Element* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
     if constexpr (sizeof(typename T::Element) == sizeof(typename Q::Element)) {
@@ -285,7 +293,8 @@ DEVICE void load_vectorized_as(const typename T::Element* tile, u32 lane, float 
     }
 }
 
-// Stores such a share: as it is, or rounded once to the logits' type.
+// Stores a lane's slice of a complete tile that starts at a multiple of 16 bytes: as f32, or rounded once to the
+// logits' type.
 template <class T>
 DEVICE void store_vectorized(float* tile, u32 lane, const float (&p)[ITEMS_PER_LANE]) {
 #pragma unroll
@@ -309,7 +318,7 @@ DEVICE void store_vectorized(unsigned short* tile, u32 lane, const float (&p)[IT
     ((U32x4*)tile)[lane] = quad;
 }
 
-// Stores a lane's share of the probabilities of a whole tile that lies on 16 bytes.
+// Stores the probabilities of a lane's slice of a complete tile that starts at a multiple of 16 bytes.
 template <class T, class Out>
 DEVICE void store_probabilities(Out* tile, u32 lane, const RowProbabilities& probabilities,
                                 const float (&z)[ITEMS_PER_LANE]) {
@@ -334,7 +343,7 @@ DEVICE void store_one(unsigned short* to, float p) {
     *to = (unsigned short)T::pack_two(p, 0.0f);
 }
 
-// Where a row of probabilities goes.
+// A row of the output.
 template <class T, class Out>
 struct RowOutput {
     Out* row;
@@ -345,7 +354,8 @@ struct RowOutput {
         : row((Out*)softmax.out + row * softmax.out_stride), vocab(softmax.vocab),
           vectorized((u64)this->row % 16 == 0) {}
 
-    // Writes a tile, a lane's share of whose clean logits is given, as wide tiles have it or not.
+    // Writes a tile's probabilities. `z` is the lane's slice of its clean logits, in the layout of a vectorized tile if
+    // `tile_is_vectorized`.
     DEVICE_MEMBER void write(const RowProbabilities& probabilities, u32 tile, bool tile_is_vectorized,
                              const float (&z)[ITEMS_PER_LANE]) const {
         u32 lane = lane_id();

@@ -1,13 +1,13 @@
-// tile.cuh: a tile over the lanes of a warp.
+// tile.cuh: operations on a tile that is spread over the lanes of a warp.
 //
-// Computes   a lane's share of a tile, read once; its largest logit; its odd values; the sum of the tile's weights
+// Computes   a lane's slice of a tile, read once; the tile's maximum; its status bits; the sum of its weights
 // Requires   whole warps
 #pragma once
 
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
 
-// Bits that compare as signed integers in the order of the floats; of NaN without a sign, above all.
+// Bits whose order as signed integers is that of the floats; a NaN without a sign is above all of them.
 DEVICE int ordered_int(float z) {
     int bits = (int)float_bits(z);
     return bits ^ ((bits >> 31) & 0x7FFFFFFF);
@@ -15,7 +15,7 @@ DEVICE int ordered_int(float z) {
 
 DEVICE float from_ordered_int(int bits) { return bits_float((u32)(bits ^ ((bits >> 31) & 0x7FFFFFFF))); }
 
-// What 16 bytes of 16-bit logits hold.
+// Unpacks the eight 16-bit logits of 16 bytes.
 template <class T>
 DEVICE void unpack_16_bit(const U32x4& quad, float (&z)[ITEMS_PER_LANE]) {
 #pragma unroll
@@ -25,7 +25,8 @@ DEVICE void unpack_16_bit(const U32x4& quad, float (&z)[ITEMS_PER_LANE]) {
     }
 }
 
-// The lane's share of a tile that lies on 16 bytes, as LogitsRow::place has it; nobody reads it soon again.
+// Loads a lane's slice of a tile that starts at a multiple of 16 bytes, by streaming loads: no thread reads it soon
+// again. `offset_in_tile` says which logits these are.
 template <class T>
 DEVICE void load_vectorized_streaming(const typename T::Element* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
     const U32x4* quads = (const U32x4*)tile;
@@ -45,7 +46,8 @@ DEVICE void load_vectorized_streaming(const typename T::Element* tile, u32 lane,
     }
 }
 
-// The same of a tile that may be read again, or is on chip.
+// Loads a lane's slice of a tile that starts at a multiple of 16 bytes, and is in shared memory or may be read again.
+// `offset_in_tile` says which logits these are.
 template <class T>
 DEVICE void load_vectorized(const typename T::Element* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
     const U32x4* quads = (const U32x4*)tile;
@@ -61,19 +63,19 @@ DEVICE void load_vectorized(const typename T::Element* tile, u32 lane, float (&z
     }
 }
 
-// All of a lane's logits.
+// The mask that allows all of a lane's logits.
 struct AllMask {
     DEVICE_MEMBER bool allows(u32) const { return true; }
     DEVICE_MEMBER AllMask reload() const { return *this; }
 };
 
-// None of them.
+// The mask that allows no logit.
 struct EmptyMask {
     DEVICE_MEMBER bool allows(u32) const { return false; }
     DEVICE_MEMBER EmptyMask reload() const { return *this; }
 };
 
-// Those whose bits are set in the lane's byte, lowest first.
+// The mask that allows the logits whose bits are set in the lane's byte, the lowest bit for the first logit.
 struct LaneMask {
     const unsigned char* byte;
     u32 bits;
@@ -82,17 +84,17 @@ struct LaneMask {
         : byte(byte), bits(*(const volatile unsigned char*)byte) {}
 
     DEVICE_MEMBER bool allows(u32 j) const { return (bits & 1u << j) != 0; }
-    // The same for where it is seldom asked: read again, else all bits would be held in predicates up to there.
+    // The mask, loaded again for a rare branch. Otherwise eight predicates would stay live until there.
     DEVICE_MEMBER LaneMask reload() const { return LaneMask(byte); }
 };
 
-// The lane's largest logit of all; NaN if it has one.
+// The lane's largest logit; NaN if one is NaN.
 DEVICE float max_of_lane(const float (&z)[ITEMS_PER_LANE], AllMask) {
     return max_or_nan(max_or_nan(max_or_nan(z[0], z[1]), max_or_nan(z[2], z[3])),
                       max_or_nan(max_or_nan(z[4], z[5]), max_or_nan(z[6], z[7])));
 }
 
-// The largest of some; NaN if one of them is.
+// The largest of the lane's logits that the mask allows; NaN if one of them is NaN.
 DEVICE float max_of_lane(const float (&z)[ITEMS_PER_LANE], const LaneMask& mask) {
     float low = mask.allows(0) ? z[0] : -INF_F32, high = mask.allows(4) ? z[4] : -INF_F32;
 #pragma unroll
@@ -103,7 +105,7 @@ DEVICE float max_of_lane(const float (&z)[ITEMS_PER_LANE], const LaneMask& mask)
     return max_or_nan(low, high);
 }
 
-// Leaves nothing of what is not meant.
+// Replaces the logits that the mask does not allow by MASKED_VALUE.
 template <class Mask>
 DEVICE void apply_mask(float (&z)[ITEMS_PER_LANE], const Mask& mask) {
 #pragma unroll
@@ -112,7 +114,7 @@ DEVICE void apply_mask(float (&z)[ITEMS_PER_LANE], const Mask& mask) {
     }
 }
 
-// Cleans the lane's share; returns the status bits of what was odd among the logits that are counted.
+// Cleans the lane's slice. Returns the status bits of the logits that `counted` allows.
 template <class Mask>
 DEVICE u32 clean_items(float (&z)[ITEMS_PER_LANE], const Mask& counted) {
     u32 nonfinite_flags = 0;
@@ -126,7 +128,8 @@ DEVICE u32 clean_items(float (&z)[ITEMS_PER_LANE], const Mask& counted) {
 }
 
 #if GUMBALL_PROBABILITIES
-// The largest of a lane's probabilities as bits, which are in their order; what is odd lies above.
+// The largest of a lane's allowed probabilities, as bits. The order of the bits is that of the values; NaN, infinities
+// and values with a sign lie above.
 template <class Mask>
 DEVICE u32 max_bits(const float (&z)[ITEMS_PER_LANE], const Mask& mask) {
     u32 most = 0;
@@ -139,14 +142,15 @@ DEVICE u32 max_bits(const float (&z)[ITEMS_PER_LANE], const Mask& mask) {
 }
 #endif
 
-// The maximum in signed order of a set of a tile's logits, and the lane's own. Odd values are cleaned; `nonfinite_flags` takes the status
-// bits of those that are counted.
+// The maximum of the tile's logits that `mask` allows, in every lane; `lane_max` takes the lane's own. Both are
+// integers in the order of the floats (`max_to_float`). If the maximum shows a non-finite logit, all are cleaned, and
+// `nonfinite_flags` takes the status bits of those that `counted` allows.
 template <class Mask, class Counted>
 DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counted& counted, u32& nonfinite_flags,
                       int& lane_max) {
 #if GUMBALL_PROBABILITIES
     u32 bits = max_bits(z, mask), most = __reduce_max_sync(FULL_MASK, bits);
-    // NaN, infinities, and whatever has a sign.
+    // NaN, infinities, and values with a sign.
     if (most > float_bits(MAX_F32)) {
         nonfinite_flags |= clean_items(z, counted.reload());
         bits = max_bits(z, mask.reload());
@@ -155,10 +159,10 @@ DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counte
     lane_max = (int)bits;
     return (int)most;
 #else
-    // -0.0 is +0.0.
+    // The sum makes +0.0 of -0.0.
     lane_max = ordered_int(max_of_lane(z, mask) + 0.0f);
     int maximum = __reduce_max_sync(FULL_MASK, lane_max);
-    // +inf and NaN, which no row has as a rule, show in the maximum.
+    // +inf and NaN, which few rows have, show in the maximum.
     if (maximum >= ordered_int(INF_F32)) {
         nonfinite_flags |= clean_items(z, counted.reload());
         lane_max = ordered_int(max_of_lane(z, mask.reload()));
@@ -168,7 +172,7 @@ DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counte
 #endif
 }
 
-// The float of such a maximum.
+// The float of a maximum that `reduce_max` returned.
 DEVICE float max_to_float(int maximum) {
 #if GUMBALL_PROBABILITIES
     return bits_float((u32)maximum);
@@ -177,15 +181,16 @@ DEVICE float max_to_float(int maximum) {
 #endif
 }
 
-// The maximum of all of a tile's logits, to weigh them by: no less than floats have, which in a tile of nothing is above it. Odd
-// values are cleaned.
+// The maximum of all of a tile's logits, as the weights need it. It is at least the least value of a token, hence above
+// all values of a tile without tokens. Non-finite logits are cleaned.
 DEVICE float finite_tile_max(float (&z)[ITEMS_PER_LANE]) {
 #if GUMBALL_PROBABILITIES
     u32 nonfinite_flags = 0;
     int lane_max;
     return max_f32(from_ordered_int(reduce_max(z, AllMask(), EmptyMask(), nonfinite_flags, lane_max)), MIN_TOKEN_VALUE);
 #else
-    // Bits of positive floats compare as they do, above all others; NaN has no sign here.
+    // As signed integers, the bits of positive floats compare as the floats do, and lie above those of negative ones.
+    // NaN has no sign here. A negative maximum, +inf and NaN take the branch.
     int maximum = __reduce_max_sync(FULL_MASK, (int)float_bits(max_of_lane(z, AllMask())));
     if ((u32)maximum >= 0x7F800000u) {
         u32 nonfinite_flags = 0;
@@ -196,7 +201,7 @@ DEVICE float finite_tile_max(float (&z)[ITEMS_PER_LANE]) {
 #endif
 }
 
-// A sum of weights, in parts: of their high halves and of their low ones.
+// A sum of words in two parts: the sum of their high halves and that of their low halves.
 struct SplitSum {
     u32 high;
     u32 low;
@@ -204,14 +209,14 @@ struct SplitSum {
     DEVICE_MEMBER u64 total() const { return ((u64)high << 16) + low; }
 };
 
-// The sum over the lanes of what eight weights of at most 2^28 add up to: that fits.
+// The sum over the lanes of each lane's sum of eight weights. A weight is at most 2^28, so a lane's sum fits a word.
 DEVICE SplitSum reduce_sum(u32 sum) {
     return SplitSum{__reduce_add_sync(FULL_MASK, sum >> 16), __reduce_add_sync(FULL_MASK, sum & 0xFFFF)};
 }
 
-// The weight of a logit that lies `below` its tile's maximum, as `weight` has it, with an operation less: distances d are taken
-// as d / -64, which a product is held to 1 in for nothing. Whatever lies further below weighs nothing, and all that follows is
-// `weight`'s times powers of -64, which change no rounding.
+// The weight of a logit that lies `below` its tile's maximum: the result of `weight`, by one operation less. It takes
+// the distance d as d / -64, because a product saturates at 1 at no cost. A logit that is further below weighs 0. All
+// further numbers are those of `weight` times powers of -64, which changes no rounding.
 DEVICE u32 weight_of_distance(float below, float log2e_over_t) {
     const float ROUNDING_MAGIC = (12582912.0f + 28.0f) / 64.0f;
     float d = mul_saturate(below, log2e_over_t * (1.0f / 64.0f));
@@ -227,8 +232,8 @@ DEVICE u32 weight_of_distance(float below, float log2e_over_t) {
     return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
 }
 
-// The sum of the weights of a tile's clean logits (M3), in every lane; 0 in a tile of nothing, whose maximum is to be
-// finite as well.
+// The exact sum of the weights of a tile's clean logits (M3), in every lane. In a tile without tokens the sum is 0,
+// provided that `maximum` is finite.
 DEVICE SplitSum sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t) {
     u32 sum = 0;
 #if GUMBALL_PROBABILITIES
@@ -246,11 +251,13 @@ DEVICE SplitSum sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, flo
     return reduce_sum(sum);
 }
 
-// About the same: within 2^-19 of it. Exponentials are 2^-21 off, by the device, and inverses 2^-23; eight weights summed as floats
-// 2^-22; the exact ones are 2^-23 off themselves, and by being whole, 2^-29 of the first each, 2^-21 together.
+// Approximates `sum_weights`, within a relative 2^-19. For logits the device's exponential contributes 2^-21, for
+// probabilities its reciprocal 2^-23. The float sum of eight weights contributes 2^-22. The exact weights contribute
+// 2^-23, and their rounding to integers 2^-29 of the first weight each, 2^-21 together.
 DEVICE SplitSum approx_sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t) {
 #if GUMBALL_PROBABILITIES
-    // Numbers are summed, and their sum divided, both scaled by a power of two that makes of the maximum one from 2^-22 to 16.
+    // Adds the values, and divides the sum by the maximum. A power of two scales both, so that the maximum is between
+    // 2^-22 and 16.
     float divisor = max_f32(maximum, MIN_TOKEN_VALUE),
           scale = bits_float(0x7F000000u - (float_bits(divisor) & 0x7E000000u));
     float low = z[0] * scale, high = z[ITEMS_PER_LANE / 2] * scale;
@@ -259,7 +266,7 @@ DEVICE SplitSum approx_sum_weights(const float (&z)[ITEMS_PER_LANE], float maxim
         low = fma_rn(z[j], scale, low);
         high = fma_rn(z[j + ITEMS_PER_LANE / 2], scale, high);
     }
-    // At most 2^31, and 0 in a tile of nothing.
+    // At most 2^31; 0 in a tile without tokens.
     return reduce_sum(float_to_u32((low + high) * (approx_reciprocal(divisor * scale) * 268435456.0f)));
 #else
     float weights[ITEMS_PER_LANE];
@@ -269,7 +276,7 @@ DEVICE SplitSum approx_sum_weights(const float (&z)[ITEMS_PER_LANE], float maxim
     }
     float sum = ((weights[0] + weights[1]) + (weights[2] + weights[3])) +
                 ((weights[4] + weights[5]) + (weights[6] + weights[7]));
-    // At most 2^31. NaN, the sum in a tile of nothing, becomes 0.
+    // At most 2^31. In a tile without tokens the sum is NaN, and `max_f32` makes it 0.
     return reduce_sum(float_to_u32(max_f32(sum, 0.0f) * 268435456.0f));
 #endif
 }
