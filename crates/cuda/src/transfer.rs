@@ -35,7 +35,7 @@ struct Segment {
 
 impl fmt::Debug for UploadBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Staging").field("used", &self.used).finish_non_exhaustive()
+        f.debug_struct("UploadBuffer").field("used", &self.used).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +140,7 @@ impl Drop for DownloadBuffer {
 
 impl fmt::Debug for DownloadBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Landing").finish_non_exhaustive()
+        f.debug_struct("DownloadBuffer").finish_non_exhaustive()
     }
 }
 
