@@ -1,30 +1,40 @@
-// bounded_race.cuh: the race of a row that asks for no more, begun with the first look at its records; device functions of a block.
+// bounded_race.cuh: draws a row's token by the race alone, from one reduction of its records; device functions of a
+// block.
 //
-// Computes   by one reduction the row's first logit, its odd values, the token that leads and what bounds all others; the token
-//            that wins
-// Traffic    16 bytes per tile; the logits of the tiles that stay open
+// Computes   by one reduction: the row's maximum, its non-finite flags, the leader, and an upper bound of all other
+//            scores; then the token that wins the race
+// Traffic    16 bytes per tile; the logits of the open tiles
 // Requires   the row's survey; whole warps, all threads of the block
 //
-// Scores hang on the row's first logit, which no warp knows alone. So each warp picks the token to go by its score without it,
-// y = z s: where the picks differ from those of the scores as they are defined, the race finds the better one behind.
+// A score (D1) depends on the row's first logit, which no warp knows before the block's barrier. So each warp picks its
+// leader by z s - log2(arrival), which needs no first logit. Rounding can make this pick differ from the token with the
+// best exact score. The bound then reaches the leader's score, and the race finds the better token.
+//
+//     each warp: leader = the token with the best z s - log2(arrival) among those that its tiles' records name
+//                others_bound = an upper bound of z s - log2(arrival) of all other tokens of its tiles
+//     after the barrier, every warp: leader = the leader with the best exact score
+//     if no bound reaches the leader's score: the leader wins
+//     otherwise: score every token that a record names; open the tiles whose bound reaches the leader's score
+//                the best of these tokens and of those in open tiles wins
 #pragma once
 
 #include "block/race.cuh"
 
-// What a warp's tiles say of their row.
+// A warp's result for its tiles.
 struct alignas(16) WarpLeader {
-    // The token that leads: its logit, -inf if there is none, log2 of its arrival, and its id.
+    // The leader: its logit (-inf if the tiles hold no token), log2 of its arrival, and its id.
     float z;
     float log2_arrival;
     u32 id;
-    // What no other token's z s - log2(arrival) exceeds, rounding aside; as ordered bits.
+    // Ordered bits of an upper bound of z s - log2(arrival) of all other tokens, rounding aside.
     u32 others_bound;
-    // The largest logit, as ordered bits.
+    // Ordered bits of the largest logit; then the union of the records' packed words, for its non-finite flags.
     u32 max_bits;
     u32 packed;
 };
 
-// What the warps of a block say of it: lane i of each warp has what warp i says.
+// Reduces the records of each warp's tiles. Lane i of every warp returns warp i's result; lanes beyond the last warp
+// return one without a leader.
 template <class RecordKind>
 DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_over_t) {
     __shared__ WarpLeader warp_leaders[32];
@@ -35,7 +45,7 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
         own.max_bits = bits > own.max_bits ? bits : own.max_bits;
         own.packed |= record.packed;
         float z = RecordKind::logit(record), approx_score = log2_weight(z, log2e_over_t) - record.log2_max_arrival;
-        // NaN, in a tile of nothing, counts nowhere.
+        // In a tile without tokens these may be NaN, which max_f32 and the comparisons ignore.
         others_bound = max_f32(max_f32(others_bound, RecordKind::others_bound(record, log2e_over_t)),
                                approx_score < lead ? approx_score : lead);
         if (approx_score > lead) {
@@ -57,12 +67,14 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
     if (threadIdx.x == 0) {
         shared_open_tiles().clear();
     }
-    // Without it a warp reads what others have not said yet, or adds to a count that is not zero yet.
+    // RAW on warp_leaders: each warp's leader lane wrote its entry, all warps read all entries. RAW on open_tiles:
+    // thread 0 cleared it, all threads may add tiles to it afterwards.
     __syncthreads();
     return lane_id() < warp_count() ? warp_leaders[lane_id()] : WarpLeader{-INF_F32, 0.0f, 0, 0, 0, 0};
 }
 
-// The row as a whole, without its first token's id and its least maximum.
+// Summarises the row from the warps' results. The key has the id 0, and the least maximum is 0: neither is computed
+// here.
 DEVICE RowSummary summarise_row(const WarpLeader& warp_leader) {
     u32 max_bits = __reduce_max_sync(FULL_MASK, warp_leader.max_bits),
         packed = __reduce_or_sync(FULL_MASK, warp_leader.packed);
@@ -70,7 +82,8 @@ DEVICE RowSummary summarise_row(const WarpLeader& warp_leader) {
                       unpack_nonfinite_flags(packed)};
 }
 
-// The best of what the warps picked, in a cut of all logits from one on; at most what leads the race.
+// The best exact score among the leaders that a cut keeps, with its token; 0 if the cut keeps none. The cut is a
+// lower bound of logits and nothing more. The result is a lower bound of the winner.
 DEVICE u64 best_leader(const WarpLeader& warp_leader, const Cut& cut, const Origin& first, float log2e_over_t) {
     u64 own = make_leader(exponent(warp_leader.z, first, log2e_over_t) - warp_leader.log2_arrival, warp_leader.id);
     return warp_max(warp_leader.z >= cut.low() ? own : 0);
@@ -82,7 +95,9 @@ DEVICE bool leader_is_certain(const WarpLeader& warp_leader, const Origin& first
     return score_upper_bound(others_bound, first, log2e_over_t) < from_ordered_bits((u32)(leader >> 32));
 }
 
-// Records as survey_draw.cu makes them: of the token that leads a tile, or nearly, and of what the scores of the others are at most.
+// Records as survey_draw.cu and verify.cu make them. Each names the token that leads its tile, exactly or nearly; the
+// packed bound is one of the scores of the tile's other tokens. The field log2_first_arrival holds the named token's
+// logit.
 struct SurveyDrawRecords {
     static constexpr bool GREEDY = false, MIN_P = false;
 
@@ -99,7 +114,7 @@ struct SurveyDrawRecords {
     }
 };
 
-// The kept token that wins the race, in every thread, where `leader` is at most what leads.
+// Returns the kept token that wins the race, in every thread. `leader` is a lower bound of the winner.
 template <class RecordKind, class V, class S>
 DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
                         float log2e_over_t, u64 leader) {
@@ -115,7 +130,7 @@ DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, c
             open_tiles.add(tile);
         }
     });
-    // Without it warps would miss tiles that others have not listed yet.
+    // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
     return race_open_tiles<RecordKind>(records, row, rng, cut, first, log2e_over_t, leader);
 }

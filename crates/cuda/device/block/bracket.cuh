@@ -1,20 +1,24 @@
-// bracket.cuh: the read that proves where a mass is reached, by a row's block and those that help it.
+// bracket.cuh: the read that proves where a search reaches its goal, by a row's block and its helpers.
 //
-// Computes   the weights above an aim, tile by tile, and the tokens in it
-// Never      decides anything: search.cuh does
-// Traffic    one read of the tiles that the aim reaches, or of all if the mass of all is asked for
-// Requires   as work_sharing.cuh; scratch of the row
+// Computes   for each tile the sum of the weights above the bracket and the number of tokens in it; the mass above it;
+//            the list of the tokens in it
+// Never      decides where the goal is reached: search.cuh does
+// Traffic    one read of the tiles whose maximum reaches the bracket; of all tiles while the goal is a fraction of an
+//            unknown mass
+// Requires   what work_sharing.cuh requires; the row's scratch memory
+//
+// A bracket is an interval of values, from `lo` up to but without `hi`, in which a search expects to reach its goal.
 #pragma once
 
 #include "block/work_sharing.cuh"
 #include "block/crossing.cuh"
 
-// What a thread knows of an aim.
+// A thread's sums over tiles that were read down to the bracket.
 struct BracketSums {
-    // The mass above it; and that of the whole set, where it is asked for.
+    // The mass above the bracket; and the mass of the whole given set if Search::goal_fraction is set, otherwise 0.
     u64 mass;
     u64 total;
-    // As in `Search`.
+    // As in Search.
     u32 max_value_bits;
     u32 min_value_bits_inverted;
 
@@ -28,8 +32,9 @@ struct BracketSums {
     }
 };
 
-// Reads those of some tiles' tokens down to the aim's lower end: writes what each tile has above the aim and how many in it,
-// and lists those, by value, as far as there is room. If the goal is not exact yet, all tokens are read and weighed.
+// Reads some tiles down to the bracket's lower end. Writes for each tile the sum of the weights above the bracket and
+// the number of tokens in it. Appends the keys of the tokens in the bracket, by value, to the shared list, up to its
+// capacity. If Search::goal_fraction is set, reads and weighs all tokens of these tiles.
 template <bool PLAIN, class V>
 DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, StridedTiles tiles) {
     const SearchedRow<V> set{step, row, view};
@@ -55,7 +60,7 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
             u64 weights = 0;
             if (by_mass) {
                 const TokenWeights token_weights(maximum, log2e_over_t);
-                // Eight weights of at most 2^28 fit.
+                // Eight weights of at most 2^28 fit in 32 bits.
                 u32 q = 0, all = 0;
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -73,7 +78,7 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
             if (fits_list && in != 0) {
                 start = atomicAdd(&search.listed, count);
             }
-        // A lane has few, if any.
+        // A lane has few tokens in the bracket, if any.
 #pragma unroll 1
             for (; in != 0; in &= in - 1) {
                 u32 j = (u32)__ffs((int)in) - 1;
@@ -103,16 +108,17 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
     return sums;
 }
 
-// The same of a part of a row's tiles. Apart, so that its registers are its own.
+// Reads one of a row's chunks: the tiles from `chunk` on, Step::chunks apart. Not inlined, so that it has registers
+// of its own.
 template <class V>
 DEVICE_NOINLINE BracketSums read_chunk(const Step& step, u32 row, u32 chunk) {
     return read_bracket_tiles<true>(step, row, V(step, row, step.slots[row]), StridedTiles{chunk, step.chunks});
 }
 
-// What a row's block and its helpers hand each other, in the row's scratch.
+// What a row's block and its helpers exchange, in the row's scratch memory: the search, then the helpers' results.
 struct PublishedSearch {
     Search search;
-    // How many parts helpers are done with, and what they found.
+    // How many chunks helpers have done, and their results for these chunks.
     u32 done;
     u32 listed;
     u32 max_value_bits;
@@ -121,7 +127,7 @@ struct PublishedSearch {
     u64 total;
 };
 
-// How many words of scratch it takes; src/filter.rs has the same.
+// The size of PublishedSearch in words of scratch memory; src/filter.rs repeats this number.
 #define PUBLISHED_WORDS 64
 
 DEVICE PublishedSearch& published_search(const Step& step, u32 row) {
@@ -130,15 +136,15 @@ DEVICE PublishedSearch& published_search(const Step& step, u32 row) {
     return *(PublishedSearch*)(scratch_list(step, row) + 2 * LIST_CAPACITY);
 }
 
-// Copies a search, by all threads; a barrier must follow.
+// Copies a search by all threads of the block. A barrier must follow before the copy is read.
 DEVICE void copy_search(Search& to, const Search& from) {
     for (u32 i = threadIdx.x; i < sizeof(Search) / sizeof(u32); i += blockDim.x) {
         ((u32*)&to)[i] = ((const u32*)&from)[i];
     }
 }
 
-// Reads all of a row's tiles, but for those that helpers take; what they found is added in one thread, and to the list.
-// Apart, so that its registers are its own.
+// Reads a row's tiles while helpers take chunks of them. Thread 0 adds the helpers' sums to its own; their keys join
+// the shared list. Not inlined, so that it has registers of its own.
 template <class V>
 DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
     Search& search = shared_search();
@@ -152,7 +158,7 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
         published.mass = 0;
         published.total = 0;
     }
-    // Without it helpers could see what slower warps have not written yet.
+    // RAW on published: all threads wrote it, helpers read it once thread 0 has published the chunks.
     __syncthreads();
     publish_chunks(step, row);
     BracketSums sums{0, 0, 0, 0};
@@ -161,12 +167,12 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
         return sums;
     }
     wait_for_helpers(published.done, step.chunks - own);
-    // Of its own tokens the block has listed all by now.
+    // Each of the block's chunks ended with a barrier, so the block has listed all its own tokens.
     u32 start = search.listed, count = published.listed;
     for (u32 i = threadIdx.x; i < count && start + i < LIST_CAPACITY; i += blockDim.x) {
         shared_keys()[start + i] = scratch_list(step, row)[i];
     }
-    // Without it the count would change while slower warps still read it.
+    // WAR on search.listed: all threads read it as `start`, thread 0 overwrites it.
     __syncthreads();
     if (threadIdx.x == 0) {
         search.listed = start + count;
@@ -176,8 +182,9 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
     return sums;
 }
 
-// Reads a row's tokens down to the aim's lower end, whose count becomes that of those listed. Returns the mass above the aim. If
-// the goal is not exact yet, it becomes so.
+// Reads a row's tokens down to the bracket's lower end and returns the mass above the bracket. Sets bracket.count to
+// the exact number of tokens in the bracket if these are listed. If Search::goal_fraction is set, computes the exact
+// goal and clears it.
 template <bool PLAIN, class V>
 DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
     Search& search = shared_search();
@@ -186,7 +193,7 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
         search.max_value_bits = 0;
         search.min_value_bits_inverted = 0;
     }
-    // Without it tokens could be counted before the count is zero.
+    // RAW on search.listed and the value bits: thread 0 cleared them, all threads update them by atomics.
     __syncthreads();
     BracketSums sums = PLAIN && step.chunks != 0 ? read_shared<V>(step, row)
                                                  : read_bracket_tiles<PLAIN>(step, row, view, StridedTiles{0, 1});
@@ -202,9 +209,10 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
             search.goal_fraction = 0;
         }
     }
-    // Asked before the barriers, by all threads: some could otherwise still ask while one writes the count.
+    // WAR on bracket.count: all threads read it here, thread 0 overwrites it after the barriers of block_sum.
     const bool fits_list = search.fits_list();
-    // Its barriers also complete the list, and let the goal be read.
+    // RAW on the shared list and on search.goal: the barriers of block_sum separate their writers from all later
+    // readers.
     u64 mass = block_sum(sums.mass);
     if (threadIdx.x == 0 && fits_list) {
         search.bracket.count = search.listed;
@@ -212,7 +220,7 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
     return mass;
 }
 
-// Helps rows until none needs it any more. Apart, so that its registers are its own.
+// Helps rows until all rows are retired. Not inlined, so that it has registers of its own.
 template <class V>
 DEVICE_NOINLINE void help_rows(const Step& step) {
     while (true) {
@@ -223,25 +231,27 @@ DEVICE_NOINLINE void help_rows(const Step& step) {
         Search& search = shared_search();
         PublishedSearch& published = published_search(step, claimed.row);
         copy_search(search, published.search);
-        // Without it the search would be read before it is there.
+        // RAW on search: all threads copied it, all threads read it.
         __syncthreads();
         BracketSums sums{0, 0, 0, 0};
         u32 chunks = take_chunks(step, claimed.row, claimed.chunk,
                                  [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, claimed.row, chunk)); });
         atomicMax(&search.max_value_bits, sums.max_value_bits);
         atomicMax(&search.min_value_bits_inverted, sums.min_value_bits_inverted);
-        // Their barriers also complete the list.
+        // RAW on the shared list and search.listed: all threads appended keys; the barriers of block_sum precede the
+        // reads below.
         u64 mass = block_sum(sums.mass), total = block_sum(sums.total);
         u32 listed = search.listed < LIST_CAPACITY ? search.listed : LIST_CAPACITY;
         if (threadIdx.x == 0) {
-            // More than there is room for are counted and not listed.
+            // Counts every token in the bracket, also those that exceed the list's capacity. `found_index` is where
+            // the helper's keys begin in the row's list.
             search.found_index = atomicAdd(&published.listed, search.listed);
             atomicAdd(&published.mass, mass);
             atomicAdd(&published.total, total);
             atomicMax(&published.max_value_bits, search.max_value_bits);
             atomicMax(&published.min_value_bits_inverted, search.min_value_bits_inverted);
         }
-        // Without it the place would be read before it is there.
+        // RAW on search.found_index: thread 0 reserved the indices, all threads write keys there.
         __syncthreads();
         for (u32 i = threadIdx.x; i < listed && search.found_index + i < LIST_CAPACITY; i += blockDim.x) {
             scratch_list(step, claimed.row)[search.found_index + i] = shared_keys()[i];

@@ -1,57 +1,73 @@
-// candidates.cuh: the upper part of a row, into shared memory (docs/stages/filter.md); by a block.
+// candidates.cuh: gathers the first tokens of a row's order in shared memory (docs/stages/filter.md); by a block.
 //
-// Computes   a bar that so many tile maxima reach and not many more, and all tokens that reach it
-// Never      reads a tile that has no more of them than its first token, which the survey knows
+// Computes   a threshold that the wanted number or mass of tokens reaches, and not many tokens more; all tokens that
+//            reach it
+// Never      reads a tile of which at most the first token reaches the threshold, as the survey knows that token
 // Twins      CPU cpu/src/filter/select.rs | why docs/stages/filter.md
-// Traffic    the logits of the tiles that may have several tokens that reach the bar
+// Traffic    the logits of the tiles of which several tokens may reach the threshold
 // Requires   all threads of the block, whole warps; results are in every thread
 //
-// A tile's maximum is a token too: if k maxima reach a bar, so do at least k tokens, and the first k are among
-// those that do. Where they do not, or bring too many others with them, each tile's second token is looked at as well: two heavy
-// tokens in one tile are no reason to search a row. Where the bar lies decides how long the rest takes and never what comes out.
+// A tile's first token, in the order, has the tile's maximum. If k maxima reach a threshold, at least k tokens do, and
+// the first k tokens are among those. If the maxima miss the goal, or list too many tokens, each tile's second token
+// counts as well: two heavy tokens in one tile are no reason to search a row. The threshold decides how long the rest
+// takes, and never the result.
+//
+//     find_threshold:
+//         range = the logits from the least tile maximum, or RELEVANT_SPAN below the first token, up to the first token
+//         up to MAX_ROUNDS times:
+//             add the amounts of the tiles' first tokens, and of the second ones if they count, to the range's 256 bins
+//             if the bins reach the goal:
+//                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
+//                 if the list is short enough: success; if it is hopelessly long: fail
+//                 if the second tokens count already: range = the neighbourhood of that bin
+//             otherwise, if the second tokens count already or cannot suffice:
+//                 extend the range down to the least maximum; if it is there: list all first tokens, or fail
+//             from now on the second tokens count, unless the range was extended
+//     gather_others: read the open tiles, and list their other tokens that reach the threshold
 #pragma once
 
 #include "math/record.cuh"
 #include "warp/edited_row.cuh"
 #include "block/records.cuh"
 
-// How many tokens can be gathered, and from how many tiles.
+// Capacity of the candidate list, and of its list of open tiles.
 #define MAX_CANDIDATES 416
 
-// How many parts the range of the maxima is cut into.
+// How many equal parts the range of the maxima has, and log2 of that.
 #define BINS 256
 #define LOG_BINS 8
 
-// How often a bar may be moved.
+// How many thresholds find_threshold tries at most.
 #define MAX_ROUNDS 6
 
-// What is gathered, in shared memory: the first tokens of tiles, then the others.
+// The candidates, in shared memory: the first tokens of tiles, then the other tokens.
 struct CandidateList {
     alignas(16) u64 keys[MAX_CANDIDATES];
-    // What each adds to the mass of the prefix that it ends.
+    // What each token adds to the mass of the prefix that it ends (M4).
     alignas(16) u64 gains[MAX_CANDIDATES];
-    // log2 of the tokens' arrivals: the survey knows those of the tiles' first.
+    // log2 of the tokens' arrivals. The survey knows those of the tiles' first tokens.
     float log2_arrivals[MAX_CANDIDATES];
-    // How many first tokens there are; in the high half how many of their tiles are open.
+    // Low half: how many first tokens are listed. High half: how many of their tiles are open.
     u32 packed_counts;
     u32 other_count;
-    // The bin in which the bar lies; by number too, where the goals are two.
+    // The bin that holds the threshold: of the goal, and of the count goal if there is one.
     u32 bin;
     u32 count_bin;
     union {
         struct {
-            // The keys of the first tokens of tiles that may have others.
+            // The keys of the first tokens of open tiles: tiles of which other tokens may reach the threshold.
             u64 open[MAX_CANDIDATES];
-            // What the maxima in each part of their range come to, the highest part first.
+            // The sum of the amounts in each bin, the bin of the highest logits first.
             alignas(16) u32 bins[BINS];
             union {
-                // The weights of the other tokens, by place.
+                // The weights of the other tokens, by their index in `keys`.
                 u32 weights[MAX_CANDIDATES];
-                // How many maxima lie in each part, where the goals are two: there are no others yet.
+                // The number of tokens in each bin, if there is a count goal. No other tokens are listed by then.
                 alignas(16) u32 count_bins[BINS];
             };
         };
-        // Once all are there: the tokens in order, the masses of the prefixes that they end, and their places above.
+        // Once all candidates are listed and ranked: the keys in order, the masses of the prefixes that they end, and
+        // their indices in `keys`.
         struct {
             u64 ordered[MAX_CANDIDATES];
             u64 masses[MAX_CANDIDATES];
@@ -64,7 +80,7 @@ struct CandidateList {
     DEVICE_MEMBER u32 count() const { return first_count() + other_count; }
 };
 
-// Empties the bins and the lists. A barrier must follow before they are used.
+// Clears the bins and the counts. A barrier must follow before they are used.
 DEVICE void clear(CandidateList& candidates) {
     for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
         candidates.bins[i] = 0;
@@ -76,7 +92,8 @@ DEVICE void clear(CandidateList& candidates) {
     }
 }
 
-// The first bin by which the bins reach a goal, by a warp, in every lane; BINS if they do not, and more if not by half.
+// Returns, in every lane, the first bin at which the sum from bin 0 on reaches a goal; by one warp. Returns BINS if
+// no bin does, and BINS + 1 if all bins together are below half of the goal.
 DEVICE u32 find_bin(const u32* bins, u32 goal) {
     const u32 BINS_PER_LANE = BINS / 32;
     u32 lane = lane_id(), own[BINS_PER_LANE], upto = 0;
@@ -105,15 +122,15 @@ DEVICE u32 find_bin(const u32* bins, u32 goal) {
     return reached ? bin : BINS + (total < goal / 2);
 }
 
-// Lists the first tokens that reach a bar, as far as there is room, and which of their tiles may have others. A barrier must
-// follow before the lists are read.
+// Lists the first tokens that reach a threshold, up to the capacity, and those of them whose tiles are open. Counts
+// go on beyond the capacity. A barrier must follow before the lists are read.
 DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& records, float threshold) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         if (!(record.maximum >= threshold)) {
             return;
         }
         bool opens = record_others_bound(record) >= threshold;
-        // A few lanes pass: that each adds for itself takes less than to find out which do.
+        // Few lanes pass: an atomic in each of them takes less time than finding out by a ballot which do.
         u32 to = atomicAdd(&candidates.packed_counts, opens ? 0x10001u : 1u), index = to & 0xFFFF,
             open_index = to >> 16;
         u64 key = make_key(record.maximum, tile * TILE + (record.packed & 255));
@@ -127,16 +144,19 @@ DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& record
     });
 }
 
-// The largest power of two of which x, 1e-20 to 1e38, is not more than so many: how many of them as a power of two.
+// The largest power of two whose product with x is at most 2^power; x is from 1e-20 to 1e38.
 DEVICE float power_of_two_scale(float x, u32 power) {
     return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
 }
 
-// Finds a bar at which what the maxima come to reaches a goal, and lists the first tokens that pass it, if possible at
-// most `limit`: `goal_policy.amount(maximum, sum)` of each, and `goal_policy.other_amount(logit)` of the second ones if they are looked at. Where all
-// together do not reach the goal, it lists all if `Goal::ACCEPTS_ALL`, and fails if not; so it does if too many pass. With
-// `Goal::HAS_COUNT_GOAL` their number may reach `goal_policy.count_goal()` instead, whichever is sooner. The gathered must be cleared.
-// Where it succeeds, at most MAX_CANDIDATES tokens are listed, whatever `limit` the caller derived from its parameters.
+// Finds a threshold at which the amounts of tokens reach a goal. Lists the tiles' first tokens that reach it, if
+// possible at most `limit`. A tile's first token has the amount `goal_policy.amount(maximum, sum)`. Its second token
+// has the amount `goal_policy.other_amount(logit)`, if second tokens count. If all amounts together miss the goal,
+// lists all first tokens if `Goal::ACCEPTS_ALL`, and fails otherwise. Fails as well if too many tokens reach the
+// threshold. With `Goal::HAS_COUNT_GOAL`, a number of tokens is a second goal, `goal_policy.count_goal()`, and the
+// higher threshold counts. `first` and `least` are the row's first logit and its least tile maximum; `candidates`
+// must be cleared. On success at most MAX_CANDIDATES first tokens are listed, whatever `limit` the caller derived
+// from its parameters.
 template <class Goal>
 DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, float first, float least,
                            Goal& goal_policy, u32 limit, float& threshold) {
@@ -144,7 +164,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
     float widest = max_f32(height_scale.height(least), top - 1e37f);
-    // Far below the first token there is nothing but what masks leave.
+    // Further below the first token, rows hold hardly any tokens except those that masks leave there.
     float low = max_f32(height_scale.height(least), top - RELEVANT_SPAN), width = top - low;
     bool seconds = false;
 #pragma unroll 1
@@ -152,7 +172,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         float scale = power_of_two_scale(max_f32(width, 1e-20f), LOG_BINS), part = power_of_two_scale(scale, 0);
         records.for_each_with_sum([&](u32, const TileRecord& record, u64 sum) INLINE {
             auto add = [&](float z, u32 amount) INLINE {
-                // A higher logit's place is no lower, as each step is monotone.
+                // Each step is monotone, so a higher logit has no lower position.
                 float position = (height_scale.height(z) - low) * scale;
                 if (position >= 0.0f) {
                     u32 bin = BINS - 1 - (u32)fminf(position, BINS - 1);
@@ -169,9 +189,9 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             }
         });
         goal_policy.publish_mass();
-        // Without it a warp would miss what others have not added yet.
+        // RAW on the bins and the policy's masses: all warps added to them, one warp reads them for each goal.
         __syncthreads();
-        // By one warp: all of them would wait for each other's instructions.
+        // One warp searches the bins: if all did, they would wait for each other's instructions.
         if (warp_id() == 0) {
             u32 bin = find_bin(candidates.bins, goal_policy.goal());
             if (lane_id() == 0) {
@@ -186,7 +206,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 }
             }
         }
-        // Without it the other warps would read the bin before it is found.
+        // RAW on candidates.bin and count_bin: one lane wrote each of them, all threads read them.
         __syncthreads();
         u32 bin = candidates.bin;
         if constexpr (Goal::HAS_COUNT_GOAL) {
@@ -196,11 +216,11 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             return false;
         }
         if (bin < BINS) {
-            // Less than any maximum in the bin, however its place was rounded.
+            // Below every logit that was counted in the bin, however its position was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
             threshold = height_scale.at(low + lowest * part);
             list_tile_firsts(candidates, records, threshold);
-            // Without it a warp would miss what others have not listed yet.
+            // RAW on packed_counts: all threads listed tokens, all threads read the counts.
             __syncthreads();
             u32 count = candidates.first_count() + (seconds ? candidates.open_count() : 0);
             if (count <= (!seconds ? limit : MAX_CANDIDATES) ||
@@ -211,47 +231,48 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 return false;
             }
             if (seconds) {
-                // Most of them lie in one bin, which is looked at more closely.
+                // Most of the tokens lie in one bin: the next round divides its neighbourhood more finely.
                 low += (lowest - 0.5f) * part;
                 width = 2.0f * part;
             }
             seconds = true;
         } else if (bin == BINS && !seconds) {
-            // As many again may do.
+            // The bins hold at least half of the goal, and the second tokens may add the rest.
             seconds = true;
         } else if (low > widest) {
             low = widest;
             width = top - low;
         } else if (Goal::ACCEPTS_ALL) {
-            // There are no more tokens than that, or few tiles have them.
+            // Either the row has too few tokens for the goal, or few tiles hold them.
             threshold = MIN_TOKEN_VALUE;
             list_tile_firsts(candidates, records, threshold);
-            // Without it a warp would miss what others have not listed yet.
+            // RAW on packed_counts: all threads listed tokens, all threads read the counts.
             __syncthreads();
             return candidates.first_count() <= MAX_CANDIDATES;
         } else {
             return false;
         }
-        // Without it bins would be emptied that a slower warp still reads.
+        // WAR on packed_counts: all threads read the counts, thread 0 clears them.
         __syncthreads();
         clear(candidates);
-        // Without it a warp could add to bins that others empty after that.
+        // RAW on the bins: all threads cleared them, all threads add to them in the next round.
         __syncthreads();
     }
     return false;
 }
 
-// The weight of a tile's first token.
+// The weight of a tile's first token relative to itself, in units of 2^-28 (M3).
 #define MAX_WEIGHT (1u << 28)
 
-// Gathers the other tokens of an open tile that reach the bar, and what they add to the mass; by a warp.
+// Gathers the tokens of an open tile that reach the threshold, except its first, and what each adds to the mass; by
+// one warp. `top` is the key of the tile's first token.
 template <class V>
 DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t,
                         u64 top) {
     float z[ITEMS_PER_LANE];
     u32 firsts = candidates.first_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, nonfinite_flags = 0;
     view.load(tile, lane, z, nonfinite_flags, threshold);
-    // While they fly.
+    // The factor needs no logits of the tile, so it is computed while they load.
     float maximum = key_logit(top), factor = tile_factor(maximum, first, log2e_over_t);
     const TokenWeights token_weights(maximum, log2e_over_t);
     u32 passing = 0;
@@ -263,11 +284,11 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
     if (count == 0) {
         return;
     }
-    // Next to each other, so that the warp finds them again.
+    // The tile's tokens get consecutive indices, so that the warp finds them again below.
     u32 start = firsts + __shfl_sync(FULL_MASK, lane == 0 ? atomicAdd(&candidates.other_count, count) : 0, 0),
         end = start + count;
     end = end < MAX_CANDIDATES ? end : MAX_CANDIDATES;
-    // A lane has one, if any.
+    // A lane has one of these tokens, if any.
 #pragma unroll 1
     for (u32 at = start; at < end;) {
         u32 having = __ballot_sync(FULL_MASK, passing != 0), to = at + __popc(having & ((1u << lane) - 1));
@@ -280,7 +301,7 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
         passing &= passing - 1;
         at += __popc(having);
     }
-    // Without it a lane would miss what others have written.
+    // RAW on keys and weights: all lanes wrote tokens of the tile, each lane reads all of them.
     __syncwarp();
 #pragma unroll 1
     for (u32 i = start + lane; i < end; i += 32) {
@@ -293,8 +314,8 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
     }
 }
 
-// Gathers the other tokens of the open tiles that reach the bar, and what all tokens add to the mass, at a scale. Fails if there
-// are too many.
+// Gathers the other tokens of the open tiles that reach the threshold. Computes what each candidate adds to the mass
+// at a scale. Returns false if there are more candidates than MAX_CANDIDATES.
 template <class V>
 DEVICE bool gather_others(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t) {
     u32 firsts = candidates.first_count(), open = candidates.open_count();
@@ -302,12 +323,12 @@ DEVICE bool gather_others(CandidateList& candidates, const V& view, float thresh
     for (u32 index = warp_id(); index < open; index += warp_count()) {
         gather_tile(candidates, view, threshold, first, log2e_over_t, candidates.open[index]);
     }
-    // From the last thread on: the first warps wait for logits.
+    // Tokens are dealt out from the last thread on, because the first warps wait for logits of open tiles.
 #pragma unroll 1
     for (u32 i = blockDim.x - 1 - threadIdx.x; i < firsts; i += blockDim.x) {
         candidates.gains[i] = tile_mass(tile_factor(key_logit(candidates.keys[i]), first, log2e_over_t), MAX_WEIGHT);
     }
-    // Without it a warp would miss what others have not added yet.
+    // RAW on the candidates: all warps wrote keys, gains and counts, all threads read them.
     __syncthreads();
     return candidates.count() <= MAX_CANDIDATES;
 }

@@ -1,33 +1,42 @@
-// crossing.cuh: the listed tokens of a search: put in order, and walked to the one at which a mass is reached (M4).
+// crossing.cuh: finds, in the list of a search, the token at which the mass reaches the goal (M4); by a block.
 //
-// Computes   the token of the list that reaches the mass, and the mass with all of the list
-// Never      sorts more of the list than the neighbours of that token, as a rule
-// Traffic    none but logits where the order is another than theirs, and the list itself where it has to be sorted by tiles
-// Requires   all threads of the block; scratch of the row
+// Computes   that token's key, or its index in the sorted list and the mass including the whole list
+// Never      sorts more than one bucket of the list, if that bucket decides; it usually does
+// Traffic    logits, in the order of typical-p only; the list in scratch memory, if it has to be sorted by tiles
+// Requires   all threads of the block; scratch memory of the row
+//
+// The mass is floored per tile. Added up token by token, it is a lower bound, and at most one unit per token too low.
+//
+//     resolve_crossing: divide the list into 256 buckets by value; add each token's own gain to its bucket
+//                       bucket = the first one in which the mass plus one unit per token reaches the goal
+//                       sort its tokens; find the first one that reaches the goal by the upper and by the lower bound
+//                       the two are equal: that token; otherwise: not resolved
+//     walk_to_crossing: sort the list by tile; walk each tile for the exact gains; walk the list in order
 #pragma once
 
 #include "block/histogram.cuh"
 
-// Room for tokens on chip, whoever sorts some.
+// The block's shared memory for a list of keys.
 DEVICE u64* shared_keys() {
-    // Aligned for whatever else takes the room.
+    // Aligned for CandidateList, which shares this memory.
     alignas(16) __shared__ u64 list[LIST_CAPACITY];
     return list;
 }
 
-// A row's room for two words for each listed token.
+// A row's scratch memory with two words for each listed token.
 DEVICE u64* scratch_list(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + 2ull * step.tiles;
 }
 
-// A tile's weight above the aim, and how many of its tokens lie in it: at most 256.
+// A tile's word in scratch memory: the sum of its weights above the bracket, and how many of its tokens lie in the
+// bracket, at most 256.
 struct PackedTile {
     static DEVICE_MEMBER u64 of(u64 weights, u32 count) { return weights << 9 | count; }
     static DEVICE_MEMBER u64 weights(u64 word) { return word >> 9; }
     static DEVICE_MEMBER u32 count(u64 word) { return (u32)word & 511; }
 };
 
-// Sorts keys on chip, largest first; a power of two of them.
+// Sorts `count` keys in shared memory, largest first, by a bitonic network. `count` is a power of two.
 DEVICE void sort_descending(u64* keys, u32 count) {
 #pragma unroll 1
     for (u32 run = 2; run <= count; run *= 2) {
@@ -42,13 +51,13 @@ DEVICE void sort_descending(u64* keys, u32 count) {
                     keys[b] = x;
                 }
             }
-            // Without it a warp would compare keys that others are still exchanging.
+            // RAW and WAR on keys: all threads exchanged pairs, the next step pairs the keys differently.
             __syncthreads();
         }
     }
 }
 
-// Sorts `count` keys, padding them with zeros to a power of two.
+// Sorts `count` keys in shared memory, largest first, after padding them with zeros to a power of two.
 DEVICE void pad_and_sort(u64* keys, u32 count) {
     u32 padded = 32;
     while (padded < count) {
@@ -58,17 +67,18 @@ DEVICE void pad_and_sort(u64* keys, u32 count) {
     for (u32 i = count + threadIdx.x; i < padded; i += blockDim.x) {
         keys[i] = 0;
     }
-    // Without it the sort would read keys that were not written yet.
+    // RAW on keys: all threads wrote keys or padding, all threads compare them.
     __syncthreads();
     sort_descending(keys, padded);
 }
 
-// How many tokens are put in their places one by one, which is less work than to sort them.
+// Up to this number, keys are ranked by counting, which is less work than the network.
 #define RANK_SORT_MAX 512
 
-// Puts few keys in order, in room for as many.
+// Sorts a short list by rank: each key counts the keys before it. `sorted` has the capacity for `count` keys and does
+// not overlap `keys`. All keys differ.
 DEVICE void rank_sort(const u64* keys, u64* sorted, u32 count) {
-    // So many threads count the keys before one.
+    // The number of threads that count the keys before one key, each over a part of them.
     u32 threads_per_key = 1;
     while (threads_per_key < 32 && 2 * threads_per_key * count <= blockDim.x) {
         threads_per_key *= 2;
@@ -90,11 +100,12 @@ DEVICE void rank_sort(const u64* keys, u64* sorted, u32 count) {
             sorted[before] = own;
         }
     }
-    // Without it keys would be read that are not in their places yet.
+    // RAW on sorted: all threads wrote keys, all threads read them.
     __syncthreads();
 }
 
-// Puts the list in order; returns where.
+// Sorts the shared list. Returns the sorted keys: in its upper half if they were ranked, otherwise in the list
+// itself.
 DEVICE u64* sort_list(u32 count) {
     u64* list = shared_keys();
     if (count <= RANK_SORT_MAX) {
@@ -105,22 +116,22 @@ DEVICE u64* sort_list(u32 count) {
     return list;
 }
 
-// How many parts a list is cut into by value, and how many tokens of a part are put in order.
+// How many buckets a list has by value, and how many tokens of one bucket can be sorted.
 #define BUCKETS 256
 #define BUCKET_CAPACITY 256
 
-// A list by parts, in the room of the counts of levels, which have said what they can.
+// The list in buckets. It overlays the level counts, which nobody needs once a list exists.
 struct Buckets {
-    // What the tokens of each add to the mass, each by itself and rounded down.
+    // For each bucket, the sum of what its tokens add to the mass, each by itself and rounded down.
     u64 masses[BUCKETS];
     u64 keys[BUCKET_CAPACITY];
     u64 sorted[BUCKET_CAPACITY];
     u32 counts[BUCKETS];
-    // What comes before the part in which the mass is reached.
+    // The mass and the number of listed tokens before the bucket in which the goal may be reached, and its index.
     u64 mass_before;
     u32 count_before;
     u32 bucket;
-    // How many of its tokens are there.
+    // How many tokens of that bucket are in `keys`.
     u32 count;
 };
 
@@ -129,8 +140,8 @@ DEVICE Buckets& shared_buckets() {
     return *(Buckets*)shared_level_counts();
 }
 
-// How far a key lies below the ordered bits of a value that none exceeds. Of probabilities nearly all lie in the last of few parts
-// that are equal by value: so theirs are equal by bits.
+// How far a key lies below `top`, the ordered bits of the largest listed value. Of equal parts by value, the last few
+// would hold nearly all probabilities. So probabilities are divided by their ordered bits.
 DEVICE float key_depth(u64 key, u32 top) {
 #if GUMBALL_PROBABILITIES
     return u32_to_float(top - (u32)(key >> 32));
@@ -139,12 +150,13 @@ DEVICE float key_depth(u64 key, u32 top) {
 #endif
 }
 
-// The part in which a key lies: rises as its value falls, as each step is monotone.
+// The bucket of a key. Each step is monotone, so a lower value has no lower bucket.
 DEVICE u32 bucket_index(u64 key, u32 top, float scale) {
     return float_to_u32(fminf(key_depth(key, top) * scale, BUCKETS - 1));
 }
 
-// What a listed token adds to the mass, by itself: together they add less than a unit for each more (M4).
+// What a listed token adds to the mass by itself, rounded down. The tokens of a prefix of the list add at most one
+// unit per token more than the sum of their gains (M4).
 template <class V>
 DEVICE u64 mass_gain(const SearchedRow<V>& set, u64 key) {
     const Search& search = set.search();
@@ -153,7 +165,8 @@ DEVICE u64 mass_gain(const SearchedRow<V>& set, u64 key) {
     return tile_mass(search.factor(maximum), TokenWeights(maximum, search.log2e_over_t).of(z));
 }
 
-// Finds the part of the list in which the mass may first be reached: before it, it surely is not. BUCKETS if in none.
+// Finds the first bucket in which the mass may reach the goal: before it, the mass certainly does not. Sets
+// Buckets::bucket to BUCKETS if the list does not reach the goal.
 template <class V>
 DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float scale) {
     const Search& search = set.search();
@@ -167,7 +180,7 @@ DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float sca
         buckets.bucket = BUCKETS;
         buckets.count = 0;
     }
-    // Without it tokens would be added before the parts are empty.
+    // RAW on buckets: all threads cleared masses and counts, all threads add to them.
     __syncthreads();
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -176,7 +189,7 @@ DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float sca
         atomicAdd(&buckets.masses[bucket], mass_gain(set, key));
         atomicAdd(&buckets.counts[bucket], 1u);
     }
-    // Without it parts would be read that others have not added to yet.
+    // RAW on buckets: all threads added to masses and counts, warp 0 reads them.
     __syncthreads();
     if (warp_id() == 0) {
         const u32 EACH = BUCKETS / 32;
@@ -210,12 +223,13 @@ DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float sca
             buckets.bucket = i;
         }
     }
-    // Without it the part would be read before it is found.
+    // RAW on buckets: a lane of warp 0 wrote the bucket and what precedes it, all threads read them.
     __syncthreads();
 }
 
-// The key of the listed token at which the mass is reached, if that takes few neighbours to find and what each token adds, but
-// for a unit, settles it (M4), wherever in its doubt the goal is; else 0, and the list is as it was.
+// Returns the key of the listed token at which the mass reaches the goal. The tokens' own gains must decide it (M4),
+// for every goal from `goal` to `goal + goal_slack`, in a bucket of at most BUCKET_CAPACITY tokens. Otherwise returns
+// 0 and leaves the list as it was.
 template <class V>
 DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
     Search& search = set.search();
@@ -238,10 +252,11 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
             buckets.keys[atomicAdd(&buckets.count, 1u)] = key;
         }
     }
-    // Without it keys would be put in order that are not there yet.
+    // RAW on buckets.keys: all threads copied the bucket's keys, all threads rank them.
     __syncthreads();
     rank_sort(buckets.keys, buckets.sorted, own);
-    // How many of them do not reach the goal for sure, and how many perhaps do not.
+    // Low word: how many of the bucket's tokens certainly do not reach the least goal. High word: how many may not
+    // reach the largest goal.
     u64 reached = buckets.mass_before, short_of = 0, goal_at_most = search.goal + search.goal_slack;
 #pragma unroll 1
     for (u32 start = 0; start < own; start += blockDim.x) {
@@ -258,8 +273,9 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
     return index == (u32)(short_of >> 32) && index < own ? buckets.sorted[index] : 0;
 }
 
-// Finds the place of that token among all in their order; it is `count` if the list does not reach the mass. The keys in order are
-// left in the room for the list, and the list is given up. Returns the mass with all of it.
+// Finds the token at which the mass reaches the goal, and sets found_index to its index in the sorted list. The index
+// is `count` if the list does not reach the goal. Leaves the sorted keys in the upper half of scratch_list and
+// overwrites the shared list. Returns the mass including the whole list.
 template <class V>
 DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
     Search& search = set.search();
@@ -268,7 +284,8 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
     const u64* above = scratch_tile_words(set.step, set.row);
     u64* gains = scratch_list(set.step, set.row);
     u64* keys = gains + LIST_CAPACITY;
-    // By tile, and in a tile by the order: so a tile's tokens stand together, each with its weight.
+    // Each word holds tile, index in the sorted list and weight. Sorted, the tokens of a tile are neighbours, in
+    // their order.
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
         u64 key = ordered[i];
@@ -279,7 +296,8 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
         list[i] = ~(((u64)tile << 41) | ((u64)i << 29) | q);
     }
     pad_and_sort(list, count);
-    // What each token adds to the mass, from the first of its tile down (M4).
+    // The thread that finds a tile's first listed token computes what each of the tile's tokens adds to the mass
+    // (M4).
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
         u32 tile = (u32)(~list[i] >> 41);
@@ -300,7 +318,8 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
     if (threadIdx.x == 0) {
         search.found_index = count;
     }
-    // Without it gains would be read that were not written yet, and the place be set after it was found.
+    // RAW on gains: the thread of each tile's first token wrote them, other threads read them. WAW on found_index:
+    // thread 0 set it to `count`, the thread that finds the crossing overwrites it.
     __syncthreads();
     u32 chunk = (count + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
     from = from < count ? from : count;
@@ -320,7 +339,7 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
         }
         reached = after;
     }
-    // Without it the place would be read before the thread that finds it has.
+    // RAW on found_index: the thread that finds the crossing wrote it, all threads read it.
     __syncthreads();
     return total;
 }

@@ -1,30 +1,38 @@
-// nucleus.cuh: a row's tokens from a bar on up, where those are all that a search needs; by a block (F1, M4).
+// nucleus.cuh: lists a row's tokens down to a threshold, if these are all that a search needs; by a block (F1, M4).
 //
-// Computes   a bar that a row's records say a mass is reached above, and the tokens that reach it
-// Never      counts a row's tokens or takes their exponentials
-// Twins      none: search.cuh proves what comes of it
-// Traffic    24 bytes a tile; the logits of tiles that may have several tokens that reach the bar
+// Computes   a threshold above which the goal's mass lies, by the row's records; the list of the tokens that reach it
+// Never      counts all of a row's tokens or takes their exponentials
+// Twins      none: search.cuh proves the result
+// Traffic    16 bytes per tile, read twice; the logits of the tiles of which several tokens may reach the threshold
 // Requires   all threads of the block; the survey's records of the row, with sums
 //
-// A nucleus of some hundreds or thousands of tokens is longer than a list of candidates.cuh, and far shorter than a row: each tile has
-// a few of its tokens. So the first and the second token of each tile nearly make up its mass, and the survey knows both.
+// A nucleus of some hundreds or thousands of tokens is too long for candidates.cuh, and far shorter than a row. Each
+// tile has a few of its tokens, so the first and second tokens of the tiles nearly make up its mass. The survey knows
+// each first token and a lower bound of each second one.
+//
+//     add the weights of each tile's first and second token to 256 bins of their range
+//     threshold = just below the bin at which the largest possible goal is reached; give up if none is
+//     for each tile: open it if several of its tokens may reach the threshold
+//                    otherwise list its first token if that reaches the threshold
+//     give up if the tiles or the tokens exceed their capacity
+//     read the open tiles and list their tokens that reach the threshold
 #pragma once
 
 #include "block/candidates.cuh"
 #include "block/crossing.cuh"
 
-// How many tiles may be read.
+// How many tiles may be open.
 #define MAX_OPEN_TILES 1536
 
-// How many of them a warp reads at once.
+// How many open tiles a warp loads at once.
 #define TILES_AT_ONCE 3
 
-// In the room of the counts of levels.
+// Overlays the level counts.
 struct NucleusBins {
     alignas(16) u32 bins[BINS];
-    // The bin in which the bar lies.
+    // The bin that holds the threshold.
     u32 bin;
-    // How many first tokens of tiles that have no others are listed; and the tiles that may have several tokens that reach the bar.
+    // `alone` counts the listed first tokens of tiles that are not open; `count` counts the open tiles.
     u32 alone;
     u32 count;
     u32 open[MAX_OPEN_TILES];
@@ -35,8 +43,9 @@ DEVICE NucleusBins& shared_nucleus_bins() {
     return *(NucleusBins*)shared_level_counts();
 }
 
-// Lists the tokens down to where the row's mass surely is reached, as an aim that nothing is above, if records tell where that is
-// and there is room; `low` is the least of the tiles' maxima. Apart, so that its registers are its own.
+// Lists the row's tokens down to a threshold at which the mass certainly reaches the goal, as a bracket with nothing
+// above it. Returns false if the records show no such threshold, or if tiles or tokens exceed their capacity. `low`
+// is the least of the tiles' maxima. Not inlined, so that it has registers of its own.
 template <class V>
 DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
     const V view(step, row, step.slots[row]);
@@ -53,14 +62,15 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
         nucleus.count = 0;
         search.listed = 0;
     }
-    // Without it weights would be added before the bins are empty, and the search be read before it is there.
+    // RAW on the bins and on search: all threads cleared the bins and thread 0 set up the search, all threads use
+    // both.
     __syncthreads();
     const float first = search.given.first_value, log2e_over_t = search.log2e_over_t;
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
     low = max_f32(height_scale.height(low), top - RELEVANT_SPAN);
     float scale = power_of_two_scale(max_f32(top - low, 1e-20f), LOG_BINS);
-    // In units of 2^-19 of the first token's weight, rounded down.
+    // Amounts are in units of 2^-19 of the first token's weight, rounded down.
     auto add = [&](float z) INLINE {
         float position = (height_scale.height(z) - low) * scale;
         if (position >= 0.0f) {
@@ -74,7 +84,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
         add(record.maximum);
         add(record_others_lower_bound(record));
     }
-    // Without it a warp would miss what others have not added yet.
+    // RAW on the bins: all threads added to them, warp 0 reads them.
     __syncthreads();
     if (warp_id() == 0) {
         u64 goal = ((search.goal + search.goal_slack) >> 24) + 1;
@@ -83,12 +93,12 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
             nucleus.bin = bin;
         }
     }
-    // Without it the other warps would read the bin before it is found.
+    // RAW on nucleus.bin: a lane of warp 0 wrote it, all threads read it.
     __syncthreads();
     if (nucleus.bin >= BINS) {
         return false;
     }
-    // Less than any logit in the bin, however its place was rounded.
+    // Below every logit that was counted in the bin, however its position was rounded.
     const float threshold =
         height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
     u64* list = shared_keys();
@@ -107,13 +117,13 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
             }
         }
     }
-    // Without it a warp would miss tiles that others have not listed yet.
+    // RAW on the open tiles and their count: all threads listed tiles, all warps read them.
     __syncthreads();
     const u32 count = nucleus.count, alone = nucleus.alone;
     if (count > MAX_OPEN_TILES || count + alone > LIST_CAPACITY) {
         return false;
     }
-    // Several tiles are on their way at once: each is a trip to memory and little else.
+    // A warp loads several tiles at once, as the time of a tile is little more than the latency of its load.
 #pragma unroll 1
     for (u32 start = warp_id(); start < count; start += TILES_AT_ONCE * warp_count()) {
         float z[TILES_AT_ONCE][ITEMS_PER_LANE];
@@ -135,7 +145,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
                 inside_bits |= z[i][j] >= threshold ? 1u << j : 0;
             }
             u32 index = alone + (inside_bits != 0 ? atomicAdd(&search.listed, (u32)__popc(inside_bits)) : 0);
-            // A lane has a few, if any.
+            // A lane has few tokens that reach the threshold, if any.
 #pragma unroll 1
             for (; inside_bits != 0 && index < LIST_CAPACITY; inside_bits &= inside_bits - 1) {
                 u32 j = (u32)__ffs((int)inside_bits) - 1;
@@ -143,7 +153,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
             }
         }
     }
-    // Without it tokens would be missed that others have not listed yet.
+    // RAW on search.listed and the list: all threads listed tokens, all threads read the count and later the keys.
     __syncthreads();
     if (threadIdx.x == 0) {
         search.bracket.hi = RangeEnd{INF_F32, 0, 0};

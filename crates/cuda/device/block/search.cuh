@@ -1,24 +1,27 @@
-// search.cuh: the token at which a long set reaches a mass or a number, by a block (F1, F3, M4).
+// search.cuh: finds the token at which a long set reaches a mass or a number of tokens; by a block (F1, F3, M4).
 //
-// Computes   the key of that token, in the row's order or another; exactly, for every row
-// Never      sorts a row; never adds up tokens of a tile other than by their weights
+// Computes   the key of that token, in the row's order or in that of typical-p; exactly, for every row
+// Never      sorts a row; never adds up a tile's tokens other than by their integer weights
 // Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
-// Traffic    two reads of the tiles reached, as a rule: one counts tokens by levels, one proves what the levels guess
-// Requires   all threads of the block; scratch of the row
+// Traffic    usually two reads of the tiles reached: one counts tokens by levels, one proves what the levels guess
+// Requires   all threads of the block; scratch memory of the row
 //
-//     hi, lo: the tokens from hi on up do not reach the goal, those from lo on up do
+//     hi, lo: the tokens at or above hi do not reach the goal, those at or above lo do
 //     until the token is found:
-//         one read: how many tokens lie at each level of a range; guess between which levels the goal is met
-//         one read: the weights, tile by tile, of the tokens above them; the tokens between
-//         if it is not met above: sort those between, and walk to the token; if it is not met there either, go on below
-//         too many to sort: if they are equal, count by tiles, and in one by ids; else levels of what lies between
+//         one read: count the tokens at each level of a range; guess a bracket of levels in which the goal is reached
+//         one read: sum the weights above the bracket, tile by tile; list the tokens in it
+//         the goal is reached above the bracket: continue above it
+//         the bracket's tokens fit in the list: sort them and walk to the token; continue below if they miss the goal
+//         they are all equal: walk the tiles, and the ids of one tile; continue below if they miss the goal
+//         otherwise: continue with levels of the bracket
 #pragma once
 
 #include "block/bracket.cuh"
 #include "block/nucleus.cuh"
 
-// Finds among tokens of one value the one at which the goal is reached, ids settling the order: its tile, and how many
-// of these tokens the tile has up to it; the tile is `tiles` if it is not reached. Returns the mass with all of them.
+// Finds, among tokens of one value, the one at which the goal is reached; of equal tokens the smaller id comes first.
+// Sets found_index to its tile, or to `tiles` if the goal is not reached. Sets found_rank to the number of these
+// tokens that the tile has up to and including it. Returns the mass, or the number of tokens, with all of them.
 template <class V>
 DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
     Search& search = set.search();
@@ -27,7 +30,7 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
     if (threadIdx.x == 0) {
         search.found_index = tiles;
     }
-    // What the first so many of a tile's tokens come to.
+    // What the first `count` of a tile's equal tokens add to the mass or to the number.
     auto gain = [&](u32 tile, u32 count) INLINE {
         if (!search.by_mass) {
             return (u64)count;
@@ -60,12 +63,12 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
         }
         reached = after;
     }
-    // Without it the place would be read before the thread that finds it has.
+    // RAW on found_index and found_rank: the thread that finds the crossing wrote them, all threads read them.
     __syncthreads();
     return base + sums.total;
 }
 
-// The key of a tile's n-th token, by id, of a value; in every thread.
+// Returns the key of a tile's n-th token of a value, n from 1, by ascending id; in every thread.
 template <class V>
 DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) {
     __shared__ u32 words[MASK_WORDS];
@@ -73,7 +76,7 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
     if (threadIdx.x < MASK_WORDS) {
         words[threadIdx.x] = 0;
     }
-    // Without it bits could be cleared that are already set.
+    // RAW on words: the first threads cleared them, warp 0 sets bits in them.
     __syncthreads();
     if (warp_id() == 0) {
         float z[ITEMS_PER_LANE];
@@ -85,7 +88,7 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
             }
         }
     }
-    // Without it bits would be read that are not set yet.
+    // RAW on words: warp 0 set bits, all threads read them.
     __syncthreads();
     u32 word = 0;
     while (n > (u32)__popc(words[word])) {
@@ -98,7 +101,7 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
     return make_key(value + 0.0f, tile * TILE + word * 32 + __ffs((int)bits) - 1);
 }
 
-// Says what to divide into levels next: what is left; by one thread.
+// Sets the range of the next levels to what remains between the ends of the search; by one thread.
 DEVICE void divide_remaining(Search& search) {
     LevelRange& levels = search.levels;
     levels.from = search.hi;
@@ -109,23 +112,25 @@ DEVICE void divide_remaining(Search& search) {
     levels.divide(matters, search.order.nearest, search.highest, search.last_level());
 }
 
-// The key, by value, of the first token in the order at which the given set reaches the goal; if it does not, one at or
-// before its last. All of the search but the ends of levels is there; `listed` says that tokens down to the goal are, as an aim.
+// Returns the key, by value, of the first token in the order at which the given set reaches the goal. If the set does
+// not reach it, the key is at most that of the set's last token. The caller sets up the search, except for its
+// levels. `listed` says that the list holds a bracket with all tokens down to the goal.
 template <class V>
 DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
     Search& search = set.search();
     if (threadIdx.x == 0) {
         divide_remaining(search);
     }
-    // Without it the search would be read before it is there.
+    // RAW on search: thread 0 set it up, all threads read it.
     __syncthreads();
     bool bracketed = listed;
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
-        // Not read where it is not asked for: nothing would stand between that and the write below.
+        // WAR on search.tile_stride: with `bracketed`, no barrier separates this read from thread 0's write below. So
+        // it is not read then.
         u32 tile_stride = bracketed ? 1 : search.tile_stride;
         if (bracketed) {
-            // What the levels would say is known.
+            // The bracket is known without levels.
         } else if (plain && search.levels.is_plain() && search.levels.from.value == INF_F32) {
             count_levels<true>(set.step, set.row, set.view, tile_stride);
         } else {
@@ -140,14 +145,14 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
         }
         bool early = search.by_mass && mass >= search.goal, all_equal = false;
         if (threadIdx.x == 0) {
-            // What is left is counted whole: a guess that missed is not made again.
+            // A guess that missed is not repeated: later reads count all tiles.
             search.tile_stride = 1;
             if (reaches && !early) {
                 search.hi = search.bracket.hi;
                 search.hi.mass = mass;
             }
         }
-        // Without it the end would be read before it has moved.
+        // RAW on search.hi and bracket.count: thread 0 wrote them, all threads read them.
         __syncthreads();
         const Bracket bracket = search.bracket;
         float value = from_ordered_bits(search.max_value_bits);
@@ -164,14 +169,14 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                     return key_in_tile(set, search.found_index, search.found_rank, value);
                 }
             } else {
-                // Without it the aim would move while a slower warp still reads it.
+                // WAR on search.bracket: all threads copied it, thread 0 moves it.
                 __syncthreads();
-                // Tokens as near to the entropy are kept alike: all of them are weighed.
+                // Tokens at one distance from the entropy are kept together (F3), so all of them are weighed.
                 if (threadIdx.x == 0) {
                     search.bracket.hi.value = bracket.lo;
                     search.bracket.count = 0;
                 }
-                // Without it the aim would be read before it has moved.
+                // RAW on search.bracket: thread 0 moved it, all threads read it.
                 __syncthreads();
                 next_mass = read_bracket<false>(set.step, set.row, set.view);
                 if (!search.by_mass || next_mass >= search.goal) {
@@ -187,9 +192,10 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 return key;
             }
             if (search.goal_fraction != 0) {
-                // The list is right, but where the goal is has to be known exactly.
+                // The list is right, but the goal has to be exact: read_bracket makes it so.
                 listed = false;
-                // Without it the search would change while a slower warp still reads it.
+                // WAR on search: all threads read the bracket's largest and least value, thread 0 clears them in
+                // read_bracket.
                 __syncthreads();
                 continue;
             }
@@ -198,7 +204,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 return scratch_list(set.step, set.row)[LIST_CAPACITY + search.found_index];
             }
         }
-        // Without it the ends would move while a slower warp still reads them.
+        // WAR on search: all threads read its ends and its goal, thread 0 moves the ends.
         __syncthreads();
         if (threadIdx.x == 0) {
             LevelRange& levels = search.levels;
@@ -212,7 +218,8 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 search.hi = RangeEnd{bracket.lo, next_mass, bracket.hi.count + bracket.count};
                 divide_remaining(search);
             } else {
-                // The goal is met among these, or else below them; they weigh about as much as so many in their middle.
+                // The goal is reached among these tokens or below them. Their mass is guessed as if each weighed as
+                // much as the least.
                 float least = from_ordered_bits(~search.min_value_bits_inverted);
                 u64 approx_mass = bracket.count * tile_mass(search.order.weight(least, false), 1u << 28);
                 levels.from = RangeEnd{from_ordered_bits(search.max_value_bits + 1), mass, bracket.hi.count};
@@ -221,7 +228,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
             }
         }
         bracketed = listed = false;
-        // Without it the levels would be counted before they are there.
+        // RAW on search: thread 0 moved its ends and levels, all threads read them.
         __syncthreads();
     }
 }

@@ -1,49 +1,52 @@
-// work_sharing.cuh: a long row's tiles dealt out among blocks: the row's own, and blocks that have no row.
+// work_sharing.cuh: shares a long row's tiles among its own block and helpers, which are blocks without a row.
 //
-// Computes   which tiles a block takes; which row has tiles to take; nothing of the row itself
-// Never      lets a row wait for a block that has not begun: its own block takes what nobody else has
-// Twins      none: who takes what never shows, as all that the parts come to is added up in integers
-// Requires   blocks of whole warps, all threads of each; Step::help, whose first word the survey clears
+// Computes   which chunk of tiles a block takes, and which row has chunks left; nothing of the row itself
+// Never      lets a row wait for a block that has not begun: its own block takes every chunk that nobody has claimed
+// Twins      none: all sums of chunks are integer sums, so results do not depend on who takes which chunk
+// Requires   blocks of whole warps, all threads of each; Step::work_sharing, whose first word the survey clears
 //
-//     the row's block: writes what is to be done, then how many parts are left   | a helper: sees that parts are left,
-//                      takes parts until none is left                            | takes one, reads what is to be done,
-//                      waits until those that others have taken are done         | takes more until none is left, writes
-//                      adds what they found to its own                           | what it found, and says how many
+//     the row's block: publishes a search, then the number of chunks left | a helper: sees that a row has chunks left
+//                      claims chunks until none is left                   | claims one, reads the search
+//                      waits until the chunks that helpers claimed        | claims more until none is left
+//                      are done                                           | publishes its results, then the number
+//                      adds the helpers' results to its own               | of chunks that it has done
 //
-// The number of parts left is only ever taken from, by atomics, until the row's block writes it anew, and that happens when all
-// parts taken are done. So whoever takes a part finds the work it belongs to written down, and none of that changes before
-// it says that it is done. A late helper takes a number below one, of which no sense is made.
+// Atomics decrease the number of chunks left, until the row's block publishes its next search. The block does that only
+// once all claimed chunks are done. So a block that claims a chunk finds the search that the chunk belongs to. The
+// search stays unchanged until the block reports the chunk done. A helper that comes too late reads a number below one
+// and takes nothing.
 //
-// Blocks of lower numbers start first, so helpers take no room from rows. Nothing hangs on that: a helper leaves when all rows
-// have declared that they need none, or else after a while.
+// Blocks with lower indices start first, so helpers do not take multiprocessors from rows. Correctness does not depend
+// on that: a helper leaves once all rows are retired, or after MAX_POLLS polls.
 #pragma once
 
 #include "abi/step.cuh"
 #include "warp/reduce.cuh"
 
-// How often a helper looks for work in vain before it gives up, which is some milliseconds.
+// How often a helper looks for a chunk before it gives up: some milliseconds.
 #define MAX_POLLS (1 << 13)
 
 DEVICE int* chunks_left(const Step& step, u32 row) { return (int*)step.work_sharing + CHUNKS_LEFT + row; }
 
-// Declares that the block's row needs no help any more; once. Nobody waits for that to arrive.
+// Counts the block's row as retired: it will publish no more chunks. Called once a row. Nothing waits for the atomic.
 DEVICE void retire_row(const Step& step) {
     if (step.chunks != 0 && threadIdx.x == 0) {
         atomicAdd(step.work_sharing + RETIRED_ROWS, 1u);
     }
 }
 
-// Deals a row's tiles out but for the first part, which its own block takes. What is to be done must be written, with a barrier
-// after that.
+// Lets helpers claim a row's chunks, except for the first one, which its own block takes. The caller must have
+// published the search, with a barrier after that.
 DEVICE void publish_chunks(const Step& step, u32 row) {
     if (threadIdx.x == 0) {
-        // Without it a helper could see parts and not yet what is to be done.
+        // Release: the search must be visible to helpers before the number of chunks left is.
         __threadfence();
         atomicExch(chunks_left(step, row), (int)step.chunks - 1);
     }
 }
 
-// Calls `work(chunk)` with a part of a row that is taken, and with more until none is left. Returns how many there were.
+// Calls `work(chunk)` for a chunk that the block has, and then claims further chunks of the row until none is left.
+// Returns how many chunks the block has done.
 template <class ClusterWorker>
 DEVICE u32 take_chunks(const Step& step, u32 row, u32 chunk, ClusterWorker work) {
     __shared__ u32 next[2];
@@ -55,48 +58,48 @@ DEVICE u32 take_chunks(const Step& step, u32 row, u32 chunk, ClusterWorker work)
             int left = atomicAdd(chunks_left(step, row), -1);
             next[turn] = left > 0 ? step.chunks - (u32)left : step.chunks;
         }
-        // Without it a part would be read that is not taken yet. The next one is written to the other place, so that a slower
-        // warp may still read this.
+        // RAW on next[turn]: thread 0 wrote the claimed chunk, all threads read it. The next claim goes to the other
+        // element, so a slower warp can still read this one.
         __syncthreads();
         chunk = next[turn];
     }
     return sum;
 }
 
-// Waits until helpers are done with so many parts; then what they found may be read.
+// Waits until helpers have done `chunks` chunks. Then the block may read their results.
 DEVICE void wait_for_helpers(const u32& done, u32 chunks) {
     if (threadIdx.x == 0) {
         while (*(const volatile u32*)&done != chunks) {
             __nanosleep(20);
         }
-        // Without it this multiprocessor could know older words of what helpers wrote.
+        // Acquire: without this fence, this multiprocessor could read older words than those that helpers wrote.
         __threadfence();
     }
-    // Without it others would read before helpers are done.
+    // RAW on the helpers' results: thread 0 saw that they are complete, all threads read them.
     __syncthreads();
 }
 
-// Says that a helper is done with parts; all that it found is written.
+// Reports that a helper has done some chunks, and has written all its results.
 DEVICE void report_done(u32& done, u32 chunks) {
-    // Without it parts would be done with what slower warps have not written yet.
+    // RAW on the results: all threads of the helper wrote them, the row's block reads them once thread 0 has counted.
     __syncthreads();
     if (threadIdx.x == 0) {
-        // Without it the row's block could see that the parts are done, and not what was found.
+        // Release: the results must be visible to the row's block before the number of chunks done is.
         __threadfence();
         atomicAdd(&done, chunks);
     }
 }
 
-// A row with the part of it that a helper takes first; none, if that is beyond the last.
+// A row and the chunk of it that a helper claimed. `chunk` is Step::chunks if there is none.
 struct ClaimedChunk {
     u32 row;
     u32 chunk;
 };
 
-// Looks for a row that has parts left, and takes one, until no row needs help.
+// Looks for a row that has chunks left and claims one; gives up once all rows are retired, or after MAX_POLLS polls.
 DEVICE ClaimedChunk claim_chunk(const Step& step) {
     __shared__ ClaimedChunk found;
-    // Without it a slower warp would miss what was found before.
+    // WAR on found: all threads read the previous claim, warp 0 overwrites it.
     __syncthreads();
     if (warp_id() == 0) {
         ClaimedChunk own{0, step.chunks};
@@ -108,7 +111,7 @@ DEVICE ClaimedChunk claim_chunk(const Step& step) {
             }
             u32 open = __ballot_sync(FULL_MASK, row != ~0u);
             if (open != 0) {
-                // Helpers begin with different rows.
+                // Helpers prefer different lanes, and so different rows.
                 u32 turn = blockIdx.x % 32, turned = open >> turn | (turn == 0 ? 0 : open << (32 - turn));
                 u32 leader_lane = ((u32)__ffs((int)turned) - 1 + turn) % 32;
                 own.row = __shfl_sync(FULL_MASK, row, (int)leader_lane);
@@ -123,12 +126,13 @@ DEVICE ClaimedChunk claim_chunk(const Step& step) {
             __nanosleep(20);
         }
         if (lane == 0) {
-            // Without it older words of what is to be done could be read than those that belong to the part.
+            // Acquire: without this fence, the block could read older words of the search than those that belong to
+            // the chunk.
             __threadfence();
             found = own;
         }
     }
-    // Without it others would read before it is found.
+    // RAW on found: a lane of warp 0 wrote it, all threads read it.
     __syncthreads();
     return found;
 }
