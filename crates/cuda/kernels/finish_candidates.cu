@@ -1,28 +1,38 @@
-// finish_candidates.cu: the end of a step whose rows ask for a token and no more, of a race among what filters leave on a list.
+// finish_candidates.cu: finishes rows that need only a token, drawn from a candidate list, and the rows of
+// finish_simple.cu.
 //
-// Computes   what finish_general.cu computes of such rows, and of those that finish_simple.cu ends
-// Never      reads a logit outside the tiles that the list or the race needs, but where a list does not do
-// Twins      as finish_general.cu, which rows that ask for more take; who takes which is in src/step.rs
-// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
-//            filters that ask for a list, or none but min-p
+// Computes   a row's token, status and temperature, as finish_general.cu would; empty logprobs; the request's next
+//            state
+// Never      reads a logit outside the tiles that the list or the race needs, unless the list fails or leaves a doubt
+// Twins      finish_general.cu for every request, finish_simple.cu for rows without a list; src/variant.rs chooses
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
+// Grid       x = row, then helper blocks (work_sharing.cuh); whole warps up to 1024 threads; no dynamic shared memory
+// Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;
+//            filter chains with FEATURE_CANDIDATES, or no filter but min-p
 //
-// It is apart from finish_general.cu, and written as it is, for the reasons that finish_simple.cu has.
+// This kernel is separate from finish_general.cu because its time is mostly latency, as finish_simple.cu explains.
+//
+//     read the request; wait for the survey; summarise the row
+//     padding: NO_TOKEN | forced: that token | empty: NO_TOKEN | greedy: the row's first token
+//     no filter, or min-p: the race
+//     otherwise: list candidates, filter the list, draw from it
+//                if the list fails or leaves a doubt: search the whole row, with the help of idle blocks
+//     write the results, advance the request
 
 #include "stage/candidate_draw.cuh"
 #include "stage/logprobs.cuh"
 
-// A thread for each tile, of most vocabularies.
+// One thread per tile in vocabularies of up to 262144 tokens.
 #define FINISH_CANDIDATES_THREADS 1024
 
-// What the end of a row goes by, on chip: registers are short, and each read of memory would make it wait.
+// What a block needs of its row's request, in shared memory: registers are scarce, and each read from global memory
+// would add its latency.
 struct CandidateRowInputs {
     State state;
     FilterChain filter_chain;
     Scales scales;
     RngStream rng;
-    // Of the request, not of the row.
+    // The request's own temperature, which an empty row reports.
     float temperature;
     int slot;
     u32 features;
@@ -34,7 +44,8 @@ DEVICE CandidateRowInputs& shared_candidate_row() {
     return inputs;
 }
 
-// Ends a row whose list came to nothing. Apart, so that its registers are its own.
+// Finishes a row whose list failed or left a doubt. Not inlined, so that its registers do not add to those of other
+// rows' code.
 template <class T>
 DEVICE_NOINLINE void finish_by_search(const Step& step, u32 row) {
     int slot = step.slots[row];
@@ -50,10 +61,12 @@ DEVICE_NOINLINE void finish_by_search(const Step& step, u32 row) {
     }
 }
 
-// Ends a row. Each declares once that it needs no help, or twice where a list was in doubt: then others may be left alone.
+// Finishes a row. Each row calls `retire_row` once, or twice if its list leaves a doubt. The count of retired rows is
+// then one too high, so helpers may leave while another row could still use them. That costs time and never changes a
+// result.
 template <class T>
 DEVICE void finish_candidates_row(const Step& step, u32 row) {
-    // What the survey does not write is read before it is done.
+    // The survey does not write what is read here, so these loads overlap with it.
     CandidateRowInputs& inputs = shared_candidate_row();
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
@@ -84,15 +97,16 @@ DEVICE void finish_candidates_row(const Step& step, u32 row) {
     }
 
     RowRecords records(step, row, features & FEATURE_FILTER_SUMS);
-    // While they fly.
+    // This overlaps with the loads of the records.
     write_no_logprobs(step, row);
-    // Its barrier is that of what is held too.
+    // RAW on inputs, the request and the cleared list: all warps wrote parts of them, and all read them after the
+    // barrier inside summarise_row.
     RowSummary summary = summarise_row(records, features & FEATURE_GREEDY);
     if (threadIdx.x == 0) {
         inputs.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
     }
     int token = forced;
-    // By one thread.
+    // Writes the row's results; thread 0 calls it.
     auto finish = [&](int token) INLINE {
         float temperature = inputs.status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
         RowResult result{token, inputs.status, temperature, inputs.state.mirostat_mu};
@@ -103,7 +117,7 @@ DEVICE void finish_candidates_row(const Step& step, u32 row) {
             retire_row(step);
         }
     } else if (forced >= 0) {
-        // A forced token was not drawn.
+        // A forced token is emitted as it is; nothing is drawn.
     } else if (features & FEATURE_GREEDY) {
         token = (int)key_id(summary.first_key);
     } else if (features & FEATURE_CANDIDATES) {
@@ -138,7 +152,7 @@ DEVICE void finish_candidates_row(const Step& step, u32 row) {
 
 template <class T>
 DEVICE void finish_candidates(const Step& step) {
-    // What makes the next requests waits for this.
+    // A dependent kernel may begin now. The one that writes the next requests waits for this grid before it does.
     trigger_dependents();
     if (blockIdx.x < step.rows) {
         finish_candidates_row<T>(step, blockIdx.x);

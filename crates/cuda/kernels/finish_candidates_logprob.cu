@@ -1,23 +1,37 @@
-// finish_candidates_logprob.cu: the end of a step whose rows have edits, or ask how likely their token was, and of all that is needed no more.
+// finish_candidates_logprob.cu: finishes the rows of finish_candidates.cu under edits and masks, and with their token's
+// logprob.
 //
-// Computes   what finish_general.cu computes of such rows: the token, its logprob and its rank
-// Never      reads a logit outside the tiles that the list, the race or the rank needs, but where a list does not do
-// Twins      as finish_general.cu, which rows that ask for more take; who takes which is in src/step.rs
-// Shapes     records, told [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, and the kernel `edit` where a row asks for it; rows whose
-//            filters ask for a list, or that have none but min-p; logprobs with FEATURE_LOGPROB_SUMS, of the token alone; no kept sets
+// Computes   a row's token, its logprob and rank, status and temperature, as finish_general.cu would; the request's
+//            next state
+// Never      reads a logit outside the tiles that the list, the race or the rank needs, unless the list fails or leaves
+//            a doubt
+// Twins      finish_general.cu for every request; src/variant.rs chooses
+// Shapes     records, logprob_sums [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout
+//            (spec/src/layout.rs)
+// Grid       x = row; whole warps up to 1024 threads; no dynamic shared memory
+// Requires   the survey of the same step before it on the stream, and the kernel `edit` if a row has history edits;
+//            filter chains with FEATURE_CANDIDATES, or no filter but min-p; logprobs of the row's token alone, with
+//            FEATURE_LOGPROB_SUMS; no kept sets
 //
-// It is apart from finish_general.cu for the reasons that finish_simple.cu has. What the logprob of a listed token needs of its row is found by
-// the warps that would else wait while the first one draws.
+// This kernel is separate from finish_general.cu because its time is mostly latency, as finish_simple.cu explains.
+// While warp 0 draws from the candidates, the other warps sum the row's mass and count each candidate's rank.
+//
+//     read the request; wait for the survey; summarise the row
+//     padding: NO_TOKEN | forced: that token | empty: NO_TOKEN | greedy: the row's first token
+//     no filter, or min-p: the race
+//     otherwise: list candidates; warp 0 filters the list and draws, the others score all candidates
+//                if the list fails or leaves a doubt: filter and race over the whole row
+//     score the token by itself, if it was not scored on a list or a tile must be read for its rank
+//     write the results, advance the request
 
 #include "stage/candidate_draw.cuh"
 #include "stage/logprobs.cuh"
 
-// A thread for each tile, of most vocabularies.
+// One thread per tile in vocabularies of up to 262144 tokens.
 #define FINISH_CANDIDATES_LOGPROB_THREADS 1024
 
-// What the end of a row goes by, on chip: registers are short, and each read of memory would make it wait.
+// What a block needs of its row's request, in shared memory: registers are scarce, and each read from global memory
+// would add its latency.
 struct LogprobRowInputs {
     Params params;
     State state;
@@ -32,30 +46,31 @@ DEVICE LogprobRowInputs& shared_logprob_row() {
     return inputs;
 }
 
-// The edited row, on chip too.
+// The edited row, in shared memory for the same reason. Thread 0 constructs it there.
 template <class T>
 DEVICE EditedRow<T, true>& shared_edited_row() {
     alignas(16) __shared__ char room[sizeof(EditedRow<T, true>)];
     return *(EditedRow<T, true>*)room;
 }
 
-// What becomes known of the mode's row and its tokens, in shared memory.
+// What the block computes about the logprob mode's row and its tokens, in shared memory.
 struct LogprobState {
-    // A warp's first logits of the row, as ordered bits.
+    // Per warp, the largest maximum of the tiles that its threads read, as ordered bits.
     u32 warp_maxima[32];
-    // What tiles weigh that have been added up, and by how many warps.
+    // The mass of the tiles that have been added so far, and the number of warps that have added theirs.
     u64 mass;
     u32 warps_done;
-    // How many tokens come before one whose rank is counted for itself.
+    // The number of tokens before the one that `score_token` ranks.
     u32 before;
     LogprobTerms terms;
-    // Of the listed tokens, by their places: how many tokens of the mode's row come before each, as far as that is known, and
-    // its logit there.
+    // By index in the ordered list: the number of tokens before the listed one in the mode's row, RANK_UNKNOWN or more
+    // if tiles must be read to complete it; and the token's logit in that row.
     u32 ranks[MAX_CANDIDATES];
     float logits[MAX_CANDIDATES];
 };
 
-// What is added to a listed token's count where a tile must be read to know.
+// Added to a listed token's count for each tile that must be read to complete it. The count itself is at most 4096
+// tiles.
 #define RANK_UNKNOWN 0x10000u
 
 DEVICE LogprobState& shared_logprob_state() {
@@ -63,8 +78,9 @@ DEVICE LogprobState& shared_logprob_state() {
     return logprob_state;
 }
 
-// What no token of a tile but its first exceeds. Its weight, of which the first's is 2^28, is at most what the others weigh
-// together; that is off by one half from being whole, and by less than 2^-17 of it from rounding, exponentials among it.
+// Returns an upper bound of a tile's logits except its first token's. The first token weighs 2^28, so the others weigh
+// tile.sum - 2^28 together, and none of them more. An integer weight is off by up to one half. Exponentials and
+// roundings add an error below 2^-17 of the weight.
 DEVICE float others_upper_bound(const TileSum& tile, float log2e_over_t) {
 #if GUMBALL_PROBABILITIES
     float most = u64_to_float(tile.sum - (1u << 28) + 1) * bits_float((127 - 28) << 23);
@@ -75,19 +91,30 @@ DEVICE float others_upper_bound(const TileSum& tile, float log2e_over_t) {
 #endif
 }
 
-// Of what tokens the mass and the ranks are those of the raw row.
+// Returns whether logprobs and ranks refer to the row before its edits (mode `raw`).
 DEVICE bool is_raw(const Params& params) { return params.logprob_mode == MODE_RAW; }
 
+// Returns the temperature of the logprob mode: 1 for `raw` and `edited`.
 DEVICE float logprob_temperature(const Params& params) {
     bool tempered = !is_raw(params) && params.logprob_mode != MODE_EDITED;
     return tempered ? params.effective_temperature : 1.0f;
 }
 
-// How many listed tokens a lane has at once.
+// How many listed tokens a lane scores in one pass over the tiles.
 #define TOKENS_AT_ONCE 3
 
-// Finds what listed tokens' logprobs and ranks go by, by some warps, of which this is number `own`; a barrier must follow. Each
-// counts for its tiles; the last to add up their mass takes its logarithm.
+// Scores all listed tokens: their logits in the mode's row, the tokens before them, and the row's mass; by `all` warps,
+// of which this one is number `own`. A barrier must follow before the results are read.
+//
+//     for each group of 96 listed tokens, three per lane:
+//         for each of this warp's tiles, one per lane:
+//             add the tile's mass, in the first group
+//             if its maximum reaches a token of the group (mode raw; each lane compares its three tokens):
+//                 count 1 for the tile's first token, if that precedes the listed one
+//                 add RANK_UNKNOWN if another token of the tile may reach the listed one
+//     add the warp's mass to the block's; the last warp to do so computes the logprob terms
+//
+// In the other modes the list is a prefix of the mode's row, so a token's index is the number of tokens before it.
 template <class T>
 DEVICE void score_candidates(const Step& step, u32 row, const Params& params, const LogitsRow<T>& logits, u32 own,
                              u32 all) {
@@ -139,7 +166,7 @@ DEVICE void score_candidates(const Step& step, u32 row, const Params& params, co
                       rest = __shfl_sync(FULL_MASK, others, source_lane);
 #pragma unroll
                 for (u32 k = 0; k < TOKENS_AT_ONCE; k++) {
-                    // Of equal logits the one with the smaller id is first.
+                    // Of equal logits the one with the smaller id precedes; tiles are ranges of ids.
                     bool comes = top > z[k] || (top == z[k] && start + source_lane < id[k] / TILE);
                     before[k] += (comes ? 1 : 0) + (top >= z[k] && rest >= z[k] ? RANK_UNKNOWN : 0);
                 }
@@ -157,7 +184,7 @@ DEVICE void score_candidates(const Step& step, u32 row, const Params& params, co
             if (own == 0 && i < count) {
                 logprob_state.logits[i] = z[k];
                 if (!raw) {
-                    // The list is the mode's row, as far as it goes.
+                    // The list is a prefix of the mode's row.
                     logprob_state.ranks[i] = i;
                 }
             }
@@ -167,18 +194,25 @@ DEVICE void score_candidates(const Step& step, u32 row, const Params& params, co
     u32 done = 0;
     if (lane == 0) {
         atomicAdd(&logprob_state.mass, mass);
-        // Without it the last warp could miss what this one has added.
+        // RAW on mass: each warp added its share, the last one reads the sum. This fence orders the share before the
+        // count.
         __threadfence_block();
         done = atomicAdd(&logprob_state.warps_done, 1u);
         if (done + 1 == all) {
+            // This fence orders the count before the read of the sum.
             __threadfence_block();
             logprob_state.terms.set(first, logprob_temperature(params), *(volatile u64*)&logprob_state.mass);
         }
     }
 }
 
-// Says how likely the token was, and which rank it had, where it was not listed or a tile must be read. Apart, as rows with
-// lists need it seldom. By all threads; ends with a barrier.
+// Writes the logprob and the rank of a token that was not scored on a list, or whose rank needs a read of tiles. Not
+// inlined, because rows with lists seldom need it. All threads call it.
+//
+//     mass = that of the mode's row, from the survey's sums
+//     before = 1 per tile whose first token precedes the token, if no other token of the tile can
+//              plus the tokens that precede it in each other tile whose maximum reaches it, read one tile per warp
+//     a barrier; thread 0 writes the logprob and the rank before + 1, unless the token is no member
 template <class T>
 DEVICE_NOINLINE void score_token(const Step& step, u32 row, int slot, u32 id) {
     const Params& params = step.params[slot];
@@ -221,8 +255,8 @@ DEVICE_NOINLINE void score_token(const Step& step, u32 row, int slot, u32 id) {
     if (lane_id() == 0) {
         atomicAdd(&logprob_state.before, before);
     }
-    // Without it the first thread would miss what others count, and a slower warp could read logits edited by what the token
-    // becomes part of.
+    // RAW on before: all warps added their counts, thread 0 reads the sum.
+    // WAR on the token counts: all warps read logits edited by them, the caller then counts the token.
     __syncthreads();
     if (threadIdx.x == 0 && z > MASKED_VALUE) {
         LogprobTerms terms;
@@ -231,7 +265,8 @@ DEVICE_NOINLINE void score_token(const Step& step, u32 row, int slot, u32 id) {
     }
 }
 
-// Finds the token of a row whose list came to nothing. Apart, so that its registers are its own.
+// Draws the token of a row whose list failed or left a doubt. Not inlined, so that its registers do not add to those of
+// other rows' code. The result is in `shared_draw_result`.
 template <class T>
 DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot) {
     const Params& params = step.params[slot];
@@ -240,10 +275,10 @@ DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot) {
                              Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t});
 }
 
-// Ends a row whose token is known: moves its request on, and writes what it came to but for its logprob. By two threads.
+// Advances the request of a row whose token is known, and writes the row's results except its logprob; by two threads.
 DEVICE void finish_row_in_parallel(const Step& step, u32 row, int slot, const LogprobRowInputs& inputs,
                                    const RowResult& result) {
-    // At once: the one waits for memory, the other for nothing.
+    // Threads of two warps work in parallel: the first waits for global memory, the second does not.
     if (threadIdx.x == blockDim.x - 32 && result.token != NO_TOKEN && !(step.flags & STEP_SCORING)) {
         advance_request(step, shared_request(), slot, inputs.params.features, inputs.state, (u32)result.token);
     }
@@ -255,7 +290,7 @@ DEVICE void finish_row_in_parallel(const Step& step, u32 row, int slot, const Lo
 template <class T>
 DEVICE void finish_candidates_logprob(const Step& step) {
     u32 row = blockIdx.x;
-    // What the survey does not write is read before it is done.
+    // The survey does not write what is read here, so these loads overlap with it.
     int slot = step.slots[row];
     LogprobRowInputs& inputs = shared_logprob_row();
     LogprobState& logprob_state = shared_logprob_state();
@@ -286,7 +321,8 @@ DEVICE void finish_candidates_logprob(const Step& step) {
             logprob_state.before = 0;
         }
     }
-    // Without it a thread would read what others have not fetched yet.
+    // RAW on inputs, the request, the edited row, the cleared list and logprob_state: all warps wrote parts of them,
+    // all warps read them.
     __syncthreads();
     grid_dependency_wait();
     if (slot < 0) {
@@ -303,13 +339,13 @@ DEVICE void finish_candidates_logprob(const Step& step) {
             most = bits > most ? bits : most;
         }
     }
-    // While they fly.
+    // This overlaps with the loads of the records and maxima.
     write_no_logprobs(step, row);
     most = __reduce_max_sync(FULL_MASK, most);
     if (lane_id() == 0) {
         logprob_state.warp_maxima[warp_id()] = most;
     }
-    // Its barrier is that of the firsts too.
+    // RAW on warp_maxima: each warp wrote its own, all warps read them after the barrier inside summarise_row.
     RowSummary summary = summarise_row(records, params.features & FEATURE_GREEDY);
     RowResult result{inputs.forced, summary.nonfinite_flags, params.temperature, inputs.state.mirostat_mu};
     if (summary.first_key == 0) {
@@ -317,7 +353,7 @@ DEVICE void finish_candidates_logprob(const Step& step) {
     } else {
         result.temperature = inputs.scales.temperature;
         if (result.token >= 0) {
-            // A forced token was not drawn.
+            // A forced token is emitted as it is; nothing is drawn.
         } else if (params.features & FEATURE_GREEDY) {
             result.token = (int)key_id(summary.first_key);
         } else if (params.features & FEATURE_CANDIDATES) {
@@ -326,7 +362,8 @@ DEVICE void finish_candidates_logprob(const Step& step) {
             if (!(step.flags & STEP_NO_CANDIDATES) &&
                 list_candidates(step, records, view, inputs.filter_chain, inputs.rng, summary,
                                 inputs.scales.filter_log2e_over_t, mass)) {
-                // By the warps that wait while the first one draws.
+                // The warps that have no part in the draw score the candidates meanwhile. If the block is one warp,
+                // that warp scores them after its draw.
                 auto meanwhile = [&]() INLINE {
                     u32 busy = warp_count() > 1 ? 1 : 0;
                     if (params.features & FEATURE_LOGPROB_SUMS && warp_id() >= busy) {

@@ -1,25 +1,39 @@
-// finish_general.cu: the end of a step: from a row's survey to its token and all that is said of it.
+// finish_general.cu: finishes rows of every request: from the survey to the token, its logprobs and the kept set.
 //
-// Computes   the row's first token, its temperature, its cut, the token that wins, its logprobs; moves the request on
-// Never      reads a row that is padding, or touches its outputs twice; waits for the survey before it must
-// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
+// Computes   a row's first token, temperature, cut, winning token, status and mu; logprobs, ranks and kept set if
+//            requested; the request's next state
+// Never      reads a padding row's logits; writes an output twice; waits for the survey before it must
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
+// Grid       x = row; whole warps up to 512 threads; no dynamic shared memory
 // Requires   the survey of the same step before it on the stream
+//
+//     padding: write NO_TOKEN
+//     read the request; wait for the survey; summarise the row
+//     empty: NO_TOKEN
+//     temperature: the request's, or computed from the whole row (F7)
+//     temperature 0: the row's first token
+//     no filter, or min-p alone: its cut, then the race
+//     chains that usually keep few tokens: list candidates, filter the list, draw from it
+//     all others, and rows whose list fails or leaves a doubt: filter and race over the whole row
+//     a forced token replaces the drawn one
+//     write logprobs, kept set and results; advance the request
 
 #include "math/params.cuh"
 #include "stage/candidate_draw.cuh"
 #include "stage/logprobs.cuh"
 
 #define FINISH_GENERAL_THREADS 512
-// One block a multiprocessor, or the compiler spills for the sake of two; and no more threads, or it spills with one.
+// One resident block per multiprocessor: held to the registers of two, the compiler spills. With more threads it spills
+// even with one block.
 #define FINISH_GENERAL_BOUNDS FINISH_GENERAL_THREADS, 1
 
-// Whether a grammar restricts a row.
+// Returns whether a bitmask restricts a row.
 DEVICE bool is_masked(const Step& step, u32 row) {
     return step.masks != nullptr && (step.mask_present == nullptr || step.mask_present[row] != 0);
 }
 
-// Writes a row's logprobs and its kept set, as far as they are asked for.
+// Writes a row's logprobs and its kept set, as far as the request and the step need them. Not inlined, so that its
+// registers do not add to the kernel's.
 template <class T>
 DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature,
                                                  u64 first, GivenSet kept) {
@@ -40,10 +54,10 @@ DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int 
 
 template <class T>
 DEVICE void finish_general(const Step& step) {
-    // What makes the next requests waits for this.
+    // A dependent kernel may begin now. The one that writes the next requests waits for this grid before it does.
     trigger_dependents();
     u32 row = blockIdx.x;
-    // What the survey does not write is read before it is done.
+    // The survey does not write what is read here, so these loads overlap with it.
     int slot = step.slots[row];
     if (slot < 0) {
         grid_dependency_wait();
@@ -54,13 +68,13 @@ DEVICE void finish_general(const Step& step) {
     clear(shared_candidates());
     load_request(step, slot, step.params[slot].features);
     RowContext<T> context(step, row, slot);
-    // Read where it is used: there is more of it than registers.
+    // A reference, because the registers cannot hold all parameters: each is loaded where it is used.
     const Params& params = context.params;
     const int forced = step.forced[row];
     const u32 features = params.features;
     const FilterChain chain = filter_chain_of(params);
     const RngStream rng{params.seed, context.state.position, params.draw};
-    // Filters that the survey alone decides, and a race over the records.
+    // Whether the row's cut follows from the survey alone, so that the race can begin with the records.
     bool survey_decides = (chain.filters == 0 || chain.filters == FILTER_MIN_P) && !(features & FEATURE_MIROSTAT);
     Scales scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
     grid_dependency_wait();
@@ -105,7 +119,7 @@ DEVICE void finish_general(const Step& step) {
                 result.mirostat_mu = shared_draw_result().mirostat_mu;
             }
         }
-        // A forced token was not drawn.
+        // A forced token replaces the drawn one.
         result.token = forced < 0 ? token : forced;
     }
     if (features & FEATURE_LOGPROBS || step.kept_bits != nullptr) {
@@ -115,7 +129,7 @@ DEVICE void finish_general(const Step& step) {
     }
 
     if (features & FEATURE_TOKEN_COUNTS) {
-        // Without it a slower warp would read logits edited by what the token has just become part of.
+        // WAR on the token counts: slower warps still read logits edited by them, thread 0 then counts the token.
         __syncthreads();
     }
     if (threadIdx.x == 0) {

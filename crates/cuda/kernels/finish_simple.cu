@@ -1,25 +1,34 @@
-// finish_simple.cu: the end of a step whose rows ask for a token and no more, of a race over the row or over what min-p keeps.
+// finish_simple.cu: finishes rows that need only a token: greedy, unfiltered, or with min-p as the only filter.
 //
-// Computes   what finish_general.cu computes of such rows
+// Computes   a row's token, status and temperature, as finish_general.cu would; empty logprobs; the request's next
+//            state
 // Never      reads a logit outside the tiles that the race opens
-// Twins      as finish_general.cu, which rows that ask for more take, and finish_candidates.cu; who takes which is in src/step.rs
-// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: sections as Layout has them
-// Grid       x = row, whole warps up to 1024 threads, no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, rows without edits, masks, logprobs and kept sets;
+// Twins      finish_general.cu for every request, finish_candidates.cu for candidate lists; src/variant.rs chooses
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
+// Grid       x = row; whole warps up to 1024 threads; no dynamic shared memory
+// Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;
 //            no filter but min-p
 //
-// It is apart from finish_general.cu because it has the latency of one warp's work in it and little else: a block begins while the
-// survey still runs, holds its records in registers, and seldom reads a logit. Each stage is a chain of instructions that
-// wait for each other, so what counts is how many: hence loops that are not unrolled, whose rounds are one or two.
+// This kernel is separate from finish_general.cu because its time is little more than the latency of one warp's work. A
+// block begins while the survey still runs, keeps its records in registers, and seldom reads a logit. Each stage is a
+// chain of dependent instructions, so their number decides the time. Loops of one or two rounds are therefore not
+// unrolled.
+//
+//     read the request; wait for the survey
+//     padding: NO_TOKEN | forced: that token | empty: NO_TOKEN | greedy: the row's first token
+//     otherwise: one reduction gives the row's first logit, the leading token, and a bound of all other scores
+//                if the leader exceeds the bound, it is the token; otherwise the open tiles are searched
+//     write the results, advance the request
 
 #include "block/bounded_race.cuh"
 #include "stage/general_draw.cuh"
 #include "stage/logprobs.cuh"
 
-// A thread for each tile, of most vocabularies.
+// One thread per tile in vocabularies of up to 262144 tokens.
 #define FINISH_SIMPLE_THREADS 1024
 
-// The token of a row that runs over everything or over what min-p keeps; `status` becomes what is odd in the row.
+// Draws a row's token from all its tokens or from those that min-p keeps, and sets `status` to the row's status bits.
+// Returns NO_TOKEN if the row is empty or its token is forced.
 template <class RecordKind, class V>
 DEVICE int race_row(const RowRecords& records, const V& view, const RngStream& rng, const Scales& scales, bool is_min_p,
                     float threshold, float offset, bool is_forced, u32& status) {
@@ -41,16 +50,16 @@ DEVICE int race_row(const RowRecords& records, const V& view, const RngStream& r
 
 template <class T, class RecordKind>
 DEVICE void finish_simple(const Step& step) {
-    // What makes the next requests waits for this.
+    // A dependent kernel may begin now. The one that writes the next requests waits for this grid before it does.
     trigger_dependents();
     u32 row = blockIdx.x;
-    // What the survey does not write is read before it is done.
+    // The survey does not write what is read here, so these loads overlap with it.
     int slot = step.slots[row], forced = step.forced[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
     const State state = step.states[slot < 0 ? 0 : slot];
     RngStream rng{params.seed, state.position, params.draw};
     u32 features = params.features, filter = params.filter_chain;
-    // Divided while the survey runs.
+    // The division inside overlaps with the survey; `opaque` keeps the compiler from moving it behind the wait.
     float threshold = min_p_threshold(params),
           offset = RecordKind::MIN_P ? opaque(min_p_offset(threshold, params.filter_log2e_over_t)) : 0.0f;
     RowResult result{forced, 0, params.temperature, state.mirostat_mu};
@@ -58,7 +67,7 @@ DEVICE void finish_simple(const Step& step) {
     EditedRow<T, false> view(step, row, slot);
     if (slot >= 0) {
         load_request(step, slot, features);
-        // Nobody before this step on the stream still reads what it says.
+        // Before the wait: kernels and copies from before this step are done, so nothing reads these outputs any more.
         write_no_logprobs(step, row);
     }
     grid_dependency_wait();
@@ -80,7 +89,7 @@ DEVICE void finish_simple(const Step& step) {
     }
     if (!(result.status & STATUS_EMPTY)) {
         result.temperature = scales.temperature;
-        // A forced token was not drawn.
+        // A forced token replaces the drawn one.
         result.token = forced >= 0 ? forced : token;
     }
     if (threadIdx.x == 0) {

@@ -1,8 +1,9 @@
-// accept_drafts.cuh: chains of drafts: what they hand to their kernels, and which of their drafts stand (rule S4).
+// accept_drafts.cuh: judges the drafts of a chain (rule S4); device functions of a block.
 //
-// Computes   for each draft whether it is accepted; where its chain ends, and what the last token is drawn from
-// Traffic    a draft's id, and its two probabilities
-// Twins      definition spec/src/verify.rs, src/abi.rs for the argument | why docs/stages/verify.md
+// Computes   for each draft whether it is accepted; the row that ends the chain, and whether the last token is drawn
+//            from that row's residual
+// Traffic    per draft its id and two probabilities
+// Twins      definition spec/src/verify.rs | the kernels' argument src/abi.rs | why docs/stages/verify.md
 // Requires   whole warps, all threads of the block
 #pragma once
 
@@ -10,12 +11,12 @@
 #include "math/arrival.cuh"
 #include "warp/reduce.cuh"
 
-// One of a column's numbers, or that of all chains.
+// Returns a column's number at `index`, or `of_all` if there is no column.
 DEVICE u64 column_value(const void* column, bool is_u64, u32 index, u64 of_all) {
     return !column ? of_all : is_u64 ? ((const u64*)column)[index] : ((const u32*)column)[index];
 }
 
-// The draws of a chain, at the position of its first row.
+// Returns a chain's random stream, at the position of the chain's first row.
 DEVICE RngStream chain_stream(const Chains& chains, u32 chain) {
     u32 flags = chains.flags, draw = flags & CHAIN_DRAW_IS_INDEX ? chains.first_chain + chain : chains.draw;
     u32 seed = flags & CHAIN_SEED_PER_CHAIN ? chain : 0, position = flags & CHAIN_POSITION_PER_CHAIN ? chain : 0;
@@ -40,14 +41,16 @@ DEVICE const float* target_row(const Chains& chains, u32 chain, u32 j) {
     return chains.target_probs + chain * chains.target_stride + j * chains.target_row_stride;
 }
 
-// A probability as it counts in a difference: 0 for NaN and what is below it, the largest float for infinity (P1).
+// Cleans a probability before it enters a difference: NaN and negative numbers become 0, +inf the largest float (P1).
 DEVICE float clean_probability(float p) { return p > 0.0f ? fminf(p, MAX_F32) : 0.0f; }
 
-// The end of a chain whose drafts are all accepted by themselves.
+// What chain_end_at returns for an accepted draft.
 #define NO_END 0xFFFFFFFFu
 
-// Where a chain would end by a draft: twice its number, and 1 more if a token of the residual takes its place; NO_END if it is
-// accepted.
+// Judges draft j by itself (S4). Returns
+//     NO_END     if it is accepted
+//     2 j + 1    if it is rejected: if the chain ends here, the last token comes from the residual of row j
+//     2 j        if it cannot have come from the drafter's row: the last token then comes from the target's row j
 DEVICE u32 chain_end_at(const Chains& chains, const RngStream& rng, u32 chain, u32 j) {
     i64 id = draft_id(chains, chain, j);
     if (id < 0 || id >= chains.vocab) {
@@ -63,16 +66,18 @@ DEVICE u32 chain_end_at(const Chains& chains, const RngStream& rng, u32 chain, u
     return (p >= q) | (u * q < p) ? NO_END : 2 * j + 1;
 }
 
-// What acceptance says of a chain.
+// The judgement of a chain.
 struct Acceptance {
-    // How many drafts would be accepted if each were judged by itself.
+    // The number of drafts that are accepted when each is judged by itself, those after the chain's end included.
     u32 accepted;
-    // How many drafts are emitted: the number of the row that the last token comes from.
+    // The number of emitted drafts, which is also the index of the row that the last token comes from.
     u32 emitted;
+    // Whether the last token comes from that row's residual.
     bool rejected;
 };
 
-// Judges a chain; the same in every thread. Once a kernel.
+// Judges a chain; every thread returns the result. A kernel calls it once: a second call could overwrite `ends` and
+// `counts` while slower warps still read them.
 DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 chain) {
     __shared__ u32 ends[32], counts[32];
     u32 end = NO_END, accepted = 0, length = chains.draft_count;
@@ -88,7 +93,7 @@ DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 
         ends[warp_id()] = end;
         counts[warp_id()] = accepted;
     }
-    // Without it a warp reads what others have not said yet.
+    // RAW on ends, counts: lane 0 of each warp wrote its warp's, all warps read all of them.
     __syncthreads();
     end = __reduce_min_sync(FULL_MASK, lane_id() < warp_count() ? ends[lane_id()] : NO_END);
     accepted = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? counts[lane_id()] : 0);
@@ -96,7 +101,7 @@ DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 
     return Acceptance{accepted, end / 2, (end & 1) != 0};
 }
 
-// The draws of the chain's last token.
+// Returns the random stream of the chain's last token, at the position of the row that it comes from.
 DEVICE LastTokenStream last_token_stream(const RngStream& rng, const Acceptance& acceptance) {
     return LastTokenStream{{rng.seed, rng.position + acceptance.emitted, rng.draw}, acceptance.rejected};
 }

@@ -1,41 +1,47 @@
-// candidate_draw.cuh: filters on short sets, and the race among what they keep (rules F1, F2, F4, M4, D1); device functions of a
-// block.
+// candidate_draw.cuh: filters a short candidate list and draws from it (rules F1, F2, F4, M4, D1); device functions of
+// a block.
 //
-// Computes   what top-k or a small nucleus and the filters after it keep, and which of those tokens wins
-// Never      reads a tile that holds no more of the list than its first token; never sorts by anything but keys, which
-//            all differ; never asks a long nucleus for its end where top-k keeps a short list of it
+// Computes   the part of the list that a chain keeps which begins with top-k or top-p, and the token of it that wins
+// Never      reads a tile of which only the first token can be on the list; sorts by anything but keys, which all
+//            differ; looks for the end of a long nucleus if top-k keeps a short part of it
 // Twins      CPU cpu/src/filter/{list,select}.rs | why docs/stages/filter.md
-// Traffic    8 bytes per tile for a nucleus; the logits of the tiles that the list has several tokens of
+// Traffic    8 bytes per tile for a nucleus; the logits of the tiles that may have several tokens on the list
 // Requires   all threads of the block, whole warps
 //
-// Joint top-k and top-p (F9): each keeps a prefix of the order, so together they keep the shorter one. Let M(i) be the mass of the first i
-// tokens, by the one mass function (M4), and G the goal of the nucleus, which goes by the mass of the whole row. The nucleus ends with the
-// first i with M(i) >= G, and top-k with i = k: the list has the first k tokens and M of each, so it has the first end of the two. Of G the
-// survey knows bounds; the end is sure if it is the same at both. Where no i below k has M(i) >= G at either, k is the end, and
-// nobody asks how long the nucleus is. One visit to the records finds two bars: k tokens reach one, and tokens that weigh the goal at its
-// upper bound reach the other. The list goes down to the higher one: of a short nucleus it is the nucleus, and else the first k.
+// Joint top-k and top-p (F9): each keeps a prefix of the order, so together they keep the shorter one. Let M(i) be the
+// mass of the first i tokens (M4), and G the goal of the nucleus, a share of the whole row's mass. The nucleus ends at
+// the first i with M(i) >= G, and top-k at i = k. The list holds the first k tokens with M of each, so it shows which
+// end comes first. The survey gives a lower and an upper bound of G. The end is certain if both bounds lead to it. If
+// M(i) is below both bounds for every i < k, the end is k, however long the nucleus is.
 //
-// Each token counts the tokens before it, which gives its place, and adds up what they add to the mass of the prefix it ends: of a
-// tile's first token that is known at once, of others the warp that finds them knows. One warp does the rest.
+//     one visit to the records: a logit that k tokens reach; a logit whose tokens weigh the upper bound of G
+//     list all tokens that reach the higher of the two: a short nucleus, otherwise the first k
+//     each listed token: index = number of tokens before it; prefix mass = sum of their gains and its own
+//     one warp: applies the filters to the list and draws from what they keep
+//
+// A gain is what a token adds to the mass of the prefix that it ends (M4). A first token's gain follows from its tile
+// alone. The gains of a tile's other tokens depend on each other; the warp that gathers the tile computes them.
 #pragma once
 
 #include "block/candidates.cuh"
 #include "stage/general_draw.cuh"
 
-// The one list of a block.
+// The block's candidate list, in the shared memory of `shared_keys`, which the search reuses if the list fails.
 DEVICE CandidateList& shared_candidates() {
     static_assert(sizeof(CandidateList) <= LIST_CAPACITY * sizeof(u64), "the room for tokens on chip holds a list");
     return *(CandidateList*)shared_keys();
 }
 
-// What a chain of filters goes by, read once: each read of memory would make the block wait.
+// The parameters of a filter chain, copied once: each read from global memory would add its latency to the row's.
 struct FilterChain {
+    // Four bits per filter, in the order they act, from the lowest bits; 0 ends the chain.
     u32 filters;
-    // Whether top-p goes by the mass of the row wherever it stands.
+    // Whether each filter acts on the whole row (F9): top-p then takes a share of the row's mass at any position of the
+    // chain.
     bool joint;
     u32 top_k;
     u32 top_p;
-    // As `min_p_threshold` says.
+    // The result of `min_p_threshold`.
     float min_p;
     float epsilon;
     float xtc_threshold;
@@ -47,16 +53,16 @@ DEVICE FilterChain filter_chain_of(const Params& params) {
                        min_p_threshold(params), params.epsilon, params.xtc_threshold};
 }
 
-// Says that the list came to nothing.
+// Returns false in every thread: the row has no usable list, and the caller searches it.
 DEVICE bool reject_list() {
-    // Without it others could use the room for something else while a slower warp still reads why.
+    // WAR on the list's bins and counts: slower warps still read them, and the search overwrites that shared memory.
     __syncthreads();
     return false;
 }
 
-// Asks `find_threshold` for a number of tokens.
+// A goal of `find_threshold`: a number of tokens, for top-k.
 struct CountGoal {
-    // Of fewer tokens than that all are listed.
+    // If the row has fewer tokens, all of them are listed.
     static const bool ACCEPTS_ALL = true;
     static const bool HAS_COUNT_GOAL = false;
     u32 count;
@@ -64,14 +70,15 @@ struct CountGoal {
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
     DEVICE_MEMBER u32 other_amount(float) const { return 1; }
     DEVICE_MEMBER bool gives_up(u32) const { return false; }
-    // Whether a row that has enough tokens surely has more candidates than `capacity`. A count that arrived in the device's memory
-    // may be any number: only the host limits those that it knows.
+    // Whether a row that reaches the goal certainly has more candidates than `capacity`. The host limits the counts
+    // that it knows; a count from a column in device memory can be any number.
     DEVICE_MEMBER bool exceeds(u32 capacity) const { return count > capacity; }
     DEVICE_MEMBER void publish_mass() {}
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
-// Hands on what a warp found of the row's mass, for after a barrier.
+// Adds up a warp's shares of the row's mass and stores the sum in the warp's word of `scratch`. A barrier must precede
+// `total_warp_mass`.
 DEVICE void store_warp_mass(u64* scratch, u64 own) {
     own = warp_sum(own);
     if (lane_id() == 0) {
@@ -79,21 +86,26 @@ DEVICE void store_warp_mass(u64* scratch, u64 own) {
     }
 }
 
+// Returns the sum of what `store_warp_mass` stored; by a warp, in every lane.
 DEVICE u64 total_warp_mass(const u64* scratch) { return warp_sum(lane_id() < warp_count() ? scratch[lane_id()] : 0); }
 
-// Asks `find_threshold` for a part of the row's mass, and adds that up on the way.
+// A goal of `find_threshold`: a share of the row's mass, for top-p. It sums that mass during each visit.
 struct MassGoal {
     static const bool ACCEPTS_ALL = false;
     static const bool HAS_COUNT_GOAL = false;
+    // The logit of the row's first token.
     float first;
     float log2e_over_t;
     u32 top_p;
+    // One word per warp.
     u64* scratch;
+    // The mass of the tiles that this thread has visited in this round.
     u64 own;
-    // About the row's mass.
+    // The row's mass from the survey's approximate sums, between mass_lower_bound and mass_upper_bound of it; set by
+    // goal().
     u64 mass;
 
-    // In units of 2^-19 of the first token's weight, so that those of all tiles fit a word; rounded down.
+    // The weight in units of 2^-19 of the first token's, rounded down. The sum over all tiles fits 32 bits.
     DEVICE_MEMBER u32 other_amount(float z) const { return (u32)(tile_factor(z, first, log2e_over_t) * 524288.0f); }
     DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
         if (!(maximum > MASKED_VALUE)) {
@@ -102,15 +114,16 @@ struct MassGoal {
         own += tile_mass(tile_factor(maximum, first, log2e_over_t), sum);
         return other_amount(maximum);
     }
-    // So many tokens more than there is room for: few of them lie in one bin, and a search takes less than to find out.
+    // Whether to stop looking for a threshold: `count` exceeds the list's capacity by more than a quarter. One bin
+    // seldom holds a surplus of that size, and a search takes less time than another round.
     DEVICE_MEMBER bool gives_up(u32 count) const { return count > MAX_CANDIDATES + MAX_CANDIDATES / 4; }
-    // How many tokens have the mass is not known before they are looked at.
+    // The number of tokens that make up the mass is unknown before they are read.
     DEVICE_MEMBER bool exceeds(u32) const { return false; }
     DEVICE_MEMBER void publish_mass() {
         store_warp_mass(scratch, own);
         own = 0;
     }
-    // After a barrier; rounded up.
+    // The goal at the mass' upper bound, rounded up, in units of 2^-19. A barrier must separate it from publish_mass.
     DEVICE_MEMBER u32 goal() {
         mass = total_warp_mass(scratch);
         u64 goal = (target_mass(top_p, mass_upper_bound(mass)) >> 24) + 1;
@@ -118,7 +131,8 @@ struct MassGoal {
     }
 };
 
-// Asks it for the same or for a number of tokens, whichever are fewer: joint top-k and top-p.
+// A goal of `find_threshold` for joint top-k and top-p: a share of the mass or a number of tokens, whichever is reached
+// first.
 struct CountOrMassGoal : MassGoal {
     static const bool ACCEPTS_ALL = true;
     static const bool HAS_COUNT_GOAL = true;
@@ -129,7 +143,8 @@ struct CountOrMassGoal : MassGoal {
     DEVICE_MEMBER u32 count_goal() const { return count; }
 };
 
-// Draws the arrivals of the listed tokens that are not the first of their tiles; by some threads, of which this is one.
+// Draws the arrivals of the listed tokens that are not the first of their tiles. `threads` threads share the work; this
+// one has number `thread`.
 DEVICE void draw_arrivals(CandidateList& list, const RngStream& rng, u32 thread, u32 threads) {
     u32 firsts = list.first_count(), count = list.count();
 #pragma unroll 1
@@ -140,21 +155,28 @@ DEVICE void draw_arrivals(CandidateList& list, const RngStream& rng, u32 thread,
     }
 }
 
-// Keys or masses that are read at once.
+// Two keys or two gains, loaded together as 16 bytes.
 struct alignas(16) U64x2 {
     u64 of[2];
 };
 
-// Puts the listed tokens in order, and adds up what they add to the mass; by the first warps, of `threads` threads.
+// Sorts the listed tokens by rank and computes the mass of the prefix that each ends; by the block's first `threads`
+// threads.
+//
+//     a group of 1 to 32 threads per token: each thread compares the token's key with its share of all keys
+//         before = the number of larger keys; mass = the sum of their gains
+//     the group adds up its threads' results; its first thread writes the token to index `before`
 DEVICE void rank_candidates(CandidateList& list, u32 threads) {
     u32 count = list.count();
-    // So many threads count for one token: as large a power of two as there are threads for, but no more than have two pairs each.
+    // The threads per token are a power of two up to 32: as many as `threads` allows, while each of them still compares
+    // at least two pairs of keys.
     int bits = 64 - leading_zeros(count), shift = count <= threads ? 64 - leading_zeros(threads) - bits : 0;
     shift -= shift > 0 && count << shift > threads;
     shift = shift < 5 ? shift : 5;
     shift = shift < bits - 3 ? shift : bits > 3 ? bits - 3 : 0;
     u32 threads_per_key = 1u << shift, thread_of_key = threadIdx.x & (threads_per_key - 1);
-    // A warp is whole or has none: others need not wait for its instructions.
+    // A warp runs a round with all its lanes, as its shuffles need, or not at all: an idle warp's instructions would
+    // delay the others.
 #pragma unroll 1
     for (u32 i = threadIdx.x >> shift; i - (lane_id() >> shift) < count; i += threads >> shift) {
         u64 own = i < count ? list.keys[i] : ~0ull, mass = 0;
@@ -179,11 +201,11 @@ DEVICE void rank_candidates(CandidateList& list, u32 threads) {
     }
 }
 
-// How many listed tokens a lane holds.
+// How many listed tokens a lane holds in registers.
 #define LANE_CANDIDATES 2
 
-// The first of the listed tokens and the masses up to them, dealt out among the lanes of a warp: read at once, and few lists have
-// more.
+// The first 64 listed tokens with their prefix masses, two per lane of a warp, loaded together. Few lists are longer.
+// Values at or beyond the list's count are undefined.
 struct LaneCandidates {
     u64 keys[LANE_CANDIDATES];
     u64 masses[LANE_CANDIDATES];
@@ -197,7 +219,7 @@ struct LaneCandidates {
     }
 };
 
-// How many of the first `count` tokens pass, by a warp: `passes(key, mass)`, the mass up to it.
+// Counts those of the first `count` tokens for which `passes(key, prefix_mass)` holds; by a warp, in every lane.
 template <class Passes>
 DEVICE u32 count_passing(const CandidateList& list, const LaneCandidates& lane_candidates, u32 count, Passes passes) {
     u32 lane = lane_id(), passing = 0;
@@ -214,16 +236,26 @@ DEVICE u32 count_passing(const CandidateList& list, const LaneCandidates& lane_c
     return passing;
 }
 
-// Places in the list from `start` on and before `end`.
+// A range of the ordered list: the indices from `start` up to, but not including, `end`.
 struct ListRange {
     u32 start;
     u32 end;
-    // Whether the row's mass decides the same wherever it lies.
+    // Whether every row mass within the survey's error bounds leads to this range.
     bool is_certain;
 };
 
-// What a chain of filters keeps of a row whose first tokens are listed, by a warp. `mass` is about the row's, if a filter goes by that and
-// the list is not the row.
+// Returns the part of the list that a chain of filters keeps; by a warp, in every lane. `mass` is the row's approximate
+// mass if a filter needs it and the list is not the whole row, otherwise 0.
+//
+//     kept = the whole list
+//     for each filter of the chain:
+//         top-k: at most the first k tokens stay
+//         top-p: the tokens stay up to the first whose prefix mass reaches the target
+//         min-p, epsilon: the tokens at or above a threshold stay, and the first token in any case
+//         XTC, if it acts: of the tokens at or above a threshold only the last stays; the tokens below stay too
+//
+// The first filter of a chain, and all filters of a joint one, take the mass of the row; later ones that of the kept
+// tokens.
 template <class XtcActs>
 DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidates& lane_candidates,
                                    const FilterChain& chain, float log2e_over_t, u64 mass, XtcActs xtc_acts) {
@@ -252,8 +284,9 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
                 bool within = before < kept.end;
                 kept.end = within ? before + 1 : kept.end;
                 if (is_approx) {
-                    // Whether the nucleus has as many of the listed tokens at least, be the row's mass the least that it may be. Where it
-                    // does not end within, top-k must have ended it before, or the list might.
+                    // The end is computed for the largest mass that the row may have. It is certain if the nucleus is
+                    // as long for the least mass. If the target is not reached within the list, the nucleus may go on
+                    // behind it, unless top-k ends before.
                     u64 least = target_mass(chain.top_p, mass_lower_bound(mass));
                     bool same = kept.end == 1 || list.masses[kept.end - 2] < least;
                     kept.is_certain = same && (within || (chain.joint && kept.end == chain.top_k));
@@ -268,14 +301,15 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
         if (filter != FILTER_XTC) {
             kept.end = reach > 1 ? reach : 1;
         } else if (reach > 1 && xtc_acts()) {
-            // It is the last of its chain, or the chain would not be done on a list.
+            // XTC is the last filter: chains in which others follow it are not tried on a list.
             kept.start = reach - 1;
         }
     }
     return kept;
 }
 
-// The winner of the race among listed tokens, by a warp; `index` in shared memory becomes its place.
+// Returns the id of the token that wins the race among the kept tokens of the list (D1); by a warp, in every lane.
+// Writes the token's index in the ordered list to `index`, in shared memory.
 DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const ListRange& kept,
                            float log2e_over_t, u32& index) {
     const Origin first(key_logit(list.ordered[kept.start]));
@@ -304,9 +338,14 @@ DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane
     return key_id(best);
 }
 
-// Lists the first tokens of a row, in order: at least all that the filters keep. The request must ask for a list, and it
-// must have been cleared, with a barrier after that. Fails if what the filters keep may be long. In the first warp `mass`
-// becomes about the row's, if it is known and the list is not the row.
+// Lists the first tokens of a row, in order: at least all that the filters keep. Returns false in every thread if those
+// may be more than the list holds. The request must have FEATURE_CANDIDATES. The list must be cleared, with a barrier
+// between. Warp 0 gets the row's approximate mass in `mass`, or 0 if no filter needs it or the list holds the whole
+// row.
+//
+//     threshold = a logit that enough tokens reach, by the records; any logit reaches it if vocab <= MAX_CANDIDATES
+//     list the maxima that reach it; then read the tiles that may have further tokens, and list these
+//     the last warps draw arrivals while the first ones rank the tokens and sum prefix masses
 template <bool DRAWS_ARRIVALS = true, class V>
 DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V& view, const FilterChain& chain,
                             const RngStream& rng, const RowSummary& summary, float log2e_over_t, u64& mass) {
@@ -317,14 +356,14 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
     bool found = true;
     if (step.vocab <= MAX_CANDIDATES) {
         list_tile_firsts(list, records, threshold);
-        // Without it a warp would miss what others have not listed yet.
+        // RAW on the list's keys, open tiles and counts: all warps appended to them, all warps read them.
         __syncthreads();
     } else if ((chain.filters & 15) == FILTER_TOP_K) {
         u32 limit = chain.top_k + chain.top_k / 4 + 16;
         if (chain.joint) {
             CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, scratch, 0, 0}, chain.top_k};
             found = find_threshold(list, records, first, summary.least_maximum, goal_policy, limit, threshold);
-            // Where all are listed the list says it exactly.
+            // If the list holds all tokens, its last prefix mass is the row's exact mass.
             mass = threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
         } else {
             CountGoal goal_policy{chain.top_k};
@@ -338,14 +377,14 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
     if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
         return reject_list();
     }
-    // Helpers leave while the list is worked on.
+    // The row needs no search, unless its list leaves a doubt, so helpers may leave while the block ranks its tokens.
     retire_row(step);
-    // The last warps draw arrivals while the others put the tokens in order.
+    // The last warps draw arrivals while the others rank the tokens.
     u32 drawing = (list.other_count + 31) / 32 < warp_count() / 2 ? (list.other_count + 31) / 32 : warp_count() / 2;
     drawing = DRAWS_ARRIVALS ? drawing : 0;
     u32 ranking = blockDim.x - 32 * drawing;
     if (!DRAWS_ARRIVALS) {
-        // Nobody asks for them.
+        // The caller draws nothing.
     } else if (drawing == 0) {
         draw_arrivals(list, rng, threadIdx.x, blockDim.x);
     } else if (threadIdx.x >= ranking) {
@@ -354,22 +393,24 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
     if (threadIdx.x < ranking) {
         rank_candidates(list, ranking);
     }
-    // Without it the first warp would read places that others have not filled yet.
+    // RAW on ordered, masses, from, log2_arrivals: all warps wrote elements, warp 0 draws from them, others may score
+    // them.
     __syncthreads();
     return true;
 }
 
-// What the filters keep of a row that is listed, and which token wins, if the list says so for sure.
+// The result of a draw from the list; valid only if `is_certain`.
 struct ListDraw {
     GivenSet kept;
     u32 token;
     bool is_certain;
-    // Of the token in the list.
+    // The token's index in the ordered list.
     u32 index;
 };
 
-// The same, in every thread, by the first warp. `xtc_acts` says whether XTC acts on the row; one thread does `end` as soon as it
-// knows what is drawn; all threads do `meanwhile` once they have no part in the draw.
+// Filters the list and draws from it in warp 0; returns the result in every thread. `xtc_acts()` returns whether XTC
+// acts on the row. Thread 0 calls `end(token, is_certain)` right after the draw. Every thread calls `meanwhile()`: warp
+// 0 after the draw, the others at once.
 template <class XtcActs, class End, class Meanwhile>
 DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts,
                                             End end, Meanwhile meanwhile) {
@@ -388,7 +429,8 @@ DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scal
         }
     }
     meanwhile();
-    // Without it the other warps would read what came of it too early.
+    // RAW on list_draw and on the results of `meanwhile`: warp 0 wrote the former, all warps the latter; all warps read
+    // them.
     __syncthreads();
     return list_draw;
 }

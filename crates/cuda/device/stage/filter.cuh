@@ -1,8 +1,9 @@
-// filter.cuh: from a survey to a cut (rules F1 to F10); device functions that the draw's kernel includes.
+// filter.cuh: computes a row's cut from its survey, for any filter chain (rules F1 to F10); device functions of a
+// block.
 //
-// Computes   the keys between which tokens may be drawn; by a warp, in every lane
-// Never      reads logits: a threshold on y is monotone in the logit, so the least logit that passes is searched
-//            for among the floats
+// Computes   the first and the last key that may be drawn; in every thread
+// Never      reads logits for a threshold: y is monotone in the logit, so a search over the floats finds the least
+//            logit that passes
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "math/params.cuh"
 #include "block/search.cuh"
 
-// What a row's filters have to go by.
+// What the filters of a row read.
 template <class V>
 struct FilterContext {
     const Step& step;
@@ -18,43 +19,44 @@ struct FilterContext {
     const State& state;
     u32 row;
     const V& view;
-    // The scale of the filters, which dynamic temperature may have changed.
+    // The scale log2(e) / T of the filters (N6); with dynamic temperature computed from the row (F7).
     float log2e_over_t;
 
-    // Bounds of the maxima of any set of the row's tokens; those of a prefix themselves.
+    // Upper bounds of the tile maxima of any set of the row's tokens; the maxima themselves if the set is a prefix.
     DEVICE_MEMBER Maxima bounds() const { return survey_maxima(step, row); }
 
-    // The maxima of a given set's tokens in each tile.
+    // The maximum of a given set's tokens in each tile.
     DEVICE_MEMBER Maxima maxima(const GivenSet& given) const {
         return given.is_prefix ? bounds() : compute_maxima(view, bounds(), given.cut, scratch_maxima(step, row, 0));
     }
 };
 
-// The prefix of a set down to a key, but with its first token.
+// Returns the prefix of a set down to the key `last`. It always contains the set's first token.
 DEVICE GivenSet prefix_to_key(const GivenSet& given, u64 last) {
     last = last < given.cut.first ? last : given.cut.first;
     return GivenSet{Cut{given.cut.first, last > given.cut.last ? last : given.cut.last}, given.first_value,
                     given.is_prefix};
 }
 
-// The prefix of a set whose logits pass, which is monotone; the first token in any case (F2).
+// Returns the prefix of a set whose logits pass, and at least its first token (F2). If a logit passes, so must all
+// larger ones.
 template <class Passes>
 DEVICE GivenSet prefix_while(const GivenSet& given, Passes passes) {
     return prefix_to_key(given, passes(given.first_value) ? last_key_at(least_passing_logit(given.first_value, passes))
                                                           : given.cut.first);
 }
 
-// The prefix of a set whose y at a scale reaches a threshold.
+// Returns the prefix of a set whose y, at the scale `log2e_over_t`, is at least `threshold`.
 DEVICE GivenSet prefix_above(const GivenSet& given, float log2e_over_t, float threshold) {
     const Origin first(given.first_value);
     return prefix_while(given, [=](float z) INLINE { return exponent(z, first, log2e_over_t) >= threshold; });
 }
 
-// The least key that min-p keeps beside a first token, where it compares numbers (P1a). The first token passes. Where the product
-// rounds to 0 every token does.
+// Returns the least key that min-p keeps in a row of probabilities, given the first token's probability (P1a). The
+// first token passes. If the product rounds to 0, every token passes.
 DEVICE u64 last_key_at_min_p(float first, float min_p) { return last_key_at(max_f32(min_p * first, MIN_TOKEN_VALUE)); }
 
-// The first and the last token of a cut, by their keys; there is one.
+// Returns the keys of the first and the last token in a cut, which must contain a token.
 template <class V>
 DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
     u64 most = 0, least = 0;
@@ -73,19 +75,20 @@ DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
     return Cut{block_max(most), ~block_max(least)};
 }
 
-// What is left of a set from a key on, which is a token's.
+// Returns the part of a set from the key `first` on, which must be the key of a token.
 DEVICE GivenSet suffix_from(const GivenSet& given, u64 first) {
     return GivenSet{Cut{first, given.cut.last}, key_logit(first), given.is_prefix && first == given.cut.first};
 }
 
-// Whether XTC acts on a row (F4).
+// Returns whether XTC acts on a row (F4).
 DEVICE bool xtc_acts(const Params& params, const State& state) {
     return philox(params.seed, 0, state.position, TAG_XTC, params.draw).w[0] < params.xtc_probability;
 }
 
-// Drops the tokens at or above a threshold but the last of them (F4).
+// Drops all tokens at or above a threshold on y except the last of them (F4).
 template <class V>
 DEVICE GivenSet xtc(const FilterContext<V>& f, const GivenSet& given, float threshold) {
+    // The first token has y = 0, so no token reaches a threshold above 0.
     if (!(0.0f >= threshold)) {
         return given;
     }
@@ -93,12 +96,12 @@ DEVICE GivenSet xtc(const FilterContext<V>& f, const GivenSet& given, float thre
     return suffix_from(given, cut_ends(f, top.cut).last);
 }
 
-// How far a logit lies below the first, in units of 2^-12 (F5).
+// Returns how far a logit lies below the first, in units of 2^-12, at most 2^22 - 1 (F5).
 DEVICE u32 deviation(float first, float z) {
     return float_to_u32(fminf(round_half_even((first - z) * 4096.0f), 4194303.0f));
 }
 
-// The f64 nearest to a u128.
+// Returns the f64 nearest to a u128.
 DEVICE double u128_to_double(u64 high, u64 low) {
     if (high == 0) {
         return u64_to_double(low);
@@ -106,7 +109,7 @@ DEVICE double u128_to_double(u64 high, u64 low) {
     int bits = 64 - leading_zeros(high);
     u64 top = bits == 64 ? high : (high << (64 - bits)) | (low >> bits);
     u64 rest = bits == 64 ? low : low << (64 - bits);
-    // What was cut off only decides between halves.
+    // The bits cut off matter only if the rounding would tie, so one sticky bit stands for them.
     double power = u64_to_double(1ull << (bits / 2)) * u64_to_double(1ull << (bits - bits / 2));
     return u64_to_double(top | (rest != 0)) * power;
 }
@@ -140,14 +143,16 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     return prefix_while(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
-// As logits of models are spread, one that hardly any token is below, where tiles' maxima go down to `low`.
+// Returns a guess at a logit below which hardly any token lies. `low` is the least tile maximum; logits of models
+// spread about four times as far below the first one. It only chooses the range that the search tries first.
 DEVICE float spread_low(const GivenSet& given, float low) {
     const HeightScale height_scale(given.first_value);
     float top = height_scale.height(given.first_value);
     return height_scale.at(top - 4.0f * (top - height_scale.height(low)));
 }
 
-// A logit that the k-th token of a set reaches: surely, if there are as many tiles; else as logits of models are spread.
+// Returns a logit that the k-th token of a set likely reaches. If every tile has a token and k is at most the number of
+// tiles, the least maximum is certainly such a logit. For larger k, spread_low guesses.
 DEVICE float likely_low(const Maxima& maxima, const GivenSet& given, u32 k) {
     u64 least = 0;
 #pragma unroll 1
@@ -160,14 +165,18 @@ DEVICE float likely_low(const Maxima& maxima, const GivenSet& given, u32 k) {
     return k <= maxima.tiles ? low : spread_low(given, low);
 }
 
-// What a row comes to before anything of it is weighed: its mass, about, from the survey's sums; that of the first tokens of its
-// tiles; and its least maximum.
+// What follows from the survey's records and sums of a row, without a read of its logits.
 struct ApproxRow {
+    // The row's approximate mass, from sums within 2^-19 of the exact ones.
     u64 mass;
+    // The mass of the tiles' first tokens, each floored by itself.
     u64 firsts_mass;
+    // The least maximum of a tile that has a token.
     float least_maximum;
 };
 
+// Reads the row's records and filter sums; by the block, in every thread. `first` is the logit of the row's first
+// token.
 template <class V>
 DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     __shared__ u64 masses[32];
@@ -192,14 +201,15 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     mass = warp_sum(mass);
     lane_candidates = warp_sum(lane_candidates);
     low = __reduce_max_sync(FULL_MASK, low);
-    // Without it a warp could overwrite what a slower one still reads of another filter's.
+    // WAR on masses, all_firsts, lows: slower warps may still read those of an earlier call, each warp overwrites its
+    // own.
     __syncthreads();
     if (lane_id() == 0) {
         masses[warp_id()] = mass;
         all_firsts[warp_id()] = lane_candidates;
         lows[warp_id()] = low;
     }
-    // Without it a warp reads the words of warps that have not written theirs.
+    // RAW on masses, all_firsts, lows: each warp wrote its own, all warps read all of them.
     __syncthreads();
     bool in_block = lane_id() < warp_count();
     mass = warp_sum(in_block ? masses[lane_id()] : 0);
@@ -208,8 +218,17 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     return ApproxRow{mass, lane_candidates, from_ordered_bits(~low)};
 }
 
-// The shortest prefix of a set that has so many tokens (top-k) or its share of the mass (top-p, F1), or the tokens whose
-// surprise is nearest to the entropy that have it (typical-p, F3). `is_approx` says that the mass is not exact.
+// Returns the part of a given set that reaches a filter's goal:
+//     top-k        the first k tokens
+//     top-p        the shortest prefix with its share of the mass (F1)
+//     typical-p    the tokens whose surprise is nearest to the entropy, as many as have its share of the mass (F3)
+// `sums` are the set's. With `is_approx` their mass is the survey's approximation; `row` is valid only then.
+//
+//     thread 0 describes the search: goal, order of the tokens, range of values in which the goal likely lies
+//     if the nucleus is likely short: list its tokens, so that the search need not count levels
+//     key = the token at which the goal is reached in that order
+//     top-k, top-p: the prefix down to this key
+//     typical-p: the interval of all tokens that are no farther from the entropy than this one
 template <class V>
 DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, const Maxima& maxima, const GivenSet& given,
                                      const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
@@ -227,7 +246,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
         search.maxima = maxima;
         search.order = order;
         search.log2e_over_t = f.log2e_over_t;
-        // Of no mass the first token has enough.
+        // The first token reaches a goal of mass 0, so such a goal becomes a count of 1.
         search.by_mass = by_mass && goal != 0;
         search.goal = goal != 0 ? goal : 1;
         search.goal_fraction = is_approx && search.by_mass ? goal_fraction : 0;
@@ -239,7 +258,8 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
         search.tile_stride = search.plain && search.by_mass ? sampling_stride(maxima.tiles, search.goal_fraction) : 1;
         search.lo = RangeEnd{nearest ? -MAX_F32 : low, sums.mass, sums.count};
         search.hi = RangeEnd{INF_F32, 0, 0};
-        // All tokens with y below this weigh 2^-6 of what the goal leaves, if each weighs as much as one can.
+        // The tokens with y below this weigh together at most 2^-6 of the mass that the goal leaves out, even if
+        // all `vocab` tokens are among them.
         float y = log2_mass(sums.mass - search.goal + 1) - log2_rule(u64_to_float(f.step.vocab)) - 6.0f;
         if (nearest) {
             float early = bits_float(float_bits(order.excess(given.first_value)) & 0x7FFFFFFF);
@@ -254,14 +274,16 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
             search.lowest = max_f32(search.least, likely);
         }
     }
-    // As many second tokens weigh no more than the first.
+    // A short list consists mostly of the tiles' first and second tokens. The second ones weigh no more than the first,
+    // so both reach the goal only if the first ones reach half of it.
     bool may = is_approx && row.firsts_mass >= target_mass(f.params.top_p, row.mass) / 2;
     u64 reached = find_crossing(set, may && list_nucleus<V>(f.step, f.row, row.least_maximum));
     if (!nearest) {
         return prefix_to_key(given, reached);
     }
     float delta = -key_logit(reached);
-    // Along the row's order the excess rises: the tokens near enough are those not too late and not too early.
+    // Along the order the surprise's excess over the entropy rises. So the tokens within delta of the entropy are an
+    // interval: it ends with excess delta, and begins with excess -delta.
     Cut cut{given.cut.first, last_key_at(least_passing_logit(
                                  given.first_value, [=](float z) INLINE { return order.excess(z) <= delta; }))};
     cut.last = cut.last > given.cut.last ? cut.last : given.cut.last;
@@ -272,7 +294,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     return GivenSet{cut, key_logit(cut.first), given.is_prefix && cut.first == given.cut.first};
 }
 
-// What one filter keeps of a given set.
+// Returns what one filter keeps of a given set; in every thread.
 template <class V>
 DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenSet& given) {
     const Params& params = f.params;
@@ -287,11 +309,12 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     if (filter == FILTER_XTC && !xtc_acts(params, f.state)) {
         return given;
     }
-    // The others go by what the given set comes to, but for top-k: it counts on its way.
+    // All filters below but top-k need the mass of the given set; eta and typical-p need its entropy too.
     Maxima maxima = f.bounds();
     SetEntropy sums{0, f.step.vocab, 0.0f};
     ApproxRow row{0, 0, 0.0f};
-    // What the survey knows about does: the search reads all tiles anyway.
+    // For top-p over the whole row the survey's approximate mass suffices. Unless a list decides, the search reads all
+    // tiles anyway and computes the exact mass on the way.
     bool is_approx = filter == FILTER_TOP_P && params.features & FEATURE_FILTER_SUMS && given.is_prefix &&
                      given.cut.last == full_cut().last;
     if (filter != FILTER_TOP_K) {
@@ -322,7 +345,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     }
 }
 
-// What the filters of a request keep of a row that is not empty, by a block, in every thread; `first` is its first key.
+// Returns what a request's filters, or mirostat, keep of a row that is not empty; in every thread. `first` is the key
+// of the row's first token.
 template <class V>
 DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
@@ -332,17 +356,17 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
         const Origin first(full_set.first_value);
         return prefix_while(full_set, [=](float z) INLINE { return log2_z - exponent(z, first, log2e_over_t) <= mu; });
     }
-    // What is left of the row; not in registers, of which the filters have too few.
+    // The tokens that are left. It lies in shared memory, because the filters leave no registers for it.
     __shared__ GivenSet kept;
     if (threadIdx.x == 0) {
         kept = full_set;
     }
     bool joint = f.params.features & FEATURE_JOINT;
     for (u32 chain = f.params.filter_chain; chain != 0; chain >>= 4) {
-        // Without it the set would be read before it is there.
+        // RAW on kept: thread 0 wrote it, all threads read it.
         __syncthreads();
         GivenSet left = apply_filter(f, chain & 15, joint ? GivenSet{full_set} : GivenSet{kept});
-        // Without it the set would be overwritten before it is read.
+        // WAR on kept: all threads read it, thread 0 overwrites it.
         __syncthreads();
         if (threadIdx.x == 0) {
             if (joint) {
@@ -353,21 +377,22 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
             kept = left;
         }
     }
-    // The same as in the loop.
+    // RAW on kept: thread 0 wrote it, all threads read it.
     __syncthreads();
-    // Each of the intervals joined has its first token, but they may have none in common (F9).
+    // No filter keeps an empty interval, but in a joint chain the intersection can be empty; the first token then stays
+    // (F9).
     return kept.cut.is_empty() ? GivenSet{Cut{first, first}, full_set.first_value, true} : GivenSet{kept};
 }
 
 // The temperature of a row and the scales that follow from it (F7, F8, N6).
 struct Scales {
-    // 0 where the row is greedy.
+    // 0 if the row is greedy.
     float temperature;
     float log2e_over_t;
     float filter_log2e_over_t;
 };
 
-// The temperature of a row that is not empty; dynamic temperature is worked out here.
+// Returns the scales of a row that is not empty. With dynamic temperature it reads the whole row (F7).
 template <class V>
 DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
     const Params& params = f.params;
@@ -390,7 +415,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
     return scales;
 }
 
-// Mirostat's limit after a token was drawn from a kept set (F6).
+// Returns mirostat's mu after `token` was drawn from the kept set (F6).
 template <class V>
 DEVICE float next_mu(const FilterContext<V>& f, const GivenSet& kept, u32 token) {
     float log2_z = log2_mass(mass_of_set(f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);

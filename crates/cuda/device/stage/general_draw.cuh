@@ -1,20 +1,23 @@
-// general_draw.cuh: filters and races in general, apart from the kernels that end a step; device functions of a block.
+// general_draw.cuh: any filter chain and the race after it, as functions that finish kernels call and do not inline;
+// device functions of a block.
 //
-// Computes   a row's dynamic temperature; its cut and the token that wins
-// Traffic    as filter.cuh and race.cuh
+// Computes   a row's dynamic temperature; its cut, and the token that wins; the cut of min-p alone
+// Traffic    that of filter.cuh and race.cuh
 // Requires   the row's survey; all threads of the block, whole warps
 #pragma once
 
 #include "block/race.cuh"
 #include "stage/filter.cuh"
 
-// How far below a row's first token min-p reaches, about, where that is searched for; `threshold` is what `min_p_threshold` says.
+// Returns approximately how far min-p's least logit lies from the row's first, as `apply_threshold_offset` takes it.
+// `threshold` is the result of `min_p_threshold`. Rows of probabilities need no offset: it is 0.
 DEVICE float min_p_offset(float threshold, float log2e_over_t) {
     return MIN_P_COMPARES_VALUES ? 0.0f : threshold_offset(threshold, log2e_over_t);
 }
 
-// The cut of min-p in a row, `offset` being what `min_p_offset` says. Of probabilities it is known (P1a). Of logits (F2) the least one is close
-// to what that gives: mostly one look at 32 logits finds it.
+// Returns the cut that min-p leaves of a row; by a warp, in every lane. `offset` is the result of `min_p_offset`. For
+// probabilities one product gives it (P1a). For logits (F2) the least one that passes is near first + offset: a test of
+// 32 neighbouring floats, one per lane, usually finds it.
 DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold, float offset) {
     if (MIN_P_COMPARES_VALUES) {
         return Cut{~0ull, last_key_at_min_p(first, threshold)};
@@ -26,7 +29,8 @@ DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold, float off
     }
     u32 base = ordered_bits(apply_threshold_offset(first, offset)) - 16;
     u32 passing = __ballot_sync(FULL_MASK, passes(from_ordered_bits(base + lane_id())));
-    // What passes is monotone, so next to one that does not the first that does is the least.
+    // If a logit passes, so do all larger ones. So if lane 0's float fails, the first one that passes is the least of
+    // all; otherwise a search over all floats finds it.
     bool found = passing != 0 && (passing & 1) == 0;
     float least = found ? from_ordered_bits(base + __ffs((int)passing) - 1) : least_passing_logit(first, passes);
     return Cut{~0ull, last_key_at(least)};
@@ -36,7 +40,7 @@ DEVICE Cut min_p_cut(float first, float log2e_over_t, float threshold) {
     return min_p_cut(first, log2e_over_t, threshold, min_p_offset(threshold, log2e_over_t));
 }
 
-// A row of a step: what the parts of its end that are apart find for themselves.
+// A row of a step with its request. Functions that are not inlined load it themselves, from three arguments.
 template <class T, bool EDITED = true>
 struct RowContext {
     const Step& step;
@@ -48,7 +52,7 @@ struct RowContext {
 
     DEVICE_MEMBER RowContext(const Step& step, u32 row, int slot)
         : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
-        // Rows of known tokens follow each other.
+        // In a scoring step the rows are consecutive positions of one request.
         state.position += step.flags & STEP_SCORING ? row : 0;
     }
 
@@ -57,10 +61,11 @@ struct RowContext {
     }
 };
 
-// What a row's filters and its race came to, in shared memory.
+// The results of the functions below, in shared memory.
 struct DrawResult {
     Scales scales;
     GivenSet kept;
+    // NO_TOKEN if nothing was drawn.
     int token;
     float mirostat_mu;
 };
@@ -70,9 +75,10 @@ DEVICE DrawResult& shared_draw_result() {
     return found;
 }
 
-// The functions that are apart keep their registers from those of what most rows need. What they find is in `shared_draw_result`.
+// The functions marked DEVICE_NOINLINE serve few rows; inlined, their registers would add to those of the code that
+// most rows run. They write their results to `shared_draw_result`.
 
-// Finds a row's dynamic temperature.
+// Computes a row's scales under dynamic temperature.
 template <class T>
 DEVICE_NOINLINE void find_temperature(const Step& step, u32 row, int slot, u64 first) {
     RowContext<T> context(step, row, slot);
@@ -80,11 +86,11 @@ DEVICE_NOINLINE void find_temperature(const Step& step, u32 row, int slot, u64 f
     if (threadIdx.x == 0) {
         shared_draw_result().scales = scales;
     }
-    // Without it a thread would read what is not there yet.
+    // RAW on scales: thread 0 wrote them, all threads of the caller read them.
     __syncthreads();
 }
 
-// Filters in general.
+// Computes what a row's filters keep.
 template <class T, bool EDITED>
 DEVICE_NOINLINE void find_kept_set(const Step& step, u32 row, int slot, u64 first, float filter_log2e_over_t) {
     RowContext<T, EDITED> context(step, row, slot);
@@ -92,11 +98,11 @@ DEVICE_NOINLINE void find_kept_set(const Step& step, u32 row, int slot, u64 firs
     if (threadIdx.x == 0) {
         shared_draw_result().kept = kept;
     }
-    // Without it a thread would read what is not there yet.
+    // RAW on kept: thread 0 wrote it, all threads read it.
     __syncthreads();
 }
 
-// Races among the kept.
+// Draws among the kept tokens, and updates mirostat's mu. A barrier must follow before other threads read the result.
 template <class T, bool EDITED>
 DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales scales) {
     RowContext<T, EDITED> context(step, row, slot);
@@ -114,7 +120,7 @@ DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales s
     }
 }
 
-// Filters and races in general.
+// Filters a row and, if `races`, draws its token. The results are in `shared_draw_result`, for all threads.
 template <class T, bool EDITED = true>
 DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool races, u64 first, Scales scales) {
     find_kept_set<T, EDITED>(step, row, slot, first, scales.filter_log2e_over_t);
@@ -125,6 +131,6 @@ DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool races, u64
         shared_draw_result().token = NO_TOKEN;
         shared_draw_result().mirostat_mu = step.states[slot].mirostat_mu;
     }
-    // Without it a thread would read what is not there yet.
+    // RAW on token, mirostat_mu: thread 0 wrote them, all threads of the caller read them.
     __syncthreads();
 }

@@ -1,17 +1,18 @@
-// row_cut.cuh: what is kept of a row that is to be written, and how its numbers are written.
+// row_cut.cuh: the numbers of a row that is written as probabilities, from its cut (P4).
 //
-// Twins      src/abi.rs
-// Requires   kept [rows]
+// Computes   the divisor of a row's probabilities; the probability of a kept token
+// Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
+// Requires   the row's RowCut, as find_cut.cu writes it
 #pragma once
 
 #include "abi/operators.cuh"
 #include "math/cut.cuh"
 #include "warp/softmax.cuh"
 
-// What a row's kept tokens share out among them, in units of the first one's weight.
+// Returns the mass of a row's kept tokens, in units of the first one's weight.
 DEVICE float cut_sum(const RowCut& cut) { return u64_to_float(cut.mass) * bits_float((127 - 43) << 23); }
 
-// The probability of a kept token, by its clean number (P4).
+// Returns the probability of a kept token, given its clean logit or probability z (P4).
 DEVICE float probability_of_key(float z, const RowCut& cut) {
     if (cut.flags & CUT_FIRST_ONLY) {
         return 1.0f;

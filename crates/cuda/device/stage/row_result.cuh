@@ -1,18 +1,23 @@
-// row_result.cuh: what a step says of a row, logprobs and the kept set aside.
+// row_result.cuh: writes a row's results, except logprobs and the kept set, and advances its request.
 //
-// Requires   outputs: sections as Layout has them
+// Computes   the row's entries of the outputs token, status, temperature and mu; the request's next state, history and
+//            counts
+// Requires   outputs with the sections that Layout defines (spec/src/layout.rs)
 #pragma once
 
 #include "math/edits.cuh"
 
-// What a row came to.
+// The results of a row.
 struct RowResult {
+    // NO_TOKEN if the row has none.
     int token;
+    // Bits of Status.
     u32 status;
     float temperature;
     float mirostat_mu;
 };
 
+// Writes a row's results; by one thread.
 DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     u32* out = step.outputs + row;
     out[0] = (u32)result.token;
@@ -32,13 +37,14 @@ DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     }
 }
 
-// A row's request on chip: else moving it on would wait for it.
+// A copy of the row's request in shared memory, so that `advance_request` need not wait for global memory.
 DEVICE Request& shared_request() {
     __shared__ Request request;
     return request;
 }
 
-// Fetches it, if it has a history or edits; a barrier must follow before it is read.
+// Copies the request to `shared_request` if it has edits, token counts or a history. A barrier must follow before it is
+// read.
 DEVICE void load_request(const Step& step, int slot, u32 features) {
     const u32 words = sizeof(Request) / 4;
     if (features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY) &&
@@ -47,7 +53,7 @@ DEVICE void load_request(const Step& step, int slot, u32 features) {
     }
 }
 
-// Moves a request on by the token that it emitted; by one thread.
+// Advances a request by the token that it emitted: position, history and the token's count; by one thread.
 DEVICE void advance_request(const Step& step, const Request& request, int slot, u32 features, const State& state,
                             u32 id) {
     State* next = step.states + slot;
@@ -57,7 +63,8 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
         return;
     }
-    // The host counts steps and refuses one too many; that memory stays whole must not hang on it.
+    // The host counts steps and refuses those beyond the capacity. This test keeps the write in bounds even if that
+    // count is wrong.
     if (state.length >= request.history_capacity) {
         return;
     }
@@ -68,7 +75,7 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     u32 index = home_index(id, request.entries_mask);
     while (true) {
         TokenEntry* entry = request.entries + index;
-        // At once: the row has no further trip to make.
+        // One 16-byte load reads the id and its counts, so that the row waits for memory once.
         U32x4 head = *(const U32x4*)entry;
         if (head.word[0] == id + 1) {
             entry->output_count = head.word[2] + 1;
@@ -84,7 +91,7 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     }
 }
 
-// Writes what a row came to, and moves its request on; by one thread.
+// Writes a row's results. Advances its request unless the row has no token or the step only scores; by one thread.
 DEVICE void finish_row(const Step& step, u32 row, int slot, u32 features, const State& state, const RowResult& result) {
     if (result.token != NO_TOKEN && !(step.flags & STEP_SCORING)) {
         advance_request(step, shared_request(), slot, features, state, (u32)result.token);

@@ -1,14 +1,20 @@
-// survey_draw.cu: the survey of few rows that ask for nothing but a race over everything: each token runs while nothing else is to do.
+// survey_draw.cu: surveys rows of small batches that need only an unfiltered draw, and scores every token on the way.
 //
-// Computes   for each tile of 256 tokens its maximum; the token that leads its race, or nearly, and when it arrives; what the
-//            scores of the others are at most; which odd values the row holds
-// Never      decides by an approximate number: it chooses which token is known, and bounds the others
-// Twins      survey.cu, which any other rows take | why docs/stages/draw.md
-// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles], as Raced in bounded_race.cuh reads them
-// Grid       x = (row, block of warps); 8 warps a block, each a tile; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out
-// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are read in vain; rows that
-//            ask for a race over everything and no more
+// Computes   per tile of 256 tokens: the maximum logit; the token with the highest approximate score, its logit and
+//            log2 of its arrival; an upper bound of the other tokens' approximate scores; non-finite flags
+// Never      decides by an approximate score: it only chooses the token that the record names, and bounds the others
+// Twins      survey.cu for all other rows | why docs/stages/draw.md
+// Shapes     logits [rows, vocab] of T, row stride in elements; records [rows, tiles], read as SurveyDrawRecords
+// Grid       x = rows * blocks_per_row; 8 warps a block, one tile per warp; no dynamic shared memory
+// Traffic    in: vocab * sizeof(T) bytes per row; out: 16 bytes per tile
+// Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only; rows that need only an unfiltered draw at T > 0
+//
+// At small batches the survey's warps mostly wait for memory, so arrivals of all tokens cost little there. Padding rows
+// are loaded too, because the loads start before the row's slot is known.
+//
+//     load the tile's logits; wait for the requests
+//     while the loads are in flight: log2 of each token's arrival, approximately
+//     score = z s - log2(arrival); the lane with the tile's highest score writes the record, with the exact arrival
 
 #include "math/arrival.cuh"
 #include "math/record.cuh"
@@ -18,7 +24,8 @@
 #define SURVEY_DRAW_WARPS 8
 #define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
 
-// The lane's share of a tile, each logit where a wide tile has it.
+// Loads a lane's eight logits of a tile. Scalar loads yield the same ids per lane as vectorized ones; beyond the
+// vocabulary they yield MASKED_VALUE.
 template <class T>
 DEVICE void load_tile_items(const LogitsRow<T>& row, u32 tile, float (&z)[ITEMS_PER_LANE]) {
     u32 lane = lane_id(), start = tile * TILE;
@@ -50,7 +57,7 @@ DEVICE void survey_draw(const Step& step) {
         return;
     }
 
-    // While the loads fly.
+    // This overlaps with the loads in flight.
     const Params& params = step.params[slot];
     const RngStream rng{params.seed, step.states[slot].position, params.draw};
     float log2e_over_t = params.log2e_over_t;
@@ -76,14 +83,14 @@ DEVICE void survey_draw(const Step& step) {
     bool is_leader = is_first_active_lane(own == top);
     float rest = from_ordered_int(__reduce_max_sync(FULL_MASK, is_leader ? ordered_int(-INF_F32) : own));
     nonfinite_flags = __reduce_or_sync(FULL_MASK, nonfinite_flags);
-    // Each warp for itself: most would wait for the slowest of their block.
+    // Each warp writes its own record: at a barrier, most warps would wait for the block's slowest one.
     if (is_leader && tile < step.tiles) {
         u32 to = ITEMS_PER_LANE, word = 0;
         float z_to = -INF_F32;
 #pragma unroll
         for (u32 j = ITEMS_PER_LANE; j-- > 0;) {
             bool is_leader = scores[j] >= lead;
-            // Of several with the highest score the first is known, and bounds the others.
+            // On a tie the record names the lowest j, and the tied score bounds the others.
             rest = max_f32(rest, is_leader ? (to < ITEMS_PER_LANE ? lead : -INF_F32) : scores[j]);
             z_to = is_leader ? z[j] : z_to;
             word = is_leader ? words[j] : word;
