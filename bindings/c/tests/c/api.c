@@ -1,5 +1,7 @@
 // What the functions promise, on the host: parameters, samplers, pools, outputs.
 
+#include <stdbool.h>
+
 #include "check.h"
 #include "rows.h"
 
@@ -177,7 +179,15 @@ static void pool(size_t threads) {
             CHECK(gumball_outputs_ranks(outputs)[i] == token.rank);
             const uint32_t *kept = gumball_outputs_kept(outputs, (size_t)i, &len);
             const uint32_t *wanted = gumball_sampler_kept(alone[i], &wanted_len);
-            CHECK(len == wanted_len && memcmp(kept, wanted, len * sizeof *kept) == 0);
+            // A batch lists the kept ids ascending, a sampler in the order of the row.
+            CHECK(len == wanted_len);
+            for (size_t k = 0; k < len; k++) {
+                bool found = false;
+                for (size_t j = 0; j < wanted_len; j++) {
+                    found = found || wanted[j] == kept[k];
+                }
+                CHECK(found && (k == 0 || kept[k - 1] < kept[k]));
+            }
         }
         size_t len;
         const gumball_token_logprob *top = gumball_sampler_top_logprobs(alone[2], &len);

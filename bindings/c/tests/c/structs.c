@@ -366,7 +366,7 @@ static void on_a_device(void) {
     input.logits = gumball_buffer_address(buffer);
     input.rows = ROWS;
     input.vocab = VOCAB;
-    const sized a_device_pool_config = SIZED_STRUCT(gumball_device_pool_config, config, histories);
+    const sized a_device_pool_config = SIZED_STRUCT(gumball_device_pool_config, config, keep_histories);
     const sized some_options = SIZED_STRUCT(gumball_step_options, options, hook_rows);
     const sized an_input = SIZED_STRUCT(gumball_device_input, input, dtype);
     SIZED(gumball_layout, layout);
