@@ -1,7 +1,7 @@
 // block.hpp: runs a thread block on one host thread, so that tests can compare kernels with the oracle without a GPU.
 //
 // Computes   what the kernel computes: each CUDA thread is a fiber that runs until it waits for other threads
-// Never      runs two fibers of a block at once: it finds no races inside a block, but barriers that some threads miss
+// Never      runs two fibers of a block at once: it misses races inside a block, but finds barriers that threads miss
 // Requires   x86-64; warp collectives of all 32 lanes; kernels of one argument, taken by reference
 #pragma once
 

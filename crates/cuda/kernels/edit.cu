@@ -8,6 +8,13 @@
 // Grid       x = rows; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    in: 4 bytes per id of the history; matches are compared with the history's end, which stays in the cache
 // Requires   the former step is complete; rows whose request lacks FEATURE_HISTORY_EDITS return at once
+//
+//     reach = ids back to the nearest breaker, at most 64 more than DRY's allowed length
+//     for each index j: n = how many ids before j equal those at the history's end
+//                       if n >= ngram - 1:    ban history[j]
+//                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
+//     for each bad word: if its ids but the last equal the history's end: ban its last id
+//     if the output is shorter than min_tokens: ban the stop ids
 
 #include "math/edits.cuh"
 

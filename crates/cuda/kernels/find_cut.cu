@@ -9,6 +9,15 @@
 // Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_draw.cuh state; the tiles that hold kept tokens
 //            once more, if no list gives the mass
 // Requires   the survey of the same rows before it on the stream; requests without edits
+//
+//     wait for the survey; summarise the row's records
+//     if no token is left:                    nothing is kept
+//     else if the temperature is 0:           the first token is kept
+//     else if the candidate list is certain:  the list gives the cut, and mostly the mass
+//     else:                                   filter.cuh searches the row for the cut
+//     if probabilities are written and the mass is still unknown: compute it from the row
+//     if the survey pre-filled the row, and neither search nor mass read it: write the kept tokens
+//     store the cut for write_rows.cu
 
 #include "stage/row_cut.cuh"
 #include "stage/candidate_draw.cuh"

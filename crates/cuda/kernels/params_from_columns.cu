@@ -101,7 +101,12 @@ DEVICE bool fits_candidates(u32 chain, u32 features) {
     return short_first && !apart;
 }
 
-// Writes one row's numbers from the columns into its request's parameters.
+// Writes one row's numbers from the columns into its request's parameters:
+//
+//     set the temperature and its scales; a greedy row has no filters, and ends here
+//     set top-k, top-p and min-p
+//     leave out of the filter chain those that are off for this row; order joint filters
+//     decide whether the chain is tried on a candidate list, and whether the survey sums weights for it
 DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Params& params) {
     bool dynamic = params.features & FEATURE_DYNAMIC_TEMPERATURE;
     if (args.temperatures) {

@@ -1,8 +1,8 @@
-// verify.cu: chains of drafts, accepted or replaced by rejection (S4, P1).
+// verify.cu: verifies chains of drafts by rejection (S4, P1).
 //
 // Computes   the accepted prefix of each chain and one more token: drawn from the residual max(p - q, 0) after a
 //            rejection, otherwise from the target's row
-// Never      reads all of a row other than those that the last token is drawn from; writes a residual
+// Never      reads more than single numbers of a row that the last token is not drawn from; writes a residual
 // Twins      oracle spec/src/verify.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md
 // Shapes     as in Chains; records [chains, tiles]
 // Grid       survey: x = chains * blocks_per_chain, 8 warps, 1 to 4 tiles a warp; finish: x = chains, whole warps;
@@ -13,8 +13,18 @@
 //
 // A race of probabilities r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of
 // the race is that of any row. Maxima are found among the probabilities themselves: only two per tile need a logarithm.
-// If the finish kernel would probably reread a tile, the survey races all its tokens while they are in registers, and
-// the tile's record names the leader. So records have the form of SurveyDrawRecords (block/bounded_race.cuh).
+// If the finish kernel would probably reread a tile, the survey races all its tokens while they are in registers. The
+// tile's record then names the leader. So records have the form of SurveyDrawRecords (block/bounded_race.cuh).
+//
+//     verify_survey: judge the drafts of the block's chain, which gives the target's row p and the drafter's row q
+//                    for each tile: r = max(p - q, 0), or r = p without a rejection
+//                                   find the maximum of r, and that of all others
+//                                   if two numbers reach e / 16: race all tokens of the tile by approximate scores
+//                    warp 0: make and store the records of the block's tiles, one per lane
+//     verify_finish: judge the drafts again, then wait for the survey
+//                    if the records hold no token and a draft was rejected: make those of the target's row
+//                    race the records' tokens; read the tiles again whose bound reaches the best score
+//                    write tokens, counts and status
 
 #include "warp/tile.cuh"
 #include "block/bounded_race.cuh"

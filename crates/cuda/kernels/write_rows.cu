@@ -139,6 +139,11 @@ struct RowWriter {
     }
 };
 
+// Writes a block's tiles of a row. Of each eight tiles a warp takes one, and it handles 32 of its tiles at a time:
+//
+//     read their records, one per lane; a tile is read if its maximum reaches the cut's last logit
+//     in place: write 0 or -inf to the tiles that are not read
+//     for each tile to read: load the next one, then write this one's numbers
 template <class T, class Out>
 DEVICE void write_row_tiles(const WriteRows& args) {
     u32 row = blockIdx.x / args.blocks_per_row, block_in_row = blockIdx.x % args.blocks_per_row, lane = lane_id();

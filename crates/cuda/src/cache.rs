@@ -7,8 +7,9 @@
 //! Processes may share the folder: a writer writes a temporary file and renames it to the entry's name.
 //!
 //! Entries are machine code, so only the user may have write access to the folder and to the entries
-//! ([`private`](crate::private)). Otherwise the cache reads nothing, and [`Cache::trouble`] says why. A cache
-//! that cannot be used is no error: programs are then compiled in each process.
+//! ([`private`](crate::private)). The cache does not read what others may have written. If that is the whole
+//! folder, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then compiles
+//! its programs.
 
 use std::ffi::OsString;
 use std::fs;

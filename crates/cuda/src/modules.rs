@@ -202,8 +202,8 @@ impl LoadedKernels {
     }
 }
 
-/// Calls a function in relaxed capture mode: the calling thread may allocate device memory while another
-/// thread or library captures a stream.
+/// Calls a function in relaxed capture mode: the calling thread may then allocate device memory although a
+/// stream is being captured.
 fn relaxed<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
     let exchange = |mode: &mut CUstreamCaptureMode| {
         // SAFETY: a context exists, so the driver is loaded; the pointer is to a live value.

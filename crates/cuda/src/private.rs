@@ -1,7 +1,7 @@
 //! Reads and writes files that only the user can have written.
 //!
 //! Machine code from the cache runs in the user's GPU context. So a file is read only if it belongs to the
-//! user or to root, nobody else may write to it, and its path is not a symbolic link. New files have mode
+//! user or to root, and nobody else may write to it. Symbolic links are not followed. New files have mode
 //! 0600, new folders 0700. Systems other than Unix have no such modes; there the user's folder is as private
 //! as the system makes it.
 

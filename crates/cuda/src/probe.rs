@@ -43,7 +43,7 @@ impl fmt::Display for DeviceInfo {
 }
 
 impl CudaInfo {
-    /// Asks the driver and NVRTC. Opens no context and compiles nothing.
+    /// Queries the driver and NVRTC. Opens no context and compiles nothing.
     #[must_use]
     pub fn probe() -> Self {
         let driver = driver_version();

@@ -38,7 +38,8 @@ pub struct Program {
     pub kernels: &'static [&'static str],
 }
 
-/// All files that a program may include: the device code, and the kernels themselves.
+/// All files that a program may include: the device code, and the kernels' sources, which the programs for
+/// rows of probabilities include.
 pub const HEADERS: &[Source] = &[
     ("platform/portability.cuh", include_str!("../device/platform/portability.cuh")),
     ("platform/sm90.cuh", include_str!("../device/platform/sm90.cuh")),

@@ -21,14 +21,14 @@ pub struct Grid {
     pub blocks: u32,
     /// The number of threads of a block.
     pub threads: u32,
-    /// Whether no two blocks may share a multiprocessor. A runtime without multiprocessors ignores it.
+    /// Whether no two blocks may share a multiprocessor. The emulator ignores it.
     pub one_block_per_sm: bool,
     /// Whether blocks may wait for other blocks, which in turn never wait for them.
     pub co_resident: bool,
     /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for no clusters. A kernel
     /// that uses cluster instructions needs clusters, of one block at least.
     pub cluster: u32,
-    /// Bytes of dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory of a block. A GPU ignores it if `one_block_per_sm` is set.
     pub dynamic_smem_bytes: u32,
 }
 
@@ -104,7 +104,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     }
 
     /// Loads the kernels of a group, if they are not loaded. Objects call this when they are made, before
-    /// they launch a kernel. It takes up to a minute if the programs must be compiled.
+    /// they launch a kernel. To compile the largest program takes half a minute.
     ///
     /// # Errors
     /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
