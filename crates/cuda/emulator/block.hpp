@@ -1,8 +1,8 @@
-// block.hpp: a thread block on one host thread, so that kernels can be held to the oracle without a GPU.
+// block.hpp: runs a thread block on one host thread, so that tests can compare kernels with the oracle without a GPU.
 //
-// Computes   what the kernel computes: each CUDA thread is a fiber that runs until it waits for others
-// Never      runs two fibers of a block at once, so it finds no races there; it does find barriers that some threads miss
-// Requires   x86-64; collectives over all lanes of a warp; kernels of one argument, a `Step`
+// Computes   what the kernel computes: each CUDA thread is a fiber that runs until it waits for other threads
+// Never      runs two fibers of a block at once: it misses races inside a block, but finds barriers that threads miss
+// Requires   x86-64; warp collectives of all 32 lanes; kernels of one argument, taken by reference
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,14 @@ struct Dim3 {
     unsigned int x = 1, y = 1, z = 1;
 };
 
-// One for all sources that the library is made of, and nobody else's.
+// Defines a variable or function that all sources of this library share and other libraries do not see.
 #define OF_LIBRARY inline __attribute__((visibility("hidden")))
 
 OF_LIBRARY thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 
-// Saves the registers that calls preserve, and goes on where another stack left off.
+// Saves the callee-saved registers on this stack, stores its pointer in `from`, and continues on the stack `to`.
 extern "C" void gumball_switch(void** from, void* to);
 asm(R"(
 .text
@@ -58,13 +58,14 @@ struct Fiber {
     bool done = false;
 };
 
-// What a group of threads exchanges; two places, as a thread may be one exchange ahead of the slowest.
+// A barrier of a group of threads, and the values they exchange there. The two buffers alternate, because a thread may
+// be one exchange ahead of the slowest one.
 struct Meeting {
     unsigned int arrived = 0, generation = 0;
     uint64_t values[2][32];
 };
 
-// Of each host thread that runs blocks, as all that blocks share is.
+// Thread-local, as shared memory is: each host thread runs one block at a time.
 OF_LIBRARY thread_local std::vector<Fiber> fibers;
 OF_LIBRARY thread_local std::vector<Meeting> warp_count;
 OF_LIBRARY thread_local Meeting everyone;
@@ -75,7 +76,7 @@ OF_LIBRARY thread_local const void* argument;
 
 inline void yield() { gumball_switch(&fibers[current].stack_pointer, scheduler); }
 
-// Waits until `size` threads have come here.
+// Waits until `size` threads have arrived. Returns the index of the exchange's buffer.
 inline unsigned int meet(Meeting& meeting, unsigned int size) {
     unsigned int generation = meeting.generation;
     if (++meeting.arrived == size) {
@@ -90,7 +91,7 @@ inline unsigned int meet(Meeting& meeting, unsigned int size) {
     return generation % 2;
 }
 
-// Exchanges a value among the lanes of the warp; returns all of them.
+// Exchanges a value among the lanes of the warp. Returns the values of all 32 lanes.
 inline const uint64_t* exchange_with_cluster(uint64_t value) {
     Meeting& warp = warp_count[current / 32];
     warp.values[warp.generation % 2][current % 32] = value;
@@ -139,11 +140,11 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// Blocks that run side by side, a host thread each, and meet.
+// A barrier of the blocks that run concurrently, each on its own host thread.
 struct Cluster {
     explicit Cluster(unsigned int size) : anchors(size), size(size) {}
 
-    // Waits until a thread of each block has come here.
+    // Waits until one thread of each block has arrived.
     void meet() {
         std::unique_lock<std::mutex> lock(mutex);
         unsigned int now = generation;
@@ -156,7 +157,8 @@ struct Cluster {
         }
     }
 
-    // Where each block has `anchor`: what a block has to itself lies equally far from it in all of them.
+    // The address of `anchor` in each block's host thread. A thread-local variable lies at the same distance from
+    // `anchor` in all of them, so a block can address another block's shared memory.
     std::vector<char*> anchors;
 
   private:
@@ -169,15 +171,15 @@ struct Cluster {
 OF_LIBRARY thread_local char anchor;
 OF_LIBRARY thread_local Cluster* cluster;
 OF_LIBRARY thread_local unsigned int rank;
-// Shared memory whose size the launch says.
+// Dynamic shared memory; the launch sets its size.
 OF_LIBRARY thread_local std::vector<char> dynamic_smem;
-// Of those who change what several blocks wait for.
+// Guards mbarriers, because several blocks change them and wait for them.
 OF_LIBRARY std::mutex mbarrier_mutex;
 
-// How a grid is spread, as `Spread` has it.
+// The shape of a launch; `Spread` in src/emulator.rs has the same layout.
 struct Grid {
     unsigned int blocks, threads, dynamic_smem_bytes, cluster;
-    // How many blocks run at a time, which may wait for each other; those of a cluster, if there are any.
+    // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster size.
     unsigned int side_by_side;
 };
 
@@ -196,12 +198,12 @@ inline void run_grid(void (*kernel)(const void*), const void* of, const Grid& gr
         unsigned int block = own;
         while ((block = grid.cluster > 1 ? block : next++) < grid.blocks) {
             blockIdx.x = block;
-            // NaN, for who reads what never came.
+            // All bits set, which is NaN as floats: so a read of bytes that no copy has filled shows.
             dynamic_smem.assign(grid.dynamic_smem_bytes, '\xFF');
             run_block(grid.threads);
             block += grid.cluster;
         }
-        // What a block has to itself lasts as long as others may write there.
+        // A block's shared memory must live until no other block can write to it.
         shared.meet();
     };
     std::vector<std::thread> others;

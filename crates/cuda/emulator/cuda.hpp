@@ -1,4 +1,4 @@
-// cuda.hpp: the words of CUDA that the kernels use, for a host compiler.
+// cuda.hpp: CUDA's keywords and built-in functions that the kernels use, for a host compiler.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ inline unsigned int __ballot_sync(unsigned int, bool predicate) {
 inline bool __any_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline bool __all_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) == ~0u; }
 
-// Exchanges the bits of a value and takes those of a lane.
+// Exchanges `x` among the lanes of the warp. Returns the value of one lane.
 template <class T>
 inline T take_from(T x, unsigned int lane) {
     uint64_t bits = 0;
@@ -102,7 +102,7 @@ template <class T>
 inline T atomicExch(T* address, T x) {
     return __atomic_exchange_n(address, x, __ATOMIC_RELAXED);
 }
-// What `choose` makes of the old value and x takes its place.
+// Atomically replaces the value by `choose(value, x)`. Returns the old value.
 template <class T, class F>
 inline T atomic_fold(T* address, T x, F choose) {
     T old = __atomic_load_n(address, __ATOMIC_RELAXED);
@@ -119,5 +119,5 @@ inline T atomicMin(T* address, T x) {
     return atomic_fold(address, x, [](T a, T b) { return std::min(a, b); });
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-// Blocks that wait for each other may share a processor.
+// Yields to other host threads: blocks that wait for each other may share a core.
 inline void __nanosleep(unsigned int) { std::this_thread::yield(); }

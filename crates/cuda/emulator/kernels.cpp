@@ -1,4 +1,4 @@
-// kernels.cpp: every kernel in one library for the host.
+// kernels.cpp: compiles every kernel into one library for the host.
 #include "cuda.hpp"
 
 #include "kernels/edit.cu"
@@ -36,7 +36,8 @@ extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, c
     emulator::run_grid(kernel, argument, *grid);
 }
 
-// Sizes and offsets of what crosses between host and kernels, as src/abi.rs has them.
+// Writes the sizes and offsets of the structs that host and kernels share, in the order of src/abi.rs. Writes at most
+// `capacity` words; returns how many there are.
 extern "C" u64 gumball_layout(u64* out, u64 capacity) {
     const u64 layout[] = {
         sizeof(Params),

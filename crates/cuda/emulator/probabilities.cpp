@@ -1,9 +1,10 @@
-// probabilities.cpp: the kernels of rows of probabilities, which are those of logits compiled once more under other names.
+// probabilities.cpp: the kernels for rows of probabilities. They are the kernels for logits, compiled once more under
+// other names.
 #include "cuda.hpp"
 
 #define GUMBALL_PROBABILITIES 1
 
-// Apart, as everything in them but the kernels has the same names.
+// A namespace, because device functions and types have the names of those in kernels.cpp.
 namespace probabilities {
 
 #include "kernels/survey.cu"

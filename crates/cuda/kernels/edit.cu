@@ -1,19 +1,26 @@
-// edit.cu: which ids the end of a history bans or makes dear in this step (rules E3, E4).
+// edit.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4).
 //
-// Computes   what DRY takes away from each id; the ids that would complete an n-gram or a bad word, and the stop ids
-//            of a request that has too few tokens; all as stamps in their entries
-// Never      reads logits; clears a stamp: those of former steps are known by their step
+// Computes   DRY's penalty of each id; the ids that would complete an n-gram or a bad word; the stop ids of a request
+//            with fewer than `min_tokens` output tokens; all as stamps in the ids' entries
+// Never      reads logits; clears a stamp: a stamp holds the number of its step, so later steps ignore it
 // Twins      oracle spec/src/edit.rs | CPU cpu/src/edit/{dry,bans}.rs | why docs/stages/edit.md
-// Shapes     history [length]; entries: a table with room for every id that may be stamped
-// Grid       x = row, whole warps up to 512 threads, no dynamic shared memory
-// Traffic    4 bytes per id of the history in; what repeats is compared from the history's end, in the cache
-// Requires   the former step done; rows whose request does not ask for a search return at once
+// Shapes     history [length]; entries: a hash table with capacity for every id that may be stamped
+// Grid       x = rows; whole warps, up to 512 threads; no dynamic shared memory
+// Traffic    in: 4 bytes per id of the history; matches are compared with the history's end, which stays in the cache
+// Requires   the former step is complete; rows whose request lacks FEATURE_HISTORY_EDITS return at once
+//
+//     reach = ids back to the nearest breaker, at most 64 more than DRY's allowed length
+//     for each index j: n = how many ids before j equal those at the history's end
+//                       if n >= ngram - 1:    ban history[j]
+//                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
+//     for each bad word: if its ids but the last equal the history's end: ban its last id
+//     if the output is shorter than min_tokens: ban the stop ids
 
 #include "math/edits.cuh"
 
 #define EDIT_THREADS 512
 
-// How many ids before place j are as those at the end, `most` at most.
+// How many ids directly before index j equal those at the history's end, `most` at most.
 DEVICE u32 match_length(const u32* history, u32 length, u32 j, u32 most) {
     u32 n = 0, end = most < j ? most : j;
     while (n < end && history[j - 1 - n] == history[length - 1 - n]) {
@@ -31,7 +38,8 @@ DEVICE bool contains_id(const u32* ids, u32 count, u32 id) {
     return false;
 }
 
-// What DRY takes away for a repeat of a length; it never falls as the length rises.
+// DRY's penalty for a repeat of `length` ids, which must be at least the allowed length. It never falls as the length
+// rises, and is constant from 64 ids beyond the allowed length on.
 DEVICE float dry_penalty(const Params& params, u32 length) {
     u32 steps = length - params.dry_allowed_length;
     float power = 1.0f;
@@ -41,7 +49,7 @@ DEVICE float dry_penalty(const Params& params, u32 length) {
     return params.dry_multiplier * power;
 }
 
-// Stamps of one request in one step.
+// Writes the stamps of one request in one step.
 struct EditStamps {
     const Request& request;
     u32 step;
@@ -57,7 +65,8 @@ struct EditStamps {
     DEVICE_MEMBER void dry(u32 id, float penalty) const {
         if (id < vocab) {
             TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
-            // The largest penalty is the longest repeat's; an older step's stamp is less than any.
+            // The step is the stamp's high word, so each stamp of this step exceeds all older ones. Among those of this
+            // step the longest repeat has the largest penalty.
             atomicMax(&entry->dry_stamp, ((u64)step << 32) | float_bits(penalty));
         }
     }
@@ -75,14 +84,15 @@ KERNEL(edit, EDIT_THREADS, Step, step) {
     u32 length = state.length, allowed = params.dry_allowed_length;
     EditStamps stamps{request, state.step, step.vocab};
 
-    // How far back DRY looks: not across a breaker, and 64 ids beyond the allowed length are as good as more.
+    // How many ids back DRY compares: not across a breaker, and at most 64 ids beyond the allowed length, because
+    // longer repeats have the same penalty.
     __shared__ u32 unbroken;
     bool dry = params.dry_multiplier > 0.0f && allowed < length;
     u32 reach = !dry ? 0 : length - allowed < 64 ? length : allowed + 64;
     if (threadIdx.x == 0) {
         unbroken = reach;
     }
-    // Without it a breaker found early would be forgotten.
+    // WAW on unbroken: thread 0 wrote its initial value, threads that find a breaker lower it.
     __syncthreads();
     for (u32 i = threadIdx.x; i < reach; i += blockDim.x) {
         if (contains_id(request.breakers, request.breaker_count, history[length - 1 - i])) {
@@ -90,7 +100,7 @@ KERNEL(edit, EDIT_THREADS, Step, step) {
             break;
         }
     }
-    // Without it a warp would look across a breaker that another one found.
+    // RAW on unbroken: threads that found a breaker lowered it, all threads read it.
     __syncthreads();
     u32 longest = unbroken;
     dry = dry && longest >= allowed;

@@ -1,27 +1,37 @@
-// find_cut.cu: what temperature and filters keep of rows that are to be written, and what it weighs.
+// find_cut.cu: finds the cut that temperature and filters leave of each row that is to be written, and its mass.
 //
-// Computes   a row's first token, its temperature, its cut, the mass inside; its status; of a row that the survey filled what is listed of
-//            it, as write_rows.cu would write it
-// Never      reads a row to write it; draws nothing, XTC's word aside
+// Computes   per row: its first key, scale, cut, the mass inside and the status. If the survey pre-filled the row, and
+//            the candidate list or the first key decides, also the kept tokens' numbers, as write_rows.cu writes them
+// Never      reads a row in order to write it; draws a random word other than XTC's
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
-// Shapes     records [rows, tiles]; logits [rows, vocab] of T; kept [rows]
-// Grid       x = row, then blocks that help; whole warps up to 1024 threads, no dynamic shared memory
-// Traffic    16 bytes a tile; logits as filter.cuh and candidate_draw.cuh; once those of the tiles kept, where no list says what they weigh
-// Requires   the survey of the same rows before it on the stream, and requests without edits
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; cuts [rows]
+// Grid       x = rows, then helper blocks; whole warps, up to 1024 threads; no dynamic shared memory
+// Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_draw.cuh state; the tiles that hold kept tokens
+//            once more, if no list gives the mass
+// Requires   the survey of the same rows before it on the stream; requests without edits
+//
+//     wait for the survey; summarise the row's records
+//     if no token is left:                    nothing is kept
+//     else if the temperature is 0:           the first token is kept
+//     else if the candidate list is certain:  the list gives the cut, and mostly the mass
+//     else:                                   filter.cuh searches the row for the cut
+//     if probabilities are written and the mass is still unknown: compute it from the row
+//     if the survey pre-filled the row, and neither search nor mass read it: write the kept tokens
+//     store the cut for write_rows.cu
 
 #include "stage/row_cut.cuh"
 #include "stage/candidate_draw.cuh"
 
 #define FIND_CUT_THREADS 1024
 
-// What is known of a row, in shared memory.
+// What the block's threads share about their row; in shared memory.
 struct CutState {
     Scales scales;
     FilterChain filter_chain;
     u64 first;
     u32 features;
     u32 status;
-    // From a list: what is kept weighs so much, if that is known, and stands there.
+    // From the candidate list: the mass of the kept tokens, 0 if unknown, and their range in the list.
     u64 mass;
     ListRange range;
     bool is_certain;
@@ -32,7 +42,8 @@ DEVICE CutState& shared_cut_state() {
     return cut_state;
 }
 
-// What filters keep, where it fits a list; says whether it does for sure. What it is lies in `shared_draw_result`.
+// Applies the filters to the row's candidate list and stores the kept set in `shared_draw_result`. Returns whether the
+// list decides for certain; otherwise the row must be searched.
 template <class V>
 DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const RowRecords& records, const V& view,
                                    const RowSummary& summary) {
@@ -51,7 +62,7 @@ DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const Ro
         if (lane_id() == 0) {
             u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
             shared_draw_result().kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
-            // Of a prefix, at the scale of the filters.
+            // The list has masses of prefixes only, at the scale of the filters.
             cut_state.mass = range.start == 0 && cut_state.scales.log2e_over_t == cut_state.scales.filter_log2e_over_t
                                  ? list.masses[range.end - 1]
                                  : 0;
@@ -59,12 +70,12 @@ DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const Ro
             cut_state.is_certain = range.is_certain;
         }
     }
-    // Without it the other warps would read what came of it too early.
+    // RAW on cut_state and the kept set: warp 0 wrote them, all warps read them.
     __syncthreads();
     return cut_state.is_certain;
 }
 
-// Weighs what is kept. Apart, so that its registers are its own.
+// Computes the mass of the kept set from the row. Not inlined, so that it does not raise the callers' registers.
 template <class T>
 DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t) {
     RowContext<T, false> end(step, row, slot);
@@ -76,7 +87,7 @@ DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float
     }
 }
 
-// What is kept of a row, once that is known.
+// Assembles a row's cut from shared memory.
 DEVICE RowCut make_row_cut(u64 first, u32 flags) {
     const CutState& cut_state = shared_cut_state();
     RowCut cut{first, first, cut_state.mass, cut_state.scales.log2e_over_t, flags};
@@ -89,7 +100,7 @@ DEVICE RowCut make_row_cut(u64 first, u32 flags) {
     return cut;
 }
 
-// Writes a token kept into a row that is filled with nothing.
+// Writes a kept token's number into a pre-filled row.
 template <class T>
 DEVICE void write_token(const FindCut& args, u32 row, const RowCut& cut, u64 key) {
     const Step& step = args.step;
@@ -104,7 +115,7 @@ DEVICE void write_token(const FindCut& args, u32 row, const RowCut& cut, u64 key
     store_one<T>((float*)out + key_id(key), p);
 }
 
-// Writes all that is kept of such a row: what the list says, or the first token.
+// Writes all kept tokens into a pre-filled row: those of the list's range, or the first token alone.
 template <class T>
 DEVICE void write_kept_tokens(const FindCut& args, u32 row, const RowCut& cut) {
     if (cut.flags & CUT_FIRST_ONLY) {
@@ -124,7 +135,7 @@ template <class T>
 DEVICE void find_row_cut(const FindCut& args, u32 row) {
     const Step& step = args.step;
     CutState& cut_state = shared_cut_state();
-    // Requests are made before the survey waits no more, and so before this begins.
+    // The survey triggers this kernel only after it has waited for params_from_columns.cu, so requests are complete.
     int slot = step.slots[row];
     const Params& params = step.params[slot];
     u32 features = params.features;
@@ -142,10 +153,10 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
         retire_row(step);
     }
     RowRecords records(step, row, features & FEATURE_FILTER_SUMS);
-    // Its barrier is that of what is known too.
+    // The barrier inside also serves cut_state and the cleared list: thread 0 wrote them, all threads read them (RAW).
     RowSummary summary = summarise_row(records, true);
     u32 flags = 0;
-    // Whether it is the list that says what is kept, and what it weighs.
+    // Whether the candidate list gives the kept tokens and their mass.
     bool from_candidates = false;
     if (summary.first_key == 0) {
         flags = CUT_EMPTY;
@@ -158,7 +169,7 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
             if (threadIdx.x == 0) {
                 cut_state.scales = shared_draw_result().scales;
             }
-            // Without it a thread would read the temperature before it is there.
+            // RAW on cut_state.scales: thread 0 wrote it, all threads read it.
             __syncthreads();
         }
         if (cut_state.scales.temperature == 0.0f) {
@@ -166,7 +177,7 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
         } else {
             from_candidates = uses_candidates && find_cut_in_candidates(step, row, slot, records, view, summary);
             if (!from_candidates) {
-                // Without it a thread could write what is known while a slower warp still reads it.
+                // WAR on cut_state: slower warps may still read it, thread 0 resets its mass.
                 __syncthreads();
                 if (threadIdx.x == 0) {
                     cut_state.mass = 0;
@@ -180,7 +191,7 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
             }
         }
     }
-    // The survey filled the row before this began.
+    // The survey is complete and has pre-filled the row.
     const bool writes = step.prefill_out != nullptr && (from_candidates || flags != 0);
     flags |= writes ? CUT_WRITTEN : 0;
     if (writes && !(flags & CUT_EMPTY)) {

@@ -1,10 +1,11 @@
-// numbers.cu: the numbers of num.cuh and measure.cuh for many inputs, so that they can be held to the definition.
+// numbers.cu: evaluates the functions of num.cuh and measure.cuh on many inputs, so that tests compare them with their
+// definitions.
 //
-// Computes   for each input one of the numbers, as bits
+// Computes   for each input the result of one function, as bits
 // Twins      src/numbers.rs, which has the definitions in the same order
 // Shapes     out [count]
-// Grid       x = 256 inputs
-// Requires   nothing; inputs outside a number's domain give anything
+// Grid       x = blocks of 256 inputs, one thread per input
+// Requires   nothing; outside a function's domain the result is arbitrary
 
 #include "math/measure.cuh"
 
@@ -47,9 +48,11 @@ DEVICE u64 number(u64 which, u64 input) {
     case 11:
         return weight(x);
     case 12:
-        return QuotientWeights(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x); // of 1.0 in words of 32 bits
+        // Relative to 1.0 if the input is below 2^32.
+        return QuotientWeights(bits_float((u32)(input >> 32) ^ 0x3F800000u)).of(x);
     case 13: {
-        // Whether what is about a quotient is as near as it says: of words of 32 bits by 1, of others by up to 2^20.
+        // Whether `approx_quotient` is within its stated error. An input below 2^32 has the divisor 1; others have
+        // divisors below 2^20.
         float divisor = bits_float(0x3F800000u + (u32)(input >> 32) % (20u << 23));
         u32 quotient = float_bits(exp2_rule(x) / divisor), approx = float_bits(approx_quotient(x, 1.0f / divisor));
         return (approx > quotient ? approx - quotient : quotient - approx) <= APPROX_QUOTIENT_ULPS;

@@ -1,19 +1,20 @@
-// params_from_columns.cu: what the rows of an operator ask for, made the requests of a step.
+// params_from_columns.cu: makes a step's requests from an operator's columns of parameters.
 //
-// Computes   for each output its parameters and its state, as filter.rs does on the host, of numbers that only the machine knows; the
-//            line it reads, if there is such a line
-// Never      reads a line; never trusts a number: what is outside its range counts as the nearest inside
+// Computes   for each output its Params and State, as filter.rs does on the host, from numbers that only device memory
+//            holds; its slot, and the row that it reads
+// Never      reads a row of logits; trusts a number: a value outside its range counts as the nearest one inside
 // Twins      host src/filter.rs, spec/src/filter.rs | src/operators
-// Shapes     columns [outputs], or of one for all; of temperatures and filters [lines]
-// Grid       x = block of outputs, a thread each
-// Traffic    what the columns have, 200 bytes an output out
-// Requires   nothing of the kernels before it on the stream: it waits for them, and lets the survey begin after that
+// Shapes     columns of seeds, positions, draws and row indices [outputs] or [1]; of temperatures and filters
+//            [logits_rows] or [1]
+// Grid       x = blocks of 128 outputs, one thread per output
+// Traffic    in: the columns; out: 200 bytes per output
+// Requires   nothing of the kernels before it on the stream: it waits for them, and then triggers the survey
 
 #include "abi/operators.cuh"
 #include "math/arrival.cuh"
 #include "math/measure.cuh"
 
-// A number of a column, of 32 bits or 64: as it is loaded, so that nobody waits for it before it is used.
+// A number of a column, of 32 or 64 bits, as the words that were loaded: a thread waits for them only at their use.
 struct ColumnValue {
     u32 low;
     u32 high;
@@ -37,7 +38,7 @@ struct ColumnValue {
     DEVICE_MEMBER float real() const { return bits_float(low); }
 };
 
-// What stands in the columns of a line; all of it is loaded before any is used.
+// One row's numbers in the columns of parameters. The constructor issues all loads before a thread uses one of them.
 struct RowColumns {
     ColumnValue temperature;
     ColumnValue top_k;
@@ -50,15 +51,15 @@ struct RowColumns {
           min_p(args, args.min_ps, COLUMN_MIN_P, logits_row) {}
 };
 
-// P of F1, of a fraction below 1; rounded up.
+// The P of F1 for a fraction p in (0, 1): p 2^32, rounded up.
 DEVICE u32 fraction_to_u32(float p) {
-    // Both are powers of two apart, so the product is exact.
+    // Multiplication by a power of two is exact here.
     float scaled = p * 4294967296.0f;
     u32 whole = (u32)scaled;
     return whole + (u32_to_float(whole) < scaled);
 }
 
-// The most tokens that top-k may keep for joint filters to begin with it (filter.rs).
+// The largest top-k with which joint filters begin; FEW in filter.rs is its twin.
 #define MAX_JOINT_TOP_K 256
 
 // Whether a chain of joint filters consists of top-k, top-p and min-p alone.
@@ -71,7 +72,7 @@ DEVICE bool are_prefixes(u32 chain) {
     return prefixes;
 }
 
-// Puts joint filters, which stand as the host has them for few tokens of top-k, in the order for the row's own k (filter.rs).
+// Reorders joint filters for the row's own top-k (filter.rs). The host has ordered them as for a small k.
 DEVICE void order_joint(Params& params) {
     const u32 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
     if (!(params.features & FEATURE_JOINT) || !are_prefixes(params.filter_chain)) {
@@ -85,8 +86,8 @@ DEVICE void order_joint(Params& params) {
     }
 }
 
-// Whether filters in the order they act are tried on a list (filter.rs), however many tokens top-k keeps: where that is too many the
-// list fails.
+// Whether a filter chain is first tried on a candidate list (filter.rs), whatever top-k is: with too large a k the
+// list fails, and the row is searched.
 DEVICE bool fits_candidates(u32 chain, u32 features) {
     u32 first = chain & 15, rest = chain >> 4;
     bool apart = (features & FEATURE_JOINT) && !are_prefixes(chain);
@@ -100,12 +101,17 @@ DEVICE bool fits_candidates(u32 chain, u32 features) {
     return short_first && !apart;
 }
 
-// What a line asks for.
+// Writes one row's numbers from the columns into its request's parameters:
+//
+//     set the temperature and its scales; a greedy row has no filters, and ends here
+//     set top-k, top-p and min-p
+//     leave out of the filter chain those that are off for this row; order joint filters
+//     decide whether the chain is tried on a candidate list, and whether the survey sums weights for it
 DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Params& params) {
     bool dynamic = params.features & FEATURE_DYNAMIC_TEMPERATURE;
     if (args.temperatures) {
         float t = own.temperature.real();
-        // NaN counts as 0.
+        // A NaN temperature counts as 0.
         t = t > 0.0f ? fminf(t, bits_float((127 + 100) << 23)) : 0.0f;
         dynamic = dynamic && t != 0.0f;
         params.temperature = t;
@@ -153,7 +159,7 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     params.filter_chain = chain;
     order_joint(params);
     chain = params.filter_chain;
-    // A number of all is known to the host, which goes by how many tokens that are.
+    // If all rows share one top-k, the host knows it and has decided by its size whether to try a list.
     bool listed = fits_candidates(chain, params.features) &&
                   ((chain & 15) != FILTER_TOP_K || args.top_ks || params.features & FEATURE_CANDIDATES);
     params.features &= ~(FEATURE_CANDIDATES | FEATURE_FILTER_SUMS);
@@ -165,7 +171,8 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
 
 KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
     warm_constant_bank(args);
-    // The kernel before may write what is read here, and the rows too, which the survey reads as soon as it is let begin.
+    // The preceding kernel may write the columns and the rows of logits. The survey reads the rows as soon as it
+    // starts, so this kernel triggers it only after the wait.
     grid_dependency_wait();
     trigger_dependents();
     u32 row = blockIdx.x * COLUMNS_THREADS + threadIdx.x;
@@ -179,7 +186,7 @@ KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
     bool there = true;
     if (args.row_indices) {
         i64 own = ColumnValue(args, args.row_indices, COLUMN_ROW_INDEX, output).integer(args, COLUMN_ROW_INDEX);
-        // There are fewer lines than words, so one below 0 is beyond the last.
+        // As an unsigned number, a negative index is not below `logits_rows`.
         logits_row = args.columns_64_bit & COLUMN_ROW_INDEX ? (u64)own : (u32)own;
         there = logits_row < args.logits_rows;
         logits_row = there ? logits_row : 0;

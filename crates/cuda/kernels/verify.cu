@@ -1,17 +1,30 @@
-// verify.cu: chains of drafts, accepted or replaced by rejection (S4, P1).
+// verify.cu: verifies chains of drafts by rejection (S4, P1).
 //
-// Computes   the accepted prefix of each chain and one more token: of the residual max(p - q, 0) where a draft was rejected, else
-//            of the target's row
-// Never      reads a row besides those that the last token is drawn from; never writes a residual
+// Computes   the accepted prefix of each chain and one more token: drawn from the residual max(p - q, 0) after a
+//            rejection, otherwise from the target's row
+// Never      reads more than single numbers of a row that the last token is not drawn from; writes a residual
 // Twins      oracle spec/src/verify.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md
-// Shapes     as Chains has them; records [chains, tiles]
-// Grid       survey: x = (chain, block of 8 warps), per_warp tiles a warp; end: x = chain, whole warps; no dynamic shared memory
-// Traffic    two numbers a draft, twice; the target's row and, after a rejection, the drafter's, once; 16 bytes a tile
-// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed
+// Shapes     as in Chains; records [chains, tiles]
+// Grid       survey: x = chains * blocks_per_chain, 8 warps, 1 to 4 tiles a warp; finish: x = chains, whole warps;
+//            no dynamic shared memory
+// Traffic    in: two probabilities per draft and block; the target's row and, after a rejection, the drafter's, once;
+//            16 bytes per tile, written by the survey and read by the finish kernel
+// Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only
 //
-// A race of probabilities is one of logits L(r) at s = 1 (P1), so records hold logarithms, and the race is that of any row. What
-// is larger is found among the probabilities themselves, of which only two a tile get a logarithm. In a tile that would likely be
-// opened, all tokens run while the survey has them; its record says which one leads. So records are as survey_draw.cu makes them.
+// A race of probabilities r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of
+// the race is that of any row. Maxima are found among the probabilities themselves: only two per tile need a logarithm.
+// If the finish kernel would probably reread a tile, the survey races all its tokens while they are in registers. The
+// tile's record then names the leader. So records have the form of SurveyDrawRecords (block/bounded_race.cuh).
+//
+//     verify_survey: judge the drafts of the block's chain, which gives the target's row p and the drafter's row q
+//                    for each tile: r = max(p - q, 0), or r = p without a rejection
+//                                   find the maximum of r, and that of all others
+//                                   if two numbers reach e / 16: race all tokens of the tile by approximate scores
+//                    warp 0: make and store the records of the block's tiles, one per lane
+//     verify_finish: judge the drafts again, then wait for the survey
+//                    if the records hold no token and a draft was rejected: make those of the target's row
+//                    race the records' tokens; read the tiles again whose bound reaches the best score
+//                    write tokens, counts and status
 
 #include "warp/tile.cuh"
 #include "block/bounded_race.cuh"
@@ -20,20 +33,21 @@
 #define SURVEY_WARPS 8
 #define MAX_TILES_PER_WARP 4
 
-// A tile is run if p / e of a token besides its first is at least this, e being when the tile's first token arrives. What leads has
-// p / e = m / x, with m what all p add up to and x an exponential variable: so hardly any tile is open that was not run.
+// The survey races a tile if two of its tokens have p / e of at least this, with e the tile's first arrival. The row's
+// winner has p / e = m / x, with m the sum of all p and x an exponential variable. So the finish kernel seldom rereads
+// a tile that was not raced.
 #define RACE_TILE_FROM 0.0625f
 
-// A lane's shares of a tile of one or two rows of probabilities.
+// A lane's slices of a tile: of the target's row, and of the drafter's row or 0.
 struct LaneProbs {
     float p[ITEMS_PER_LANE];
     float q[ITEMS_PER_LANE];
 };
 
-// What the last token is drawn from: the target's row, or what it has more of than the drafter's.
+// What a chain's last token is drawn from: the target's row, or after a rejection the residual max(p - q, 0).
 struct Residual {
     const float* p;
-    // Null: nothing is taken away.
+    // The drafter's row; null if no draft was rejected.
     const float* q;
     u32 vocab;
 
@@ -41,14 +55,15 @@ struct Residual {
         : p(target_row(chains, chain, acceptance.emitted)),
           q(acceptance.rejected ? draft_row(chains, chain, acceptance.emitted) : nullptr), vocab(chains.vocab) {}
 
-    // Whether 16 bytes can be loaded at once, of both rows. Found where it is asked for: there is more than registers.
+    // Whether a tile of both rows can be loaded 16 bytes at a time. `opaque` makes each call compute it, which saves
+    // registers.
     DEVICE_MEMBER bool is_vectorized(u32 tile) const {
         return are_aligned(opaque(p), opaque(q)) && tile * TILE + TILE <= vocab;
     }
 
     static DEVICE_MEMBER bool are_aligned(const float* p, const float* q) { return (((u64)p | (u64)q) & 15) == 0; }
 
-    // A lane's shares of a tile as they came, 0 beyond the vocabulary and where nothing is taken away.
+    // Loads a lane's slices of a tile, uncleaned. Both are 0 beyond the vocabulary, and q is 0 without a drafter's row.
     DEVICE_MEMBER void fetch(u32 tile, u32 lane, LaneProbs& probs) const {
         u32 start = tile * TILE;
         bool tile_is_vectorized = is_vectorized(tile);
@@ -68,14 +83,14 @@ struct Residual {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             bool inside = id + j * 32 < vocab;
-            // From one address.
+            // All loads share one base address: j * 32 is a constant offset in the instruction.
             probs.p[j] = inside ? (p + id)[j * 32] : 0.0f;
             probs.q[j] = inside && q ? (q + id)[j * 32] : 0.0f;
         }
     }
 };
 
-// Cleans probabilities; returns the status bits of what was odd.
+// Cleans probabilities (P1). Returns STATUS_NAN if one was NaN or negative, and STATUS_INF if one was infinite.
 DEVICE u32 clean_probs(float (&p)[ITEMS_PER_LANE]) {
     u32 nonfinite_flags = 0;
 #pragma unroll
@@ -86,7 +101,7 @@ DEVICE u32 clean_probs(float (&p)[ITEMS_PER_LANE]) {
     return nonfinite_flags;
 }
 
-// The bits that any of a lane's numbers has.
+// Joins the bits of a lane's numbers.
 DEVICE u32 or_bits(const float (&p)[ITEMS_PER_LANE]) {
     u32 bits = 0;
 #pragma unroll
@@ -96,11 +111,10 @@ DEVICE u32 or_bits(const float (&p)[ITEMS_PER_LANE]) {
     return bits;
 }
 
-// Makes the residual of a lane's shares in the place of p; returns the status bits of what was odd. Where nothing is taken away
-// p stays.
+// Replaces p by the residual max(p - q, 0), which is the cleaned p if q is 0. Returns the status bits of `clean_probs`.
 DEVICE u32 subtract_draft(LaneProbs& probs) {
     u32 nonfinite_flags = 0;
-    // Whatever is below 2 and has no sign lacks the two highest bits.
+    // A number in [0, 2) has neither of the two highest bits; only other numbers can need cleaning.
     if ((or_bits(probs.p) | or_bits(probs.q)) >> 30 != 0) {
         nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
     }
@@ -111,9 +125,9 @@ DEVICE u32 subtract_draft(LaneProbs& probs) {
     return nonfinite_flags;
 }
 
-// The same row as the race sees it.
+// The residual as the race reads it: as logarithms to base 2.
 struct LogResidual : Residual {
-    // Whether both rows lie on 16 bytes.
+    // Whether both rows are aligned to 16 bytes.
     bool vectorized;
 
     DEVICE_MEMBER explicit LogResidual(const Residual& row) : Residual(row), vectorized(are_aligned(p, q)) {}
@@ -124,7 +138,7 @@ struct LogResidual : Residual {
         return offset_in_tile<F32>(lane, j, is_vectorized(tile));
     }
 
-    // The logarithms of a lane's share of a tile, -inf where nothing is left or there is no token.
+    // Loads the logarithms of a lane's slice of a tile: -inf where the residual is 0, and beyond the vocabulary.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
         LaneProbs probs;
         fetch(tile, lane, probs);
@@ -136,11 +150,12 @@ struct LogResidual : Residual {
     }
 };
 
-// What a warp learns of a tile.
+// A warp's reduction of one tile. The leader is the lane that holds the tile's first token in the order.
 struct alignas(16) TileMax {
-    // The share of the lane that has the first token of the order.
+    // The leader's slice of the residual.
     float r[ITEMS_PER_LANE];
-    // The bits of the largest number, and of the largest of the other lanes: of what is not negative they compare as it does.
+    // The bits of the tile's maximum, and of the maximum of the other lanes. Bits of floats from 0 on compare as the
+    // floats do.
     u32 maximum;
     u32 other_lanes_max;
     u32 leader_lane;
@@ -152,7 +167,7 @@ DEVICE float max_of_probs(const float (&r)[ITEMS_PER_LANE]) {
                    max_f32(max_f32(r[4], r[5]), max_f32(r[6], r[7])));
 }
 
-// Finds a tile's first token; the lane that has it leaves what it knows.
+// Reduces a tile to its maximum across the warp; the leader stores `tile_max`. On a tie the lowest id leads.
 DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized, TileMax& tile_max) {
     float largest = max_of_probs(r);
     u32 own = float_bits(largest), maximum = __reduce_max_sync(FULL_MASK, own);
@@ -176,22 +191,22 @@ DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized,
         tile_max.maximum = maximum;
         tile_max.other_lanes_max = others;
         tile_max.leader_lane = lane_id();
-        // So that it is one store of four words.
+        // Written too, so that the leader stores the four words with one instruction.
         tile_max.reserved = 0;
     }
 }
 
-// What a warp learns by running a tile's tokens.
+// What a warp finds by racing all tokens of a tile.
 struct alignas(16) TileRace {
-    // Of the one that leads, or nearly: what is left of its probability, and its place in the tile; TILE if the tile was not run.
+    // The residual of the token with the largest approximate score, and its offset in the tile; TILE without a race.
     float p;
     u32 offset;
-    // What no other token's log2(p) - log2(arrival) exceeds, errors of approximate logarithms aside.
+    // Bounds log2(p) - log2(arrival) of all other tokens, up to the error of approximate logarithms.
     float others_bound;
     u32 reserved;
 };
 
-// Whether a tile has a number at least as large as a bar besides its first; the same in all lanes.
+// Whether at least two numbers of a tile reach a threshold. The result is uniform across the warp.
 DEVICE bool has_two_above(const float (&r)[ITEMS_PER_LANE], float threshold) {
     float largest = max_of_probs(r);
     u32 leaders = __ballot_sync(FULL_MASK, largest >= threshold), count = 0;
@@ -205,23 +220,23 @@ DEVICE bool has_two_above(const float (&r)[ITEMS_PER_LANE], float threshold) {
     return __ballot_sync(FULL_MASK, count > 1) != 0;
 }
 
-// Runs the tokens of a wide tile, about; the lane that has the one that leads leaves what it knows.
+// Races the tokens of a vectorized tile by approximate scores; the lane with the largest score stores `tile_race`.
 DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& rng, const FirstArrival& first, u32 tile,
                       TileRace& tile_race) {
     u32 lane = lane_id(), to = 0;
     float lead = -INF_F32, others_bound = -INF_F32, p = 0.0f;
 #pragma unroll
     for (u32 i = 0; i < ITEMS_PER_LANE; i += 4) {
-        // One block after the other: side by side they take more registers than there are.
+        // `opaque` keeps the two Philox blocks in sequence: interleaved, they need more registers than the kernel has.
         u32 id = opaque(tile * TILE + offset_in_tile<F32>(lane, i, true));
         const PhiloxWords words = philox(rng.seed, id / 4, rng.position, rng.token_tag(), rng.draw);
 #pragma unroll
         for (u32 j = i; j < i + 4; j++) {
             bool is_first = offset_in_tile<F32>(lane, j, true) == first.offset;
             float log2_arrival = approx_log2_arrival(first.e, is_first ? 0 : words.w[j - i]);
-            // What is less than a normal number is taken for the least of these.
+            // Numbers below the normal ones count as the least normal one, which `approx_log2` accepts.
             float score = approx_log2(max_f32(opaque(r[j]), bits_float(1 << 23))) - log2_arrival;
-            // Of several with the highest score the first is known, and bounds the others.
+            // On a tie the lane's first token leads, and its score bounds the others.
             others_bound = max_f32(others_bound, fminf(score, lead));
             p = score > lead ? r[j] : p;
             to = score > lead ? j : to;
@@ -236,7 +251,8 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
     }
 }
 
-// The record of a tile that its warp saw, as Raced reads it.
+// Makes a tile's record from what its warp stored, in the form that SurveyDrawRecords reads: the second field holds
+// log2 of the named token's residual, and the third log2 of its arrival.
 DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, bool vectorized,
                                     u32 nonfinite_flags, const LastTokenStream& rng, const FirstArrival& first,
                                     u32 tile) {
@@ -246,7 +262,7 @@ DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& til
     for (u32 i = ITEMS_PER_LANE; i-- > 0;) {
         float r = tile_max.r[i];
         bool is_leader = r >= maximum;
-        // Of several with the maximum the first is the tile's, and the maximum bounds the others.
+        // On a tie the lowest j is the tile's token, and the maximum bounds the others.
         others = max_f32(others, is_leader ? (j < ITEMS_PER_LANE ? maximum : 0.0f) : r);
         j = is_leader ? i : j;
     }
@@ -259,7 +275,7 @@ DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& til
                       pack_record_bits(offset, nonfinite_flags, others_bound)};
 }
 
-// What a block learns of its tiles, in shared memory.
+// The survey's shared memory. Each warp writes the elements of its own tiles; warp 0 reads all of them.
 struct ChainStorage {
     TileMax maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];
     TileRace races[SURVEY_WARPS * MAX_TILES_PER_WARP];
@@ -270,7 +286,7 @@ struct ChainStorage {
 
 KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     __shared__ ChainStorage storage;
-    // The kernel before may be anyone's, and make what is read here.
+    // The preceding kernel may belong to another program and write what this one reads.
     grid_dependency_wait();
     u32 chain = blockIdx.x / chains.blocks_per_chain, block_in_chain = blockIdx.x % chains.blocks_per_chain;
     u32 per_block = SURVEY_WARPS * chains.tiles_per_warp, block_tile = block_in_chain * per_block, lane = lane_id(),
@@ -280,27 +296,29 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     const Residual row(chains, chain, acceptance);
     LastTokenStream& rng = storage.rngs[warp];
     if (lane == 0) {
-        // Read there where it is needed: there is more than registers.
+        // In shared memory, because the kernel has no registers left for it.
         rng = last_token_stream(of_chain, acceptance);
         storage.nonfinite_flags[warp] = 0;
     }
-    // Without it lanes would draw by what the first one has not left yet.
+    // RAW on rng and nonfinite_flags of this warp: lane 0 wrote them, all its lanes use them.
     __syncwarp();
 #pragma unroll 1
     for (u32 group = 0; group < chains.tiles_per_warp; group++) {
-        // Found here, else the compiler keeps the places of all that is told of a tile from round to round.
+        // `opaque` makes the compiler compute the addresses of the tile's elements here. Otherwise it keeps all of them
+        // in registers from iteration to iteration.
         u32 own = opaque(group * SURVEY_WARPS + warp), tile = block_tile + own;
         LaneProbs probs;
         row.fetch(tile, lane, probs);
         if (group == 0) {
             trigger_dependents();
-            // While the first of the warp's tiles come, which are under way by now: a lane a tile.
+            // The loads of the warp's first tile are in flight. Meanwhile each of the first four lanes draws the first
+            // arrival of one of the warp's tiles.
             u32 offset = lane % MAX_TILES_PER_WARP * SURVEY_WARPS + warp;
             FirstArrival first = first_arrival(rng, block_tile + offset);
             if (lane < MAX_TILES_PER_WARP) {
                 storage.first[offset] = first;
             }
-            // Without it lanes would miss what others have just drawn.
+            // RAW on first: one lane per tile wrote it, all lanes of the warp read it.
             __syncwarp();
         }
         u32 nonfinite_flags = subtract_draft(probs);
@@ -315,7 +333,7 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
             storage.races[own].offset = TILE;
         }
     }
-    // Without it the first warp would read of tiles that others have not seen yet.
+    // RAW on maxima, races, first and nonfinite_flags: all warps wrote those of their tiles, warp 0 reads them.
     __syncthreads();
     u32 tile = block_tile + lane;
     if (warp == 0 && lane < per_block && tile < chains.tiles) {
@@ -326,7 +344,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     }
 }
 
-// Makes the records of the target's row anew, by one block: where the drafter has all that the target has.
+// Overwrites a chain's records by those of the target's row; one block surveys it. The finish kernel needs this if a
+// draft was rejected and the residual is empty.
 DEVICE void survey_target_row(const Residual& row, const LastTokenStream& rng, u32 tiles, TileRecord* records) {
     __shared__ TileMax tile_max[32];
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
@@ -336,22 +355,22 @@ DEVICE void survey_target_row(const Residual& row, const LastTokenStream& rng, u
         row.fetch(tile, lane_id(), probs);
         subtract_draft(probs);
         reduce_probs_tile(probs.p, row.is_vectorized(tile), tile_max[warp_id()]);
-        // Without it the first lane would read what the one that leads has not left yet.
+        // RAW on tile_max of this warp: the leader wrote it, lane 0 reads it.
         __syncwarp();
         if (lane_id() == 0) {
-            // What is odd in the row is known.
+            // The flags are 0: the survey's records have already reported the row's non-finite values.
             FirstArrival first = first_arrival(rng, tile);
             records[tile] =
                 make_chain_record(tile_max[warp_id()], not_raced, row.is_vectorized(tile), 0, rng, first, tile);
         }
-        // Without it another lane would leave the next tile's before this one was read.
+        // WAR on tile_max of this warp: lane 0 read it, the next tile's leader overwrites it.
         __syncwarp();
     }
-    // Without it a thread would read records that others have not made yet.
+    // RAW on records: lane 0 of each warp wrote them, all threads of the block read them.
     __syncthreads();
 }
 
-// Adds to a number of the chain's, or sets it.
+// Stores a chain's count, or with CHAIN_ADD_COUNTS adds it to the count in memory; nothing if `counts` is null.
 DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count) {
     if (counts) {
         counts[chain] = chains.flags & CHAIN_ADD_COUNTS ? counts[chain] + count : count;
@@ -360,7 +379,7 @@ DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count)
 
 KERNEL(verify_finish, 1024, Chains, chains) {
     u32 chain = blockIdx.x, tiles = chains.tiles, length = chains.draft_count;
-    // What the survey does not write is read before it is done.
+    // The survey writes nothing of what is read before the wait, so these reads overlap it.
     const RngStream of_chain = chain_stream(chains, chain);
     const Acceptance acceptance = accept_drafts(chains, of_chain, chain);
     const LastTokenStream rng = last_token_stream(of_chain, acceptance);
@@ -390,7 +409,7 @@ KERNEL(verify_finish, 1024, Chains, chains) {
             status |= STATUS_EMPTY;
             break;
         }
-        // Nothing is left: only roundings led here, or rows that do not add up to 1.
+        // The residual is empty. Only rounding leads here, or rows that do not add up to 1.
         row.q = nullptr;
         survey_target_row(row, rng, tiles, own);
     }

@@ -1,13 +1,15 @@
-// write_rows.cu: rows written: the probabilities of what is kept of them, or them with all else dropped.
+// write_rows.cu: writes rows in which only the kept tokens remain, as probabilities or with their own numbers.
 //
-// Computes   for each token kept RN(exp2(y) / RN(RN(Z) 2^-43)), of probabilities RN(p / first) for exp2(y) (P4), or its number as it
-//            counts; 0, or -inf of logits, elsewhere
-// Never      reads a tile without a token kept; never writes beyond a row, nor what the survey filled or find_cut.cu wrote
+// Computes   for each kept token RN(exp2(y) / RN(RN(Z) 2^-43)) (P4), with RN(p / first) for exp2(y) if rows hold
+//            probabilities; or, in masked rows, its cleaned number. Elsewhere 0, or -inf in masked logits
+// Never      reads a tile without a kept token; writes beyond a row, or tiles that the survey's pre-fill has completed,
+//            or rows that find_cut.cu has written
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
-// Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles]; kept [rows]
-// Grid       x = (row, block), `share` tiles each, 8 warps
-// Traffic    16 bytes a tile and the tiles that hold tokens kept in; these out, and in the logits' own place all others too
-// Requires   find_cut.cu before it on the stream; out is the logits' place, or apart and filled
+// Shapes     logits [rows, vocab] of T; out [rows, vocab] of f32 or T; row strides in elements; records [rows, tiles];
+//            cuts [rows]
+// Grid       x = rows * blocks_per_row, `tiles_per_block` tiles each; 8 warps; no dynamic shared memory
+// Traffic    in: 16 bytes per tile, and the tiles that may hold kept tokens; out: these tiles, and in place all others
+// Requires   find_cut.cu before it on the stream; `out` is the logits' memory, or separate and pre-filled by the survey
 
 #include "stage/row_cut.cuh"
 
@@ -25,7 +27,7 @@ struct RowWriter {
     RowCut cut;
     RowProbabilities probabilities;
 #if GUMBALL_PROBABILITIES
-    // A power of two by which the first token's probability lies between 2^-22 and 4.
+    // A power of two; times this, the first token's probability lies between 2^-22 and 4.
     float unit;
     Divisor first_divisor;
 #endif
@@ -51,10 +53,11 @@ struct RowWriter {
 #endif
     }
 
-    // The probabilities of those tokens of the lane's share that are kept.
+    // Computes the probabilities of the kept tokens in the lane's slice; bit j of `members` says that token j is kept.
     DEVICE_MEMBER void renormalise(const float (&z)[ITEMS_PER_LANE], u32 members, float (&p)[ITEMS_PER_LANE]) const {
 #if GUMBALL_PROBABILITIES
-        // Where no quotient of a member is less than 2^-60, nothing on the way to it is subnormal.
+        // If each member's quotient is at least 2^-60, no intermediate result is subnormal, and `Divisor` rounds
+        // correctly. Otherwise the lane divides.
         float least = 1.0f;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -102,7 +105,7 @@ struct RowWriter {
         }
     }
 
-    // What becomes of the lane's share of a tile.
+    // Replaces the lane's slice of a tile by what is written: numbers for kept tokens, `dropped()` for others.
     DEVICE_MEMBER void keep_members(u32 tile, float (&z)[ITEMS_PER_LANE]) const {
         u32 lane = lane_id(), first_id = key_id(cut.first_key), last_id = key_id(cut.last_key), members = 0;
         float low = key_logit(cut.last_key), high = key_logit(cut.first_key);
@@ -136,6 +139,11 @@ struct RowWriter {
     }
 };
 
+// Writes a block's tiles of a row. Of each eight tiles a warp takes one, and it handles 32 of its tiles at a time:
+//
+//     read their records, one per lane; a tile is read if its maximum reaches the cut's last logit
+//     in place: write 0 or -inf to the tiles that are not read
+//     for each tile to read: load the next one, then write this one's numbers
 template <class T, class Out>
 DEVICE void write_row_tiles(const WriteRows& args) {
     u32 row = blockIdx.x / args.blocks_per_row, block_in_row = blockIdx.x % args.blocks_per_row, lane = lane_id();
@@ -156,14 +164,14 @@ DEVICE void write_row_tiles(const WriteRows& args) {
     const TileRecord* records = args.records + (u64)row * args.tiles;
     float low = key_logit(cut.last_key);
     bool empty = cut.flags & CUT_EMPTY;
-    // A lane answers for a tile: which of them are read is known at once.
+    // Each lane reads one tile's record. The ballots then give all lanes the tiles that exist and the tiles to read.
 #pragma unroll 1
     for (u32 start = span.from + warp_id(); start < span.to; start += 32 * WRITE_ROWS_WARPS) {
         u32 own = start + lane * WRITE_ROWS_WARPS;
         float maximum = own < span.to ? records[own].maximum : -INF_F32;
         u32 there = __ballot_sync(FULL_MASK, own < span.to);
         u32 read = __ballot_sync(FULL_MASK, !empty && maximum >= low && maximum > MASKED_VALUE);
-        // The tiles that hold nothing are written while the first that does is on its way.
+        // The first tile to read is in flight while the warp writes those without kept tokens.
         float next[ITEMS_PER_LANE] = {}, z[ITEMS_PER_LANE];
         u32 left = read;
         if (left != 0) {
@@ -190,7 +198,7 @@ DEVICE void write_row_tiles(const WriteRows& args) {
     }
 }
 
-// Named by the logits' type, and that of what is written if it is another.
+// Kernel names end in the logits' type, then in the output's type if it differs.
 #define WRITE_ROWS(name, T, Out) \
     KERNEL_MIN_BLOCKS(write_rows_##name, 32 * WRITE_ROWS_WARPS, 4, WriteRows, args) { write_row_tiles<T, Out>(args); }
 

@@ -1,5 +1,7 @@
-//! What a step hands to its kernels, as they lay it out: the twin of `device/abi/step.cuh`, `softmax.cuh`, `accept_drafts.cuh` and
-//! `kernels/params_from_columns.cu`, where each field is explained.
+//! The structs and flags that host and kernels share: the twin of `device/abi/step.cuh` and
+//! `device/abi/operators.cuh`, which explain each field.
+//!
+//! `tests/abi.rs` compares sizes and offsets of both. Values of flags and constants are not compared.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -66,10 +68,10 @@ pub(crate) mod chain_flags {
     pub const ZERO_FOR_NONE: u32 = 2048;
 }
 
-/// A place in the pool, from 0; -1 stands for none.
+/// The index of a request in its workspace, from 0; -1 is padding, which belongs to no request.
 pub type Slot = i32;
 
-/// Makes structs whose layout a test can hold to the kernels' own.
+/// Defines the structs, and `layout`, by which a test compares them with the kernels' structs.
 macro_rules! crossing {
     ($($(#[$attribute:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
         $(
@@ -80,7 +82,10 @@ macro_rules! crossing {
             }
         )*
 
-        /// Returns sizes and offsets of what crosses between host and kernels, for a test to hold to the kernels' own.
+        /// Returns the size of each struct that host and kernels share, followed by the offsets of its
+        /// fields, in bytes.
+        ///
+        /// For tests, which compare them with [`Emulator::layout`](crate::Emulator::layout).
         #[cfg(feature = "emulator")]
         #[must_use]
         pub fn layout() -> Vec<u64> {
@@ -91,7 +96,7 @@ macro_rules! crossing {
 }
 
 crossing! {
-    /// What a request asks for, prepared.
+    /// A request's parameters, prepared for the kernels.
     #[repr(C, align(16))]
     struct Params {
         seed: u64,
@@ -134,7 +139,7 @@ crossing! {
         reserved: u32,
     }
 
-    /// What is known of an id that a request's edits may touch.
+    /// The entry of an id that a request's edits may touch, in the request's hash table.
     #[repr(C, align(16))]
     struct TokenEntry {
         id_plus_1: u32,
@@ -146,7 +151,7 @@ crossing! {
         reserved: u32,
     }
 
-    /// Lists of a request; addresses are the machine's.
+    /// A request's lists; addresses are in the runtime's memory.
     #[repr(C, align(16))]
     struct Request {
         history: u64,
@@ -166,7 +171,7 @@ crossing! {
         logprob_id_count: u32,
     }
 
-    /// Where a request stands.
+    /// A request's state, which the kernels advance.
     #[repr(C, align(16))]
     struct State {
         position: u32,
@@ -177,7 +182,7 @@ crossing! {
         reserved: [u32; 3],
     }
 
-    /// What the survey learns of a tile.
+    /// A tile's record, which the survey writes.
     #[repr(C, align(16))]
     struct TileRecord {
         maximum: f32,
@@ -186,7 +191,7 @@ crossing! {
         packed: u32,
     }
 
-    /// What logprobs ask of a tile.
+    /// A tile's sum of weights, for logprobs and softmax.
     #[repr(C, align(16))]
     struct TileSum {
         sum: u64,
@@ -194,7 +199,7 @@ crossing! {
         reserved: u32,
     }
 
-    /// One step of a batch; addresses are the machine's.
+    /// The argument of a step's kernels; addresses are in the runtime's memory.
     #[repr(C)]
     struct Step {
         logits: u64,
@@ -236,7 +241,8 @@ crossing! {
         prefill_word: u32,
     }
 
-    /// What the rows of an operator ask for, to be made the requests of a step; addresses are the machine's.
+    /// The argument of `params_from_columns`, which makes a step's requests from an operator's columns of
+    /// parameters; addresses are in the runtime's memory.
     #[repr(C, align(16))]
     struct ParamColumns {
         base: Params,
@@ -265,7 +271,7 @@ crossing! {
         flags: u32,
     }
 
-    /// Rows to be found out about, of which some is kept.
+    /// The argument of `find_cut`, which finds the cut of each row.
     #[repr(C)]
     struct FindCut {
         step: Step,
@@ -274,7 +280,7 @@ crossing! {
         reserved: u32,
     }
 
-    /// What is kept of a row.
+    /// A row's cut, and the mass of the tokens inside.
     #[repr(C, align(16))]
     struct RowCut {
         first_key: u64,
@@ -284,7 +290,8 @@ crossing! {
         flags: u32,
     }
 
-    /// Rows to be written, once it is known what is kept of them; addresses are the machine's.
+    /// The argument of `write_rows`, which writes rows whose cuts are known; addresses are in the runtime's
+    /// memory.
     #[repr(C)]
     struct WriteRows {
         logits: u64,
@@ -301,7 +308,7 @@ crossing! {
         mask_only: u32,
     }
 
-    /// Rows of logits to be turned into rows of probabilities; addresses are the machine's.
+    /// The argument of the softmax kernels; addresses are in the runtime's memory.
     #[repr(C)]
     struct SoftmaxArgs {
         logits: u64,
@@ -323,7 +330,7 @@ crossing! {
         reserved: u32,
     }
 
-    /// Chains of drafts; addresses are the machine's.
+    /// The argument of the kernels that verify chains of drafts; addresses are in the runtime's memory.
     #[repr(C)]
     struct Chains {
         draft_probs: u64,
@@ -358,7 +365,7 @@ crossing! {
 }
 
 impl Step {
-    /// Returns the step with its rows cut into so many blocks each, at least one.
+    /// Returns the step with `blocks_per_row` blocks for each row, at least one.
     pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
         Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }
     }

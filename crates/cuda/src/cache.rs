@@ -1,10 +1,15 @@
 //! The disk cache of compiled programs.
 //!
-//! An entry is keyed by the program's source with its headers, what it was compiled for, and by which compiler. The
-//! whole key lies in the entry, with a SHA-256 of all that follows it. Processes may share the folder: an entry is written
-//! aside and renamed into place. An entry that is cut short or damaged is compiled anew. Entries are machine
-//! code, so the folder and they must be the user's alone ([`private`](crate::private)): what others may have
-//! written is not read, and [`Cache::trouble`] says why. A cache that cannot be used is no error.
+//! The key of an entry is the program's source with its headers, the architecture, and the compiler with its
+//! version and options. An entry holds its whole key, and a SHA-256 of key and value. A truncated or damaged
+//! entry is ignored, and its program compiled again.
+//!
+//! Processes may share the folder: a writer writes a temporary file and renames it to the entry's name.
+//!
+//! Entries are machine code, so only the user may have write access to the folder and to the entries
+//! ([`private`](crate::private)). The cache does not read what others may have written. If that is the whole
+//! folder, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then compiles
+//! its programs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,23 +26,25 @@ pub struct Cache {
     folder: Option<PathBuf>,
 }
 
-/// The first bytes of an entry; to be changed with its layout.
+/// The first bytes of an entry; change them whenever its layout changes.
 const MAGIC: &[u8; 8] = b"gumball2";
 
 /// The bytes of a SHA-256.
 const DIGEST_BYTES: usize = 32;
 
 impl Cache {
-    /// Returns the user's cache: `kernels` in the folder that `GUMBALL_CACHE` names, or in `gumball` in the user's cache folder.
+    /// Returns the user's cache: the folder `kernels` in the folder that `GUMBALL_CACHE` names. If that is
+    /// unset or empty, `gumball/kernels` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`.
     ///
-    /// Paths must be absolute: a relative one would be looked for wherever the program happens to run. A relative
-    /// `XDG_CACHE_HOME` is ignored, as its specification says; with a relative `GUMBALL_CACHE` nothing is kept.
+    /// Paths must be absolute, because a relative one would depend on the working directory. A relative
+    /// `XDG_CACHE_HOME` is ignored, as its specification says. With a relative `GUMBALL_CACHE` the cache
+    /// keeps nothing.
     #[must_use]
     pub fn user() -> Self {
         Self { folder: user_folder(|name| std::env::var_os(name)) }
     }
 
-    /// Returns a cache in a folder, which is made when first written to.
+    /// Returns a cache in a folder, which the first write creates.
     #[must_use]
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()) }
@@ -49,28 +56,30 @@ impl Cache {
         Self { folder: None }
     }
 
-    /// Returns the folder, if it keeps anything.
+    /// Returns the folder; `None` if the cache keeps nothing.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Returns why nothing is read from the folder or kept in it: others may have written there.
+    /// Returns why the cache does not use its folder, because other users may have written there; `None` if
+    /// it does, or if the cache keeps nothing.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         private::trouble(self.folder.as_deref()?)
     }
 
-    /// Returns the entry of a key, or makes and keeps it.
+    /// Returns the value of a key. If the cache does not hold it, calls `make` and keeps the result if it
+    /// can.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The error of `make`.
     pub fn get_or_make<E>(&self, key: &str, make: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
         if let Some(value) = self.read(key) {
             return Ok(value);
         }
         let value = make()?;
-        // The next process compiles again if this one cannot keep the result.
+        // If the value cannot be kept, the next process makes it again.
         let _ = self.write(key, &value);
         Ok(value)
     }
@@ -114,7 +123,7 @@ impl Cache {
     }
 }
 
-/// Returns the folder of kernels that the variables of the environment lead to.
+/// Returns the folder that environment variables name; `None` if they name no absolute path.
 fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = match variable("GUMBALL_CACHE").filter(|value| !value.is_empty()) {
@@ -126,7 +135,7 @@ fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(folder.join("kernels"))
 }
 
-/// FNV-1a over parts that follow each other, for names that need no more.
+/// Returns the FNV-1a hash of the concatenated parts, for names that need no cryptographic hash.
 #[cfg(feature = "emulator")]
 pub(crate) fn fnv1a(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.iter());

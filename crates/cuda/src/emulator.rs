@@ -1,8 +1,11 @@
-//! The host as a machine: kernels built by the host's C++ compiler, one fiber a CUDA thread.
+//! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
 //!
-//! It computes what a GPU computes, slowly, so that kernels are held to the oracle where there is none. It finds
-//! wrong results and barriers that some threads miss; races inside a block it does not find. Blocks that wait for each other
-//! run on two host threads.
+//! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
+//! no GPU. It finds wrong results, and barriers that some threads miss. It does not find races inside a
+//! block.
+//!
+//! Blocks run one after the other, unless they may wait for each other: co-resident blocks run on two host
+//! threads, and the blocks of a cluster on one host thread each.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -25,7 +28,8 @@ const SOURCES: &[Source] = &[
     ("probabilities.cpp", include_str!("../emulator/probabilities.cpp")),
 ];
 
-/// Kernels must not be contracted, and the host's own fma is the only fast one.
+/// `-ffp-contract=off` keeps products and sums apart, as the rules write them. `-mfma` makes the rules' own
+/// fma one instruction.
 const OPTIONS: [&str; 8] = [
     "-std=c++17",
     "-O2",
@@ -39,11 +43,12 @@ const OPTIONS: [&str; 8] = [
 
 const ALIGNMENT: usize = 256;
 
-/// The emulated device.
+/// The emulated device: a [`Runtime`] whose memory is the host's. A launch returns when the kernel is
+/// complete.
 #[derive(Debug)]
 pub struct Emulator {
     kernels: LoadedKernels,
-    /// What each thread that records has launched so far.
+    /// The launches recorded so far, by each thread that is recording.
     recording: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
 }
 
@@ -53,16 +58,16 @@ struct LoadedKernels {
     library: Arc<Library>,
 }
 
-/// A launch that was recorded.
+/// A launch: what `gumball_run` needs to run it.
 #[derive(Clone, Debug)]
 struct Launch {
     kernel: Kernel,
     grid: Grid,
-    /// The argument in whole words, so that it is aligned.
+    /// The kernel's argument, in words of 64 bits so that it is aligned.
     argument: Vec<u64>,
 }
 
-/// Launches that were recorded, and the kernels they run.
+/// Recorded launches, and the library of their kernels.
 #[derive(Debug)]
 struct Recorded {
     kernels: LoadedKernels,
@@ -70,7 +75,7 @@ struct Recorded {
 }
 
 type Run = unsafe extern "C" fn(*const c_void, *const u8, *const Spread);
-/// How a grid is spread, as `block.hpp` has it.
+/// The shape of a launch, as `Grid` in `block.hpp` lays it out.
 #[repr(C)]
 struct Spread {
     blocks: u32,
@@ -83,28 +88,34 @@ struct Spread {
 type LayoutOf = unsafe extern "C" fn(*mut u64, u64) -> u64;
 
 impl Emulator {
-    /// Builds the kernels for the host, or finds them in the cache.
+    /// Builds the kernels for the host, or loads them from `cache`. A process does this once; later calls
+    /// share the result, an error included.
     ///
     /// # Errors
-    /// - [`Error::Missing`] if there is no C++ compiler (`CXX`, or `c++`), or the processor is not x86-64 with fma.
-    /// - [`Error::Compile`] with the compiler's words.
+    /// - [`Error::Missing`] if there is no C++ compiler (`CXX`, or `c++`), or the processor is not x86-64
+    ///   with fma.
+    /// - [`Error::Compile`] with the compiler's messages, if the kernels do not compile.
+    /// - [`Error::Call`] if the sources cannot be written, or the library cannot be loaded.
     pub fn new(cache: &Cache) -> Result<Self> {
         static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
         Ok(Self { kernels: LoadedKernels { library }, recording: Mutex::default() })
     }
 
-    /// Returns the recordings under way.
+    /// Returns the recordings in progress.
     fn recording(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns sizes and offsets of what crosses between host and kernels, in the order of `kernels.cpp`.
+    /// Returns the sizes and offsets of the structs that host and kernels share, in bytes, as the kernels
+    /// have them.
+    ///
+    /// For tests, which compare them with [`layout`](crate::layout).
     #[must_use]
     pub fn layout(&self) -> Vec<u64> {
         let mut out = vec![0; 256];
         let layout: Symbol<'_, LayoutOf> = self.kernels.symbol("gumball_layout");
-        // SAFETY: the function writes at most as many words as there is room for.
+        // SAFETY: the function writes at most `out.len()` words to `out`.
         let count = unsafe { layout(out.as_mut_ptr(), out.len() as u64) };
         out.truncate(usize::try_from(count).expect("a count"));
         out
@@ -135,7 +146,8 @@ fn build(cache: &Cache) -> Result<Library> {
     std::fs::create_dir_all(&folder).map_err(|error| Error::call("create_dir_all", error))?;
     let loaded =
         cache.get_or_make(&key, || compile(&compiler, &folder)).and_then(|image| load(&folder, &image));
-    // Once loaded the file is not needed; if it cannot be removed it lies in the folder for temporary files.
+    // A loaded library does not need its file. If the folder cannot be removed, it stays among temporary
+    // files.
     let _ = std::fs::remove_dir_all(&folder);
     loaded
 }
@@ -168,11 +180,11 @@ fn compile(compiler: &str, folder: &Path) -> Result<Vec<u8>> {
 fn load(folder: &Path, image: &[u8]) -> Result<Library> {
     let path: PathBuf = folder.join("kernels.so");
     std::fs::write(&path, image).map_err(|error| Error::call("writing the library", error))?;
-    // SAFETY: the library was built of our sources, whose initialisers only make empty lists.
+    // SAFETY: the library was built from our sources, whose initialisers only make empty vectors.
     unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
 }
 
-/// Returns the layout of memory of a size; none if that fits no address space.
+/// Returns the layout of an allocation; `None` if the address space cannot hold it.
 fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
 }
@@ -186,12 +198,12 @@ impl Runtime for Emulator {
         2
     }
 
-    /// Few, as each costs a fiber.
+    /// A small number, because each thread costs a fiber.
     fn threads_per_row(&self) -> u32 {
         64
     }
 
-    /// Little, so that rows are cut into several blocks here too.
+    /// A small size, so that the emulator splits rows over several blocks too.
     fn shared_memory_per_block(&self) -> usize {
         16 << 10
     }
@@ -210,18 +222,21 @@ impl Runtime for Emulator {
 
     unsafe fn free(&self, address: u64, bytes: usize) {
         let layout = layout(bytes).expect("`take` found one");
-        // SAFETY: the caller says that it came from `alloc` with as many bytes, which used the same layout.
+        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which used this
+        // layout.
         unsafe { dealloc(address as *mut u8, layout) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the caller says that the place lies in memory taken from here; kernels are done on return.
+        // SAFETY: the caller guarantees that the range lies in memory of `alloc`; no kernel runs after its
+        // launch.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
         Ok(())
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        // SAFETY: the caller says that the place lies in memory taken from here; kernels are done on return.
+        // SAFETY: the caller guarantees that the range lies in memory of `alloc`; no kernel runs after its
+        // launch.
         unsafe { std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
@@ -235,7 +250,7 @@ impl Runtime for Emulator {
             launches.push(launch);
             return Ok(());
         }
-        // SAFETY: the caller vouches for the launch.
+        // SAFETY: the caller guarantees what `Runtime::launch` requires.
         unsafe { self.kernels.run(&launch) };
         Ok(())
     }
@@ -254,14 +269,14 @@ impl Runtime for Emulator {
 
 impl LoadedKernels {
     fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
-        // SAFETY: the library is built of kernels.cpp, whose functions have the types they are asked for under.
+        // SAFETY: the library is built from kernels.cpp; callers name its functions with their types.
         unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// Runs a launch to its end.
     ///
     /// # Safety
-    /// As for [`Runtime::launch`].
+    /// The conditions of [`Runtime::launch`].
     unsafe fn run(&self, launch: &Launch) {
         let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
         let function: Symbol<'_, *const c_void> = self.symbol(name);
@@ -269,8 +284,9 @@ impl LoadedKernels {
         let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
         let side_by_side = cluster.max(1 + u32::from(co_resident));
         let spread = Spread { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1), side_by_side };
-        // SAFETY: the function is a kernel of this library, which takes a reference here; that the argument is of its
-        // type, and all it points to, the caller vouches for; what blocks have to themselves is of the host's thread.
+        // SAFETY: the function is a kernel of this library, which takes its argument by reference. The caller
+        // guarantees the argument's type and all that it points to. Shared memory is thread-local, so
+        // launches do not share it.
         unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };
     }
 }
@@ -278,7 +294,7 @@ impl LoadedKernels {
 impl CapturedLaunches for Recorded {
     unsafe fn replay(&self) -> Result<()> {
         for launch in &self.launches {
-            // SAFETY: the caller vouches for each launch.
+            // SAFETY: the caller guarantees what each launch points to.
             unsafe { self.kernels.run(launch) };
         }
         Ok(())

@@ -1,58 +1,58 @@
-//! What keeps kernels from running, as data: a machine that lacks something, or a call that failed.
+//! Why kernels cannot run, as data: something that this system lacks, or a call that failed.
 
 use cudarc::driver::DriverError;
 
-/// Why there is no CUDA here, or what it refused.
+/// Why CUDA is not available, or which of its calls failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A library is not on this machine.
+    /// This system lacks a library, or what the emulator needs.
     #[error("{library} is missing: {remedy}")]
     Missing {
-        /// The library.
+        /// What is missing.
         library: &'static str,
         /// How to get it.
         remedy: String,
     },
-    /// A library is older than what is needed.
+    /// A library is too old.
     #[error("{library} is version {found}, but {needed} is needed")]
     TooOld {
         /// The library.
         library: &'static str,
-        /// The version found.
+        /// The version of the library.
         found: String,
-        /// What is needed, and for what.
+        /// The version that is needed, and why.
         needed: String,
     },
-    /// A device is not there, or cannot run the kernels.
+    /// A device does not exist, or cannot run the kernels.
     #[error("no CUDA device {ordinal}: {reason}")]
     Device {
-        /// The number of the device.
+        /// The driver's number of the device, from 0.
         ordinal: usize,
-        /// Why not.
+        /// Why the device cannot be used.
         reason: String,
     },
-    /// A kernel did not compile, which is a mistake of ours or of the compiler.
+    /// A program did not compile, because of a defect of the program or of the compiler.
     #[error("{program} does not compile for {target}:\n{log}")]
     Compile {
-        /// The program.
+        /// The program's name.
         program: &'static str,
-        /// What it was compiled for.
+        /// The architecture, or `the host`.
         target: String,
-        /// What the compiler said.
+        /// The compiler's messages.
         log: String,
     },
-    /// A call to a library failed.
+    /// A call to a library or to the system failed.
     #[error("{call} failed: {reason}")]
     Call {
-        /// The call.
+        /// The function, or what was attempted.
         call: &'static str,
-        /// What the library said.
+        /// The error that it returned.
         reason: String,
     },
 }
 
-/// A result whose error is the machine's.
+/// A result whose error comes from CUDA, or from the emulator.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<Error> for gumball_spec::Error {
@@ -68,7 +68,7 @@ impl Error {
     }
 }
 
-/// Makes an [`Error::Call`] of the driver's error.
+/// Returns a function that turns the driver's error into an [`Error::Call`] of `call`.
 pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::call(call, error)
 }

@@ -1,4 +1,4 @@
-//! A GPU: its context, its stream, and the kernels compiled for it.
+//! A GPU as a [`Runtime`]: its context, one stream, and the kernels compiled for it.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -18,33 +18,37 @@ use crate::program::KernelModule;
 use crate::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
 use crate::transfer::{DownloadBuffer, UploadBuffer};
 
-/// The oldest driver interface the wrappers call, as the driver counts: 12.0.
+/// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;
 
-/// A device with a stream on which kernels run in turn.
+/// A GPU with one stream, on which all launches and copies are enqueued in order.
 pub struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     kernels: Arc<LoadedKernels>,
     arch: Arch,
     multiprocessors: u32,
-    /// How many bytes of shared memory a block can have.
+    /// The most shared memory that a block can have.
     block_bytes: usize,
     name: String,
-    /// Where bytes wait for their copy to the device.
+    /// Page-locked memory for copies to the device.
     upload: Mutex<UploadBuffer>,
-    /// Where bytes land that are copied from there.
+    /// Page-locked memory for short copies from the device.
     download: Mutex<DownloadBuffer>,
 }
 
 impl Gpu {
-    /// Opens a device in its primary context, which a host program's CUDA libraries share. Kernels are compiled for it, or found
-    /// in the cache, when something is made that launches them.
+    /// Opens a device in its primary context, which it shares with the host program's CUDA libraries, with a
+    /// stream of its own.
+    ///
+    /// `ordinal` is the driver's number of the device, from 0. Kernels are compiled, or read from `cache`,
+    /// when an object that launches them is made.
     ///
     /// # Errors
     /// - [`Error::Missing`] if there is no driver or no NVRTC.
-    /// - [`Error::TooOld`] if one of them is older than 12.0, or NVRTC older than the device.
+    /// - [`Error::TooOld`] if one of them is older than 12.0.
     /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
+    /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
     pub fn new(ordinal: usize, cache: &Cache) -> Result<Self> {
         driver_version()?;
         let device = |error: DriverError| Error::Device { ordinal, reason: error.to_string() };
@@ -78,28 +82,28 @@ impl Gpu {
         })
     }
 
-    /// Returns the architecture.
+    /// Returns the device's architecture.
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// Returns the context.
+    /// Returns the device's primary context.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
-    /// Returns the stream on which everything is enqueued.
+    /// Returns the stream on which all launches and copies are enqueued.
     #[must_use]
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// Returns the same device and kernels on another stream of the same context.
+    /// Returns this device, with its loaded kernels, on another stream of its context.
     ///
     /// # Errors
-    /// - [`Error::Call`] if the driver has no memory to copy from.
+    /// - [`Error::Call`] if the driver has no page-locked memory to give.
     pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
         Ok(Self {
             upload: Mutex::new(UploadBuffer::new(&stream)?),
@@ -114,36 +118,40 @@ impl Gpu {
         })
     }
 
-    /// Returns the same device and kernels on a stream of the host program: torch's current one, say.
+    /// Returns this device, with its loaded kernels, on a stream of the host program, such as torch's current
+    /// stream.
     ///
-    /// Everything is then enqueued there, in turn with what the host program enqueues; nothing needs to wait.
+    /// Launches and copies are then in stream order with the work of the host program, so neither side has to
+    /// wait.
     ///
     /// # Errors
-    /// Those of [`Gpu::on_stream`].
+    /// The errors of [`Gpu::on_stream`].
     ///
     /// # Safety
-    /// `stream` is the handle of a stream (`CUstream`, `cudaStream_t`; 0 is the default one) of this device's primary
-    /// context, and is destroyed only after the returned value, and all that was made with it.
+    /// `stream` is the handle of a stream (`CUstream`, `cudaStream_t`; 0 is the default stream) of this
+    /// device's primary context. It outlives the returned value and all objects made with it.
     pub unsafe fn on_raw_stream(&self, stream: usize) -> Result<Self> {
-        // SAFETY: the caller says that the stream is of this context and lives long enough; the wrapper does not own it.
+        // SAFETY: the caller guarantees that the stream is of this context and lives long enough; the wrapper
+        // does not own it.
         let stream = unsafe { self.context.wrap_borrowed_stream(stream as CUstream) };
         self.on_stream(stream)
     }
 
-    /// Returns a kernel's registers a thread and bytes of local memory a thread, as compiled.
+    /// Returns the registers and the bytes of local memory that a thread of a kernel has. Loads the kernel if
+    /// needed.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of [`Runtime::prepare`], and [`Error::Call`] if the driver fails.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
         let function = &self.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
     }
 
-    /// Launches a kernel.
+    /// Launches a kernel; if `early`, as a dependent launch, where the architecture has that.
     ///
     /// # Safety
-    /// As for [`Runtime::launch`], or if `early` for [`Runtime::launch_dependent`].
+    /// The conditions of [`Runtime::launch`], or if `early` those of [`Runtime::launch_dependent`].
     unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
         self.bind()?;
         let LoadedKernel { function, exclusive_smem_bytes } = self.kernels.loaded(kernel)?;
@@ -176,9 +184,9 @@ impl Gpu {
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
         };
-        // SAFETY: the function is of a module that lives as long as this device, and takes one argument; the call copies
-        // that and the configuration with its attributes. That the argument is of the kernel's type, and all it points
-        // to, the caller vouches for.
+        // SAFETY: the function's module lives as long as this device, and the function takes one argument.
+        // The call copies the argument, and the configuration with its attributes. The caller guarantees the
+        // argument's type and all that it points to.
         let launched = unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
@@ -195,15 +203,20 @@ impl Gpu {
     }
 }
 
-/// Returns the version of the driver's interface, major and minor, if there is one that is new enough to be called.
+/// Returns the version of CUDA that the driver supports, major and minor.
+///
+/// # Errors
+/// - [`Error::Missing`] if there is no driver.
+/// - [`Error::TooOld`] if the driver supports no version from `OLDEST_DRIVER` on.
+/// - [`Error::Call`] if the driver does not return its version.
 pub(crate) fn driver_version() -> Result<(i32, i32)> {
-    // SAFETY: this loads the driver's library and runs its initialisers, which ask nothing of us.
+    // SAFETY: this loads the driver's library and runs its initialisers, which have no preconditions.
     if !unsafe { sys::is_culib_present() } {
         let remedy = "install NVIDIA's driver (libcuda)".to_owned();
         return Err(Error::Missing { library: "the CUDA driver", remedy });
     }
     let mut version = 0;
-    // SAFETY: the library is present, as was just seen, and the pointer is to a live integer.
+    // SAFETY: the check above found the library, and the pointer is to a live integer.
     let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     status.result().map_err(failed("cuDriverGetVersion"))?;
     if version < OLDEST_DRIVER {
@@ -243,25 +256,27 @@ impl Runtime for Gpu {
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
-        // SAFETY: the context is current, and nobody reads the memory before it is filled.
+        // SAFETY: the context is current, and the memory is filled before anybody reads it.
         let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
-        // SAFETY: the memory was just taken and has as many bytes; the stream is alive.
+        // SAFETY: the memory was just allocated with `bytes` bytes; the stream is alive.
         let filled = unsafe { result::memset_d8_async(address, 0, bytes, self.stream.cu_stream()) };
         filled.map_err(failed("cuMemsetD8Async"))?;
         Ok(address)
     }
 
     unsafe fn free(&self, address: u64, _bytes: usize) {
-        // A failure leaks the memory; the driver reports what caused it at the next call that can fail.
+        // A failure leaks the memory; the driver reports its cause at the next call that returns an error.
         let _ = self.bind();
-        // SAFETY: the caller says that it came from `alloc` and is used no more; the call waits for the device.
+        // SAFETY: the caller guarantees that the address came from `alloc` and is used no more; the call
+        // waits for the device.
         let _ = unsafe { result::free_sync(address) };
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bind()?;
         let mut upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
+        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+        // current.
         unsafe { upload.write(address, bytes) }
     }
 
@@ -269,23 +284,24 @@ impl Runtime for Gpu {
         self.bind()?;
         if bytes.len() <= DownloadBuffer::BYTES {
             let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the caller says that the place lies in memory of this device, whose context is current.
+            // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+            // current.
             return unsafe { download.read(address, bytes) };
         }
-        // SAFETY: the caller says that the place lies in memory of this device; `bytes` lives until the copy is
-        // done, which the synchronisation below waits for.
+        // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
+        // copy is complete, because the synchronisation below waits for it.
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the launch.
+        // SAFETY: the caller guarantees what `Runtime::launch` requires.
         unsafe { self.enqueue(kernel, grid, argument, false) }
     }
 
     unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the launch, and says that the kernel waits where it must.
+        // SAFETY: the caller guarantees what `Runtime::launch_dependent` requires.
         unsafe { self.enqueue(kernel, grid, argument, true) }
     }
 
@@ -300,7 +316,7 @@ impl Runtime for Gpu {
 }
 
 impl dyn Runtime {
-    /// Returns the machine as a GPU, if it is one: for its stream and context.
+    /// Returns the runtime as a GPU, for its stream and context; `None` if it is not a GPU.
     #[must_use]
     pub fn gpu(&self) -> Option<&Gpu> {
         (self as &dyn Any).downcast_ref()

@@ -1,4 +1,5 @@
-//! Kernels by their names: looked up while compiling, so that a step finds its kernels in tables.
+//! Tables of kernels, by name, type and kind of rows. Rust's compiler looks the names up, so a step only
+//! indexes tables.
 
 use crate::program::{KernelModule, PROGRAMS};
 use crate::rows::Dtype;
@@ -9,7 +10,7 @@ impl Kernel {
     /// Returns the kernel of a name.
     ///
     /// # Panics
-    /// If there is none: names are ours.
+    /// If no program has a kernel of that name. In a constant this is a compile error.
     #[must_use]
     pub const fn named(name: &str) -> Self {
         let (mut program, mut place) = (0, 0);
@@ -27,19 +28,19 @@ impl Kernel {
         panic!("no kernel of that name")
     }
 
-    /// Returns which programs it is loaded with.
+    /// Returns the group of programs with which the kernel is loaded.
     pub(crate) fn group(self) -> KernelModule {
         let groups = PROGRAMS.iter().flat_map(|program| program.kernels.iter().map(|_| program.group));
         groups.into_iter().nth(self.0).expect("a kernel has a place")
     }
 
-    /// Returns the names of all kernels, in their places.
+    /// Returns the names of all kernels, in the order of their indices.
     pub fn all() -> impl Iterator<Item = &'static str> {
         PROGRAMS.iter().flat_map(|program| program.kernels.iter().copied())
     }
 }
 
-/// Whether two names are the same, found while compiling.
+/// Whether two names are equal; `==` on slices is not available in constants.
 const fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -54,7 +55,7 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// The kernels of one stage, by what rows hold and by its type.
+/// The kernels of one stage, by the kind of the rows and by their type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByRows(pub [ByDtype; 2]);
 
@@ -64,7 +65,8 @@ impl ByRows {
     }
 }
 
-/// The same as [`by_dtype!`], for rows of logits and of probabilities.
+/// Makes a [`ByRows`] from how the kernels' names begin and end. Names of rows of probabilities end in
+/// `_probs` too.
 macro_rules! by_rows {
     ($begin:literal, $end:literal) => {
         $crate::kernel_table::ByRows([
@@ -75,7 +77,7 @@ macro_rules! by_rows {
 }
 pub(crate) use by_rows;
 
-/// The kernels of one stage, by the type of the logits.
+/// The kernels of one stage, by the type of the rows' numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByDtype(pub [Kernel; 3]);
 
@@ -85,7 +87,7 @@ impl ByDtype {
     }
 }
 
-/// Names the kernels of a stage for each type, which stands between what the names begin and end with.
+/// Makes a [`ByDtype`] from how the kernels' names begin and end; the type's name stands between.
 macro_rules! by_dtype {
     ($begin:literal, $end:expr) => {
         $crate::kernel_table::ByDtype([

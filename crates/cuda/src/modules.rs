@@ -1,5 +1,5 @@
-//! Kernels as a GPU has loaded them: a group of programs is compiled, or found in the cache, when something is made that launches
-//! one of its kernels. So nobody waits for kernels that nobody launches.
+//! The kernels that a GPU has loaded. The first object that launches a kernel of a group loads the whole
+//! group, from the cache or through the compiler. So nobody waits for kernels that nobody launches.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,19 +16,19 @@ use crate::nvrtc::{Arch, HOPPER, Nvrtc};
 use crate::program::{KernelModule, PROGRAMS, Program};
 use crate::runtime::Kernel;
 
-/// The kernel by which clusters are counted, how many blocks the largest has, and how many threads a block.
+/// The kernel for which clusters are counted, the most blocks of a cluster, and the threads of its blocks.
 const CLUSTERED: Kernel = Kernel::named("softmax_cluster_f32");
 const MOST_BLOCKS: usize = 16;
 const CLUSTERED_THREADS: u32 = 640;
 
-/// The value of an attribute that makes clusters.
+/// Returns the value of the launch attribute for clusters of `blocks` blocks.
 pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
     sys::CUlaunchAttributeValue {
         clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
     }
 }
 
-/// An attribute of a launch.
+/// Returns a launch attribute.
 pub(crate) fn attribute(
     id: sys::CUlaunchAttributeID,
     value: sys::CUlaunchAttributeValue,
@@ -36,39 +36,43 @@ pub(crate) fn attribute(
     sys::CUlaunchAttribute { id, pad: [0; 4], value }
 }
 
-/// The kernels of a device, as far as they are loaded.
+/// The kernels of a device, loaded on first use.
 #[derive(Debug)]
 pub(crate) struct LoadedKernels {
     context: Arc<CudaContext>,
     nvrtc: Nvrtc,
     cache: Cache,
     arch: Arch,
-    /// Bytes of shared memory of a multiprocessor, and of a block at most.
+    /// Bytes of shared memory of a multiprocessor, and the most that a block can have.
     shared: i32,
     block: i32,
-    /// By their places among all kernels of all programs.
+    /// The kernels by [`Kernel`] index.
     loaded: Box<[OnceLock<LoadedKernel>]>,
-    /// A bit for each group that is loaded, the last of it as well: every call of an operator asks.
+    /// A bit for each group whose kernels are all loaded. One atomic load, because every call of an operator
+    /// checks it.
     ready: AtomicU32,
-    /// How many clusters run side by side whose blocks have a multiprocessor each, by the number of blocks less one.
+    /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
+    /// i + 1 blocks.
     clusters: OnceLock<[u32; MOST_BLOCKS]>,
-    /// Held by who loads, so that nothing is compiled twice.
+    /// Held while a group is loaded, so that no program is compiled twice.
     loading: Mutex<()>,
 }
 
-/// A kernel as it was loaded.
+/// A loaded kernel.
 #[derive(Debug)]
 pub(crate) struct LoadedKernel {
     pub function: CudaFunction,
-    /// How many bytes of shared memory a block takes besides its own, so that no second one fits beside it.
+    /// Bytes of dynamic shared memory with which no two blocks of the kernel fit one multiprocessor.
     pub exclusive_smem_bytes: u32,
 }
 
 impl LoadedKernel {
-    /// Takes a kernel of a device with so many bytes of shared memory a multiprocessor, and at most so many a block.
+    /// Prepares a kernel for launches: allows the most dynamic shared memory, and from sm_90 on the largest
+    /// clusters. `shared` is the shared memory of a multiprocessor in bytes, `block` the most that a block
+    /// can have.
     fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
         let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
-        // Each block also takes a little for the system, so two halves do not fit.
+        // The system reserves some shared memory for each block, so two blocks of half the memory do not fit.
         let rest = (shared / 2 - own).max(0);
         let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
@@ -81,7 +85,8 @@ impl LoadedKernel {
 }
 
 impl LoadedKernels {
-    /// Returns those of a device, none of them loaded.
+    /// Returns a device's kernels, none of them loaded. The last argument is the shared memory of a
+    /// multiprocessor and the most of a block, in bytes.
     pub fn new(
         context: Arc<CudaContext>,
         nvrtc: Nvrtc,
@@ -94,7 +99,10 @@ impl LoadedKernels {
         Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
     }
 
-    /// Returns a kernel, its group loaded with it if nobody has.
+    /// Returns a kernel; loads its group first if that is not loaded.
+    ///
+    /// # Errors
+    /// The errors of [`LoadedKernels::prepare`].
     pub fn loaded(&self, kernel: Kernel) -> Result<&LoadedKernel> {
         if let Some(loaded) = self.loaded[kernel.0].get() {
             return Ok(loaded);
@@ -103,13 +111,17 @@ impl LoadedKernels {
         Ok(self.loaded[kernel.0].get().expect("its group is loaded"))
     }
 
-    /// Returns how many clusters of so many blocks run side by side, once the kernels that are launched in them are loaded.
+    /// Returns how many clusters of `blocks` blocks can run concurrently, with one block per multiprocessor.
+    /// 0 if the device has no such clusters, or the group of the clustered kernels is not loaded yet.
     pub fn clusters(&self, blocks: u32) -> u32 {
         let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
         place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
     }
 
-    /// Loads a group, if nobody has.
+    /// Loads a group of programs if it is not loaded. Another thread that loads it is waited for.
+    ///
+    /// # Errors
+    /// The errors of [`Nvrtc::cubin`], and [`Error::Call`](crate::Error::Call) if the driver fails.
     pub fn prepare(&self, group: KernelModule) -> Result<()> {
         if self.has(group) {
             return Ok(());
@@ -124,7 +136,7 @@ impl LoadedKernels {
         let cubins = missing().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
         let cubins: Vec<(&Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
-        // The host program may be capturing some stream. Nothing here is enqueued on any.
+        // The host program may be capturing a stream; loading enqueues nothing on any stream.
         relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
         if group == CLUSTERED.group() && self.arch >= HOPPER {
             let counts = self.count_clusters()?;
@@ -134,7 +146,7 @@ impl LoadedKernels {
         Ok(())
     }
 
-    /// Returns whether a group is loaded, the last of it as well.
+    /// Returns whether all kernels of a group are loaded.
     fn has(&self, group: KernelModule) -> bool {
         self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
     }
@@ -149,7 +161,8 @@ impl LoadedKernels {
         Ok(())
     }
 
-    /// Counts the clusters of blocks that take all the shared memory that a block can have, and with it a multiprocessor.
+    /// Counts the clusters that can run concurrently, for each size up to `MOST_BLOCKS`. Each block takes the
+    /// most shared memory that a block can have, and so a multiprocessor to itself.
     fn count_clusters(&self) -> Result<[u32; MOST_BLOCKS]> {
         let loaded = self.loaded[CLUSTERED.0].get().expect("it was just loaded");
         let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
@@ -173,7 +186,8 @@ impl LoadedKernels {
                 numAttrs: 1,
             };
             let mut count = 0;
-            // SAFETY: the function is of a module that lives; the call reads the configuration and writes the number.
+            // SAFETY: the function's module is loaded; the call reads the live configuration and writes
+            // `count`.
             let status = unsafe {
                 sys::cuOccupancyMaxActiveClusters(
                     &raw mut count,
@@ -181,17 +195,18 @@ impl LoadedKernels {
                     &raw const config,
                 )
             };
-            // A size that the device cannot have is one that there are none of.
+            // The call fails for sizes that the device does not support: there are no such clusters.
             *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
         }
         Ok(counts)
     }
 }
 
-/// Calls a function while the calling thread may take memory of the device though some stream is captured.
+/// Calls a function in relaxed capture mode: the calling thread may then allocate device memory although a
+/// stream is being captured.
 fn relaxed<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
     let exchange = |mode: &mut CUstreamCaptureMode| {
-        // SAFETY: the driver is loaded, as there is a context; the pointer is to a live value.
+        // SAFETY: a context exists, so the driver is loaded; the pointer is to a live value.
         let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut *mode) };
         status.result().map_err(failed("cuThreadExchangeStreamCaptureMode"))
     };

@@ -1,4 +1,4 @@
-//! NVRTC: from a program's source to machine code for one architecture, without a GPU and without files.
+//! NVRTC: compiles a program's source to machine code for one architecture, without a GPU and without files.
 
 use std::ffi::{CString, c_char};
 use std::fmt;
@@ -13,29 +13,29 @@ use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::program::{HEADERS, Program};
 
-/// The oldest compiler that knows what the kernels are written in.
+/// The oldest version that supports the language and the instructions of the kernels.
 const OLDEST: (i32, i32) = (12, 0);
 
-/// What makes arithmetic that of the rules (N5), and the language.
+/// The language, and the arithmetic of the rules (N5): no contraction, subnormals kept, exact division and
+/// square root.
 const OPTIONS: [&str; 5] =
     ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
-/// The architecture of a device, its compute capability.
+/// The architecture of a device: its compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arch {
-    /// The number before the point.
+    /// The major number: 9 of compute capability 9.0.
     pub major: i32,
-    /// The number behind it.
+    /// The minor number: 0 of compute capability 9.0.
     pub minor: i32,
 }
 
 impl Arch {
-    /// The oldest one that has the instructions the kernels use.
+    /// The oldest architecture that has the instructions of the kernels, sm_80.
     pub const OLDEST: Arch = Arch { major: 8, minor: 0 };
 }
 
-/// The oldest devices on which a kernel can begin before those that it waits for are done, blocks form clusters, and the
-/// hardware copies ahead into shared memory.
+/// The first architecture with dependent launches, clusters, and bulk copies into shared memory.
 pub(crate) const HOPPER: Arch = Arch { major: 9, minor: 0 };
 
 impl fmt::Display for Arch {
@@ -49,11 +49,11 @@ impl fmt::Display for Arch {
 pub struct Compiled {
     /// The machine code, an ELF image.
     pub cubin: Vec<u8>,
-    /// What the compiler said; empty if it had no warning.
+    /// The compiler's messages; empty if it had no warning.
     pub log: String,
 }
 
-/// The compiler, loaded.
+/// NVRTC, loaded into this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Nvrtc {
     version: (i32, i32),
@@ -63,18 +63,18 @@ impl Nvrtc {
     /// Loads the compiler: the library that `GUMBALL_NVRTC` names, or the one the system finds.
     ///
     /// # Errors
-    /// - [`Error::Missing`] if there is none.
+    /// - [`Error::Missing`] if no library is found, or the named one does not load.
     /// - [`Error::TooOld`] if it is older than 12.0.
     pub fn load() -> Result<Self> {
         static NAMED: OnceLock<Result<Vec<libloading::Library>>> = OnceLock::new();
         NAMED.get_or_init(load_named).as_ref().map_err(Clone::clone)?;
-        // SAFETY: this loads a library and runs its initialisers; NVRTC has none that ask anything of us.
+        // SAFETY: this loads a library and runs its initialisers; those of NVRTC have no preconditions.
         if !unsafe { sys::is_culib_present() } {
             let remedy = "install CUDA's NVRTC, or let GUMBALL_NVRTC name the library (libnvrtc.so)";
             return Err(Error::Missing { library: "NVRTC", remedy: remedy.to_owned() });
         }
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: the library is present, as was just seen, and both pointers are to live integers.
+        // SAFETY: the check above found the library, and both pointers are to live integers.
         let status = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
         status.result().map_err(|error| Error::call("nvrtcVersion", error))?;
         if (major, minor) < OLDEST {
@@ -84,23 +84,25 @@ impl Nvrtc {
         Ok(Self { version: (major, minor) })
     }
 
-    /// Returns the version, major and minor.
+    /// Returns the compiler's version, major and minor.
     #[must_use]
     pub fn version(&self) -> (i32, i32) {
         self.version
     }
 
-    /// Returns a program's machine code, from the cache if it is there.
+    /// Returns a program's machine code for an architecture, an ELF image. Reads it from `cache`, or compiles
+    /// it and keeps it there.
     ///
     /// # Errors
-    /// Those of [`Nvrtc::compile`].
+    /// The errors of [`Nvrtc::compile`].
     pub fn cubin(&self, program: &Program, arch: Arch, cache: &Cache) -> Result<Vec<u8>> {
         let (major, minor) = self.version;
         let key = format!("{arch} nvrtc {major}.{minor} {OPTIONS:?}\n{}", program.text());
         cache.get_or_make(&key, || Ok(self.compile(program, arch)?.cubin))
     }
 
-    /// The same for several programs, side by side: the largest takes half a minute.
+    /// Returns the machine code of several programs, in their order, each with the errors of
+    /// [`Nvrtc::cubin`]. Compiles them in parallel, because the largest takes half a minute.
     pub fn cubins(&self, programs: &[&Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
         std::thread::scope(|scope| {
             let spawn = |program| scope.spawn(move || self.cubin(program, arch, cache));
@@ -115,15 +117,17 @@ impl Nvrtc {
     ///
     /// # Errors
     /// - [`Error::TooOld`] if this compiler does not know the architecture.
-    /// - [`Error::Compile`] with the compiler's words.
+    /// - [`Error::Compile`] with the compiler's messages, if the program does not compile.
+    /// - [`Error::Call`] if another call of NVRTC fails.
     pub fn compile(&self, program: &Program, arch: Arch) -> Result<Compiled> {
         self.compile_with(program, arch, &[])
     }
 
-    /// Compiles a program for an architecture, with further options; none may change what it computes.
+    /// Compiles a program for an architecture with further options of NVRTC, which must not change what it
+    /// computes.
     ///
     /// # Errors
-    /// Those of [`Nvrtc::compile`].
+    /// The errors of [`Nvrtc::compile`].
     pub fn compile_with(&self, program: &Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
         if !self.knows(arch)? {
             let found = format!("{}.{}", self.version.0, self.version.1);
@@ -133,7 +137,7 @@ impl Nvrtc {
         let handle = Handle::new(program)?;
         let target = format!("--gpu-architecture={arch}");
         let options: Vec<&str> = OPTIONS.into_iter().chain([&*target]).chain(told.iter().copied()).collect();
-        // SAFETY: the handle is of a program that was created and not yet destroyed.
+        // SAFETY: the program exists until the handle is dropped.
         let done = unsafe { result::compile_program(handle.0, &options) };
         let log = handle.log()?;
         if done.is_err() {
@@ -148,15 +152,16 @@ impl Nvrtc {
         let status = unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) };
         status.result().map_err(|error| Error::call("nvrtcGetNumSupportedArchs", error))?;
         let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the list has room for as many integers as the library said it writes.
+        // SAFETY: the list holds as many integers as the library said it writes.
         let status = unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) };
         status.result().map_err(|error| Error::call("nvrtcGetSupportedArchs", error))?;
         Ok(known.contains(&(arch.major * 10 + arch.minor)))
     }
 }
 
-/// Loads the library that the user named, so that the loader finds it loaded under its own name later; before
-/// it the built-ins that lie beside it, which NVRTC asks the loader for when it first compiles.
+/// Loads the library that `GUMBALL_NVRTC` names, if it is set: later the loader finds it, loaded, under its
+/// own name. Before it loads the built-ins library of the same folder, which NVRTC opens by name when it
+/// first compiles.
 fn load_named() -> Result<Vec<libloading::Library>> {
     let Some(path) = std::env::var_os("GUMBALL_NVRTC").map(PathBuf::from) else { return Ok(Vec::new()) };
     let beside = std::fs::read_dir(path.parent().unwrap_or(Path::new("."))).into_iter().flatten().flatten();
@@ -165,7 +170,7 @@ fn load_named() -> Result<Vec<libloading::Library>> {
         name.starts_with("libnvrtc-builtins.so")
     });
     let open = |path: PathBuf| {
-        // SAFETY: the user names a library of CUDA; loading it runs initialisers that ask nothing of us.
+        // SAFETY: the user names a library of CUDA, whose initialisers have no preconditions.
         let library = unsafe { libloading::Library::new(&path) };
         library.map_err(|error| Error::Missing {
             library: "NVRTC",
@@ -175,7 +180,7 @@ fn load_named() -> Result<Vec<libloading::Library>> {
     builtins.chain([path.clone()]).map(open).collect()
 }
 
-/// A program in the compiler's hands; given back when dropped.
+/// A program of NVRTC, destroyed when dropped.
 struct Handle(sys::nvrtcProgram);
 
 impl Handle {
@@ -204,7 +209,7 @@ impl Handle {
     }
 
     fn log(&self) -> Result<String> {
-        // SAFETY: the handle is of a program that was created and not yet destroyed.
+        // SAFETY: the program exists until the handle is dropped.
         let log = unsafe { result::get_program_log(self.0) };
         let log: Vec<c_char> = log.map_err(|error| Error::call("nvrtcGetProgramLog", error))?;
         let bytes: Vec<u8> = log.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
@@ -226,8 +231,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the handle is of a program that was created, and nobody uses it after this. A failure to give
-        // it back leaks it and harms nothing else.
+        // SAFETY: the handle's program exists, and this is its last use. A failure only leaks the program.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }

@@ -1,18 +1,19 @@
-//! Files that nobody but the user can have written.
+//! Reads and writes files that only the user can have written.
 //!
-//! Machine code out of a cache runs in the user's own GPU context, so it is read only from files that belong to the
-//! user, or to root, and that nobody else may write to. Links are not followed to them. What is written gets mode 0600, in
-//! folders of mode 0700. Systems other than Unix have no such modes; there the user's folder is as private as the system
-//! makes it.
+//! Machine code from the cache runs in the user's GPU context. So a file is read only if it belongs to the
+//! user or to root, and nobody else may write to it. Symbolic links are not followed. New files have mode
+//! 0600, new folders 0700. Systems other than Unix have no such modes; there the user's folder is as private
+//! as the system makes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// No entry is longer; a damaged folder must not fill the memory.
+/// The largest file that is read, so that a damaged folder cannot exhaust the memory.
 const LONGEST_BYTES: u64 = 1 << 30;
 
-/// Returns why a folder cannot be trusted, if it exists and others may have written to it.
+/// Returns why a path cannot be trusted as a folder; `None` if it does not exist, or only the user can write
+/// to it.
 pub(crate) fn trouble(folder: &Path) -> Option<String> {
     let metadata = fs::metadata(folder).ok()?;
     if !metadata.is_dir() {
@@ -21,10 +22,10 @@ pub(crate) fn trouble(folder: &Path) -> Option<String> {
     foreign(&metadata).map(|reason| format!("{reason}; make it yours alone (chmod 700) or remove it"))
 }
 
-/// Makes a folder that only the user can write to, if it is not there.
+/// Creates a folder, with its parents, to which only the user can write. An existing folder stays as it is.
 ///
 /// # Errors
-/// What the system says, or that others may write to the folder that is there.
+/// The system's error, or `PermissionDenied` if others may write to an existing folder.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -37,7 +38,8 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 /// Reads a file that only the user can have written.
 ///
 /// # Errors
-/// What the system says, or that it is a link, no file, too long, or open to others.
+/// The system's error, also for a symbolic link; `PermissionDenied` if it is no regular file, longer than
+/// `LONGEST_BYTES`, or others may write to it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -60,7 +62,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Writes a new file that only the user can read and write.
 ///
 /// # Errors
-/// What the system says, or that something of that name is there.
+/// The system's error, also if the path exists.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -70,7 +72,8 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Returns who else may have written to something.
+/// Returns why users other than this one and root may have written to a file or folder; `None` if they
+/// cannot.
 #[cfg(unix)]
 fn foreign(metadata: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! What of CUDA there is on this machine, found without taking any of it.
+//! Finds the CUDA driver, the compiler and the devices of this system without using a device.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ use crate::error::{Error, Result};
 use crate::gpu::driver_version;
 use crate::nvrtc::{Arch, Nvrtc};
 
-/// What was found.
+/// The CUDA installation of this system.
 #[derive(Clone, Debug)]
 pub struct CudaInfo {
-    /// The driver's interface, major and minor, or what is wrong with it.
+    /// The version of CUDA that the driver supports, major and minor; or why the driver cannot be used.
     pub driver: Result<(i32, i32)>,
-    /// The compiler's version, major and minor, or what is wrong with it.
+    /// The version of NVRTC, major and minor; or why the compiler cannot be used.
     pub nvrtc: Result<(i32, i32)>,
-    /// The devices that the driver tells of.
+    /// The devices that the driver lists; empty if `driver` is an error.
     pub devices: Vec<DeviceInfo>,
 }
 
-/// A device that was found.
+/// A device that the driver lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its number.
+    /// The driver's number of the device, from 0.
     pub ordinal: usize,
-    /// Its name.
+    /// The driver's name of the device.
     pub name: String,
-    /// Its architecture; kernels need [`Arch::OLDEST`] or newer.
+    /// The architecture; kernels need [`Arch::OLDEST`] or newer.
     pub arch: Arch,
-    /// Its memory.
+    /// The size of the device's memory.
     pub memory_bytes: usize,
-    /// How many multiprocessors it has.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for DeviceInfo {
 }
 
 impl CudaInfo {
-    /// Looks. Opens no context, compiles nothing.
+    /// Queries the driver and NVRTC. Opens no context and compiles nothing.
     #[must_use]
     pub fn probe() -> Self {
         let driver = driver_version();
@@ -66,7 +66,7 @@ fn devices() -> Result<Vec<DeviceInfo>> {
 fn found(ordinal: i32) -> std::result::Result<DeviceInfo, DriverError> {
     let device = device::get(ordinal)?;
     let attribute = |attribute| {
-        // SAFETY: the device was given by the driver just now.
+        // SAFETY: the driver has just returned this device.
         unsafe { device::get_attribute(device, attribute) }
     };
     let arch = Arch {
@@ -74,7 +74,7 @@ fn found(ordinal: i32) -> std::result::Result<DeviceInfo, DriverError> {
         minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     };
     let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    // SAFETY: the device was given by the driver just now.
+    // SAFETY: the driver has just returned this device.
     let memory_bytes = unsafe { device::total_mem(device) }?;
     Ok(DeviceInfo {
         ordinal: usize::try_from(ordinal).unwrap_or(0),

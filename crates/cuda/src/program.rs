@@ -1,43 +1,45 @@
-//! The programs that are compiled: a stage's kernels with the headers they include, all in memory.
+//! The programs that NVRTC compiles: a stage's kernels, and the headers they include, all in memory.
 
-/// A source file with the name it is included by.
+/// A source file: the name by which others include it, and its text.
 pub type Source = (&'static str, &'static str);
 
-/// Programs that are needed together, and so are compiled and loaded together, when the first of them is.
+/// A group of programs that the same caller needs. The first use of one of its kernels compiles and loads all
+/// of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelModule {
     /// Steps on rows of logits.
     Step,
     /// Steps on rows of probabilities.
     Probabilities,
-    /// Rows of logits made rows of probabilities.
+    /// The softmax of rows of logits.
     Softmax,
-    /// Chains of drafts verified.
+    /// Verification of chains of drafts.
     Verify,
-    /// Requests made of what the rows of an operator ask for.
+    /// Builds a step's requests from an operator's columns of parameters.
     Requests,
-    /// What is kept of rows of logits, written.
+    /// Writes rows of logits after their filters: masked, or as probabilities.
     Write,
-    /// What is kept of rows of probabilities, written.
+    /// Writes rows of probabilities after their filters: masked, or renormalised.
     WriteProbabilities,
-    /// The numbers that are held to their definitions.
+    /// Evaluates numeric functions, for comparison with their definitions.
     Numbers,
 }
 
 /// A program of kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its name, that of its file.
+    /// Its name: that of its source file, followed by `_probs` for rows of probabilities.
     pub name: &'static str,
-    /// What it is loaded with.
+    /// The group with which it is compiled and loaded.
     pub group: KernelModule,
-    /// Its source.
+    /// Its source text.
     pub source: &'static str,
-    /// The kernels in it.
+    /// The names of its kernels.
     pub kernels: &'static [&'static str],
 }
 
-/// What programs include.
+/// All files that a program may include: the device code, and the kernels' sources, which the programs for
+/// rows of probabilities include.
 pub const HEADERS: &[Source] = &[
     ("platform/portability.cuh", include_str!("../device/platform/portability.cuh")),
     ("platform/sm90.cuh", include_str!("../device/platform/sm90.cuh")),
@@ -96,7 +98,7 @@ pub const HEADERS: &[Source] = &[
     ("kernels/numbers.cu", include_str!("../kernels/numbers.cu")),
 ];
 
-/// The kernel that searches the histories' ends.
+/// The kernel for edits that match the end of a request's history.
 const EDIT: Program = Program {
     name: "edit",
     group: KernelModule::Step,
@@ -153,7 +155,7 @@ const SURVEY_EDITED: Program = Program {
     ],
 };
 
-/// The kernels that survey few rows which ask for nothing but a race.
+/// The kernels that survey small batches of unfiltered rows and score every token on the way.
 const SURVEY_DRAW: Program = Program {
     name: "survey_draw",
     group: KernelModule::Step,
@@ -161,7 +163,7 @@ const SURVEY_DRAW: Program = Program {
     kernels: &["survey_draw_f32", "survey_draw_bf16", "survey_draw_f16"],
 };
 
-/// The kernels that end a step.
+/// The kernels that finish the rows of a step with any requests.
 const FINISH_GENERAL: Program = Program {
     name: "finish_general",
     group: KernelModule::Step,
@@ -169,7 +171,7 @@ const FINISH_GENERAL: Program = Program {
     kernels: &["finish_general_f32", "finish_general_bf16", "finish_general_f16"],
 };
 
-/// The kernels that end a step whose rows ask for little.
+/// The kernels that finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
 const FINISH_SIMPLE: Program = Program {
     name: "finish_simple",
     group: KernelModule::Step,
@@ -184,7 +186,7 @@ const FINISH_SIMPLE: Program = Program {
     ],
 };
 
-/// The same, where filters are tried on a list.
+/// The kernels that finish a step and first try filters on a candidate list.
 const FINISH_CANDIDATES: Program = Program {
     name: "finish_candidates",
     group: KernelModule::Step,
@@ -192,7 +194,7 @@ const FINISH_CANDIDATES: Program = Program {
     kernels: &["finish_candidates_f32", "finish_candidates_bf16", "finish_candidates_f16"],
 };
 
-/// The same with edits and masks, and with the logprob of the token.
+/// The kernels that finish a step by candidate lists, with edits, masks and the drawn token's logprob.
 const FINISH_CANDIDATES_LOGPROB: Program = Program {
     name: "finish_candidates_logprob",
     group: KernelModule::Step,
@@ -204,7 +206,7 @@ const FINISH_CANDIDATES_LOGPROB: Program = Program {
     ],
 };
 
-/// The kernels that make probabilities of logits.
+/// The softmax kernels.
 const SOFTMAX: Program = Program {
     name: "softmax",
     group: KernelModule::Softmax,
@@ -234,7 +236,7 @@ const VERIFY: Program = Program {
     kernels: &["verify_survey", "verify_finish"],
 };
 
-/// The kernel that makes requests of what the rows of an operator ask for.
+/// The kernel that makes a step's requests from an operator's columns of parameters.
 const PARAMS_FROM_COLUMNS: Program = Program {
     name: "params_from_columns",
     group: KernelModule::Requests,
@@ -242,7 +244,7 @@ const PARAMS_FROM_COLUMNS: Program = Program {
     kernels: &["params_from_columns"],
 };
 
-/// The kernels that find what is kept of rows that are to be written.
+/// The kernels that find the cuts of rows that are to be written.
 const FIND_CUT: Program = Program {
     name: "find_cut",
     group: KernelModule::Write,
@@ -250,7 +252,7 @@ const FIND_CUT: Program = Program {
     kernels: &["find_cut_f32", "find_cut_bf16", "find_cut_f16"],
 };
 
-/// The kernels that write it.
+/// The kernels that write rows whose cuts are known.
 const WRITE_ROWS: Program = Program {
     name: "write_rows",
     group: KernelModule::Write,
@@ -264,7 +266,7 @@ const WRITE_ROWS: Program = Program {
     ],
 };
 
-/// The kernel that computes numbers, to be held to their definitions.
+/// The kernel that evaluates numeric functions, for comparison with their definitions.
 const NUMBERS: Program = Program {
     name: "numbers",
     group: KernelModule::Numbers,
@@ -272,7 +274,7 @@ const NUMBERS: Program = Program {
     kernels: &["numbers"],
 };
 
-/// The same source once more, for rows of probabilities.
+/// Makes the program of rows of probabilities from the source of the program of rows of logits.
 macro_rules! of_probabilities {
     ($name:literal, $kernels:expr) => {
         of_probabilities!($name, KernelModule::Probabilities, $kernels)
@@ -371,7 +373,7 @@ const WRITE_ROWS_PROBS: Program = of_probabilities!(
     ]
 );
 
-/// All programs.
+/// All programs. A kernel's index counts through their kernels in this order.
 pub const PROGRAMS: &[Program] = &[
     EDIT,
     SURVEY,
@@ -398,7 +400,8 @@ pub const PROGRAMS: &[Program] = &[
 ];
 
 impl Program {
-    /// Returns everything the compiled program depends on, besides the compiler and its options.
+    /// Returns a text of everything that the machine code depends on, besides the compiler and its options:
+    /// the name, the source and all headers.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.name, self.source);
@@ -415,10 +418,10 @@ impl Program {
 mod tests {
     use super::*;
 
-    /// The layers of device code, lowest first.
+    /// The layers of device code, lowest first: each is a folder.
     const LAYERS: [&str; 7] = ["platform", "abi", "math", "warp", "block", "stage", "kernels"];
 
-    /// Returns the number of a file's layer.
+    /// Returns the index of a file's layer, 0 for the lowest.
     fn layer(name: &str) -> usize {
         let folder = name.split('/').next();
         LAYERS

@@ -1,4 +1,4 @@
-//! Machines: where kernels run. Memory, copies and launches, behind one interface.
+//! Runtimes: memory, copies and launches behind one interface, which a GPU and the emulator implement.
 
 use std::any::Any;
 use std::fmt;
@@ -10,30 +10,31 @@ use gumball_spec::memory;
 use crate::error::Result;
 use crate::program::KernelModule;
 
-/// A kernel, by its place among all kernels of all programs.
+/// A kernel, by its index among the kernels of all programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel(pub(crate) usize);
 
-/// How a kernel is spread.
+/// The shape of a launch: how many blocks of how many threads, and what they need of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: u32,
-    /// How many threads a block has.
+    /// The number of threads of a block.
     pub threads: u32,
-    /// Whether no two blocks shall share a multiprocessor, where the machine can see to that.
+    /// Whether no two blocks may share a multiprocessor. The emulator ignores it.
     pub one_block_per_sm: bool,
-    /// Whether blocks may wait for others, which never wait for those.
+    /// Whether blocks may wait for other blocks, which in turn never wait for them.
     pub co_resident: bool,
-    /// How many neighbouring blocks make a cluster, which run side by side; 0 for none. A kernel whose blocks tell each other
-    /// something needs clusters, be they of one block each.
+    /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for no clusters. A kernel
+    /// that uses cluster instructions needs clusters, of one block at least.
     pub cluster: u32,
-    /// How many bytes of shared memory a block has besides what its kernel names.
+    /// Bytes of dynamic shared memory of a block. A GPU ignores it if `one_block_per_sm` is set.
     pub dynamic_smem_bytes: u32,
 }
 
 impl Grid {
-    /// Returns blocks that lie wherever there is room.
+    /// Returns a grid of `blocks` blocks of `threads` threads, which the device may place on any
+    /// multiprocessor.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
         Self {
@@ -46,157 +47,169 @@ impl Grid {
         }
     }
 
-    /// Returns the same with one block a multiprocessor at a time, if `apart`.
+    /// Returns this grid with [`Grid::one_block_per_sm`] set.
     #[must_use]
     pub fn one_block_per_sm(self, one_block_per_sm: bool) -> Self {
         Self { one_block_per_sm, ..self }
     }
 
-    /// Returns the same with blocks that may wait for others, if `co_resident`.
+    /// Returns this grid with [`Grid::co_resident`] set.
     #[must_use]
     pub fn co_resident(self, co_resident: bool) -> Self {
         Self { co_resident, ..self }
     }
 
-    /// Returns the same in clusters of so many blocks, each with so many bytes of shared memory.
+    /// Returns this grid in clusters of `cluster` blocks, each with `dynamic_smem_bytes` bytes of dynamic
+    /// shared memory.
     #[must_use]
     pub fn clustered(self, cluster: u32, dynamic_smem_bytes: u32) -> Self {
         Self { cluster, dynamic_smem_bytes, ..self }
     }
 }
 
-/// A place with memory of its own where kernels run in the order they are enqueued.
+/// A device with its own memory that runs kernels in the order in which they are enqueued: a GPU with one
+/// stream, or the emulator.
 pub trait Runtime: Any + fmt::Debug + Send + Sync {
-    /// Returns its name.
+    /// Returns the runtime's name, for messages.
     fn name(&self) -> String;
 
-    /// Returns how many blocks can run side by side, roughly: the tuning goes by it.
+    /// Returns the number of multiprocessors. Tuning depends on it, results do not.
     fn multiprocessors(&self) -> u32;
 
-    /// Returns how many threads a block that takes a whole row shall have; kernels work with any number of warps.
+    /// Returns the usual number of threads of a block that handles a whole row, a multiple of 32. Tuning
+    /// depends on it; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
         512
     }
 
-    /// Returns how many bytes of shared memory a block can have, the kernel's own included, into which copies fly while its
-    /// threads work; 0 where there is no such thing.
+    /// Returns the most shared memory that a block can have, in bytes, static and dynamic together. 0 if the
+    /// device has no bulk copies, which fill shared memory while the threads work.
     fn shared_memory_per_block(&self) -> usize {
         0
     }
 
-    /// Returns how many clusters of so many blocks, each with a multiprocessor to itself, run side by side; 0 where blocks have
-    /// no clusters, or none so large, and before [`KernelModule::Softmax`] is ready.
+    /// Returns how many clusters of `_blocks` blocks can run concurrently, with one block per multiprocessor.
+    /// 0 if the device has no clusters of that size, and before [`KernelModule::Softmax`] is prepared.
     fn clusters(&self, _blocks: u32) -> u32 {
         0
     }
 
-    /// Returns whether memory can be taken now. It cannot where the host program captures what would fill it, as each replay
-    /// would do so again.
+    /// Returns whether [`Runtime::alloc`] may be called now. It may not while the host program captures the
+    /// stream: the graph would contain the fill with zeros, and each replay would clear the memory again.
     ///
     /// # Errors
-    /// What the machine says.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn can_alloc(&self) -> Result<bool> {
         Ok(!self.is_capturing()?)
     }
 
-    /// Makes the kernels of a group ready, if they are not: what launches them does so first, when it is made or fixed. Takes long
-    /// where they must be compiled.
+    /// Loads the kernels of a group, if they are not loaded. Objects call this when they are made, before
+    /// they launch a kernel. To compile the largest program takes half a minute.
     ///
     /// # Errors
-    /// What the machine says.
+    /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
+    ///   does not compile.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn prepare(&self, _group: KernelModule) -> Result<()> {
         Ok(())
     }
 
-    /// Takes memory, filled with zeros; the address is a multiple of 256.
+    /// Allocates `bytes` bytes, filled with zeros in stream order. The address is a multiple of 256.
     ///
     /// # Errors
-    /// What the machine says, if there is not enough.
+    /// - [`Error::Call`](crate::Error::Call) if there is not enough memory.
     fn alloc(&self, bytes: usize) -> Result<u64>;
 
-    /// Gives memory back, once everything enqueued before is done.
+    /// Frees memory, after all work enqueued before is complete.
     ///
     /// # Safety
-    /// `address` came from [`Runtime::alloc`] of this machine, and nobody uses the memory any more.
+    /// `address` came from [`Runtime::alloc`] of this runtime with `bytes`, and nobody uses the memory any
+    /// more.
     unsafe fn free(&self, address: u64, bytes: usize);
 
-    /// Copies into the machine's memory, between what was enqueued before and what is enqueued later.
+    /// Copies bytes into the runtime's memory, in stream order.
     ///
-    /// The bytes are taken on return; whether the copy is done then is left open. It is no part of a recording.
+    /// The caller may change `bytes` on return, though the copy may not be complete then. A recording does
+    /// not include the copy.
     ///
     /// # Errors
-    /// What the machine says; also if the host program is capturing the stream, whose graph would copy stale bytes.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails, or the host program captures the stream:
+    ///   its graph would copy stale bytes.
     ///
     /// # Safety
-    /// `address..address + bytes.len()` lies in memory taken from this machine.
+    /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Copies out of the machine's memory, after what was enqueued before; done on return.
+    /// Copies bytes out of the runtime's memory, in stream order, and waits until the copy is complete.
     ///
     /// # Errors
-    /// What the machine says, and failures of what was enqueued before.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails, or work that was enqueued before has
+    ///   failed.
     ///
     /// # Safety
-    /// `address..address + bytes.len()` lies in memory taken from this machine.
+    /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Enqueues a kernel over a grid, with the bytes of its one argument.
+    /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
     ///
     /// # Errors
-    /// What the machine says.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     ///
     /// # Safety
-    /// The grid is the kernel's, the argument of its type, and everything it points to is as the kernel's header
-    /// requires, and stays so until the kernel is done.
+    /// The kernel accepts the grid, and the argument is of its type. Everything that the argument points to
+    /// is as the kernel's header requires, and stays so until the kernel is complete.
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()>;
 
-    /// Enqueues a kernel, as [`Runtime::launch`] does, that may begin before the kernel launched last is done.
+    /// Enqueues a kernel as a dependent launch: it may start before the preceding kernel is complete.
     ///
-    /// It begins once all blocks of that kernel allow it; where the machine knows no such thing, when that kernel is done.
+    /// It starts once all blocks of the preceding kernel have triggered their dependents or ended. On a
+    /// device without dependent launches it starts when that kernel is complete.
     ///
     /// # Errors
-    /// What the machine says.
+    /// The errors of [`Runtime::launch`].
     ///
     /// # Safety
-    /// As for [`Runtime::launch`]; each block of the kernel waits for the kernels before it, and reads and writes nothing
-    /// of theirs until then.
+    /// The conditions of [`Runtime::launch`]. Also, each block of the kernel waits for the preceding kernels,
+    /// and until then neither reads what they write nor writes what they use.
     unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for more than it takes.
+        // SAFETY: the caller guarantees the conditions of `launch`, and more.
         unsafe { self.launch(kernel, grid, argument) }
     }
 
-    /// Returns whether the host program captures what is enqueued in a graph of its own.
+    /// Returns whether the host program is capturing this runtime's stream in a graph of its own.
     ///
     /// # Errors
-    /// What the machine says.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn is_capturing(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Records what a function launches on the calling thread, to be replayed; none of it runs.
+    /// Records the kernels that a function launches on the calling thread, for later replays. No kernel runs.
     ///
     /// # Errors
-    /// Those of the function, and what the machine says.
+    /// - The error of the function.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
 }
 
-/// Launches that a machine recorded.
+/// Launches that [`Runtime::record`] has recorded.
 pub trait CapturedLaunches: fmt::Debug {
-    /// Enqueues them in their order. Allocates nothing and waits for nothing.
+    /// Enqueues the launches in the order in which they were recorded. Allocates no memory and does not wait.
     ///
     /// # Errors
-    /// What the machine says.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     ///
     /// # Safety
-    /// What each launch points to is still as its kernel requires, and stays so until it is done.
+    /// Everything that the arguments of the launches point to is as their kernels require, and stays so until
+    /// the kernels are complete.
     unsafe fn replay(&self) -> Result<()>;
 }
 
-/// What memory is for, as errors name it: requests by slot, and rows of steps.
+/// The purpose of an allocation, as errors name it: memory by slot, and memory by row.
 pub(crate) const SLOTS: &str = "memory for slots";
 pub(crate) const ROWS: &str = "memory for rows";
 
-/// Memory of a machine.
+/// Memory of a runtime, freed when dropped.
 #[derive(Debug)]
 pub struct Buffer {
     machine: Arc<dyn Runtime>,
@@ -205,19 +218,20 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Takes `bytes` bytes, filled with zeros.
+    /// Allocates `bytes` bytes, one at least, filled with zeros.
     ///
     /// # Errors
-    /// Those of [`Runtime::alloc`].
+    /// The errors of [`Runtime::alloc`].
     pub fn zeroed(machine: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1);
         Ok(Self { address: machine.alloc(bytes)?, machine: Arc::clone(machine), bytes })
     }
 
-    /// Takes as many bytes as the product of some sizes, filled with zeros.
+    /// Allocates as many bytes as the product of `sizes`, filled with zeros.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] for `resource` if no machine has as many; else those of [`Runtime::alloc`].
+    /// - [`gumball_spec::Error::Unavailable`] if the product is too large for any memory, with `resource` in
+    ///   its text, or if [`Runtime::alloc`] fails.
     pub(crate) fn sized(
         machine: &Arc<dyn Runtime>,
         resource: &'static str,
@@ -226,23 +240,23 @@ impl Buffer {
         Ok(Self::zeroed(machine, memory::product(resource, sizes)?)?)
     }
 
-    /// Takes memory for some values and copies them there.
+    /// Allocates memory for `values` and copies them there.
     ///
     /// # Errors
-    /// Those of [`Runtime::alloc`] and [`Runtime::write`].
+    /// The errors of [`Runtime::alloc`] and [`Runtime::write`].
     pub fn of<T: Pod>(machine: &Arc<dyn Runtime>, values: &[T]) -> Result<Self> {
         let mut buffer = Self::zeroed(machine, size_of_val(values))?;
         buffer.write(0, values)?;
         Ok(buffer)
     }
 
-    /// Returns the address.
+    /// Returns the address of the first byte, a multiple of 256.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the size.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -253,38 +267,38 @@ impl Buffer {
         assert!(inside, "{bytes} bytes from {start} of a buffer of {}", self.bytes);
     }
 
-    /// Copies values to a place in bytes.
+    /// Copies `values` into the buffer from byte `start` on, in stream order.
     ///
     /// # Errors
-    /// Those of [`Runtime::write`].
+    /// The errors of [`Runtime::write`].
     ///
     /// # Panics
-    /// If they do not fit there.
+    /// If the values do not fit there.
     pub fn write<T: Pod>(&mut self, start: usize, values: &[T]) -> Result<()> {
         let bytes = bytemuck::cast_slice(values);
         self.check(start, bytes.len());
-        // SAFETY: `check` saw that the place lies inside this buffer, which is memory of its machine.
+        // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
         unsafe { self.machine.write(self.address + start as u64, bytes) }
     }
 
-    /// Copies values from a place in bytes.
+    /// Fills `values` from the buffer's bytes from `start` on, after all work enqueued before is complete.
     ///
     /// # Errors
-    /// Those of [`Runtime::read`].
+    /// The errors of [`Runtime::read`].
     ///
     /// # Panics
-    /// If they do not lie inside.
+    /// If the buffer ends before the last value.
     pub fn read<T: Pod>(&self, start: usize, values: &mut [T]) -> Result<()> {
         let bytes = bytemuck::cast_slice_mut(values);
         self.check(start, bytes.len());
-        // SAFETY: `check` saw that the place lies inside this buffer, which is memory of its machine.
+        // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
         unsafe { self.machine.read(self.address + start as u64, bytes) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `alloc` of this machine, and the buffer, its only owner, ends here.
+        // SAFETY: the address came from `alloc` of this runtime, and the buffer, its only owner, ends here.
         unsafe { self.machine.free(self.address, self.bytes) }
     }
 }

@@ -1,9 +1,10 @@
-//! Staging: host memory that the device copies from and to by itself, so that a write waits for nothing and a read only
-//! for the device.
+//! Copies through page-locked host memory: a write does not wait for the device, and a read waits for the
+//! device only.
 //!
-//! Bytes are put into a segment of page-locked memory and copied from there in stream order. When a segment is full,
-//! an event marks its last copy, and the next one is taken up once its own mark has been passed: long ago, unless
-//! megabytes are in flight.
+//! A write puts its bytes into a segment of page-locked memory, and the device copies them from there in
+//! stream order. When a segment is full, an event marks its last copy, and writes continue in the other
+//! segment. They first wait for that segment's event, which has passed long ago unless megabytes are in
+//! flight.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,21 +16,21 @@ use crate::error::{Error, Result, failed};
 
 const SEGMENTS: usize = 2;
 const SEGMENT_BYTES: usize = 1 << 20;
-/// Where copies start in a segment: at multiples of it.
+/// Copies start at multiples of this many bytes in a segment.
 const ALIGNMENT: usize = 16;
 
-/// Memory to copy from, on one stream.
+/// Page-locked memory for copies to the device, on one stream.
 pub(crate) struct UploadBuffer {
     stream: Arc<CudaStream>,
     segments: [Segment; SEGMENTS],
-    /// The segment in use, and how many of its bytes are taken.
+    /// The index of the segment in use, and how many of its bytes are taken.
     current: usize,
     used: usize,
 }
 
 struct Segment {
     memory: PinnedHostSlice<u8>,
-    /// Passed when the last copy out of the segment is done.
+    /// Passed when the last copy out of the segment is complete.
     copied: CudaEvent,
 }
 
@@ -42,7 +43,7 @@ impl fmt::Debug for UploadBuffer {
 impl Segment {
     fn new(stream: &CudaStream) -> Result<Self> {
         let context = stream.context();
-        // SAFETY: the memory is written before the device is told to read it, and never read here.
+        // SAFETY: `write` fills each range before the device copies it; the host never reads the memory.
         let memory = unsafe { context.alloc_pinned_with_flags(SEGMENT_BYTES, 0) };
         Ok(Self {
             memory: memory.map_err(failed("cuMemHostAlloc"))?,
@@ -52,13 +53,16 @@ impl Segment {
 }
 
 impl UploadBuffer {
-    /// Takes the memory.
+    /// Allocates the memory.
     pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
         let segments = [Segment::new(stream)?, Segment::new(stream)?];
         Ok(Self { stream: Arc::clone(stream), segments, current: 0, used: 0 })
     }
 
-    /// Enqueues a copy of bytes to an address of the device; they are taken on return.
+    /// Enqueues a copy of bytes to an address of the device. The caller may change `bytes` on return.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the stream is being captured, or the driver fails.
     ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
@@ -80,15 +84,16 @@ impl UploadBuffer {
             let waiting = &mut waiting[start..start + chunk.len()];
             waiting.copy_from_slice(chunk);
             let to = address + (place * SEGMENT_BYTES) as u64;
-            // SAFETY: the caller says where `address` lies; the waiting bytes are overwritten only after the segment's
-            // mark, which `turn` sets behind this copy, and freed after `drop` has waited.
+            // SAFETY: the caller guarantees where `address` lies. The staged bytes are overwritten only after
+            // the segment's event, which `turn` records after this copy, and freed after `drop` has waited.
             let copied = unsafe { result::memcpy_htod_async(to, waiting, self.stream.cu_stream()) };
             copied.map_err(failed("cuMemcpyHtoDAsync"))?;
         }
         Ok(())
     }
 
-    /// Marks the end of this segment's copies, and takes up the next segment when its own are done.
+    /// Records this segment's event after its last copy. Switches to the next segment and waits for that
+    /// one's event.
     fn turn(&mut self) -> Result<()> {
         self.segments[self.current].copied.record(&self.stream).map_err(failed("cuEventRecord"))?;
         self.current = (self.current + 1) % SEGMENTS;
@@ -97,32 +102,37 @@ impl UploadBuffer {
     }
 }
 
-/// Memory to copy to, on one stream.
+/// Page-locked memory for copies from the device, on one stream.
 pub(crate) struct DownloadBuffer {
     stream: Arc<CudaStream>,
     memory: PinnedHostSlice<u8>,
 }
 
 impl DownloadBuffer {
-    /// How many bytes it has room for: the outputs of a step, as a rule. The driver copies more as fast by itself.
+    /// Its capacity, enough for the outputs of most steps. The driver's own copy is as fast for more bytes.
     pub const BYTES: usize = 64 << 10;
 
-    /// Takes the memory.
+    /// Allocates the memory.
     pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
-        // SAFETY: the memory is read only after the device was waited for, which wrote what is read.
+        // SAFETY: the host reads only what the device has written, and only after it has waited for the
+        // device.
         let memory = unsafe { stream.context().alloc_pinned_with_flags(Self::BYTES, 0) };
         Ok(Self { stream: Arc::clone(stream), memory: memory.map_err(failed("cuMemHostAlloc"))? })
     }
 
-    /// Copies bytes, [`DownloadBuffer::BYTES`] at most, from an address of the device after what was enqueued before.
+    /// Copies bytes from an address of the device, in stream order, and waits for the copy. `bytes` is at
+    /// most [`DownloadBuffer::BYTES`] long.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver fails, or a kernel enqueued before has failed.
     ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
     pub unsafe fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<()> {
         let memory = self.memory.as_mut_slice().map_err(failed("cuEventSynchronize"))?;
         let landed = &mut memory[..bytes.len()];
-        // SAFETY: the caller says where `address` lies; what lands there is read after the synchronisation below, and freed
-        // after `drop` has waited.
+        // SAFETY: the caller guarantees where `address` lies. The host reads the copied bytes after the
+        // synchronisation below, and frees them after `drop` has waited.
         let copied = unsafe { result::memcpy_dtoh_async(&mut *landed, address, self.stream.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
@@ -132,7 +142,8 @@ impl DownloadBuffer {
 }
 
 impl Drop for DownloadBuffer {
-    /// Waits for a copy that was not waited for, as that failed: the memory is about to be freed.
+    /// Waits for copies in flight, because the memory is about to be freed. One remains if the wait of `read`
+    /// failed.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
     }
@@ -145,9 +156,9 @@ impl fmt::Debug for DownloadBuffer {
 }
 
 impl Drop for UploadBuffer {
-    /// Waits for the copies: the memory they read is about to be freed.
+    /// Waits for copies in flight, because the memory that they read is about to be freed.
     fn drop(&mut self) {
-        // Where the device has failed there is nothing left to wait for.
+        // If the device has failed, no copy is in flight.
         let _ = self.stream.synchronize();
     }
 }

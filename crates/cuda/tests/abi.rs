@@ -1,4 +1,4 @@
-//! Host and kernels lay out alike what crosses between them.
+//! Host and kernels agree on the sizes and offsets of the structs that they share.
 #![cfg(feature = "emulator")]
 
 use gumball_cuda::{Cache, Emulator, layout};

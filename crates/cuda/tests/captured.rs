@@ -1,4 +1,4 @@
-//! A captured step says the same as one that is enqueued, whoever joins it.
+//! A captured step yields what an enqueued one yields, also for requests that are assigned after the capture.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use gumball_spec::{LogprobsParams, SamplingParams, Widths};
 const VOCAB: usize = 700;
 const ROWS: usize = 6;
 
-/// Requests of every variant; the last asks for sums.
+/// Requests of every variant; the last one needs sums of weights.
 fn requests() -> [SamplingParams; ROWS] {
     let plain = SamplingParams { temperature: 0.7, ..Default::default() };
     [
@@ -40,7 +40,7 @@ fn logits(machine: &Arc<dyn Runtime>) -> Buffer {
     Buffer::of(machine, &(0..ROWS * VOCAB).map(logit).collect::<Vec<f32>>()).unwrap()
 }
 
-/// A workspace with all requests in slots; nothing is assigned.
+/// Returns a workspace with one request in each slot and no assignment.
 fn workspace(machine: &Arc<dyn Runtime>) -> Workspace {
     let room =
         WorkspaceLimits { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
@@ -58,7 +58,7 @@ fn assign(workspace: &mut Workspace, slots: &[i32]) {
     workspace.assign(&Assignment { slots, ..Assignment::default() }).unwrap();
 }
 
-/// Takes three steps and returns what each came to.
+/// Takes three steps and returns the outputs of each.
 fn three(
     workspace: &Workspace,
     rows: usize,

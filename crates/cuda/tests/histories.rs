@@ -1,4 +1,4 @@
-//! Histories move on in the step, and never beyond their room.
+//! A step appends its token to the history, and never beyond the history's capacity.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use gumball_spec::{Error, SamplingParams};
 
 const VOCAB: usize = 300;
 
-/// Greedy, and no id twice.
+/// Returns parameters of a greedy request that emits no id twice.
 fn no_repeats() -> SamplingParams {
     SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..Default::default() }
 }
@@ -60,7 +60,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         let standing = workspace.standing(1).unwrap();
         assert_eq!((standing.position, standing.history), (5, Some(vec![9, 1, 0, 2, 3])));
         assert_eq!(workspace.standing(2).unwrap().position, 3);
-        // Without the full one the other goes on.
+        // Once the full history is no longer assigned, steps advance the other request.
         assign(workspace, &[-1, 2]);
         (0..9).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
     });
@@ -78,7 +78,7 @@ fn a_slot_stands_in_an_assignment_once() {
                 format!("slots is {} twice, but must be a slot that stands in a step once", slots[0]);
             assert_eq!(error.to_string(), message);
         }
-        // What was assigned before still is; padding may stand there as often as it likes.
+        // The former assignment is still in force. Padding may occur several times.
         let step = workspace.step(rows).unwrap();
         workspace.enqueue(&step).unwrap();
         assert_eq!([1, 2].map(|slot| workspace.standing(slot).unwrap().output_len), [1, 1]);
@@ -122,7 +122,7 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
         workspace.replay(&graph).unwrap();
         assert_eq!(workspace.served(Variant::CandidatesLogprob), 3);
         assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
-        // The slot's next request asks for nothing, and its lists are gone.
+        // The slot's next request has no edits and no history, so the first one's lists are freed.
         workspace.release(1).unwrap();
         admit(workspace, 1, &SamplingParams { temperature: 0.0, ..Default::default() }, &[], 0);
         (0..3).for_each(|_| workspace.replay(&graph).unwrap());

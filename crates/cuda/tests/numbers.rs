@@ -1,7 +1,8 @@
-//! The device's numbers against the definition, bit for bit, as the host builds them from the same header.
+//! The device's numeric functions equal their definitions bit for bit, in the emulator's build of the
+//! headers.
 //!
-//! The GPU's own build of them is held by the conformance program (`conformance numbers`). The long test walks
-//! every 32-bit input: `cargo test --release -p gumball-cuda --features emulator --test numbers -- --ignored`
+//! The conformance program tests the GPU's build (`conformance numbers`). The long test evaluates every
+//! 32-bit input: `cargo test --release -p gumball-cuda --features emulator --test numbers -- --ignored`
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
 use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};
 
-/// Holds all numbers on inputs, of which at least one in `domain` must lie in the domain of each.
+/// Compares all functions with their definitions. At least one in `domain` of the inputs must lie in each
+/// function's domain.
 fn hold_all(inputs: Inputs, domain: usize) {
     let machine: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),

@@ -1,4 +1,5 @@
-//! More outputs than are worked on at a time, and what operators refuse; what they make is held in `conformance`.
+//! Operators over more outputs than one pass holds, and the errors of operators. `conformance` tests their
+//! results.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
     let values = lines();
     let matrix = Buffer::of(&machine, &values).expect("memory");
     let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows");
-    // Two parts and a bit.
+    // Two passes of 1024 outputs, and a third one of 52.
     let outputs = 2100;
     let read: Vec<i32> = (0..outputs as i32).map(|output| output * 7 % LINES as i32).collect();
     let index = Buffer::of(&machine, &read).expect("memory");
@@ -105,7 +106,7 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
 #[test]
 fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
     let Some(machine) = machine() else { return };
-    // 501 tiles: a list has room for 416 tokens, and the host never sees the number.
+    // 501 tiles. A candidate list has a capacity of 416 tokens, and the host never sees the value of top-k.
     let vocab = 128_256;
     let probs: Vec<f32> = (0..vocab as u64).map(|i| (i * 7919 % 128_257 + 1) as f32).collect();
     let matrix = Buffer::of(&machine, &probs).expect("memory");
@@ -130,8 +131,9 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
 fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
     let Some(machine) = machine() else { return };
     let least = f32::from_bits(1);
-    // What stands in the column, the first number of a line, and the least that is kept: as P1a has it, worked out by hand. The third
-    // product is 6.5e-7 above numbers whose logarithms would pass; NaN is off, and what is above 1 counts as that.
+    // The number in the column, the largest probability of a row, and the smallest one that P1a keeps, worked
+    // out by hand. The third product is 6.5e-7 above numbers whose logarithms would pass. NaN turns min-p
+    // off, and a number above 1 counts as 1.
     let cases = [
         (0.1f32, 0.3f32, f32::from_bits(0x3CF5_C290)),
         (0.02, 0.7, f32::from_bits(0x3C65_6041)),

@@ -1,4 +1,5 @@
-//! Sizes that callers name: each is held to its range, and no product of sizes wraps before memory is taken by it.
+//! Sizes that callers pass: each is checked against its range, and no product of sizes wraps before memory is
+//! allocated.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -40,7 +41,7 @@ fn a_workspace_of_any_size_is_made_or_refused_in_words() {
         ),
         (wide(0, 1 << 62), "ids is 4611686018427387904, but must be in 0..=2^20"),
         (wide(1 << 63, 0), "top_n is 9223372036854775808, but must be in 0..=2^20"),
-        // Each in its range; together more than can be addressed.
+        // Each size is in its range, but their product exceeds the address space.
         (
             WorkspaceLimits { slots: most, ..wide(0, 1 << 20) },
             "no CUDA: alloc failed: no 9007199250546688 bytes",
@@ -58,23 +59,23 @@ fn a_workspace_of_any_size_is_made_or_refused_in_words() {
 
 #[test]
 fn rows_that_reach_beyond_the_address_space_are_refused() {
-    // SAFETY: nothing is enqueued on them.
+    // SAFETY: no kernel is launched on this memory.
     let rows = |rows, stride| unsafe { Rows::new(1 << 40, Dtype::F32, rows, 8, stride) }.map(drop);
     assert_eq!(rows(3, 8), Ok(()));
     assert!(matches!(rows(1 << 32, 8), Err(Error::Length { parameter: "rows", .. })));
     for stride in [1 << 62, usize::MAX, (u64::MAX >> 3) as usize] {
         assert!(matches!(rows(3, stride), Err(Error::OutOfRange { parameter: "stride", .. })), "{stride}");
     }
-    // SAFETY: nothing is enqueued on them.
+    // SAFETY: no kernel is launched on this memory.
     let masks = |width, stride| unsafe { MaskRows::new(1 << 40, 3, width, stride) }.map(drop);
     assert_eq!(masks(0, 0), Ok(()));
     assert!(masks((1 << 15) + 1, 1 << 16).is_err() && masks(2, usize::MAX).is_err());
-    // SAFETY: nothing is enqueued on them.
+    // SAFETY: no kernel is launched on this memory.
     let ids =
         |rows, stride| unsafe { DeviceIntMatrix::new(1 << 40, IntType::I64, rows, 2, stride) }.map(drop);
     assert_eq!(ids(3, 2), Ok(()));
     assert!(ids(3, 1 << 60).is_err() && ids(1 << 32, 2).is_err());
-    // SAFETY: nothing is enqueued on them.
+    // SAFETY: no kernel is launched on this memory.
     let chains = |shape, strides| unsafe { ChainRows::new(1 << 40, shape, strides) }.map(drop);
     assert_eq!(chains([2, 3, 8], [24, 8]), Ok(()));
     assert!(chains([2, 3, 8], [usize::MAX, 8]).is_err() && chains([2, 3, 8], [24, usize::MAX]).is_err());
@@ -95,7 +96,7 @@ fn lines_of_masks_without_words_forbid_every_id() {
     assert_eq!((outputs.token(0), outputs.kept(0, 64)), (-1, Some(Vec::new())));
 
     workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
-    // SAFETY: lines without words lie anywhere.
+    // SAFETY: rows of no words may have any address.
     let nowhere = unsafe { MaskRows::new(0, 1, 0, 0) }.unwrap();
     let step = workspace.step_masked(&rows, Some(&nowhere)).unwrap();
     let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();

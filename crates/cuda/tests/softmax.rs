@@ -1,4 +1,4 @@
-//! What the softmax refuses, and that nothing is changed then; what it makes is held in `conformance`.
+//! The errors of the softmax, after which nothing has changed. `conformance` tests its results.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn machine() -> Option<Arc<dyn Runtime>> {
     }
 }
 
-/// Returns what is wrong with a softmax of `ROWS` rows, and sees that nothing was written.
+/// Returns the error of a softmax of `ROWS` rows; panics unless there is one and nothing was written.
 fn refused(
     machine: &Arc<dyn Runtime>,
     out: (Dtype, usize, usize),

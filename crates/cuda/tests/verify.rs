@@ -1,4 +1,5 @@
-//! What verification refuses, and that nothing is changed then; what it makes is held in `conformance`.
+//! The errors of verification, after which nothing has changed, and its columns. `conformance` tests its
+//! results.
 #![cfg(feature = "emulator")]
 
 use std::sync::Arc;
@@ -24,7 +25,8 @@ fn machine() -> Option<Arc<dyn Runtime>> {
     }
 }
 
-/// The shapes of what is handed in: rows of the drafter and the target, drafts, tokens, and the lengths of columns.
+/// The shapes of the arguments: rows of the drafter and the target, drafts, tokens, and the lengths of
+/// columns.
 #[derive(Clone, Copy)]
 struct Shapes {
     draft: [usize; 3],
@@ -48,7 +50,7 @@ fn probability(place: usize) -> f32 {
     (place * 7919 % 1009) as f32 / 1009.0
 }
 
-/// Verifies chains of some shapes; returns the tokens, which are 7s before.
+/// Verifies chains of the given shapes. Returns the result, and the tokens' memory, which holds 7s before.
 fn verify(machine: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
     let memory = |values: &[f32]| Buffer::of(machine, values).expect("memory");
     let probabilities = memory(&(0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect::<Vec<_>>());
@@ -139,7 +141,7 @@ fn rows_that_overlap_are_refused() {
             "{shape:?} {strides:?}"
         );
     }
-    // Where there are no rows, strides say nothing.
+    // Without rows any strides are valid.
     ChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
     assert!(DeviceIntMatrix::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
 }
@@ -176,7 +178,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
         if empty {
             all[VOCAB..].fill(0.0);
         }
-        // A draft that was not drawn ends its chain.
+        // A draft outside the vocabulary ends its chain.
         let drafts = Buffer::of(&machine, &[-1i32]).expect("memory");
         let mut tokens = Buffer::of(&machine, &[7i32; 2]).expect("memory");
         let positions = Buffer::of(&machine, &[offset]).expect("memory");
@@ -252,7 +254,7 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
         let ids = [position as i32 * 13 % VOCAB as i32, position as i32 * 29 % VOCAB as i32];
         drafts.write(0, &ids.map(i64::from)).expect("memory");
         positions.write(0, &[position]).expect("memory");
-        // SAFETY: the buffers and the room live.
+        // SAFETY: the buffers and the verification's memory are alive.
         unsafe { recording.replay() }.expect("a replay");
         let chain =
             Chain { drafts: &ids, draft_probs: q, target_probs: p, vocab: VOCAB, seed: 7, position, draw: 2 };

@@ -1,8 +1,10 @@
-//! Every kernel compiles for every architecture, without a warning and without a GPU; what each takes is recorded.
+//! Every kernel compiles for every architecture, without a warning and without a GPU. Its registers and its
+//! stack are within bounds, and are compared with a record.
 //!
-//! Needs NVRTC, as from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its libnvrtc.so.13); skips with
-//! a message where there is none. The record is `kernels.txt`; with `GUMBALL_RECORD=1` the test of all architectures writes it
-//! anew. Another version of NVRTC than the record's is held to the bounds alone.
+//! The tests need NVRTC, for example from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its
+//! libnvrtc.so.13). If it is missing, they print a message and pass. The record is `kernels.txt`; with
+//! `GUMBALL_RECORD=1` the test of all architectures overwrites it. The record applies to its version of NVRTC
+//! only, the bounds to every version.
 
 mod report;
 
@@ -16,7 +18,7 @@ use gumball_cuda::{Arch, Kernel, Nvrtc, PROGRAMS, Program};
 
 use report::StepFeatures;
 
-/// What kernels take, by architecture and name.
+/// Registers and stack of kernels, by architecture and name.
 type Taken = HashMap<(Arch, &'static str), StepFeatures>;
 
 const ARCHS: [Arch; 4] = [
@@ -26,16 +28,18 @@ const ARCHS: [Arch; 4] = [
     Arch { major: 12, minor: 0 },
 ];
 
-/// The kernels' launch bounds leave at least so many registers a thread.
+/// The most registers of a thread. The kernels' launch bounds leave at least this number.
 const MOST_REGISTERS: u32 = 128;
 
-/// The end of a step calls functions that keep what most rows do not need apart; they save registers on the stack.
+/// The most stack bytes of a thread in kernels that finish rows. They call functions for what few rows need,
+/// and these save registers on the stack.
 const MOST_STACK: u32 = 576;
 
-/// Bounds of other kernels admit one block more for a few words that are spilled.
+/// The most stack bytes of a thread in other kernels. Some spill a few registers, so that one more block
+/// fits.
 const MOST_STACK_ELSEWHERE: u32 = 32;
 
-/// The one with everything that kernels know of; the others take as long each.
+/// Tests sm_90 alone, for which kernels use every feature: each further architecture takes as long again.
 #[test]
 fn every_kernel_compiles() {
     hold(&[Arch { major: 9, minor: 0 }]);
@@ -47,7 +51,8 @@ fn every_kernel_compiles_for_every_architecture() {
     hold(&ARCHS);
 }
 
-/// Compiles every kernel for some architectures, and holds what it takes to the bounds. Says where that is not what is recorded.
+/// Compiles every kernel for some architectures and checks its registers and stack against the bounds. Prints
+/// where they differ from the record.
 fn hold(archs: &[Arch]) {
     let nvrtc = match Nvrtc::load() {
         Ok(nvrtc) => nvrtc,
@@ -74,7 +79,8 @@ fn hold(archs: &[Arch]) {
     }
 }
 
-/// Compiles every kernel for some architectures, program by program on all cores; returns what each takes.
+/// Compiles every kernel for some architectures, with one program per core at a time. Returns registers and
+/// stack of each.
 fn compile(nvrtc: Nvrtc, archs: &[Arch]) -> Taken {
     let programs = archs.iter().flat_map(|arch| PROGRAMS.iter().map(|program| (*arch, program)));
     let left = Mutex::new(programs);
@@ -118,7 +124,7 @@ fn check(arch: Arch, kernel: &str, found: StepFeatures) {
     assert!(found.stack_bytes <= most, "{kernel} for {arch} spills: {found:?}");
 }
 
-/// What is recorded: a line for each kernel, a column for each architecture.
+/// The record: a row for each kernel, a column for each architecture.
 struct Table {
     compiler: (i32, i32),
     columns: Taken,

@@ -1,9 +1,10 @@
-//! What ptxas reports of functions: registers a thread, and bytes of stack that it takes and spills to.
+//! Reads the report of ptxas: the registers and the stack of each function, and how much of the stack holds
+//! spills.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a function needs of a thread. Functions that it calls have reports of their own.
+/// Registers, stack and spills of a function, per thread, without those of the functions that it calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepFeatures {
     pub registers: u32,
@@ -22,7 +23,7 @@ impl fmt::Display for StepFeatures {
     }
 }
 
-/// Reads a compiler's log. Returns the functions, by name, and the lines that are no report: warnings.
+/// Reads a compiler's log. Returns the reported functions by name, and all other lines, which are warnings.
 pub fn read(log: &str) -> (BTreeMap<String, StepFeatures>, Vec<&str>) {
     let mut functions: BTreeMap<String, StepFeatures> = BTreeMap::new();
     let (mut name, mut warnings) = (String::new(), Vec::new());
@@ -46,7 +47,7 @@ pub fn read(log: &str) -> (BTreeMap<String, StepFeatures>, Vec<&str>) {
     (functions, warnings)
 }
 
-/// Reads what a table was written as: by architecture and kernel.
+/// Reads a table that was written as text. Returns its cells by architecture and kernel.
 pub fn read_table(table: &str) -> BTreeMap<(String, String), String> {
     let mut lines = table.lines().skip(1).map(str::split_whitespace);
     let archs: Vec<&str> = lines.next().into_iter().flatten().skip(1).collect();
