@@ -1,18 +1,23 @@
-// softmax.cu: rows of logits to rows of probabilities.
+// softmax.cu: turns rows of logits into rows of probabilities.
 //
-// Computes   what softmax.cuh says, by one read where rows stay on chip, else by two
+// Computes   what softmax.cuh says. softmax_cluster reads a row once and keeps it in shared memory; softmax_reduce and
+//            softmax_write read it once each
 // Never      allocates; never waits for the host; never reads or writes beyond a row
 // Twins      definition spec/src/outputs.rs | src/softmax.rs | why docs/stages/softmax.md
 // Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements
-// Grid       softmax: x = (cluster, block), a block a multiprocessor, a warp more than work at tiles; a cluster takes every so many-th row.
-//            weigh and write: x = (row, block), `share` tiles each
-// Traffic    softmax: a row in, a row out; weigh and write: a row in twice, 16 bytes a tile out and, by block, in
-// Requires   1 <= vocab <= 2^20; elements on multiples of their size, on 16 bytes for speed; out is the logits' place or apart
+// Grid       softmax_cluster: x = (cluster, block), one block per multiprocessor, one warp more than process tiles;
+//            cluster c takes rows c, c + clusters and so on. softmax_reduce and softmax_write: x = (row, block), 8
+//            warps, at most `tiles_per_block` tiles a block
+// Traffic    softmax_cluster: a row in, a row out. softmax_reduce and softmax_write: a row in twice and out once, 16
+//            bytes per tile out, and those of the row in again for each of its blocks
+// Requires   1 <= vocab <= 2^20; elements aligned to their size, rows to 16 bytes for speed; `out` and `logits` are
+//            equal or do not overlap
 
 #include "block/reduce.cuh"
 #include "block/cluster_softmax.cuh"
 
-// A lane's share of a tile of a row in memory, as it came, -inf beyond the vocabulary; it lies as in tiles of Q.
+// Loads a lane's logits of a tile from global memory, not cleaned, -inf beyond the vocabulary. With `vectorized` a lane
+// has the ids that it has in vectorized tiles of type Q.
 template <class T, class Q>
 DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool vectorized,
                       float (&z)[ITEMS_PER_LANE]) {
@@ -30,7 +35,8 @@ DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool 
 
 #define TWO_PASS_WARPS 8
 
-// A warp's tiles of a row that does not stay on chip, its block's dealt out one by one; the next is on its way while one is worked on.
+// A warp's tiles of a row that is read twice: every TWO_PASS_WARPS-th tile of its block. The next tile loads while the
+// warp works on one.
 template <class T, class Q>
 struct TileIterator {
     typedef typename T::Element Element;
@@ -59,7 +65,7 @@ struct TileIterator {
         }
     }
 
-    // Calls `f(tile, vectorized, z)` for each.
+    // Calls `f(tile, vectorized, z)` for each of the warp's tiles.
     template <class F>
     DEVICE_MEMBER void for_each(F f) {
         while (tile < end) {
@@ -77,7 +83,7 @@ struct TileIterator {
     }
 };
 
-// The first read of rows that do not stay on chip.
+// The first pass over rows that are read twice: stores the maximum, sum of weights and non-finite flags of each tile.
 template <class T>
 DEVICE void softmax_reduce_tiles(const SoftmaxArgs& softmax) {
     trigger_dependents();
@@ -97,20 +103,20 @@ DEVICE void softmax_reduce_tiles(const SoftmaxArgs& softmax) {
     });
 }
 
-// What the warps of a block heard of their row, each of some tiles: the largest of their keys, and their odd values.
+// Returns a row's maximum in every thread of its block, from the threads' keys and non-finite flags.
 DEVICE RowMax reduce_row_max(u64 key, u32 nonfinite_flags, u64 (&scratch)[TWO_PASS_WARPS]) {
     key = warp_max(key) | __reduce_or_sync(FULL_MASK, nonfinite_flags);
     if (lane_id() == 0) {
         scratch[warp_id()] = key;
     }
-    // Without it a warp reads the words of warps that have not written theirs.
+    // RAW on scratch: lane 0 of each warp wrote its warp's key, all warps read all of them.
     __syncthreads();
     key = lane_id() < TWO_PASS_WARPS ? scratch[lane_id()] : 0;
     nonfinite_flags = __reduce_or_sync(FULL_MASK, (u32)key & 0xFFFF);
     return unpack_row_max(warp_max(key), nonfinite_flags);
 }
 
-// The second: each block adds up what was told of its row, while its first logits come.
+// The second pass: each block combines the sums of its row's tiles while its first logits load, then writes its tiles.
 template <class T, class Out>
 DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
     __shared__ u64 scratch[TWO_PASS_WARPS];
@@ -118,9 +124,10 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
     RowOutput<T, Out> row_output(softmax, row);
     TileIterator<T, LaneLayout<T, Out>> tiles(softmax, row, block_in_row, row_output.vectorized);
     TemperatureScale scale(temperature_of(softmax, row));
+    // RAW on tile_sums: softmax_reduce wrote them, this kernel reads them. The first logits load before this wait.
     grid_dependency_wait();
 
-    // Those of rows of up to 768 tiles are read once.
+    // 256 threads keep three sums each in registers, so a block reads those of up to 768 tiles only once.
     CachedTileSums<3> tile_sums(softmax.tile_sums + (u64)row * softmax.tiles, softmax.tiles, threadIdx.x, blockDim.x);
     u32 nonfinite_flags = 0;
     u64 key = tile_sums.key(0, nonfinite_flags);
@@ -151,7 +158,7 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
 SOFTMAX_REDUCE(f32, F32)
 SOFTMAX_REDUCE(bf16, Bf16)
 SOFTMAX_REDUCE(f16, F16)
-// Named by the logits' type, and that of the probabilities if it is another.
+// The names give the type of the logits, and that of the probabilities if it differs.
 SOFTMAX_WRITE(f32, F32, float)
 SOFTMAX_WRITE(bf16, Bf16, unsigned short)
 SOFTMAX_WRITE(f16, F16, unsigned short)

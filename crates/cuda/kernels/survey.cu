@@ -1,21 +1,23 @@
-// survey.cu: read each row, under its edits, once; learn what every later stage asks of it.
+// survey.cu: reads each row without edits once and reduces every tile of 256 tokens to one record.
 //
-// Computes   for each tile of 256 tokens its maximum and the token that has it, when that token and the first of all arrive in the
-//            race; a bound of its other tokens; the sums of its weights, if asked for; which odd values the row holds
-// Never      reads a row twice; never writes logits; never reads beyond the vocabulary
+// Computes   per tile: the maximum logit and its token; an upper bound of the other logits; log2 of the tile's first
+//            arrival and of that token's arrival; non-finite flags; the sums of weights that the row needs
+// Never      reads a logit from global memory twice, reads past the vocabulary, or writes logits
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
-// Shapes     logits [rows, vocab] of T, row stride in elements; records, sums, told [rows, tiles]
-// Grid       x = (row, block of warps); WARPS warps a block, each GROUPS times TILES tiles; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, 16 bytes per tile out, 8 and 16 more with sums; a row out where one is filled; edits: edited_tiles.cuh
-// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; padding rows are not read, or in vain
+// Shapes     logits [rows, vocab] of T, row stride in elements; records, filter_sums, logprob_sums [rows, tiles]
+// Grid       x = (row, block of the row); 8 warps, of GROUPS times TILES tiles each; no dynamic shared memory
+// Traffic    in: vocab * sizeof(T) bytes per row; out: 16 bytes per tile, 8 more for a filter sum, 16 more for a
+//            logprob sum; pre-filled rows
+// Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only; the logits of padding rows are readable
 //
-// A warp finds a tile's maximum by one reduction; the lane that has it leaves its share on chip. Then the first warp works
-// the tiles of the block out, one a lane, and draws their arrivals: else each warp would, with most lanes idle.
+// Each warp reduces its tiles to their maxima; after one barrier, warp 0 completes the block's records, one tile per
+// lane. Philox and two logarithms take as long for 1 lane as for 32; if every warp drew, most lanes would idle.
 
 #include "block/prefill.cuh"
 #include "stage/survey.cuh"
 
-// Loads a warp's neighbouring tiles; returns whether lanes' shares lie as in wide tiles.
+// Loads a warp's TILES neighbouring tiles. Returns whether the tiles are vectorized, which decides the ids that each
+// lane has.
 template <class T, u32 TILES>
 DEVICE bool load_tiles(const LogitsRow<T>& row, u32 vectorized_tiles, u32 first_tile,
                        float (&z)[TILES][ITEMS_PER_LANE]) {
@@ -39,12 +41,18 @@ DEVICE bool load_tiles(const LogitsRow<T>& row, u32 vectorized_tiles, u32 first_
     return vectorized;
 }
 
+// The body of a kernel. A warp takes GROUPS groups of TILES tiles and loads the tiles of a group together.
+//
+//     load the first group; meanwhile read parameters, and in warp 0 draw the first arrival of each tile
+//     for each group: reduce its tiles to shared memory, with the sums of weights if SUMS; load the next group
+//     barrier; warp 0 completes the records, one tile per lane; the other warps begin to pre-fill output rows
 template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool SUMS>
 DEVICE void survey(const Step& step) {
     constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ SharedStorage<WARPS, PER_BLOCK> storage;
-    // Whether tiles are loaded before it is known what slot their row has, of padding in vain: where rows are few, or all have one.
+    // Whether to load tiles before the row's slot is known. That wastes the loads of padding rows; it pays when rows
+    // are few or row i always uses slot i.
     const bool early = EARLY || step.flags & STEP_SLOT_IS_ROW;
     if (!early || step.row_indices != nullptr) {
         wait_for_requests();
@@ -72,7 +80,7 @@ DEVICE void survey(const Step& step) {
         }
     }
 
-    // While the loads fly.
+    // These loads and draws overlap the loads of the tiles.
     const Params& params = step.params[slot];
     SumParams sum_params;
     if constexpr (SUMS) {
@@ -108,11 +116,11 @@ DEVICE void survey(const Step& step) {
     if (lane == 0) {
         storage.nonfinite_flags[warp] = nonfinite_flags;
     }
-    // Without it the first warp would read of tiles that others have not seen yet.
+    // RAW on storage: all warps wrote the reductions, sums and flags of their tiles, warp 0 reads them.
     __syncthreads();
     if (warp == 0 && lane < PER_BLOCK && lane_tile < step.tiles) {
-        // Whether its warp had it so: with its neighbours. Odd values of any of them stand in all their records: only the row's
-        // are asked for.
+        // Whether the tile's warp loaded it as vectorized: it does if all TILES neighbours are whole. All records of a
+        // warp's tiles take the flags of all of these tiles: later stages need only those of the row.
         bool was_vectorized = lane_tile - lane_tile % TILES + TILES <= vectorized_tiles;
         TileRecord record = make_record<T>(storage.reductions[lane], AllMask(), was_vectorized,
                                            storage.nonfinite_flags[lane / PER_WARP]);
@@ -120,7 +128,7 @@ DEVICE void survey(const Step& step) {
         store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
     }
     if (step.prefill_out != nullptr) {
-        // The other warps begin while the first works the tiles out.
+        // The other warps begin while warp 0 completes the records.
         prefill_tiles(step, PER_BLOCK);
     }
 }
@@ -128,7 +136,8 @@ DEVICE void survey(const Step& step) {
 #if !GUMBALL_PROBABILITIES
 #define SHARED_ROWS_THREADS 256
 
-// Gives rows that share lines their records from those of the lines, a tile a thread: only the arrivals are a row's own.
+// Copies records to the rows that share a row of logits, one tile per thread, and draws each row's own arrivals. The
+// survey made these records once for each shared row of logits.
 KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {
     trigger_dependents();
     const BlockCoord coord = block_coord(step, blockIdx.x);
@@ -148,10 +157,9 @@ KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {
 }
 #endif
 
-// Kernels for rows without edits and with them, and for rows that ask for no sums and for any. Where rows are few, a warp
-// takes one tile, so that all of them load at once; else several, and under edits twice as many where not all blocks are there at
-// once. As many blocks a multiprocessor as registers allow; more code
-// for each tile than that, and instructions come late.
+// Kernels for rows that need no sums, and for rows that may. With few rows a warp takes one tile, so that all tiles
+// load at once; with many rows it takes four, two at a time. A multiprocessor has as many blocks as registers allow.
+// More code per tile would make warps wait for instructions.
 #define SURVEY(name, T, SUMS) \
     KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey<T, 1, 1, 1, true, SUMS>(step); } \
     KERNEL_MIN_BLOCKS(name##_many, 256, 6, Step, step) { survey<T, 2, 2, 2, false, SUMS>(step); }

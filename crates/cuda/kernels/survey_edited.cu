@@ -1,18 +1,30 @@
 // survey_edited.cu: reads each row once, under its edits, and reduces every tile of 256 tokens to one record.
 //
-// Computes   what survey.cu does, of rows with masks and edits: the tiles of a round wait in shared memory while they are edited
-// Never      reads a row twice; never writes logits; never reads beyond the vocabulary
+// Computes   what survey.cu computes, for rows with masks and edits; the tiles of a round are in shared memory while
+//            threads edit them
+// Never      reads a logit from global memory twice, reads past the vocabulary, or writes logits
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Shapes     logits [rows, vocab] of T, row stride in elements; records, filter_sums, logprob_sums [rows, tiles]
-// Grid       x = (row, block of warps); WARPS warps a block, ROUNDS times TILES_PER_WARP tiles each; no dynamic shared memory
-// Traffic    vocab * sizeof(T) per row in, edits as in edited_tiles.cuh, 16 bytes per tile out, 8 and 16 more with sums
-// Requires   1 <= vocab <= 2^20; 16-byte alignment only for speed; the kernel `edit` before, where a request has edits that
-//            depend on its history
+// Grid       x = (row, block of the row); WARPS warps, of ROUNDS times TILES_PER_WARP tiles each; no dynamic shared
+//            memory
+// Traffic    in: vocab * sizeof(T) bytes per row, and edits as in edited_tiles.cuh; out: 16 bytes per tile, 8 more for
+//            a filter sum, 16 more for a logprob sum
+// Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only; the logits of padding rows are readable; the
+//            kernel `edit` before, if a request has edits that depend on its history
 
 #include "block/edited_tiles.cuh"
 #include "stage/survey.cuh"
 
-// The same under edits: the tiles of a round wait on chip.
+// The body of a kernel.
+//
+//     start to load the tiles of round 0; read the bitmaps; list the touched ids of all rounds
+//     warp 0 draws the first arrival of each tile
+//     for each round:
+//         wait for its tiles; if the row needs sums of raw logits, each warp sums its tiles
+//         threads edit the listed ids' logits in shared memory, whichever warp's tiles they are in
+//         each warp reduces its tiles' allowed logits, with the sums of edited logits that the row needs
+//         start to load the tiles of the next round
+//     barrier; warp 0 completes the records, one tile per lane
 template <class T, u32 WARPS, u32 TILES_PER_WARP, u32 ROUNDS, bool EARLY, bool SUMS>
 DEVICE void survey_edited(const Step& step) {
     constexpr u32 TILES_PER_ROUND = WARPS * TILES_PER_WARP, TILES = TILES_PER_ROUND * ROUNDS;
@@ -40,7 +52,7 @@ DEVICE void survey_edited(const Step& step) {
     if (threadIdx.x < ROUNDS) {
         edited_tiles.count[threadIdx.x] = 0;
     }
-    // Without it a thread would list ids before there is a list.
+    // RAW on edited_tiles.count: the first threads cleared the counts, all threads add to them.
     __syncthreads();
     if (EARLY && slot < 0) {
         cp_async_wait_all();
@@ -50,7 +62,7 @@ DEVICE void survey_edited(const Step& step) {
     const Params& params = step.params[slot];
     const State& state = step.states[slot];
     const Request& request = step.requests[slot];
-    // Entries are found by these, and edits go by those: read here, lest somebody waits for them later.
+    // Edits look up entries in `table` and apply `penalties`. Both are read here, so that edits need not wait for them.
     const EntryTable table{request.entries, request.entries_mask};
     const Penalties penalties(params);
     const u32 now = state.step;
@@ -59,12 +71,12 @@ DEVICE void survey_edited(const Step& step) {
     bool raw = false;
     if constexpr (SUMS) {
         sum_params = SumParams(params);
-        // A row without edits has raw logits only. All three are read at once.
+        // In a row without edits the edited logits are the raw ones. `&` instead of `&&` lets all three loads overlap.
         raw = sum_params.needs_logprob_sum & (params.logprob_mode == MODE_RAW) & edits.any();
     }
     edited_tiles.list_touched(edits, block_tile, step.tiles, mask_bits);
     edited_tiles.complete_fetch(row, block_tile);
-    // Without it a thread would miss ids that another one has not listed yet, or logits that came for it.
+    // RAW on edited_tiles: all threads listed ids and loaded logits, threads of other warps read and edit them.
     __syncthreads();
     ArrivalSampler sampler;
     if (warp == 0) {
@@ -75,6 +87,7 @@ DEVICE void survey_edited(const Step& step) {
         for (u32 round = 0; round < ROUNDS; round++) {
             edited_tiles.each_touched(request, block_tile, round, [&](u32 offset) INLINE {
                 u32 id = (block_tile + round * TILES_PER_ROUND) * TILE + offset;
+                // The entries load while the warps sum the raw logits.
                 const TokenEntry* home = table.entries + home_index(id, table.mask);
                 prefetch_l2(home);
                 prefetch_l2(home + 1);
@@ -96,7 +109,8 @@ DEVICE void survey_edited(const Step& step) {
             SplitLogprobSum* logprob_sum = smem_ptr_in_register(storage.logprob_sums + first_tile_in_block);
 #pragma unroll 1
             for (u32 i = 0; i < TILES_PER_WARP; i++, quads += 64, logprob_sum++) {
-                // The lanes have been apart: together again at once, not before each reduction.
+                // RAW on the tile: lanes of this warp loaded it, other lanes read it; in later rounds no block barrier
+                // is in between. This also reconverges the lanes here, once, and not before each reduction.
                 __syncwarp();
                 edited_tiles.load(quads, z[0]);
                 store_logprob_sum(z[0], finite_tile_max(z[0]), sum_params.logprob_log2e_over_t, *logprob_sum);
@@ -104,7 +118,8 @@ DEVICE void survey_edited(const Step& step) {
         }
         if (any) {
             if ((SUMS && raw) || round > 0) {
-                // Without it a logit would be edited that another warp has not weighed yet, or that has not come.
+                // WAR on logits: each warp summed its raw tiles, threads edit them. RAW: each warp loaded its tiles,
+                // threads of other warps edit them.
                 __syncthreads();
             }
             edited_tiles.each_touched(request, block_tile, round, [&](u32 offset) INLINE {
@@ -112,7 +127,7 @@ DEVICE void survey_edited(const Step& step) {
                 edited_tiles.logits[offset] =
                     clean(edited_logit(penalties, table, now, id, edited_tiles.logits[offset], nonfinite_flags));
             });
-            // Without it a warp would see tiles that others have not edited yet.
+            // RAW on logits: threads of all warps edited them, each warp reads its own tiles.
             __syncthreads();
         }
         const U32x4* quads = smem_ptr_in_register(edited_tiles.quads(warp * TILES_PER_WARP));
@@ -121,6 +136,8 @@ DEVICE void survey_edited(const Step& step) {
         const bool sums_edited = SUMS && (sum_params.needs_filter_sum || (sum_params.needs_logprob_sum && !raw));
 #pragma unroll 1
         for (u32 i = 0; i < TILES_PER_WARP; i++, quads += 64, lane_bytes += 32, reduction++) {
+            // RAW on the tile: lanes of this warp loaded it, other lanes read it; in later rounds without edits no
+            // block barrier is in between.
             __syncwarp();
             edited_tiles.load(quads, z[0]);
             const LaneMask allowed(lane_bytes);
@@ -132,7 +149,8 @@ DEVICE void survey_edited(const Step& step) {
             }
         }
         if (round + 1 < ROUNDS) {
-            // Without it tiles would come where a lane still reads; other warps' threads are done with them.
+            // WAR on logits: this warp's lanes read their tiles, the next copies overwrite them. Threads of other warps
+            // were done with these tiles before the barrier after the edits.
             __syncwarp();
             edited_tiles.fetch(row, first_tile + TILES_PER_ROUND);
         }
@@ -141,12 +159,13 @@ DEVICE void survey_edited(const Step& step) {
     if (lane == 0) {
         storage.nonfinite_flags[warp] = nonfinite_flags;
     }
-    // Without it the first warp would read of tiles that others have not seen yet.
+    // RAW on storage: all warps wrote the reductions, sums and flags of their tiles, warp 0 reads them.
     __syncthreads();
     if (warp != 0) {
         return;
     }
-    // The odd values of any of the block's tiles stand in all their records.
+    // All records of the block take the flags of all of its tiles: any warp may have edited a tile, and later stages
+    // need only the flags of the row.
     nonfinite_flags = __reduce_or_sync(FULL_MASK, lane < WARPS ? storage.nonfinite_flags[lane] : 0);
     if (lane < TILES && lane_tile < step.tiles) {
         const TileReduction& reduction = storage.reductions[lane];
@@ -157,6 +176,8 @@ DEVICE void survey_edited(const Step& step) {
     }
 }
 
+// With few rows a warp takes one tile, so that all tiles load at once. With more it takes four per round, in one round
+// while all blocks fit on the device at once, otherwise in two rounds.
 #define SURVEY_EDITED(name, T, SUMS) \
     KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey_edited<T, 8, 1, 1, true, SUMS>(step); } \
     KERNEL_MIN_BLOCKS(name##_some, 128, 10, Step, step) { survey_edited<T, 4, 4, 1, false, SUMS>(step); } \

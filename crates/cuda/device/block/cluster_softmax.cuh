@@ -1,9 +1,21 @@
-// cluster_softmax.cuh: rows of probabilities by one read: a row lies in the shared memory of a cluster until it is known and written.
+// cluster_softmax.cuh: softmax that reads each row once; a cluster keeps the row in shared memory until it is written.
 //
-// Computes   what softmax.cuh says, for every so many-th row a cluster
-// Never      waits for another block in more than one warp; never copies from or to what does not lie on 16 bytes
+// Computes   what softmax.cuh says; cluster c takes rows c, c + clusters, c + 2 * clusters and so on
+// Never      lets more than one warp per block wait for other blocks, except at the start; never bulk-copies from or to
+//            an address that is not a multiple of 16 bytes
 // Twins      definition spec/src/outputs.rs | src/softmax.rs | why docs/stages/softmax.md
-// Requires   clusters of as many blocks as a row has; a warp more than work at tiles, and shared memory for theirs; rows >= clusters
+// Requires   clusters of blocks_per_row blocks; one warp more than the workers that process tiles; dynamic shared
+//            memory for the workers' pairs, mbarriers and tile sums; rows >= clusters
+//
+//     warp 0                                          | each worker warp
+//     for each row:                                   | load pairs of tiles into all of its slots
+//         wait until the workers have summed tiles    | for each row n:
+//         exchange the keys of first tokens           |     sum the tiles of rows n to n + rows_ahead, and of the next
+//         exchange masses relative to the row's first |         row those before `ahead`; signal each finished row
+//         publish the row's result                    |     wait for the result of row n and write its tiles;
+//                                                     |         load a later pair into each slot once it is read
+//
+// The workers therefore keep summing while warp 0 waits for the other blocks of the cluster.
 #pragma once
 
 #include "platform/sm90.cuh"
@@ -12,23 +24,26 @@
 #define MAX_ROWS_IN_FLIGHT 4
 #define MAX_CLUSTER_BLOCKS 16
 #define MAX_WORKER_WARPS 19
-// A tile alone is too small to be fetched, awaited and gone on from: two neighbours are.
+// Warps load, await and process tiles in pairs: a single tile is too small to pay for one copy and one wait.
 #define PAIR_TOKENS (2 * TILE)
 
-// What a block knows of the rows that are under way; that of its n-th row lies in place n % MAX_ROWS_IN_FLIGHT.
+// A block's state of the rows in flight, in shared memory; its n-th row uses slot n % MAX_ROWS_IN_FLIGHT.
 struct ClusterState {
-    // The block's tiles are weighed; the blocks of the cluster have told of their first tokens, and of their masses; all is known.
+    // Completes when each worker warp of the block has summed its tiles of the row.
     Mbarrier tiles_summed[MAX_ROWS_IN_FLIGHT];
+    // Complete when `keys` or `masses` has a word from each block of the cluster.
     Mbarrier keys_arrived[MAX_ROWS_IN_FLIGHT];
     Mbarrier masses_arrived[MAX_ROWS_IN_FLIGHT];
+    // Completes when warp 0 has stored `probabilities`.
     Mbarrier result_ready[MAX_ROWS_IN_FLIGHT];
+    // By rank of the block that sent it: the key of its first token, and its mass relative to the row's first token.
     u64 keys[MAX_ROWS_IN_FLIGHT][MAX_CLUSTER_BLOCKS];
     u64 masses[MAX_ROWS_IN_FLIGHT][MAX_CLUSTER_BLOCKS];
     TemperatureScale scales[MAX_ROWS_IN_FLIGHT];
     RowProbabilities probabilities[MAX_ROWS_IN_FLIGHT];
 };
 
-// The maxima of two tiles' logits, side by side; odd values are cleaned.
+// Computes the maxima of two tiles together. Cleans non-finite logits in `z` and sets their bits in `nonfinite_flags`.
 DEVICE void reduce_max_of_pair(float (&z)[2][ITEMS_PER_LANE], u32& nonfinite_flags, float (&maxima)[2]) {
     u32 bits[2];
 #pragma unroll
@@ -36,7 +51,9 @@ DEVICE void reduce_max_of_pair(float (&z)[2][ITEMS_PER_LANE], u32& nonfinite_fla
         bits[half] = (u32)__reduce_max_sync(FULL_MASK, (int)float_bits(max_of_lane(z[half], AllMask())));
         maxima[half] = bits_float(bits[half]);
     }
-    // Bits of positive floats compare as they do, above all with a sign; infinities and NaN, which has none here, are above them.
+    // As signed integers, the bits of positive floats have the order of the floats, and exceed those of negative ones.
+    // NaN has no sign here, so it and +inf exceed all others. As unsigned integers, the bits of these and of negative
+    // maxima are at least INF_F32's. The warp then cleans and reduces both tiles again.
     if ((bits[0] > bits[1] ? bits[0] : bits[1]) >= float_bits(INF_F32)) {
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
@@ -46,7 +63,7 @@ DEVICE void reduce_max_of_pair(float (&z)[2][ITEMS_PER_LANE], u32& nonfinite_fla
     }
 }
 
-// Goes round places that are used again and again, and knows which phase of theirs it is in.
+// An index into a ring of slots, with the parity of the mbarrier phase that the slot is in. Each wrap flips the parity.
 struct RingIndex {
     u32 index;
     u32 phase_parity;
@@ -58,7 +75,8 @@ struct RingIndex {
     }
 };
 
-// Fetches a pair that may begin anywhere, and end.
+// Loads a pair of tiles that may begin and end at any element; `size` elements are left from `from` on. Lane 0 starts a
+// bulk copy of the whole 16-byte units; lanes copy the elements before and after them. `to` is misaligned as `from` is.
 template <class Element>
 DEVICE_NOINLINE void fetch_unaligned(const Element* from, Element* to, u32 size, Mbarrier* barrier) {
     constexpr u32 PER_QUAD = 16 / sizeof(Element);
@@ -80,45 +98,50 @@ DEVICE_NOINLINE void fetch_unaligned(const Element* from, Element* to, u32 size,
     }
 }
 
-// A block at work. Its tiles of a row are dealt out to its warps in pairs, neighbours to each; a warp has the same of every row. Where
-// they come to lie on chip goes round: a pair that is written makes room for the one that is that many pairs later.
+// A warp's view of its block's work. The block divides its tiles of a row over its worker warps: each takes
+// neighbouring pairs, at the same offsets in every row. A worker keeps its pairs in a ring of `pairs_in_smem` slots in
+// shared memory. Once it has read a pair to write it, it loads into that slot the pair that comes as many slots later.
 template <class T, class Out>
 struct ClusterWorker {
     typedef typename T::Element Element;
     static constexpr u32 PER_QUAD = 16 / sizeof(Element);
-    // A pair lies on chip as far from a multiple of 16 bytes as it does in memory.
+    // One unit more than a pair has: a pair is as far from a multiple of 16 bytes in shared memory as in global memory.
     static constexpr u32 QUADS = PAIR_TOKENS / PER_QUAD + 1;
 
     const SoftmaxArgs& softmax;
     ClusterState& cluster_state;
-    // The warp's pairs, and whether they are there; the block's records of the rows under way.
+    // The warp's ring of pairs, and one mbarrier per slot, whose phase completes when a pair has been loaded.
     U32x4* pair_buffer;
     Mbarrier* pair_barriers;
+    // The sums of the block's tiles: `tiles_per_block` for each row in flight.
     TileSum* records;
-    // How many warps work at tiles, and which of them this one is; the first warp of the block is none.
+    // The number of worker warps, and this warp's index among them; without meaning in warp 0, which is no worker.
     u32 workers;
     u32 worker;
+    // The block's rank in its cluster.
     u32 rank;
-    // Of all clusters, and this one; how many rows it has.
+    // The number of clusters, this one's index, and how many rows it takes.
     u32 clusters;
     u32 cluster;
     u32 count;
-    // Of every row, the block's tiles and the warp's.
+    // The tiles of the block and of the warp, in every row.
     TileSpan tiles;
     TileSpan own;
-    // Up to which of the warp's tiles they are pairs that are whole.
+    // The end of those of the warp's tiles that form whole pairs. The vocabulary may end inside the last pair.
     u32 whole_end;
 
-    // A pair to be fetched.
+    // The next pair that a warp loads.
     struct Cursor {
         const Element* from;
-        // How many of the warp's pairs of a row are to come, this one with them; whether all are whole and lie on 16 bytes.
+        // How many of the warp's pairs of the row are still to be loaded, this one included.
         u32 left;
+        // Whether all of them are whole and 16-byte aligned.
         u32 is_aligned;
+        // The row, counted over those of the cluster.
         u32 n;
     };
 
-    // At the warp's first pair of a row; nowhere if there is none.
+    // Returns the cursor at the warp's first pair of the cluster's n-th row. Past the last row, `left` is 0.
     DEVICE_MEMBER Cursor start(u32 n) const {
         Cursor cursor{logits(n) + own.from * TILE, (own.to - own.from + 1) / 2, 0, n};
         cursor.left = n < count ? cursor.left : 0;
@@ -150,10 +173,11 @@ struct ClusterWorker {
         return (const Element*)softmax.logits + row(n) * softmax.stride;
     }
 
-    // How many elements after a multiple of 16 bytes the tiles of a row begin.
+    // Returns how many elements a row starts after a multiple of 16 bytes. A tile's size is such a multiple, so each
+    // tile of the row starts as far after one.
     static DEVICE_MEMBER u32 misalignment(const Element* row) { return (u32)(u64)row % 16 / sizeof(Element); }
 
-    // Begins to fetch the pair of the cursor, and moves that on: whole quads by one copy, what is left at the ends by lanes.
+    // Starts to load the cursor's pair into a slot, and advances the cursor.
     DEVICE_MEMBER void fetch(Cursor& cursor, u32 slot) const {
         if (cursor.left == 0) {
             return;
@@ -175,7 +199,7 @@ struct ClusterWorker {
         }
     }
 
-    // A lane's share of a tile on chip that may lie anywhere, -inf beyond the vocabulary.
+    // Loads a lane's logits of a tile in shared memory, at any alignment; -inf beyond the vocabulary.
     DEVICE_MEMBER void load_scalar(const Element* at, u32 tile, float (&z)[ITEMS_PER_LANE]) const {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -184,23 +208,25 @@ struct ClusterWorker {
         }
     }
 
-    // Up to which of the warp's tiles of a row they are pairs that are whole and lie on 16 bytes.
+    // Returns the end of those of the warp's tiles that form whole, 16-byte aligned pairs: none in a misaligned row.
     DEVICE_MEMBER u32 vectorized_end(u32 misalignment) const { return misalignment == 0 ? whole_end : own.from; }
 
-    // The pair that lies in a place.
+    // Returns the pair in a slot.
     DEVICE_MEMBER const Element* pair(const RingIndex& slot) const {
         return (const Element*)(pair_buffer + slot.index * QUADS);
     }
 
-    // Where a warp is with weighing: at a tile of its n-th row, which lies in a place.
+    // How far a warp has summed weights: it has done the rows before the n-th, and of that one its tiles before `tile`.
     struct SumProgress {
         u32 n;
         u32 tile;
+        // Of the tiles of this row so far.
         u32 nonfinite_flags;
+        // The slot of the next pair, and that of the row in the block's state.
         RingIndex slot;
         RingIndex row_slot;
         TemperatureScale scale;
-        // That of the row, and of the next one.
+        // The temperature of this row, and of the next one.
         float temperature;
         float next;
     };
@@ -217,12 +243,12 @@ struct ClusterWorker {
                            next_temperature(0, temperature)};
     }
 
-    // It comes while the row before is worked on.
+    // Returns the temperature of row n + 1, or `otherwise` if there is none. It loads while the warp sums row n.
     DEVICE_MEMBER float next_temperature(u32 n, float otherwise) const {
         return n + 1 < count ? temperature_of(softmax, row(n + 1)) : otherwise;
     }
 
-    // Weighs the warp's tiles of rows before the n-th, and those of that before `end`.
+    // Sums the warp's tiles of all rows before the n-th, and of the n-th those before `end`. Signals each finished row.
     DEVICE_MEMBER void sum_rows(SumProgress& at, u32 n, u32 end) const {
         while (at.n < count) {
             sum_tiles(at, at.n < n ? own.to : end);
@@ -242,7 +268,7 @@ struct ClusterWorker {
         }
     }
 
-    // Weighs the warp's tiles of a row up to one that begins a pair, or all.
+    // Sums the warp's tiles of the current row up to `end`, which begins a pair or is the end of the warp's tiles.
     DEVICE_MEMBER void sum_tiles(SumProgress& at, u32 end) const {
         u32 misalignment = this->misalignment(logits(at.n)), vectorized_until = vectorized_end(misalignment),
             tile = at.tile;
@@ -276,7 +302,7 @@ struct ClusterWorker {
             bool second = (tile - own.from) % 2 != 0;
             if (!second) {
                 mbarrier_wait_parity(pair_barriers + at.slot.index, at.slot.phase_parity);
-                // Without it a lane would miss logits that others copied.
+                // RAW on the pair: lanes of this warp copied the elements at its ends, all lanes read them.
                 __syncwarp();
             }
             float z[ITEMS_PER_LANE];
@@ -291,11 +317,11 @@ struct ClusterWorker {
         at.tile = tile;
     }
 
-    // The warp's tiles of a row are weighed.
+    // Signals that the warp has summed its tiles of a row.
     DEVICE_MEMBER void signal_summed(const SumProgress& at) const {
         u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, at.nonfinite_flags), row_slot = at.row_slot.index;
         if (lane_id() == 0) {
-            // The odd values of all of the warp's tiles stand in the record of the first.
+            // The record of the warp's first tile takes the non-finite flags of all of its tiles.
             if (nonfinite_flags != 0) {
                 records[row_slot * softmax.tiles_per_block + (own.from - tiles.from)].reserved = nonfinite_flags;
             }
@@ -306,7 +332,7 @@ struct ClusterWorker {
         }
     }
 
-    // Writes the warp's tiles of a row, once that is known, and fetches others in their stead.
+    // Waits for the result of the n-th row and writes the warp's tiles. Loads a later pair into each slot once read.
     DEVICE_MEMBER void write_row(u32 n, RingIndex& slot, const RingIndex& row_slot, Cursor& next) const {
         RowOutput<T, Out> row_output(softmax, row(n));
         u32 misalignment = this->misalignment(logits(n));
@@ -314,7 +340,7 @@ struct ClusterWorker {
         const RowProbabilities probabilities = cluster_state.probabilities[row_slot.index];
         bool nonfinite_flags = own.from < own.to &&
                                records[row_slot.index * softmax.tiles_per_block + own.from - tiles.from].reserved != 0;
-        // Almost all tiles of almost all rows.
+        // The loop below takes almost all tiles of almost all rows; the loop after it takes the rest.
         u32 vectorized_until = row_output.vectorized && !nonfinite_flags && !probabilities.is_one_hot_or_empty()
                                    ? vectorized_end(misalignment)
                                    : own.from;
@@ -327,7 +353,7 @@ struct ClusterWorker {
             for (u32 half = 0; half < 2; half++) {
                 load_vectorized_as<T, LaneLayout<T, Out>>(pair(slot) + half * TILE, lane_id(), z[half]);
             }
-            // Without it a copy would overwrite what a lane has not read yet.
+            // WAR on the slot: all lanes read their logits of the pair, the next copy overwrites them.
             __syncwarp();
             fetch(next, slot.index);
 #pragma unroll
@@ -343,7 +369,7 @@ struct ClusterWorker {
             float z[ITEMS_PER_LANE];
             load_scalar(pair(slot) + misalignment + second * TILE, tile, z);
             if (last) {
-                // As above.
+                // WAR on the slot: all lanes read their logits of both tiles, the next copy overwrites them.
                 __syncwarp();
                 fetch(next, slot.index);
             }
@@ -357,8 +383,8 @@ struct ClusterWorker {
         }
     }
 
-    // Tells the other blocks of a row what this one has, and hears of them: first of the first token of each, then of its mass relative
-    // to the first of all.
+    // Combines a row over the blocks of the cluster, and publishes the result to the block's workers; run by warp 0.
+    // The blocks exchange the keys of their first tokens, then their masses relative to the row's first token.
     DEVICE_MEMBER void exchange_with_cluster(u32 n, const RingIndex& row_slot) const {
         u32 lane = lane_id(), size = tiles.to - tiles.from, blocks = softmax.blocks_per_row;
         mbarrier_wait_parity(&cluster_state.tiles_summed[row_slot.index], row_slot.phase_parity);
@@ -385,7 +411,7 @@ struct ClusterWorker {
     }
 
   private:
-    // Each block tells all blocks a word; lanes get the word of the block of their number, those beyond any.
+    // Sends `word` to all blocks of the cluster. Lane i returns the word of block i; callers ignore further lanes.
     DEVICE_MEMBER u64 all_gather(u64 word, u64* words, Mbarrier* all_arrived, u32 phase_parity) const {
         u32 lane = lane_id(), blocks = softmax.blocks_per_row;
         if (blocks == 1) {
@@ -402,6 +428,7 @@ struct ClusterWorker {
     }
 };
 
+// The body of a kernel: the softmax of all rows, as the head of this file outlines it.
 template <class T, class Out>
 DEVICE void softmax_cluster(const SoftmaxArgs& softmax) {
     __shared__ ClusterState cluster_state;
@@ -418,11 +445,11 @@ DEVICE void softmax_cluster(const SoftmaxArgs& softmax) {
         mbarrier_init(&cluster_state.result_ready[threadIdx.x], 1);
     }
     fence_mbarrier_init();
-    // Without it a warp, or another block, would use flights that are not made yet.
+    // RAW on the mbarriers: threads of this block initialised them, all warps and other blocks of the cluster use them.
     cluster_sync();
     RingIndex row_slot{0, 0};
     if (warp_id() == 0) {
-        // One warp hears of other blocks, so that no other waits for anybody.
+        // Only this warp waits for other blocks.
         for (u32 n = 0; n < count; n++) {
             work.exchange_with_cluster(n, row_slot);
             row_slot.advance(MAX_ROWS_IN_FLIGHT);
@@ -433,7 +460,8 @@ DEVICE void softmax_cluster(const SoftmaxArgs& softmax) {
     for (u32 slot = 0; slot < softmax.pairs_in_smem; slot++) {
         work.fetch(next_pair, slot);
     }
-    // A warp has weighed so many rows besides the one that it writes, and of the next one the tiles before `ahead`.
+    // When a warp writes a row, it has summed the next `rows_ahead` rows as well, and of the row after those the tiles
+    // before `ahead`. Row slots limit `rows_ahead`: one is being written, and one is partly summed.
     u32 pairs = (work.own.to - work.own.from + 1) / 2, rows_ahead = MAX_ROWS_IN_FLIGHT - 2, ahead = work.own.from;
     if (softmax.pairs_ahead < rows_ahead * pairs) {
         rows_ahead = softmax.pairs_ahead / pairs;

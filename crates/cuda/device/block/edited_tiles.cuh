@@ -1,39 +1,42 @@
-// edited_tiles.cuh: the logits of a block's neighbouring tiles, and the edits that lie over them.
+// edited_tiles.cuh: a block's neighbouring tiles in shared memory, and which of their ids edits touch.
 //
-// Computes   which logits mask and lists allow; the logits on chip, those that have an entry edited
-// Never      looks at an id that neither mask nor lists name
-// Traffic    the logits; 4 bytes for each 32 ids and each of mask, allowed and touched ids that the row has; an entry for
-//            each touched id
-// Requires   all threads of the block, whole warps, TILES_PER_WARP tiles each in a round; the kernel `edit` before, where a request asks
-//            for it
+// Computes   which ids mask and lists allow; lists of the touched ids among them; the logits, for the caller to edit
+// Never      visits an id that is not touched, or that mask or lists forbid
+// Traffic    the logits; 4 bytes per 32 ids for each bitmap that the row has: mask, allowed ids, touched ids. The
+//            caller reads an entry for each touched id
+// Requires   all threads of the block; whole warps, of TILES_PER_WARP tiles each in a round; the kernel `edit` before,
+//            if a request has edits that depend on its history
 //
-// The logits of the first round are on their way while the block's threads find out what lies over those of all rounds: that
-// takes four trips to memory, one after the other. A thread has the bits of 32 neighbouring ids a round and puts its touched
-// ids on the round's list. From there they are dealt out, one a thread, wherever they lie: so few warps wait for all the entries
-// at once, with hardly a lane idle.
+// While the logits of the first round load, the block's threads look up the edits of all rounds. That takes four
+// dependent loads: slot, request, bitmaps, entries. In each round a thread reads the bits of 32 neighbouring ids and
+// appends its touched ids to the round's list. The block then divides the list over its threads, one id per thread,
+// wherever the ids are. So a few warps load all entries at once, with hardly a lane idle.
 #pragma once
 
 #include "math/edits.cuh"
 #include "warp/tile.cuh"
 
-// In shared memory.
+// A block's tiles of all rounds and their edits, in shared memory. The logits are those of one round at a time.
 template <class T, u32 WARPS, u32 TILES_PER_WARP, u32 ROUNDS>
 struct EditedTiles {
-    // In a round.
+    // The tiles of a round, their words of 32 ids, and the block's threads.
     static constexpr u32 TILES = WARPS * TILES_PER_WARP, WORDS = TILES * MASK_WORDS, THREADS = 32 * WARPS;
     static_assert(WORDS <= THREADS && WORDS % 32 == 0, "a thread has a word at most, and all of a warp or none");
-    // Ids on a list: one in sixteen. What is kept on chip decides how many tiles a multiprocessor has on their way.
+    // A list holds one id in sixteen; `each_touched` handles more. The list is short because shared memory limits how
+    // many tiles a multiprocessor has in flight.
     static constexpr u32 TOUCHED_CAPACITY = TILES * TILE / 16;
 
-    // By place in the round's tiles.
+    // By offset in the round's tiles.
     alignas(16) float logits[TILES * TILE];
-    // The ids that mask and lists allow: of each tile a byte for each lane, by its share.
+    // The ids that mask and lists allow: one byte per tile and lane, with bit j for the lane's j-th logit.
     alignas(4) unsigned char allowed[ROUNDS * TILES * 32];
-    // How many of a round's are touched, and their places in no order, if there are no more than fit.
+    // How many ids each round touches, and their offsets in its tiles, unordered. If there are more than the capacity,
+    // the offsets are incomplete.
     u32 count[ROUNDS];
     unsigned short touched[ROUNDS][TOUCHED_CAPACITY];
 
-    // The tiles of the thread's warp begin to come; a barrier before they are edited, and `complete_fetch` before it.
+    // Starts to load the tiles of the thread's warp. Before threads edit them, each warp calls `complete_fetch`, and
+    // then the block meets at a barrier.
     DEVICE_MEMBER void fetch(const LogitsRow<T>& row, u32 first_tile) {
         u32 lane = lane_id(), warp_tile = first_tile + warp_id() * TILES_PER_WARP,
             vectorized_tiles = row.vectorized ? row.vocab / TILE : 0;
@@ -61,13 +64,13 @@ struct EditedTiles {
         }
     }
 
-    // Waits for the tiles of the thread's warp.
+    // Waits for the tiles of the thread's warp, and converts 16-bit logits to f32.
     DEVICE_MEMBER void complete_fetch(const LogitsRow<T>& row, u32 first_tile) {
         cp_async_wait_all();
         if (sizeof(typename T::Element) == 4) {
             return;
         }
-        // What came lies in the lower half of where it belongs.
+        // The copies put a tile's 16-bit logits into the lower half of its 1024 bytes; each tile is converted in place.
         u32 lane = lane_id(), vectorized_tiles = row.vectorized ? row.vocab / TILE : 0;
 #pragma unroll 1
         for (u32 i = 0; i < TILES_PER_WARP; i++) {
@@ -76,7 +79,7 @@ struct EditedTiles {
                 U32x4* quads = (U32x4*)(logits + own * TILE);
                 float z[ITEMS_PER_LANE];
                 unpack_16_bit<T>(quads[lane], z);
-                // Without it a lane would write over what another one has not read yet.
+                // WAR on the tile: all lanes read their 16-bit logits, lanes write f32 over them.
                 __syncwarp();
 #pragma unroll
                 for (u32 half = 0; half < 2; half++) {
@@ -87,13 +90,13 @@ struct EditedTiles {
         }
     }
 
-    // Whether the thread has a word, and which of the row.
+    // Whether the thread has a word of 32 ids in the round whose first tile is `first_tile`, of a row of `tiles` tiles.
     static DEVICE_MEMBER bool has_word(u32 first_tile, u32 tiles) {
         return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
     }
 
-    // Lists the touched ids of the thread's words, a round's each, of which the mask allows `mask_bits`, none beyond the row; counts
-    // are to be 0 before, and a barrier after it.
+    // Stores which ids of the thread's words are allowed, one word per round, and lists those of them that are touched.
+    // `mask_bits` are the mask's bits, 0 beyond the row. The counts must be 0 before; a barrier must follow.
     DEVICE_MEMBER void list_touched(const EditMasks& edits, u32 first_tile, u32 tiles, const u32 (&mask_bits)[ROUNDS]) {
         u32 own = threadIdx.x, bits[ROUNDS], open[ROUNDS];
         if (own >= WORDS) {
@@ -113,7 +116,7 @@ struct EditedTiles {
         }
     }
 
-    // Lists those whose bits are set in the thread's word.
+    // Appends to a round's list the ids of the thread's word whose bits are set.
     DEVICE_MEMBER void list_touched_word(u32 round, u32 bits) {
         if (bits == 0) {
             return;
@@ -127,22 +130,23 @@ struct EditedTiles {
         }
     }
 
-    // Of a tile, lanes' bytes lie four by four: where those are that a thread makes of its word and another one's.
+    // Returns the index in `allowed`, in words of four bytes, of the bytes that the thread of a word of 32 ids makes.
     static DEVICE_MEMBER u32 lane_byte_index(u32 word) { return word / 8 * 8 + word % 4 * 2 + word % 8 / 4; }
 
-    // The bytes of four lanes, from words by a thread each: a lane has four ids in a word of a tile's first four, and four in
-    // that of the last four that stands as far behind.
+    // Returns the bytes of four lanes. A lane has four ids in one of a tile's first four words, and four in the word
+    // four further on. The threads of these two words exchange them. The first thread makes the bytes of the first four
+    // of the eight lanes, the other thread those of the last four.
     static DEVICE_MEMBER u32 lane_bytes_of_half(u32 word) {
         bool last = threadIdx.x & 4;
         u32 other = __shfl_xor_sync(FULL_MASK, word, 4), shift = last ? 16 : 0;
         u32 low = (last ? other : word) >> shift, high = (last ? word : other) >> shift;
-        // Half bytes in turn.
+        // Swaps the two middle ones of each four half bytes, so that each byte has both half bytes of one lane.
         u32 bytes = (low & 0xFF) | (high & 0xFF) << 8 | (low >> 8 & 0xFF) << 16 | (high >> 8 & 0xFF) << 24;
         u32 change = (bytes ^ bytes >> 4) & 0x00F000F0;
         return bytes ^ change ^ change << 4;
     }
 
-    // Which ids of a round's word are allowed.
+    // Returns which ids of a round's word are allowed: the word of 32 ids, made from the lanes' bytes again.
     DEVICE_MEMBER u32 allowed_word(u32 round, u32 word) const {
         u32 bits = 0;
 #pragma unroll
@@ -156,8 +160,8 @@ struct EditedTiles {
         return bits;
     }
 
-    // Calls `visit(offset)` for each of a round's touched ids that the thread is dealt, from the last thread on: the first warp has
-    // arrivals to draw. If the list is too short, the ids are those of some words.
+    // Calls `visit(offset)` for the thread's part of a round's touched ids. The last thread takes the first id, as
+    // warp 0 has arrivals to draw. If the list has overflowed, each thread takes whole words of 32 ids instead.
     template <class Visit>
     DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, u32 round, Visit visit) {
         const bool fits = count[round] <= TOUCHED_CAPACITY;
@@ -171,7 +175,7 @@ struct EditedTiles {
                 at += THREADS;
             } else if (bits == 0) {
                 bits = allowed_word(round, at);
-                // Beyond the row nothing is allowed, and there are no words.
+                // Beyond the row no id is allowed, and `touched` has no words.
                 bits &= bits != 0 ? request.touched[(first_tile + round * TILES) * MASK_WORDS + at] : 0;
                 at += THREADS;
                 continue;
@@ -183,10 +187,10 @@ struct EditedTiles {
         }
     }
 
-    // Quads of a tile where it comes from.
+    // How many units of 16 bytes a tile has in global memory.
     static constexpr u32 QUADS = TILE * sizeof(typename T::Element) / sizeof(U32x4);
 
-    // The lane's part of a tile that lies on 16 bytes.
+    // Starts to copy the lane's part of a 16-byte aligned tile.
     static DEVICE_MEMBER void copy_tile(float* to, const U32x4* from) {
 #pragma unroll
         for (u32 i = 0; i < QUADS; i += 32) {
@@ -194,10 +198,10 @@ struct EditedTiles {
         }
     }
 
-    // Where the lane's share of a tile lies.
+    // Returns the address of the lane's first four logits of a tile, for `load`.
     DEVICE_MEMBER const U32x4* quads(u32 tile) const { return (const U32x4*)(logits + tile * TILE) + lane_id(); }
 
-    // The lane's share of a tile, as of wide tiles of f32.
+    // Loads the lane's logits of a tile, laid out as in vectorized f32 tiles: two groups of four, 128 ids apart.
     static DEVICE_MEMBER void load(const U32x4* quads, float (&z)[ITEMS_PER_LANE]) {
         U32x4 low = quads[0], high = quads[32];
 #pragma unroll
@@ -207,6 +211,6 @@ struct EditedTiles {
         }
     }
 
-    // Which logits of a lane's share are allowed, of any of the block's tiles.
+    // Returns which of a lane's logits are allowed; `tile` counts over the block's tiles of all rounds.
     DEVICE_MEMBER LaneMask lane_mask(u32 tile, u32 lane) const { return LaneMask(allowed + tile * 32 + lane); }
 };

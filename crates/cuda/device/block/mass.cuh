@@ -1,7 +1,7 @@
-// mass.cuh: the integer sums that filters and logprobs are made of (rules M1 to M5), by a block.
+// mass.cuh: the integer sums behind filters and logprobs (rules M1 to M5), computed by a block.
 //
-// Computes   visits to the tiles that a part of a given set reaches; mass, number and entropy of a part
-// Never      adds floats; never reads a tile whose maximum the part does not reach
+// Computes   visits to the tiles that can hold a part of a given set; mass, number of tokens and entropy of a part
+// Never      adds floats; never reads a tile whose maximum is below the part's last logit
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/mass.rs | why docs/stages/survey.md
 // Traffic    4 bytes per tile, and the logits of the tiles that are visited
 // Requires   all threads of the block, whole warps; results are in every thread
@@ -11,10 +11,10 @@
 #include "warp/edited_row.cuh"
 #include "block/reduce.cuh"
 
-// The maxima of a given set's tokens in each tile. A tile that has none of them may have any maximum below the
-// set's last logit, or that logit itself.
+// For each tile, the largest logit among a given set's tokens. A tile without such tokens may have any value up to and
+// including the set's last logit.
 struct Maxima {
-    // The first tile's, and how many floats further each next one is; null: unknown, so every tile is visited.
+    // The first tile's maximum; each next one is `stride` floats further. Null: unknown, so every tile is visited.
     const float* first;
     u32 stride;
     u32 tiles;
@@ -22,30 +22,36 @@ struct Maxima {
     DEVICE_MEMBER float of(u32 tile) const { return first ? first[(u64)tile * stride] : MAX_F32; }
 };
 
-// Those of the whole edited row and of its prefixes, as the survey found them.
+// Returns the survey's maxima: those of the whole edited row, which hold for its prefixes too.
 DEVICE Maxima survey_maxima(const Step& step, u32 row) {
     return Maxima{&step.records[(u64)row * step.tiles].maximum, sizeof(TileRecord) / sizeof(float), step.tiles};
 }
 
-// A row's room for maxima of other sets: two lists of them.
+// Returns a row's scratch memory for the maxima of another set, one float per tile; `which` is 0 or 1.
 DEVICE float* scratch_maxima(const Step& step, u32 row, u32 which) {
     return (float*)(step.scratch + (u64)row * step.scratch_words) + (u64)which * step.tiles;
 }
 
-// A row's room for a word for each tile.
+// Returns a row's scratch memory for one 64-bit word per tile.
 DEVICE u64* scratch_tile_words(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + step.tiles;
 }
 
-// Every `tile_stride`-th tile of a row, from one on.
+// Every `tile_stride`-th tile of a row, from `first` on.
 struct StridedTiles {
     u32 first;
     u32 tile_stride;
 };
 
-// Visits those of some tiles whose maximum reaches `low`, a warp each: `inside(tile, maximum, z, owns_tile)` in all lanes, `owns_tile` in
-// the one lane that answers for the tile; then `after(tile, maximum, visited)` in the lane that answers for it, for each.
-// NaN and +inf are still among the logits if they come `RAW_VALUES`.
+// Visits those of `tiles` that have a token and whose maximum is at least `low`, one warp per tile. For each of them
+// all lanes call `inside(tile, maximum, z, owns_tile)`; `owns_tile` is true in one lane, the tile's owner. Afterwards
+// the owner of each tile, visited or not, calls `after(tile, maximum, visited)`. With RAW_VALUES, `z` may hold NaN and
+// +inf; otherwise it is clean.
+//
+//     for each 32 tiles that the warp takes, one lane owning each:
+//         visited = the tiles whose maximum reaches `low`, by a ballot
+//         for each visited tile: load the next visited tile, then call `inside` for this one
+//         each lane calls `after` for the tile that it owns
 template <bool RAW_VALUES = false, class V, class Inside, class After>
 DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside inside, After after,
                         StridedTiles tiles = StridedTiles{0, 1}) {
@@ -57,7 +63,7 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
         bool visited = own_maximum >= low && own_maximum > MASKED_VALUE;
         u32 left = __ballot_sync(FULL_MASK, visited), leader_lane = NO_LANE;
         float next[ITEMS_PER_LANE] = {};
-        // The next tile is on its way while one is worked on: what a warp does with one takes as long as that.
+        // The next tile loads while the warp works on this one: the two take about equally long.
         do {
             float z[ITEMS_PER_LANE];
 #pragma unroll
@@ -81,7 +87,7 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
     }
 }
 
-// Finds the maxima of a set's tokens in each tile and writes them to `to`. `bounds` are maxima at or above them, or unknown.
+// Computes the maximum of a set's tokens in each tile and stores it in `to`. `bounds` bound the maxima, or are unknown.
 template <class V>
 DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set, float* to) {
     float found = -INF_F32;
@@ -98,22 +104,22 @@ DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set
             found = owns_tile ? most : found;
         },
         [&](u32 tile, float, bool visited) INLINE { to[tile] = visited ? found : -INF_F32; });
-    // Without it a warp would read the maxima of tiles that others have not written yet.
+    // RAW on `to`: the owner of each tile stored its maximum, all threads may read all maxima.
     __syncthreads();
     return Maxima{to, 1, bounds.tiles};
 }
 
-// The mass that top-p and typical-p aim at, of a total (F1).
+// Returns the mass that the tokens kept by top-p or typical-p must reach: ceil(p total / 2^32) (F1).
 DEVICE u64 target_mass(u32 p, u64 total) {
     u64 low = 0xFFFFFFFFull;
     return p * (total >> 32) + ((p * (total & low) + low) >> 32);
 }
 
-// What the mass of a row is at least and at most, of which the survey tells what its tiles weigh within 2^-19.
+// Bounds of a row's mass, given its mass by the survey's approximate sums, which are within 2^-19 of the exact ones.
 DEVICE u64 mass_lower_bound(u64 approx) { return approx - (approx >> 19) - 1; }
 DEVICE u64 mass_upper_bound(u64 approx) { return approx + (approx >> 19) + 1; }
 
-// The mass of a whole row from what its tiles weigh, which `tile_sum_of(tile)` says; as exact as that is.
+// Returns the mass of a whole row from `tile_sum_of(tile)`, the sums of its tiles; it is as exact as those sums.
 template <class TileSumOf>
 DEVICE u64 row_mass(u32 tiles, float first, float log2e_over_t, TileSumOf tile_sum_of) {
     u64 mass = 0;
@@ -124,13 +130,13 @@ DEVICE u64 row_mass(u32 tiles, float first, float log2e_over_t, TileSumOf tile_s
     return block_sum(mass);
 }
 
-// What a part of a given set comes to: its mass, in units of 2^-43 of the weight of the set's first token.
+// The mass of a part of a given set, in units of 2^-43 of the weight of the set's first token, and its token count.
 struct SetMass {
     u64 mass;
     u64 count;
 };
 
-// Weighs a part of a given set, an interval inside it, at a scale. `maxima` are the given set's.
+// Returns the mass of `part`, an interval inside a given set whose maxima are `maxima`, at the scale `log2e_over_t`.
 template <class V>
 DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part,
                            float log2e_over_t) {
@@ -140,7 +146,7 @@ DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& 
         view, maxima, part.low(),
         [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
-            // Eight weights of at most 2^28 fit.
+            // Eight weights of at most 2^28 sum to at most 2^31, so 32 bits hold them.
             u32 q = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
@@ -156,20 +162,20 @@ DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& 
     return SetMass{block_sum(mass), block_sum(count)};
 }
 
-// A mass with the entropy of the set, in bits.
+// The mass of a given set, in the units of SetMass, its number of tokens, and its entropy in bits.
 struct SetEntropy {
     u64 mass;
     u64 count;
     float entropy;
 };
 
-// A distance in units of 2^-20, capped at 32 (M5).
+// Returns a distance in units of 2^-20 bits, after capping it at 32 bits (M5).
 DEVICE u32 fixed_distance(float d) { return float_to_u32(1048576.0f * fminf(d, 32.0f)); }
 
-// log2 of a mass in units of its first token's weight (M5).
+// Returns log2 of a mass, relative to the weight of the set's first token (M5).
 DEVICE float log2_mass(u64 mass) { return log2_rule(u64_to_float(mass) * bits_float((127 - 43) << 23)); }
 
-// Weighs a given set at a scale, and finds its entropy (M5).
+// Returns the mass, number of tokens and entropy of a given set at the scale `log2e_over_t` (M5).
 template <class V>
 DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const GivenSet& given, float log2e_over_t) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
@@ -179,7 +185,7 @@ DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const Give
         [&](u32 tile, float maximum, const float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
             const TokenWeights token_weights(maximum, log2e_over_t);
             u32 q_sum = 0;
-            // Below 2^49 a token.
+            // Each token adds less than 2^49: a token d bits below the maximum adds about 2^48 d 2^-d.
             u64 r_sum = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {

@@ -1,15 +1,15 @@
-// prefill.cuh: rows filled with nothing while others like them are read, so that later only what is kept of those is written.
+// prefill.cuh: the survey pre-fills output rows, so that a later kernel writes only the kept tokens.
 //
-// Computes   0, or -inf of logits, for each token
-// Never      writes beyond a row; never writes where a row lies that is read
+// Computes   for each token 0, or -inf if the output holds logits
+// Never      writes beyond a row; never writes to a row that the survey reads
 // Twins      src/operators/write.rs
 // Requires   all threads of the block
 #pragma once
 
 #include "block/survey_grid.cuh"
 
-// Fills the place of the tiles of a survey's block, which has so many. Apart, and where the block stands found anew: where nothing is
-// filled that shall take no registers.
+// Fills the output of the `tiles` tiles of a survey's block. It is a call of its own and computes the block's
+// coordinates again, so that a survey that pre-fills nothing spends no registers on it.
 DEVICE_NOINLINE void prefill_tiles(const Step& step, u32 tiles) {
     const BlockCoord coord = block_coord(step, blockIdx.x);
     u32 row = coord.row, start = coord.block_in_row * tiles * TILE, end = start + tiles * TILE;
@@ -26,7 +26,7 @@ DEVICE_NOINLINE void prefill_tiles(const Step& step, u32 tiles) {
             store_streaming((U32x4*)to + i, word);
         }
     }
-    // What is left, by elements.
+    // The elements after the last whole 16 bytes, or all elements if the output is not 16-byte aligned.
     if (step.prefill_element_bytes == sizeof(u32)) {
 #pragma unroll 1
         for (u32 i = quads * 4 + threadIdx.x; i < bytes / 4; i += blockDim.x) {

@@ -1,17 +1,20 @@
-// race.cuh: the exponential race, run only where it can be won (D1, D2); device functions of a block.
+// race.cuh: the exponential race over a row's kept tokens, by a block; it scores only those that can win (D1, D2).
 //
-// Computes   the token of a cut that wins
-// Never      reads a tile that cannot hold the winner; never draws an arrival of a token that cannot win
+// Computes   the token of a cut with the largest score
+// Never      reads a tile whose bound is below the best score known; never computes the exact score of a token whose
+//            upper bound is below that score
 // Twins      oracle spec/src/draw.rs | CPU cpu/src/draw.rs | why docs/stages/draw.md
 // Traffic    16 bytes per tile; of the logits only the tiles whose bound reaches the best score
 // Requires   the row's survey; whole warps, all threads of the block
 //
-//     best = the best score of the tokens that lead their tiles        scored by the survey
-//     open = the tiles with y(others) - log2(first arrival) >= best    every other score in a tile is at most that
-//     of these other tokens, those with y - log2(first arrival) >= best are scored
+//     best = the best score of the tiles' first tokens                 their arrivals are in the survey's records
+//     open = the tiles with y(others) - log2(first arrival) >= best    the left side bounds the tile's other scores
+//     for each open tile, a warp each:
+//         bound each token's score by approximate logarithms, with slack for their errors
+//         score the tokens whose bound reaches best, and raise best
 //
-// log2 is exactly monotone, so a bound below the best score excludes a tile or a token with no slack. What leads meanwhile is at
-// most the best: whoever is held to it opens a tile too many at worst.
+// The rule's log2 is exactly monotone, so a tile's bound needs no slack. A warp may compare with a `best` that other
+// warps have raised since. It is at most the final one, so at worst the warp opens a tile or scores a token too many.
 
 #pragma once
 
@@ -22,19 +25,20 @@
 
 #define MAX_TILES 4096
 
-// A score with its token: larger scores are larger, and of equal ones the smaller id is. -0.0 equals +0.0.
+// Packs a score and its token into a leader: the larger score is the larger word, and of equal scores the smaller id
+// is. The sum makes -0.0 equal to +0.0.
 DEVICE u64 make_leader(float score, u32 id) { return make_key(score + 0.0f, id); }
 
-// Whether a bound reaches a leader's score, which is the high word; at equality its token may have the smaller id.
+// Whether a bound reaches `score`, the high word of a leader. Equality counts: the bounded token's id may be smaller.
 DEVICE bool reaches_score(float bound, u32 score) { return ordered_bits(bound + 0.0f) >= score; }
 
-// The tiles of a row that are open, in shared memory, with the best score that was found in any.
+// The open tiles of a row, unordered, and the best leader found in them; in shared memory.
 struct OpenTiles {
     u64 best;
     u32 count;
     unsigned short tiles[MAX_TILES];
 
-    // By one thread; a barrier must follow before others add to it.
+    // Called by one thread. A barrier must follow before threads add tiles.
     DEVICE_MEMBER void clear() {
         best = 0;
         count = 0;
@@ -47,16 +51,19 @@ DEVICE OpenTiles& shared_open_tiles() {
     return open_tiles;
 }
 
-// A score of 2^100 or more, or none: sums with it say nothing.
+// Whether |y| is 2^100 or more, or y is NaN: a bound that is a sum with y would then mean nothing.
 DEVICE bool is_out_of_range(float y) { return !(fabsf(y) < bits_float((127 + 100) << 23)); }
 
-// What a score is at most whose z s - log2(arrival), z s apart from that of the first token, is `approx` at most, rounding aside. Each of the
-// five roundings on the way adds up to 2^-24 of the largest number there, which is |about| + |z_first s| + 80 at most, arrivals
-// being between 2^-72 and 2^8; where z s is still larger, it is negative, and the score far below. Approximate logarithms are
-// 2^-22 of 80 off at most. Of probabilities z s stands for log2(p), -149 to 128, whose error, approximate or not, is below 2^-14.
+// Returns an upper bound of the score of a token whose z s - log2(arrival) is at most `approx`, rounding aside. The
+// score is that less z_first s.
+//
+// Each of five roundings adds at most 2^-24 of the largest intermediate number. That number is at most |approx| +
+// |z_first s| + 80, as arrivals are between 2^-72 and 2^8. If |z s| is even larger, z s is negative, and the score is
+// far below the bound. Approximate logarithms are off by at most 2^-22 of 80. For probabilities, z s is log2(p), from
+// -149 to 128; its error is below 2^-14, whether it is approximate or not.
 DEVICE float score_upper_bound(float approx, const Origin& first, float log2e_over_t) {
 #if GUMBALL_PROBABILITIES
-    // Most of a row may be nothing.
+    // In many rows most numbers are 0, which is no token.
     if (!(approx > -INF_F32)) {
         return -INF_F32;
     }
@@ -66,14 +73,14 @@ DEVICE float score_upper_bound(float approx, const Origin& first, float log2e_ov
     return is_out_of_range(shift) ? INF_F32 : (approx - shift) + (slack + bits_float((127 - 9) << 23));
 }
 
-// The best of a tile's kept tokens, by one warp; 0 if none can reach a score.
+// One warp returns in every lane the best leader among a tile's kept tokens, or 0 if none of them can reach `score`.
 template <class V, class S>
 DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, const Origin& first, float log2e_over_t,
                         u32 score) {
     float z[ITEMS_PER_LANE], logs[ITEMS_PER_LANE];
     u32 lane = lane_id(), nonfinite_flags = 0, words[ITEMS_PER_LANE];
     row.load(tile, lane, z, nonfinite_flags);
-    // While they fly.
+    // The warp draws random words while the logits load.
     u32 id = tile * TILE;
     lane_words(rng, id + row.offset(tile, lane, 0), id + row.offset(tile, lane, 4), words);
     PhiloxWords of_tile = tile_words(rng, tile);
@@ -81,7 +88,8 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     float approx = approx_first_arrival(of_tile.w[0]);
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        // Where a lane's tokens are no neighbours, each is taken to arrive with the first.
+        // In a tile that is not vectorized, `words` belong to other tokens. Each token then counts as arriving first,
+        // which bounds its arrival from below.
         bool later = vectorized & (row.offset(tile, lane, j) != of_tile.w[2] >> 24);
         logs[j] = approx_log2_arrival(approx, later ? words[j] : 0);
     }
@@ -97,7 +105,7 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     float least = from_ordered_bits(score);
     if (!(score_upper_bound(most, first, log2e_over_t) < least)) {
         FirstArrival of_first = first_arrival_from(of_tile);
-        // A lane has one that can reach the score, if any.
+        // Not unrolled: a lane seldom has more than one token that can reach the score.
 #pragma unroll 1
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             u32 offset = row.offset(tile, lane, j), id = tile * TILE + offset;
@@ -113,20 +121,20 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     return warp_max(best);
 }
 
-// Records as survey.cu makes them: of a tile's first token, and of the tile's first arrival.
+// How the race reads the records of survey.cu: a tile's first token with its arrival, and the tile's first arrival.
 struct SurveyRecords {
-    // Whose rows they may be, besides those that race over everything.
+    // Which rows may have such records, besides rows of unfiltered sampling.
     static constexpr bool GREEDY = true, MIN_P = true;
 
     static DEVICE_MEMBER float logit(const TileRecord& record) { return record.maximum; }
 
-    // What no other token's z s - log2(arrival) exceeds, rounding aside.
+    // Returns an upper bound of z s - log2(arrival) of the tile's other tokens, rounding aside.
     static DEVICE_MEMBER float others_bound(const TileRecord& record, float log2e_over_t) {
         return log2_weight(record_others_bound(record), log2e_over_t) - record.log2_first_arrival;
     }
 
-    // Whether others of the tile's tokens may reach a score. Where filters dropped the first tokens of the row, no kept token
-    // has y above 0.
+    // Whether a token other than the tile's first may reach `score`. The bound caps y at 0: filters may have dropped
+    // the row's first tokens, and no kept token has y above 0.
     static DEVICE_MEMBER bool may_hold_winner(const TileRecord& record, const Cut& cut, const Origin& first,
                                               float log2e_over_t, u32 score) {
         float others = record_others_bound(record),
@@ -135,8 +143,8 @@ struct SurveyRecords {
     }
 };
 
-// Scores the tokens of the open tiles that can win, and returns what leads then, in every thread. A barrier has to be between
-// this and the last tile opened. `leader` is what leads else.
+// Scores those tokens of the open tiles that can win. Returns the id of the winner in every thread. A barrier must
+// separate the call from the last tile added. `leader` is the best of the tokens scored before.
 template <class RecordKind, class V, class S>
 DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
                            float log2e_over_t, u64 leader) {
@@ -149,11 +157,11 @@ DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng
 #pragma unroll 1
     for (u32 i = warp_id(); i < count; i += warp_count()) {
         u32 tile = open_tiles.tiles[i];
-        // Other warps raise the leader meanwhile; an older one is only a lower bound.
+        // Other warps raise `best` meanwhile; an older value is only a lower bound.
         u64 newer = __shfl_sync(FULL_MASK, *(volatile u64*)&open_tiles.best, 0);
         leader = newer > leader ? newer : leader;
         u32 score = (u32)(leader >> 32);
-        // The first time little has changed since the tile was listed.
+        // A warp does not test its first tile again: the leader has hardly risen since the tile was added.
         if (i < warp_count() || RecordKind::may_hold_winner(records.records[tile], cut, first, log2e_over_t, score)) {
             u64 own = best_in_tile(row, rng, cut, tile, first, log2e_over_t, score);
             if (lane_id() == 0 && own > leader) {
@@ -161,19 +169,19 @@ DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng
             }
         }
     }
-    // Without it the leader read below could still be raised.
+    // RAW on open_tiles.best: all warps raised it, all threads read the final value.
     __syncthreads();
     return key_id(open_tiles.best > leader ? open_tiles.best : leader);
 }
 
-// The kept token that wins the race, in every thread.
+// Returns the id of the kept token that wins the race, in every thread.
 template <class V, class S>
 DEVICE u32 race(const RowRecords& records, const V& row, const S& rng, const GivenSet& kept, float log2e_over_t) {
     const Cut& cut = kept.cut;
     const Origin first(kept.first_value);
     __shared__ u64 leaders[32];
 
-    // The best score of tiles' first tokens.
+    // The best leader among the tiles' first tokens, as far as they are kept.
     u64 best = 0;
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         u32 id = tile * TILE + (record.packed & 255);
@@ -187,7 +195,8 @@ DEVICE u32 race(const RowRecords& records, const V& row, const S& rng, const Giv
     if (threadIdx.x == 0) {
         shared_open_tiles().clear();
     }
-    // Without it a warp reads leaders of warps that have not written theirs, or adds to a count that is not zero yet.
+    // RAW on leaders: lane 0 of each warp wrote its warp's, all warps read all of them. RAW on open_tiles.count: thread
+    // 0 cleared it, all threads add to it.
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? leaders[lane_id()] : 0);
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
@@ -195,7 +204,7 @@ DEVICE u32 race(const RowRecords& records, const V& row, const S& rng, const Giv
             shared_open_tiles().add(tile);
         }
     });
-    // Without it warps would miss tiles that others have not listed yet.
+    // RAW on open_tiles: all threads added tiles, all warps read them.
     __syncthreads();
     return race_open_tiles<SurveyRecords>(records, row, rng, cut, first, log2e_over_t, leader);
 }

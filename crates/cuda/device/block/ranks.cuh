@@ -1,22 +1,22 @@
-// ranks.cuh: the tokens of a cut, found by a block in the tiles that can hold them.
+// ranks.cuh: counts and lists the tokens of a cut, by a block that reads only tiles that can hold them.
 //
-// Computes   how many of a cut's tokens come before some keys; lists of its first tokens
-// Never      loads a tile whose maximum is below what is looked for
-// Requires   all threads of the block; whole warps; barriers between two uses of the same shared words
+// Computes   how many of a cut's tokens come before given keys; lists of a cut's tokens
+// Never      loads a tile whose maximum is below the least logit that counts
+// Requires   all threads of the block; whole warps; a barrier between two uses of the same shared memory
 #pragma once
 
 #include "block/mass.cuh"
 
-// The members of a mode: an interval of the order of a row. It is kept in shared memory: the kernel has no registers to
-// spare for it.
+// The members of a logprob mode: an interval of a row's order. Callers keep it in shared memory, as the kernel has no
+// registers to spare for it.
 struct SetWithMaxima {
     GivenSet given;
     // The maxima of the members in each tile.
     Maxima maxima;
 };
 
-// Visits the tiles that a part of the members reaches, a warp each: `inside(keys)` in all lanes, with the keys of its
-// tokens and 0 for others.
+// Visits the tiles whose maximum is at least `low`, one warp per tile. All lanes call `inside(keys)` with the keys of
+// their tokens in `part`, and 0 for their other tokens.
 template <class V, class Inside>
 DEVICE void visit_keys(const V& row, const Maxima& maxima, const Cut& part, float low, Inside inside) {
     visit_tiles(
@@ -33,28 +33,29 @@ DEVICE void visit_keys(const V& row, const Maxima& maxima, const Cut& part, floa
         [](u32, float, bool) INLINE {});
 }
 
-// How many keys are looked for at once.
+// How many keys one pass over the tiles serves.
 #define MAX_QUERIES 16
 
-// Keys in shared memory, and how many members come before each.
+// Keys, and how many members come before each; in shared memory.
 struct RankQueries {
     u64 keys[MAX_QUERIES];
     u32 before[MAX_QUERIES];
 };
 
-// Counts the tokens of a cut before each of `count` keys inside it; of a key that is all ones there are none. Begins
-// and ends with a barrier: before the first, some threads write what others then read; after the last, the same.
+// Counts the tokens of a cut before each of the first `count` of queries.keys. A key must be inside the cut, or all
+// ones: no token comes before that. The barriers inside order the caller's writes of keys and its reads of counts.
 template <class V>
 DEVICE void count_before(const V& row, const SetWithMaxima& members, const Cut& cut, RankQueries& queries, u32 count) {
     if (threadIdx.x < count) {
         queries.before[threadIdx.x] = 0;
     }
+    // RAW on queries: some threads wrote keys and cleared counts, all warps read the keys and add to the counts.
     __syncthreads();
     u64 least = ~0ull;
     for (u32 i = 0; i < count; i++) {
         least = queries.keys[i] < least ? queries.keys[i] : least;
     }
-    // No maximum reaches infinity.
+    // If no key is inside the cut, no tile is visited: no maximum reaches infinity.
     float low = least == ~0ull ? INF_F32 : key_logit(least);
     visit_keys(row, members.maxima, cut, low, [&](const u64(&keys)[ITEMS_PER_LANE]) INLINE {
         for (u32 i = 0; i < count; i++) {
@@ -70,27 +71,28 @@ DEVICE void count_before(const V& row, const SetWithMaxima& members, const Cut& 
             }
         }
     });
+    // RAW on queries.before: all warps added to the counts, all threads may read them.
     __syncthreads();
 }
 
-// How many tokens are listed at once.
+// How many tokens a list holds.
 #define KEY_LIST_CAPACITY 1024
 
-// A list in shared memory.
+// An unordered list of keys, in shared memory; `count` may exceed the capacity.
 struct KeyList {
     u64 keys[KEY_LIST_CAPACITY];
     u32 count;
 };
 
-// Lists the members in a cut, in no order, as far as there is room; returns how many there are. Begins and ends
-// with a barrier: before it an older list may still be read, after it this one may.
+// Lists the members in a cut, unordered, up to the list's capacity. Returns how many members the cut has.
 template <class V>
 DEVICE u32 list_members(const V& row, const SetWithMaxima& members, const Cut& cut, KeyList& list) {
+    // WAR on list: threads may still read an older list, this call overwrites it.
     __syncthreads();
     if (threadIdx.x == 0) {
         list.count = 0;
     }
-    // Without it a thread adds to the count before it is 0.
+    // RAW on list.count: thread 0 set it to 0, all threads add to it.
     __syncthreads();
     visit_keys(row, members.maxima, cut, cut.low(), [&](const u64(&keys)[ITEMS_PER_LANE]) INLINE {
 #pragma unroll
@@ -103,12 +105,13 @@ DEVICE u32 list_members(const V& row, const SetWithMaxima& members, const Cut& c
             }
         }
     });
+    // RAW on list: all threads appended keys, all threads may read them.
     __syncthreads();
     return list.count;
 }
 
-// A logit that at least n members reach, if the maxima tell of one; else -inf. In every thread. The list is only
-// room for it.
+// Returns a logit that at least n members reach, in every thread; -inf if the maxima yield none. Each thread takes the
+// largest maximum of its tiles; the result is the n-th largest of these. The list serves as scratch memory.
 DEVICE float threshold_from_maxima(const SetWithMaxima& members, u32 n, KeyList& list) {
     if (n > blockDim.x) {
         return -INF_F32;
@@ -122,7 +125,8 @@ DEVICE float threshold_from_maxima(const SetWithMaxima& members, u32 n, KeyList&
     if (threadIdx.x == 0) {
         list.count = ordered_bits(-INF_F32);
     }
-    // Without it a thread compares with what others have not written yet.
+    // RAW on list.keys: each thread wrote its maximum, all threads read all of them. WAW on list.count: thread 0 wrote
+    // -inf, threads below overwrite it.
     __syncthreads();
     u32 above = 0, level = 0;
     for (u32 i = 0; i < blockDim.x; i++) {
@@ -130,18 +134,20 @@ DEVICE float threshold_from_maxima(const SetWithMaxima& members, u32 n, KeyList&
         level += list.keys[i] == own;
     }
     if (above < n && n <= above + level) {
-        // Whoever comes here writes the same.
+        // All threads that get here write equal values.
         list.count = own;
     }
-    // Without it a thread reads the bound before it is written.
+    // RAW on list.count: some threads wrote the result, all threads read it.
     __syncthreads();
     return from_ordered_bits(list.count);
 }
 
-// A key inside a cut of more members than a list has room for, so that those from it on fill much of a list.
+// Returns a key inside a cut that has more members than a list holds. The members from the start of the cut to that key
+// fill a list at least half, and fit it. Each round counts the members before 16 pivots in one pass over the tiles.
 template <class V>
 DEVICE u64 narrow_cut(const V& row, const SetWithMaxima& members, const Cut& cut, RankQueries& queries) {
-    // Above the key `many` are more members than fit, above `few` only `fits`.
+    // Invariant: more members than a list holds are above `many`; `fits` members, at most its capacity, are above
+    // `few`.
     u64 many = cut.last - 1, few = (u64)ordered_bits(members.given.first_value) << 32 | 0xFFFFFFFFu;
     few = few < cut.first ? few : cut.first;
     u32 fits = 0;
@@ -155,7 +161,7 @@ DEVICE u64 narrow_cut(const V& row, const SetWithMaxima& members, const Cut& cut
             queries.keys[threadIdx.x] = pivot(threadIdx.x);
         }
         count_before(row, members, cut, queries, MAX_QUERIES);
-        // Pivots rise, so counts fall.
+        // The pivots rise with their index, so their counts fall.
         u32 first_fit = 0;
         while (first_fit < MAX_QUERIES && queries.before[first_fit] > KEY_LIST_CAPACITY) {
             first_fit++;
@@ -166,7 +172,7 @@ DEVICE u64 narrow_cut(const V& row, const SetWithMaxima& members, const Cut& cut
             few = pivot(first_fit);
         }
         many = below;
-        // Without it a fast thread seeks other keys while a slow one still reads these counts.
+        // WAR on queries: all threads read the counts, the next round overwrites keys and counts.
         __syncthreads();
     }
     return few + 1;

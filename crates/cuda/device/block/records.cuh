@@ -1,6 +1,6 @@
-// records.cuh: a row's records over the threads of its block.
+// records.cuh: a row's records, divided over the threads of its block.
 //
-// Computes   visits to them; what they say of the row as a whole
+// Computes   visits to the records; the row's first token, its least tile maximum and its non-finite flags
 // Traffic    16 bytes per tile, 8 more with sums
 // Requires   the survey before; all threads of the block, whole warps
 #pragma once
@@ -10,8 +10,8 @@
 #include "math/record.cuh"
 #include "block/reduce.cuh"
 
-// The records of a row, with the sums of weights if they are asked for. The first of each thread stay in its registers, which
-// is all of them where a block has a thread for each tile.
+// A row's records, and its filter sums if the row needs them. Each thread keeps its first record and sum in registers;
+// if the block has a thread for each tile, these are all of them.
 struct RowRecords {
     const TileRecord* records;
     const u64* filter_sums;
@@ -29,8 +29,8 @@ struct RowRecords {
         : RowRecords(step.records + (u64)row * step.tiles,
                      with_sums ? step.filter_sums + (u64)row * step.tiles : nullptr, step.tiles) {}
 
-    // Calls `visit(tile, record, sum)` for each of the thread's tiles; beyond the last, for the warp to be whole, with a record
-    // of nothing.
+    // Calls `visit(tile, record, sum)` for each of the thread's tiles. All lanes of a warp make the same number of
+    // calls: beyond the last tile, the record is that of a tile without tokens.
     template <class Visit>
     DEVICE_MEMBER void for_each_with_sum(Visit visit) const {
         visit(threadIdx.x, first_record, first_sum);
@@ -40,13 +40,14 @@ struct RowRecords {
         }
     }
 
-    // Calls `visit(tile, record)` for each.
+    // Calls `visit(tile, record)` for each of the thread's tiles, by whole warps like for_each_with_sum.
     template <class Visit>
     DEVICE_MEMBER void for_each(Visit visit) const {
         for_each_with_sum([&](u32 tile, const TileRecord& record, u64) INLINE { visit(tile, record); });
     }
 
-    // The same, where a thread often has three, which are read at once.
+    // Calls `visit(tile, record)` for each of the thread's tiles, by whole warps, and loads the thread's second and
+    // third record together. It suits blocks whose threads often have three tiles.
     template <class Visit>
     DEVICE_MEMBER void for_each_prefetched(Visit visit) const {
         u32 tile = threadIdx.x + blockDim.x;
@@ -71,17 +72,17 @@ struct RowRecords {
     DEVICE_MEMBER u64 sum_at(u32 tile) const { return filter_sums && tile < tiles ? filter_sums[tile] : 0; }
 };
 
-// What the survey says of a row as a whole.
+// A row's summary, reduced from its records.
 struct RowSummary {
-    // The key of its first token, its id only if that is asked for; 0 if it has none.
+    // The key of the row's first token; 0 if the row has none. The id in it is 0 unless the caller needs it.
     u64 first_key;
-    // The least maximum of a tile that has a token.
+    // The least maximum of those tiles that have a token.
     float least_maximum;
-    // The status bits of its odd values.
+    // The status bits of the row's non-finite values.
     u32 nonfinite_flags;
 };
 
-// The same in every thread.
+// Returns a row's summary in every thread; the id of its first token only with `needs_id`.
 DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
     __shared__ U32x4 scratch[32];
     u32 most = 0, least = ~0u, packed = 0, low = 0;
@@ -104,11 +105,11 @@ DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
     if (lane_id() == 0) {
         scratch[warp_id()] = U32x4{{most, low, least, packed}};
     }
-    // Without it a warp reads the words of warps that have not written theirs.
+    // RAW on scratch: lane 0 of each warp wrote its warp's words, all warps read all of them.
     __syncthreads();
     U32x4 own = lane_id() < warp_count() ? scratch[lane_id()] : U32x4{{0, 0, ~0u, 0}};
     most = __reduce_max_sync(FULL_MASK, own.word[0]);
-    // Whether asked for or not: of a reduction under a condition ptxas 13.0 made one under another condition.
+    // Not under the condition `needs_id`: ptxas 13.0 compiled such a reduction to one under another condition.
     low = __reduce_max_sync(FULL_MASK, own.word[0] == most ? own.word[1] : 0);
     low = needs_id ? low : ~0u;
     least = __reduce_min_sync(FULL_MASK, own.word[2]) + MIN_TOKEN_ORDERED;

@@ -1,22 +1,23 @@
-// logprobs.cuh: how likely the token, its rivals and given ids were (rules L1 to L3); device functions of a block.
+// logprobs.cuh: logprobs and ranks of a row's token, of its top n and of requested ids (rules L1 to L3), by a block.
 //
-// Computes   the sections of logprobs and ranks of a row, and the bits of its kept set
-// Never      sorts a row: ranks are counts, and the top n are listed from a bound that the maxima give
+// Computes   a row's logprobs and ranks in the outputs, and the bits of its kept set
+// Never      sorts a row: ranks are counts, and the top n come from tiles that reach a threshold from the maxima
 // Twins      oracle spec/src/logprobs.rs | CPU cpu/src/logprobs.rs | why docs/stages/logprobs.md
-// Traffic    the tiles of the mode's members once for the mass; those that reach a token for its rank; of a row
-//            with edits, in mode raw, the whole row once more for its maxima
+// Traffic    for the mass: 16 bytes per tile if the survey summed it, otherwise the members' tiles; for each 16 ranks:
+//            the tiles that reach one of the tokens; for the top n: those that reach the threshold; for members that
+//            are no prefix of the row: their tiles once more, for the maxima; for the kept set: the row
 #pragma once
 
 #include "block/ranks.cuh"
 #include "stage/row_result.cuh"
 
-// Where a row's logprobs go, as Layout has it. Places are worked out where they are needed: the kernel has no
-// registers to spare for them.
+// Stores a row's logprobs in their sections of the outputs, which lie as in Layout of spec/src/layout.rs. Each store
+// computes its index again, as the kernel has no registers to spare for them.
 struct LogprobSections {
     const Step& step;
     u32 row;
 
-    // The token is entry 0, the ids follow.
+    // Stores an entry's logprob and rank: entry 0 is the row's token, entry i + 1 the i-th requested id.
     DEVICE_MEMBER void set(u32 entry, float logprob, u32 rank) const {
         u64 rows = step.rows, ids = step.ids_width;
         u64 first = (6 + 2ull * step.top_n_width) * rows + row * ids + entry - 1;
@@ -31,14 +32,14 @@ struct LogprobSections {
         step.outputs[first + rows * top] = float_bits(logprob);
     }
 
-    // The places of the top list from one on stay empty.
+    // Fills the top list from index `from` on with NO_TOKEN and -inf.
     DEVICE_MEMBER void end_top(u32 from) const {
         for (u32 i = from + threadIdx.x; i < step.top_n_width; i += blockDim.x) {
             set_top(i, NO_TOKEN, -INF_F32);
         }
     }
 
-    // The same for the ids.
+    // Fills the requested ids' entries from index `from` on with -inf and rank 0.
     DEVICE_MEMBER void end_ids(u32 from) const {
         for (u32 i = from + threadIdx.x; i < step.ids_width; i += blockDim.x) {
             set(i + 1, -INF_F32, 0);
@@ -46,7 +47,7 @@ struct LogprobSections {
     }
 };
 
-// Writes what stands where a row has no logprobs.
+// Writes the outputs of a row without logprobs: -inf, rank 0 and NO_TOKEN.
 DEVICE void write_no_logprobs(const Step& step, u32 row) {
     LogprobSections sections{step, row};
     if (threadIdx.x == 0) {
@@ -56,7 +57,7 @@ DEVICE void write_no_logprobs(const Step& step, u32 row) {
     sections.end_ids(0);
 }
 
-// Writes what stands in a row that is padding, the kept set aside.
+// Writes the outputs of a padding row, but not its kept set. Among an operator's rows padding counts as an empty row.
 DEVICE void write_padding(const Step& step, u32 row) {
     write_no_logprobs(step, row);
     if (threadIdx.x == 0) {
@@ -64,9 +65,10 @@ DEVICE void write_padding(const Step& step, u32 row) {
     }
 }
 
-// ln 2, and log2 in its two parts, in f64.
+// ln 2, in f64.
 DEVICE double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }
 
+// Returns log2(x) + `max_raise` in f64: the exponent and P(f) f of L3, added with one rounding.
 DEVICE double log2_in_double(float x, int max_raise = 0) {
     Log2Parts parts = log2_parts(x);
     float p = log2_one_plus(parts.f) * parts.f;
@@ -74,9 +76,11 @@ DEVICE double log2_in_double(float x, int max_raise = 0) {
 }
 
 #if GUMBALL_PROBABILITIES
-// What of a logprob is the same for all members (P3), in f64.
+// The terms that the logprobs of all members share (P3), in f64.
 struct LogprobTerms {
+    // log2 of the first member's probability.
     double first;
+    // ln 2 times log2 of the mass, in units of the first member's weight.
     double log2_mass;
 
     DEVICE_MEMBER void set(float first_value, float, u64 mass) {
@@ -90,10 +94,12 @@ struct LogprobTerms {
     }
 };
 #else
-// What of a logprob is the same for all members (L3), in f64.
+// The terms that the logprobs of all members share (L3), in f64.
 struct LogprobTerms {
+    // The first member's logit.
     double first;
     double temperature;
+    // ln 2 times log2 of the mass, in units of the first member's weight.
     double log2_mass;
 
     DEVICE_MEMBER void set(float first_logit, float t, u64 mass) {
@@ -104,14 +110,14 @@ struct LogprobTerms {
 
     DEVICE_MEMBER float of(float z) const {
         double difference = double_difference(float_to_double(z), first);
-        // By 1 nothing changes, and division takes long.
+        // Dividing by 1 changes nothing, and f64 division is slow.
         double ratio = temperature == 1.0 ? difference : double_ratio(difference, temperature);
         return double_to_float(double_difference(ratio, log2_mass));
     }
 };
 #endif
 
-// What was asked for of a row: its token, then its ids.
+// The entries of a row's logprobs: its token first, then the requested ids; and how many top tokens it lists.
 struct LogprobQuery {
     int token;
     const u32* ids;
@@ -119,11 +125,11 @@ struct LogprobQuery {
     u32 top_n;
 
     DEVICE_MEMBER u32 count() const { return 1 + id_count; }
-    // NO_TOKEN for the token of a row that has none.
+    // Returns an entry's id; NO_TOKEN for the token of a row that has none.
     DEVICE_MEMBER int id(u32 entry) const { return entry == 0 ? token : (int)ids[entry - 1]; }
 };
 
-// Logprobs where the first token is certain.
+// Writes the logprobs of a row at temperature 0: logprob 0 and rank 1 for the winner, -inf and rank 0 for other tokens.
 DEVICE void write_certain(const LogprobSections& sections, const LogprobQuery& query, int winner) {
     for (u32 entry = threadIdx.x; entry < query.count(); entry += blockDim.x) {
         bool wins = query.id(entry) == winner;
@@ -136,7 +142,7 @@ DEVICE void write_certain(const LogprobSections& sections, const LogprobQuery& q
     sections.end_ids(query.id_count);
 }
 
-// The token's and the ids' logprobs and ranks.
+// Writes logprobs and ranks of the token and the requested ids, MAX_QUERIES of them per pass over the tiles.
 template <class V>
 DEVICE void write_ranked(const LogprobSections& sections, const LogprobQuery& query, const V& row,
                          const SetWithMaxima& members, const LogprobTerms& terms, RankQueries& queries) {
@@ -160,7 +166,13 @@ DEVICE void write_ranked(const LogprobSections& sections, const LogprobQuery& qu
     }
 }
 
-// The first n members with their logprobs.
+// Writes the first n members with their logprobs.
+//
+//     rest = the members; low = a logit that at least n of them reach, from the maxima
+//     until n members are written, or rest is empty:
+//         list the part of rest from `low` on; if a list cannot hold it, list a shorter part, from narrow_cut
+//         a member's index = the members written before + the listed keys that are larger
+//         remove the part from rest; low = -inf
 template <class V>
 DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, const SetWithMaxima& members,
                         const LogprobTerms& terms, RankQueries& queries, KeyList& list) {
@@ -196,7 +208,7 @@ DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, co
     sections.end_top(done < n ? done : n);
 }
 
-// Shared memory of the stage.
+// The stage's shared memory.
 struct LogprobStorage {
     LogprobQuery query;
     SetWithMaxima members;
@@ -205,7 +217,7 @@ struct LogprobStorage {
     KeyList list;
 };
 
-// What was asked for of the members in the room, at a temperature above 0.
+// Writes the logprobs that a request needs, given its members and query in `storage`, at a temperature above 0.
 template <class V>
 DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, float temperature,
                           LogprobStorage& storage) {
@@ -220,7 +232,7 @@ DEVICE void write_members(const LogprobSections& sections, const V& row, const P
     if (threadIdx.x == 0) {
         storage.terms.set(given.first_value, temperature, mass);
     }
-    // The barriers before the tokens' logprobs let every thread read it.
+    // RAW on storage.terms: thread 0 wrote them, all threads read them after the barriers inside write_ranked.
     write_ranked(sections, storage.query, row, members, storage.terms, storage.queries);
     sections.end_ids(storage.query.id_count);
     if (storage.query.top_n > 0) {
@@ -230,23 +242,24 @@ DEVICE void write_members(const LogprobSections& sections, const V& row, const P
     }
 }
 
-// A row whose token is known, as its logprobs need it.
+// A row whose token is known, with everything that its logprobs depend on.
 template <class T>
 struct LogprobRow {
     const Step& step;
     u32 row;
     EditedRow<T, true> view;
-    // Whether its edits leave every logit as it came.
+    // Whether the row has neither edits nor a mask.
     bool unedited;
     int token;
     float temperature;
-    // The key of its first token; 0 if it has none.
+    // The key of the row's first token; 0 if the row has none.
     u64 first_key;
-    // What its filters kept, if it has a token.
+    // The row's kept set, if the row has a token.
     GivenSet kept;
 };
 
-// Writes a row's logprobs, as its request asked for them.
+// Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are those of the raw
+// logits, which the survey stored with its sums for logprobs.
 template <class T>
 DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, const Request& request) {
     __shared__ LogprobStorage storage;
@@ -277,7 +290,7 @@ DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, co
         storage.query = LogprobQuery{target.token, request.logprob_ids, request.logprob_id_count, params.top_n};
         storage.members = SetWithMaxima{given, maxima};
     }
-    // Without it a thread reads the members before they are written.
+    // RAW on storage: thread 0 wrote query and members, all threads read them.
     __syncthreads();
     float temperature = mode == MODE_RAW || mode == MODE_EDITED ? 1.0f : target.temperature;
     if (temperature == 0.0f) {
@@ -290,7 +303,7 @@ DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, co
     }
 }
 
-// Writes that a row keeps no token, if anyone asks.
+// Clears a row's bits of the kept set, if the step stores kept sets.
 DEVICE void clear_kept_bits(const Step& step, u32 row) {
     u64 words = step.kept_bits == nullptr ? 0 : (u64)step.tiles * MASK_WORDS;
     for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
@@ -298,14 +311,14 @@ DEVICE void clear_kept_bits(const Step& step, u32 row) {
     }
 }
 
-// Writes a bit for each kept token of a row, 0 for the others, if anyone asks.
+// Writes a row's kept set, if the step stores kept sets: one bit per id, 1 for kept tokens.
 template <class T>
 DEVICE void write_kept_bits(const Step& step, u32 row, const EditedRow<T, true>& view, const Cut& kept) {
     if (step.kept_bits == nullptr) {
         return;
     }
     u32* words = step.kept_bits + (u64)row * step.tiles * MASK_WORDS;
-    // All tiles have words to be written.
+    // Unknown maxima make the block visit every tile: each has words to be written.
     visit_tiles(
         view, Maxima{nullptr, 0, step.tiles}, -INF_F32,
         [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {

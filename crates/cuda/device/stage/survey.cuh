@@ -1,11 +1,13 @@
-// survey.cuh: what surveys of rows with and without edits share: from a tile in a warp's registers to its record.
+// survey.cuh: reduces a tile in a warp's registers to its record, for surveys of rows with and without edits.
 //
-// Computes   the maximum of each tile, the token that has it, and a bound of the tile's other logits; sums of weights; arrivals
+// Computes   the maximum logit of each tile and its token; an upper bound of the tile's other logits; sums of weights;
+//            log2 of the tile's first arrival and of that token's arrival
 // Twins      oracle spec/src/survey.rs | CPU cpu/src/survey.rs | why docs/stages/survey.md
 // Requires   whole warps
 //
-// A warp reduces a tile to its maximum; the lane that has it leaves its items in shared memory. Then the first warp completes the
-// records of the block's tiles, one a lane, and draws their arrivals: if every warp drew, most lanes would idle.
+// Each warp reduces its tiles to their maxima; the lane with a tile's maximum stores its logits in shared memory. After
+// one barrier, warp 0 completes the block's records and draws their arrivals, one tile per lane. Philox and two
+// logarithms take as long for 1 lane as for 32; if every warp drew, most lanes would idle.
 #pragma once
 
 #include "math/arrival.cuh"
@@ -13,25 +15,25 @@
 #include "warp/tile.cuh"
 #include "block/survey_grid.cuh"
 
-// What a block's warps learn of a tile.
+// A warp's result for one tile. The leader is the lane that holds the tile's first token in the order.
 struct alignas(16) TileReduction {
-    // The share of the lane that has the first token of the order.
     float leader_logits[ITEMS_PER_LANE];
-    // The largest logit, and the largest of the other lanes, in signed order.
+    // The largest logit of the tile, and that of the lanes other than the leader, as ordered ints.
     int maximum;
     int other_lanes_max;
     u32 leader_lane;
+    // Lets the leader store these four words as 16 bytes.
     u32 reserved;
 };
 
-// The sum of a tile's weights, and what they are relative to: finite, in a tile of nothing too.
+// A tile's sum of weights for logprobs, relative to `maximum`, which is finite even in a tile without tokens.
 struct alignas(16) SplitLogprobSum {
     SplitSum sum;
     float maximum;
     u32 reserved;
 };
 
-// What a block learns of its tiles, in shared memory.
+// A survey's shared memory. Each warp writes the elements of its own tiles; warp 0 reads all of them.
 template <u32 WARPS, u32 TILES>
 struct SharedStorage {
     TileReduction reductions[TILES];
@@ -40,29 +42,31 @@ struct SharedStorage {
     u32 nonfinite_flags[WARPS];
 };
 
-// Whether the lane has a tile's first token, where several have its maximum: the least place.
+// Whether the lane holds the tile's first token if several lanes hold its maximum: the token with the least offset.
+// Exactly one lane returns true.
 template <class T, class Mask>
 DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float maximum, bool vectorized) {
-    // Places are not to be made before they are asked for.
+    // `opaque` keeps the compiler from computing the offsets before this rare case.
     u32 lane = opaque(lane_id()), offset = TILE;
 #pragma unroll
     for (u32 j = ITEMS_PER_LANE; j-- > 0;) {
-        // Places rise with j.
+        // Offsets rise with j, and j falls, so the last offset is the lane's least.
         offset = mask.allows(j) && z[j] >= maximum ? offset_in_tile<T>(lane, j, vectorized) : offset;
     }
     u32 least = __reduce_min_sync(FULL_MASK, offset);
-    // In a tile of nothing nobody has a place.
+    // If the mask allows nothing, no lane has an offset, and lane 0 wins.
     return offset == least && (least < TILE || lane == 0);
 }
 
-// The maximum of a set of a tile's logits, in signed order, and by the lane that has it what else there is to know of them. Odd
-// values are cleaned and counted.
+// Reduces a tile's allowed logits across the warp. Returns their maximum in every lane, as an ordered int; the leader
+// stores `reduction`. Cleans non-finite logits in `z`; those that the mask allows set bits in `nonfinite_flags`.
 template <class T, class Mask>
 DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vectorized, TileReduction& reduction,
                        u32& nonfinite_flags) {
     int lane_max, maximum = reduce_max(z, mask, mask, nonfinite_flags, lane_max);
     u32 leaders = __ballot_sync(FULL_MASK, lane_max == maximum);
     if ((leaders & (leaders - 1)) != 0) {
+        // On a tie the lowest id leads. The reload keeps eight mask predicates from staying live up to this rare case.
         leaders = __ballot_sync(FULL_MASK, wins_tie<T>(z, mask.reload(), from_ordered_int(maximum), vectorized));
     }
     bool is_leader = leaders >> lane_id() & 1;
@@ -75,13 +79,12 @@ DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vector
         reduction.maximum = maximum;
         reduction.other_lanes_max = other_lanes_max;
         reduction.leader_lane = lane_id();
-        // So that it is one store of four words.
         reduction.reserved = 0;
     }
     return maximum;
 }
 
-// The record of a tile that its warp saw, arrivals aside.
+// Makes a tile's record from its reduction. ArrivalSampler::complete adds the arrivals.
 template <class T, class Mask>
 DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, bool vectorized, u32 nonfinite_flags) {
     float maximum = from_ordered_int(reduction.maximum), others = from_ordered_int(reduction.other_lanes_max);
@@ -90,17 +93,17 @@ DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, 
     for (u32 i = ITEMS_PER_LANE; i-- > 0;) {
         float z = mask.allows(i) ? reduction.leader_logits[i] : MASKED_VALUE;
         bool first = z >= maximum;
-        // Of several with the maximum the first is the tile's, and the maximum bounds the others.
+        // On a tie the item with the lowest index is the tile's token, and the maximum itself bounds the others.
         others = max_f32(others, first ? (j < ITEMS_PER_LANE ? maximum : -INF_F32) : z);
         j = first ? i : j;
     }
-    // In a tile of nothing any place will do: none is asked for.
+    // In a tile without tokens any offset is acceptable: nobody reads it.
     return TileRecord{maximum, 0.0f, 0.0f,
                       pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE, vectorized),
                                        nonfinite_flags, others)};
 }
 
-// What a row asks of its tiles' weights.
+// The sums of weights that a row needs, and the scale log2(e) / T of each.
 struct SumParams {
     bool needs_filter_sum;
     bool needs_logprob_sum;
@@ -115,7 +118,7 @@ struct SumParams {
           logprob_log2e_over_t(params.logprob_log2e_over_t) {}
 };
 
-// The sum that logprobs ask for.
+// Sums a tile's weights exactly, for logprobs (M3). The whole warp computes; lane 0 stores the sum.
 DEVICE void store_logprob_sum(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t,
                               SplitLogprobSum& out) {
     SplitSum sum = sum_weights(z, maximum, log2e_over_t);
@@ -124,8 +127,10 @@ DEVICE void store_logprob_sum(const float (&z)[ITEMS_PER_LANE], float maximum, f
     }
 }
 
-// The sums that are asked for of neighbouring tiles' edited logits. Each is asked for once for all of them: then what is done to one
-// tile fills the waits of the other.
+// Stores the sums that a row needs over the edited logits of COUNT neighbouring tiles; `first_tile` counts within the
+// block. `with_logprob_sum` is false if the row needs no such sum, or if the caller has stored the sum of its raw
+// logits. One branch covers all COUNT tiles, so that work on one tile hides the latency of another. The filter sums are
+// within 2^-19 of the exact ones: filters use them for bounds only.
 template <u32 COUNT, u32 WARPS, u32 TILES>
 DEVICE void store_tile_sums(const float (*z)[ITEMS_PER_LANE], const int (&maxima)[COUNT], const SumParams& sum_params,
                             bool with_logprob_sum, u32 first_tile, SharedStorage<WARPS, TILES>& storage) {
@@ -145,15 +150,16 @@ DEVICE void store_tile_sums(const float (*z)[ITEMS_PER_LANE], const int (&maxima
     if (with_logprob_sum) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
-            // In a tile of nothing all lie infinitely far below.
+            // In a tile without tokens -inf - -inf would be NaN; a finite maximum makes every weight 0.
             store_logprob_sum(z[i], max_f32(max_to_float(maxima[i]), MIN_TOKEN_VALUE), sum_params.logprob_log2e_over_t,
                               storage.logprob_sums[first_tile + i]);
         }
     }
 }
 
-// When a tile arrives, of a thread: before its record is known, and after it.
+// Draws two arrivals of a thread's tile: the first one while the logits load, the other once the tile's token is known.
 struct ArrivalSampler {
+    // False for greedy rows, which draw nothing.
     bool is_race;
     RngStream rng;
     FirstArrival first;
@@ -177,7 +183,7 @@ struct ArrivalSampler {
     }
 };
 
-// Hands on what is known of a tile.
+// Stores a tile's record, and the sums that its row needs, in global memory. `tile_in_block` is an index in `storage`.
 template <u32 WARPS, u32 TILES>
 DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& record, const SumParams& sum_params,
                          u32 tile_in_block, const SharedStorage<WARPS, TILES>& storage) {
@@ -187,17 +193,18 @@ DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& 
         step.filter_sums[index] = storage.filter_sums[tile_in_block].total();
     }
     if (sum_params.needs_logprob_sum) {
+        // The maximum alone weighs 2^28, so a sum of 0 means a tile without tokens.
         u64 sum = storage.logprob_sums[tile_in_block].sum.total();
         step.logprob_sums[index] =
             TileSum{sum, sum != 0 ? storage.logprob_sums[tile_in_block].maximum : MASKED_VALUE, 0};
     }
 }
 
-// What a block does first. Returns where it stands.
+// Begins a survey's block: clears what the previous step left, and returns the block's coordinates.
 template <bool SUMS>
 DEVICE BlockCoord begin_block(const Step& step) {
     if (SUMS) {
-        // Only ends of rows with sums have help.
+        // Only finish kernels of rows with sums share work.
         reset_retired_rows(step);
     }
     return block_coord(step, blockIdx.x);
