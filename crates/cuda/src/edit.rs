@@ -114,9 +114,9 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
-pub(crate) unsafe fn enqueue(machine: &dyn Runtime, step: &abi::Step) -> Result<()> {
-    let grid = Grid::new(step.rows, machine.threads_per_row());
+pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows, runtime.threads_per_row());
     // SAFETY: the grid is the one that edit.cu expects. The caller guarantees what `step` points to.
     // tests/abi.rs checks that its layout equals the kernels'.
-    unsafe { machine.launch(EDIT, grid, bytemuck::bytes_of(step)) }
+    unsafe { runtime.launch(EDIT, grid, bytemuck::bytes_of(step)) }
 }

@@ -8,15 +8,15 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 use crate::abi::{Params, features};
 
 /// Tokens that a block sorts at once: `LIST_CAPACITY` of `device/block/histogram.cuh`.
-const LISTED: usize = 2048;
+const LIST_CAPACITY: usize = 2048;
 
 /// Words with which a row's block shares its search with helpers: `PUBLISHED_WORDS` of
 /// `device/block/bracket.cuh`.
-const HANDED: usize = 64;
+const PUBLISHED_WORDS: usize = 64;
 
 /// Returns the number of 64-bit scratch words of a row.
 pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles + 2 * LISTED + HANDED
+    2 * tiles + 2 * LIST_CAPACITY + PUBLISHED_WORDS
 }
 
 /// The codes of top-p and min-p in [`Params::filter_chain`].

@@ -59,7 +59,7 @@ impl Workspace {
         steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
         let record = |needs: StepFeatures| {
             let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
-            Ok((needs, self.machine.record(&mut launch)?))
+            Ok((needs, self.runtime.record(&mut launch)?))
         };
         let recordings = StepFeatures::all().map(record).collect::<crate::Result<Vec<_>>>()?;
         let moves = steps.iter().map(Step::moves).sum();

@@ -112,15 +112,15 @@ const THREADS: u32 = 256;
 /// # Panics
 /// If `which` is not an index of [`NUMBERS`].
 pub fn hold(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     which: usize,
     inputs: Inputs,
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
-    machine.prepare(KernelModule::Numbers)?;
+    runtime.prepare(KernelModule::Numbers)?;
     let kernel = Kernel::named("numbers");
     let chunk = CHUNK.min(inputs.count);
-    let buffer = Buffer::zeroed(machine, chunk * size_of::<u64>())?;
+    let buffer = Buffer::zeroed(runtime, chunk * size_of::<u64>())?;
     let mut got = vec![0u64; chunk];
     let mut held = 0;
     for start in (0..inputs.count).step_by(CHUNK) {
@@ -136,7 +136,7 @@ pub fn hold(
         let blocks = (count as u32).div_ceil(THREADS);
         // SAFETY: the kernel takes a `Sweep` and writes `count` words to `out`, whose buffer holds at least
         // as many.
-        unsafe { machine.launch(kernel, Grid::new(blocks, THREADS), bytemuck::bytes_of(&sweep)) }?;
+        unsafe { runtime.launch(kernel, Grid::new(blocks, THREADS), bytemuck::bytes_of(&sweep)) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
             Ok(inside) => held += inside,

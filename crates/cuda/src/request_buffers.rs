@@ -126,7 +126,7 @@ impl RequestBuffers {
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn write(
         &mut self,
-        machine: &Arc<dyn Runtime>,
+        runtime: &Arc<dyn Runtime>,
         builder: &mut RequestBuffersBuilder,
         params: &Params,
         vocab: usize,
@@ -162,7 +162,7 @@ impl RequestBuffers {
 
         let memory = match &mut self.memory {
             Some(memory) if memory.bytes() >= bytes => memory,
-            memory => memory.insert(Buffer::zeroed(machine, bytes.next_power_of_two())?),
+            memory => memory.insert(Buffer::zeroed(runtime, bytes.next_power_of_two())?),
         };
         memory.write(0, &builder.units)?;
         let at = |unit: usize| memory.address() + (unit * UNIT) as u64;

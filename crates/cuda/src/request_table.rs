@@ -79,7 +79,7 @@ impl SlotEntry {
 /// The requests by slot.
 #[derive(Debug)]
 pub(crate) struct RequestTable {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     vocab: usize,
     widths: Widths,
     /// `[slots, widths.ids]`: the ids whose logprobs each slot's request reports.
@@ -98,8 +98,8 @@ pub(crate) struct RequestTable {
 }
 
 impl RequestTable {
-    pub fn new(machine: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
-        let take = |sizes: &[usize]| Buffer::sized(machine, SLOTS, sizes);
+    pub fn new(runtime: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+        let take = |sizes: &[usize]| Buffer::sized(runtime, SLOTS, sizes);
         Ok(Self {
             logprob_ids: take(&[slots, widths.ids, size_of::<u32>()])?,
             params: take(&[slots, size_of::<Params>()])?,
@@ -111,7 +111,7 @@ impl RequestTable {
             needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
             rows_features: StepFeatures::NONE,
             refuses: None,
-            machine: Arc::clone(machine),
+            runtime: Arc::clone(runtime),
             vocab,
             widths,
         })
@@ -145,7 +145,7 @@ impl RequestTable {
         let resident = &mut self.slots[place];
         let (params, edits) = (resident.params_of(request), request.edits());
         resident.on_machine =
-            resident.lists.write(&self.machine, &mut self.builder, &params, self.vocab, edits, history)?;
+            resident.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
         resident.request = Some(request.clone());
         let ids = place * self.widths.ids * size_of::<u32>();
         self.logprob_ids.write(ids, request.logprob_ids())?;

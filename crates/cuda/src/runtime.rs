@@ -212,7 +212,7 @@ pub(crate) const ROWS: &str = "memory for rows";
 /// Memory of a runtime, freed when dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     address: u64,
     bytes: usize,
 }
@@ -222,9 +222,9 @@ impl Buffer {
     ///
     /// # Errors
     /// The errors of [`Runtime::alloc`].
-    pub fn zeroed(machine: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
+    pub fn zeroed(runtime: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(1);
-        Ok(Self { address: machine.alloc(bytes)?, machine: Arc::clone(machine), bytes })
+        Ok(Self { address: runtime.alloc(bytes)?, runtime: Arc::clone(runtime), bytes })
     }
 
     /// Allocates as many bytes as the product of `sizes`, filled with zeros.
@@ -233,19 +233,19 @@ impl Buffer {
     /// - [`gumball_spec::Error::Unavailable`] if the product is too large for any memory, with `resource` in
     ///   its text, or if [`Runtime::alloc`] fails.
     pub(crate) fn sized(
-        machine: &Arc<dyn Runtime>,
+        runtime: &Arc<dyn Runtime>,
         resource: &'static str,
         sizes: &[usize],
     ) -> gumball_spec::Result<Self> {
-        Ok(Self::zeroed(machine, memory::product(resource, sizes)?)?)
+        Ok(Self::zeroed(runtime, memory::product(resource, sizes)?)?)
     }
 
     /// Allocates memory for `values` and copies them there.
     ///
     /// # Errors
     /// The errors of [`Runtime::alloc`] and [`Runtime::write`].
-    pub fn of<T: Pod>(machine: &Arc<dyn Runtime>, values: &[T]) -> Result<Self> {
-        let mut buffer = Self::zeroed(machine, size_of_val(values))?;
+    pub fn of<T: Pod>(runtime: &Arc<dyn Runtime>, values: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(runtime, size_of_val(values))?;
         buffer.write(0, values)?;
         Ok(buffer)
     }
@@ -278,7 +278,7 @@ impl Buffer {
         let bytes = bytemuck::cast_slice(values);
         self.check(start, bytes.len());
         // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
-        unsafe { self.machine.write(self.address + start as u64, bytes) }
+        unsafe { self.runtime.write(self.address + start as u64, bytes) }
     }
 
     /// Fills `values` from the buffer's bytes from `start` on, after all work enqueued before is complete.
@@ -292,13 +292,13 @@ impl Buffer {
         let bytes = bytemuck::cast_slice_mut(values);
         self.check(start, bytes.len());
         // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
-        unsafe { self.machine.read(self.address + start as u64, bytes) }
+        unsafe { self.runtime.read(self.address + start as u64, bytes) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: the address came from `alloc` of this runtime, and the buffer, its only owner, ends here.
-        unsafe { self.machine.free(self.address, self.bytes) }
+        unsafe { self.runtime.free(self.address, self.bytes) }
     }
 }

@@ -85,20 +85,20 @@ impl Workspace {
         masks: &[Option<&[u32]>],
     ) -> Result<Outputs> {
         let count = if lines.is_empty() { rows.rows() } else { lines.len() };
-        let targets = known.targets(count, self.room.vocab)?;
+        let targets = known.targets(count, self.limits.vocab)?;
         if !masks.is_empty() && masks.len() != targets.len() {
             let allowed = format!("one per row, {}, or 0", targets.len());
             return Err(Error::length("masks", masks.len(), allowed));
         }
-        if self.room.rows == 0 {
+        if self.limits.rows == 0 {
             return Err(Error::out_of_range("rows", 0, "at least 1, to score in"));
         }
         let stays = !request.reads_history();
         let mut all =
-            Outputs::room_for(Layout { rows: targets.len(), widths: self.room.widths }, self.kept_words())?;
+            Outputs::room_for(Layout { rows: targets.len(), widths: self.limits.widths }, self.kept_words())?;
         let mut row = 0;
         while row < targets.len() {
-            let end = targets.len().min(row + if stays { self.room.rows } else { 1 });
+            let end = targets.len().min(row + if stays { self.limits.rows } else { 1 });
             let place = known.start + row;
             // The first row needs an admission, and so does every row after a token of the prompt. If steps
             // do not advance the request, every step needs one.

@@ -26,15 +26,15 @@ pub(crate) struct SharedRows {
 
 impl SharedRows {
     /// Allocates records for as many shared rows as a step has rows.
-    pub fn new(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
+    pub fn new(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let tiles = vocab.div_ceil(TILE);
         let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
         let zeros = size_of::<State>().max(size_of::<Request>()).max(slots);
         let greedy = Params { features: features::GREEDY, ..Params::default() };
         Ok(Self {
-            records: Buffer::sized(machine, ROWS, &[rows, tiles, size_of::<TileRecord>()])?,
-            params: Buffer::of(machine, &[greedy])?,
-            zeros: Buffer::zeroed(machine, zeros)?,
+            records: Buffer::sized(runtime, ROWS, &[rows, tiles, size_of::<TileRecord>()])?,
+            params: Buffer::of(runtime, &[greedy])?,
+            zeros: Buffer::zeroed(runtime, zeros)?,
         })
     }
 

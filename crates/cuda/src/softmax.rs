@@ -71,7 +71,7 @@ pub enum Temperature<'b> {
 /// The softmax on a device. It holds 320 KiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
 pub struct Softmax {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     /// The tiles' sums of weights, which the kernel of the first read writes and that of the second reads.
     told: Buffer,
     /// Whether rows are read twice, if a test fixed that.
@@ -109,8 +109,8 @@ struct Shape {
 impl Shape {
     /// Returns the cluster launch with `blocks` blocks per row, or `None` if a row does not fit their shared
     /// memory.
-    fn new(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
-        let clusters = rows.min(machine.clusters(blocks as u32) as usize);
+    fn new(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
+        let clusters = rows.min(runtime.clusters(blocks as u32) as usize);
         let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
         let per_warp = pairs.div_ceil(MOST_WARPS);
         let warps = pairs.div_ceil(per_warp);
@@ -119,7 +119,7 @@ impl Shape {
         let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
         let share = 2 * pairs;
         let records = MOST_ROWS * share * size_of::<abi::TileSum>();
-        let room = machine.shared_memory_per_block().checked_sub(BESIDE + records)?;
+        let room = runtime.shared_memory_per_block().checked_sub(BESIDE + records)?;
         let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
         if clusters == 0 || slots < per_warp {
             return None;
@@ -143,12 +143,12 @@ impl Shape {
 }
 
 /// Chooses how kernels read the rows.
-fn path(machine: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
+fn path(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
     let tiles = vocab.div_ceil(TILE);
-    let multiprocessors = machine.multiprocessors() as usize;
+    let multiprocessors = runtime.multiprocessors() as usize;
     let twice = twice.unwrap_or(rows * tiles <= TILES_OF_TWICE * multiprocessors);
     if !twice {
-        let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(machine, rows, vocab, dtype, *blocks));
+        let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(runtime, rows, vocab, dtype, *blocks));
         if let Some(shape) = shapes.min_by_key(|shape| (shape.cost(rows), shape.blocks)) {
             return Path::OnChip(shape);
         }
@@ -164,10 +164,10 @@ impl Softmax {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be compiled.
-    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
-        machine.prepare(KernelModule::Softmax)?;
-        let told = Buffer::zeroed(&machine, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
-        Ok(Self { machine, told, twice: None })
+    pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
+        runtime.prepare(KernelModule::Softmax)?;
+        let told = Buffer::zeroed(&runtime, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
+        Ok(Self { runtime, told, twice: None })
     }
 
     /// Returns a softmax that reads all rows twice, as on devices without bulk copies into shared memory. For
@@ -276,7 +276,7 @@ impl Softmax {
         if rows == 0 {
             return Ok(());
         }
-        let path = path(&*self.machine, rows, vocab, dtype, self.twice);
+        let path = path(&*self.runtime, rows, vocab, dtype, self.twice);
         let at_a_time = match path {
             Path::OnChip(_) => rows,
             Path::Twice { rows, .. } => rows,
@@ -305,7 +305,7 @@ impl Softmax {
         dtype: Dtype,
         to: usize,
     ) -> crate::Result<()> {
-        let machine = &*self.machine;
+        let runtime = &*self.runtime;
         match path {
             Path::OnChip(Shape { clusters, blocks, share, warps, slots, ahead, room }) => {
                 let asked = abi::SoftmaxArgs {
@@ -319,17 +319,17 @@ impl Softmax {
                 let grid = grid.clustered(blocks as u32, room as u32);
                 // SAFETY: the grid is the one that softmax.cu expects, with shared memory for its tiles. The
                 // caller guarantees the rest.
-                unsafe { machine.launch(ON_CHIP[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch(ON_CHIP[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
             }
             Path::Twice { share, .. } => {
                 let blocks_per_row = asked.tiles.div_ceil(share as u32);
                 let asked = abi::SoftmaxArgs { blocks_per_row, tiles_per_block: share as u32, ..asked };
                 let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWICE_WARPS as u32);
                 // SAFETY: the grid is the one that softmax.cu expects. The caller guarantees the rest.
-                unsafe { machine.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
+                unsafe { runtime.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
                 // SAFETY: softmax.cu expects this grid, and the caller guarantees the rest. The kernel waits
                 // before it reads the first kernel's sums, and before it writes.
-                unsafe { machine.launch_dependent(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch_dependent(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
             }
         }
     }

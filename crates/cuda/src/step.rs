@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 
+use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, flags};
@@ -17,23 +18,23 @@ use crate::rows::{Dtype, MaskRows, Rows};
 use crate::runtime::{Grid, Kernel, Runtime};
 use crate::survey::{self, Survey};
 use crate::variant::{Edits, StepFeatures, Variant};
-use crate::work_sharing::Help;
+use crate::work_sharing::WorkSharing;
 use crate::workspace::{Shape, Workspace};
 
-const FINISH: ByRows = by_rows!("finish_general_", "");
-const FINISH_LEAN: ByRows = by_rows!("finish_simple_", "");
-const FINISH_RACED: ByDtype = by_dtype!("finish_survey_draw_", "");
-const FINISH_LISTED: ByRows = by_rows!("finish_candidates_", "");
-const FINISH_TOLD: ByRows = by_rows!("finish_candidates_logprob_", "");
+const FINISH_GENERAL: ByRows = by_rows!("finish_general_", "");
+const FINISH_SIMPLE: ByRows = by_rows!("finish_simple_", "");
+const FINISH_SURVEY_DRAW: ByDtype = by_dtype!("finish_survey_draw_", "");
+const FINISH_CANDIDATES: ByRows = by_rows!("finish_candidates_", "");
+const FINISH_CANDIDATES_LOGPROB: ByRows = by_rows!("finish_candidates_logprob_", "");
 
 /// Returns the kernel that finishes a step's rows.
 pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
-        Variant::SurveyDraw => return FINISH_RACED.of(dtype),
-        Variant::Simple => FINISH_LEAN,
-        Variant::Candidates => FINISH_LISTED,
-        Variant::CandidatesLogprob => FINISH_TOLD,
-        Variant::General => FINISH,
+        Variant::SurveyDraw => return FINISH_SURVEY_DRAW.of(dtype),
+        Variant::Simple => FINISH_SIMPLE,
+        Variant::Candidates => FINISH_CANDIDATES,
+        Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,
+        Variant::General => FINISH_GENERAL,
     };
     kernels.of(kind, dtype)
 }
@@ -47,13 +48,13 @@ pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
 /// threads. The candidate kernels take one block per SM while rows are no more than SMs, because two on one
 /// SM take longer. All of this is measured.
 pub(crate) fn finish_grid(
-    machine: &dyn Runtime,
+    runtime: &dyn Runtime,
     rows: u32,
     tiles: u32,
     variant: Variant,
-    help: Help,
+    help: WorkSharing,
 ) -> Grid {
-    let (usual, multiprocessors) = (machine.threads_per_row(), machine.multiprocessors());
+    let (usual, multiprocessors) = (runtime.threads_per_row(), runtime.multiprocessors());
     let of_many = usual.min(THREADS_OF_MANY);
     let threads = if rows >= 2 * multiprocessors {
         of_many
@@ -95,15 +96,15 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step`].
     /// - [`Error::Length`] if there is not one bitmask per assigned row.
-    /// - [`Error::OutOfRange`] if a bitmask has more words than the vocabulary needs.
+    /// - [`Error::OutOfRange`] if a bitmask has more than twice the words that the vocabulary needs.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
-        let vocab = self.room.vocab;
+        let vocab = self.limits.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
             return Err(Error::length("logits", rows.vocab, allowed));
         }
         if rows.kind == Kind::Probabilities {
-            self.machine.prepare(KernelModule::Probabilities)?;
+            self.runtime.prepare(KernelModule::Probabilities)?;
         }
         let mut abi = self.abi();
         if abi.row_indices == 0 && rows.rows != self.rows() {
@@ -114,11 +115,7 @@ impl Workspace {
                 let allowed = format!("one per row, {}", self.rows());
                 return Err(Error::length("masks", masks.rows, allowed));
             }
-            let most = vocab.div_ceil(32);
-            if masks.width > most {
-                let allowed = format!("at most {most}, a bit for each of {vocab} ids");
-                return Err(Error::out_of_range("masks.width", masks.width, allowed));
-            }
+            check_mask_width("masks.width", masks.width, vocab)?;
             // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
             // rows without bitmasks.
             abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
@@ -127,7 +124,7 @@ impl Workspace {
         }
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
-        let multiprocessors = self.machine.multiprocessors();
+        let multiprocessors = self.runtime.multiprocessors();
         let alike = step.row_indices != 0 && step.masks == 0;
         let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
         let (by_line, step) = if by_line {
@@ -199,7 +196,7 @@ impl Workspace {
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
         self.check(step.shape, step.lines)?;
         self.check_kind(step.kind)?;
-        if self.machine.is_capturing()? {
+        if self.runtime.is_capturing()? {
             // The step does not run yet, and the host program may replay it for any requests.
             self.captured.note(step.kind);
             self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
@@ -229,7 +226,7 @@ impl Workspace {
     /// Launches the kernels that support `needs`, which must include the features of the step's rows.
     pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
-        let (machine, step) = (&*self.machine, &fixed.step);
+        let (runtime, step) = (&*self.runtime, &fixed.step);
         if step.rows == 0 {
             return Ok(());
         }
@@ -237,41 +234,41 @@ impl Workspace {
         if needs.over == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
-            unsafe { edit::enqueue(machine, step) }?;
+            unsafe { edit::enqueue(runtime, step) }?;
         }
-        let (multiprocessors, rows) = (machine.multiprocessors(), step.rows as usize);
-        let raced = fixed.by_line.is_none()
+        let (multiprocessors, rows) = (runtime.multiprocessors(), step.rows as usize);
+        let survey_draw = fixed.by_line.is_none()
             && fixed.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
-            && survey::is_raced(multiprocessors, rows, self.room.vocab);
-        let needs = if raced { needs } else { needs.and(StepFeatures::SIMPLE) };
+            && survey::draws_in_survey(multiprocessors, rows, self.limits.vocab);
+        let needs = if survey_draw { needs } else { needs.and(StepFeatures::SIMPLE) };
         let survey = match &fixed.by_line {
             // If any row has edits or needs sums, all rows are surveyed separately.
             Some(((survey, lines), arrive)) if needs.over == Edits::None && !needs.sums => {
                 // SAFETY: the conditions of the survey's launch below hold here too. `by_line` saw that there
                 // are no more logits rows than rows, so the records fit.
-                unsafe { survey::enqueue(machine, *survey, lines) }?;
+                unsafe { survey::enqueue(runtime, *survey, lines) }?;
                 *arrive
             }
-            _ if needs.variant == Variant::SurveyDraw => survey::raced(self.room.vocab, fixed.dtype),
-            _ => survey::survey(multiprocessors, rows, self.room.vocab, (fixed.kind, fixed.dtype), needs),
+            _ if needs.variant == Variant::SurveyDraw => survey::survey_draw(self.limits.vocab, fixed.dtype),
+            _ => survey::survey(multiprocessors, rows, self.limits.vocab, (fixed.kind, fixed.dtype), needs),
         };
         let step = &step.cut(survey.blocks_per_row);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
         // guarantees the logits.
-        unsafe { survey::enqueue(machine, survey, step) }?;
+        unsafe { survey::enqueue(runtime, survey, step) }?;
         if !fixed.ends {
             return Ok(());
         }
-        let help = Help::of(multiprocessors, step.rows, needs);
+        let help = WorkSharing::of(multiprocessors, step.rows, needs);
         let step = &abi::Step { chunks: help.parts, ..*step };
-        let grid = finish_grid(machine, step.rows, step.tiles, needs.variant, help);
+        let grid = finish_grid(runtime, step.rows, step.tiles, needs.variant, help);
         // SAFETY: the conditions of the survey's launch hold here too. The grid is the one that the kernel
         // expects, and each of its blocks waits for the survey. tests/abi.rs checks that the layout of `step`
         // equals the kernels'.
         unsafe {
-            machine.launch_dependent(
+            runtime.launch_dependent(
                 finish(fixed.kind, fixed.dtype, needs.variant),
                 grid,
                 bytemuck::bytes_of(step),

@@ -26,9 +26,9 @@ const OF_SOME_ROWS: [ByRows; 2] =
     [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
 
 /// For few tiles and rows that need nothing but an unfiltered draw.
-const RACED: ByDtype = by_dtype!("survey_draw_", "");
+const SURVEY_DRAW: ByDtype = by_dtype!("survey_draw_", "");
 
-const ARRIVE: Kernel = Kernel::named("records_from_shared_rows");
+const RECORDS_FROM_SHARED_ROWS: Kernel = Kernel::named("records_from_shared_rows");
 
 /// A survey's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,18 +64,18 @@ const TILES_OF_SOME: usize = 160;
 const TILES_OF_FEW: [usize; 2] = [48, 40];
 
 /// The most tiles per SM at which the survey scores every token while logits load.
-const TILES_OF_RACED: usize = 16;
+const TILES_OF_SURVEY_DRAW: usize = 16;
 
 /// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens. It does if
 /// tiles are so few that SMs would otherwise idle while logits load.
-pub(crate) fn is_raced(multiprocessors: u32, rows: usize, vocab: usize) -> bool {
-    rows * vocab.div_ceil(TILE) <= multiprocessors as usize * TILES_OF_RACED
+pub(crate) fn draws_in_survey(multiprocessors: u32, rows: usize, vocab: usize) -> bool {
+    rows * vocab.div_ceil(TILE) <= multiprocessors as usize * TILES_OF_SURVEY_DRAW
 }
 
 /// Returns the survey that also scores every token.
-pub(crate) fn raced(vocab: usize, dtype: Dtype) -> Survey {
+pub(crate) fn survey_draw(vocab: usize, dtype: Dtype) -> Survey {
     Survey {
-        kernel: RACED.of(dtype),
+        kernel: SURVEY_DRAW.of(dtype),
         threads: 32 * OF_FEW.warps as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
     }
@@ -120,7 +120,7 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
 pub(crate) fn arrive(vocab: usize) -> Survey {
     let threads = 256;
     Survey {
-        kernel: ARRIVE,
+        kernel: RECORDS_FROM_SHARED_ROWS,
         threads: threads as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(threads) as u32,
     }
@@ -130,11 +130,11 @@ pub(crate) fn arrive(vocab: usize) -> Survey {
 ///
 /// # Safety
 /// As for [`Runtime::launch`]. `step` must have the survey's number of blocks per row.
-pub(crate) unsafe fn enqueue(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
+pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: the grid is the one that survey.cu expects. The caller guarantees what `step` points to.
     // tests/abi.rs checks that its layout equals the kernels'.
-    unsafe { machine.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
+    unsafe { runtime.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
 /// Enqueues a step's survey as a dependent launch: it may begin while the kernel launched last still makes
@@ -142,11 +142,11 @@ pub(crate) unsafe fn enqueue(machine: &dyn Runtime, survey: Survey, step: &abi::
 ///
 /// # Safety
 /// As for [`enqueue`].
-pub(crate) unsafe fn enqueue_early(machine: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
+pub(crate) unsafe fn enqueue_early(runtime: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: the caller guarantees what [`enqueue`] requires. Each block of survey_draw.cu, and of survey.cu
     // without edits, waits before it reads requests that the last kernel makes.
-    unsafe { machine.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
+    unsafe { runtime.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 
 #[cfg(test)]
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn few_rows_are_raced() {
-        assert!(is_raced(132, 3, 151_936) && is_raced(132, 8, 32_768));
-        assert!(!is_raced(132, 4, 151_936) && !is_raced(132, 32, 32_768));
+        assert!(draws_in_survey(132, 3, 151_936) && draws_in_survey(132, 8, 32_768));
+        assert!(!draws_in_survey(132, 4, 151_936) && !draws_in_survey(132, 32, 32_768));
     }
 
     #[test]

@@ -34,7 +34,7 @@ const RECORDS: usize = 1 << 18;
 /// Verification on a device. It holds 4 MiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
 pub struct Verify {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     records: Buffer,
     /// The most chains that one launch takes.
     most: usize,
@@ -46,10 +46,10 @@ impl Verify {
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the kernels cannot be compiled, or the device has not enough
     ///   memory.
-    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
-        machine.prepare(KernelModule::Verify)?;
-        let records = Buffer::zeroed(&machine, RECORDS * size_of::<abi::TileRecord>())?;
-        Ok(Self { machine, records, most: usize::MAX })
+    pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
+        runtime.prepare(KernelModule::Verify)?;
+        let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
+        Ok(Self { runtime, records, most: usize::MAX })
     }
 
     /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.
@@ -90,9 +90,9 @@ impl Verify {
     /// # Safety
     /// As for [`Runtime::launch`].
     unsafe fn launch(&self, chains: usize, asked: abi::Chains) -> crate::Result<()> {
-        let machine = &*self.machine;
+        let runtime = &*self.runtime;
         let tiles = asked.tiles as usize;
-        let per_warp = per_warp(machine.multiprocessors() as usize, chains * tiles);
+        let per_warp = per_warp(runtime.multiprocessors() as usize, chains * tiles);
         let blocks_per_chain = tiles.div_ceil(WARPS * per_warp) as u32;
         let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
         let chains = chains as u32;
@@ -100,12 +100,12 @@ impl Verify {
         // SAFETY: the grid is the one that verify.cu expects, and tests/abi.rs checks that the argument's
         // layout equals the kernels'. Each block waits before it does anything. The caller guarantees the
         // rest.
-        unsafe { machine.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
-        let grid = finish_grid(machine, chains, asked.tiles, Variant::Simple, Default::default());
+        unsafe { runtime.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        let grid = finish_grid(runtime, chains, asked.tiles, Variant::Simple, Default::default());
         // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
         // reads the survey's records, and before it writes. It begins after all blocks of the survey have
         // waited, so the results of earlier kernels are visible.
-        unsafe { machine.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
+        unsafe { runtime.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) const fn words(rows: usize) -> usize {
 
 /// The helper blocks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Help {
+pub(crate) struct WorkSharing {
     /// The number of blocks without a row.
     pub blocks: u32,
     /// The number of chunks into which a row's search is divided; 0 without helper blocks.
@@ -23,7 +23,7 @@ pub(crate) struct Help {
 /// Chunks per row: if there is one helper block per chunk of every row, and if there are fewer blocks.
 const PARTS: [u32; 2] = [32, 16];
 
-impl Help {
+impl WorkSharing {
     /// Returns the helper blocks of `rows` rows: a pure function of the features they need, the shape and the
     /// device.
     ///
@@ -49,10 +49,10 @@ mod tests {
     fn helpers_have_multiprocessors_of_their_own() {
         let needs = StepFeatures { variant: Variant::Candidates, over: Edits::None, sums: true, long: true };
         for rows in 1..=512 {
-            let Help { blocks, parts } = Help::of(132, rows, needs);
+            let WorkSharing { blocks, parts } = WorkSharing::of(132, rows, needs);
             assert!(blocks == 0 || rows + blocks <= 132 && parts >= 16);
         }
-        assert_eq!(Help::of(132, 1, needs), Help { blocks: 32, parts: 32 });
-        assert_eq!(Help::of(132, 1, StepFeatures { long: false, ..needs }), Help::default());
+        assert_eq!(WorkSharing::of(132, 1, needs), WorkSharing { blocks: 32, parts: 32 });
+        assert_eq!(WorkSharing::of(132, 1, StepFeatures { long: false, ..needs }), WorkSharing::default());
     }
 }

@@ -51,8 +51,8 @@ pub struct Assignment<'a> {
 pub struct Workspace {
     /// Identifies the workspace: a step or a graph works only in the workspace that made it.
     pub(crate) id: u64,
-    pub(crate) machine: Arc<dyn Runtime>,
-    pub(crate) room: WorkspaceLimits,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) limits: WorkspaceLimits,
     table: RequestTable,
     slots: Buffer,
     forced: Buffer,
@@ -130,13 +130,13 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
     /// - [`Error::Unavailable`] if the device or the host has not enough memory, or the kernels cannot be
     ///   compiled.
-    pub fn new(machine: Arc<dyn Runtime>, room: WorkspaceLimits) -> Result<Self> {
-        room.check()?;
-        let WorkspaceLimits { vocab, slots, rows, widths, kept } = room;
-        machine.prepare(KernelModule::Step)?;
+    pub fn new(runtime: Arc<dyn Runtime>, limits: WorkspaceLimits) -> Result<Self> {
+        limits.check()?;
+        let WorkspaceLimits { vocab, slots, rows, widths, kept } = limits;
+        runtime.prepare(KernelModule::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
-        let take = |bytes_a_row: usize| Buffer::sized(&machine, ROWS, &[rows, bytes_a_row]);
+        let take = |bytes_a_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_a_row]);
         // The largest buffers come first, so that a far too large workspace fails before it has allocated
         // much.
         let scratch = take(filter::scratch_words(tiles) * size_of::<u64>())?;
@@ -144,25 +144,25 @@ impl Workspace {
         static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: MADE.fetch_add(1, Ordering::Relaxed),
-            table: RequestTable::new(&machine, vocab, slots, widths)?,
+            table: RequestTable::new(&runtime, vocab, slots, widths)?,
             slots: take(size_of::<Slot>())?,
             forced: take(size_of::<i32>())?,
             lines: take(size_of::<u32>())?,
             masks: take(mask_bytes)?,
             masked: take(size_of::<u32>())?,
-            shared_rows: SharedRows::new(&machine, rows, vocab)?,
+            shared_rows: SharedRows::new(&runtime, rows, vocab)?,
             records: take(tiles * size_of::<TileRecord>())?,
             sums: take(tiles * size_of::<u64>())?,
             told: take(tiles * size_of::<TileSum>())?,
             scratch,
-            help: Buffer::sized(&machine, ROWS, &[work_sharing::words(rows), size_of::<u32>()])?,
+            help: Buffer::sized(&runtime, ROWS, &[work_sharing::words(rows), size_of::<u32>()])?,
             outputs,
             kept: take(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
             served: VariantCounters::default(),
             captured: Captured::default(),
-            machine,
-            room,
+            runtime,
+            limits,
         })
     }
 
@@ -228,7 +228,7 @@ impl Workspace {
 
     /// Assigns rows that may share a slot, as in scoring, where steps do not advance the request.
     pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
-        let WorkspaceLimits { vocab, slots, rows: most, .. } = self.room;
+        let WorkspaceLimits { vocab, slots, rows: most, .. } = self.limits;
         let count = rows.slots.len();
         if count > most {
             return Err(Error::length("slots", count, format!("at most {most} rows")));
@@ -271,7 +271,7 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if there is no such row.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn retire(&mut self, row: usize) -> Result<()> {
-        let rows = self.room.rows;
+        let rows = self.limits.rows;
         if row >= rows {
             return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
         }
@@ -297,21 +297,21 @@ impl Workspace {
     }
 
     fn mask_words(&self) -> usize {
-        self.room.vocab.div_ceil(TILE) * TILE / 32
+        self.limits.vocab.div_ceil(TILE) * TILE / 32
     }
 
     /// Returns the number of 32-bit words in a row's kept set; 0 if steps do not record them.
     pub(crate) fn kept_words(&self) -> usize {
-        if self.room.kept { self.mask_words() } else { 0 }
+        if self.limits.kept { self.mask_words() } else { 0 }
     }
 
     /// Returns the argument of a step's kernels, without the logits.
     pub(crate) fn abi(&self) -> abi::Step {
-        let tiles = self.room.vocab.div_ceil(TILE);
+        let tiles = self.limits.vocab.div_ceil(TILE);
         let given = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
         let words = self.mask_words();
         abi::Step {
-            vocab: self.room.vocab as u32,
+            vocab: self.limits.vocab as u32,
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
@@ -330,9 +330,9 @@ impl Workspace {
             scratch_words: filter::scratch_words(tiles) as u64,
             work_sharing: self.help.address(),
             outputs: self.outputs.address(),
-            top_n_width: self.room.widths.top_n as u32,
-            ids_width: self.room.widths.ids as u32,
-            kept_bits: given(self.room.kept, &self.kept),
+            top_n_width: self.limits.widths.top_n as u32,
+            ids_width: self.limits.widths.ids as u32,
+            kept_bits: given(self.limits.kept, &self.kept),
             ..abi::Step::default()
         }
     }
@@ -362,12 +362,12 @@ impl Workspace {
     /// # Panics
     /// If the workspace does not record kept sets, or has capacity for fewer rows.
     pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
-        assert!(self.room.kept, "the workspace was made to keep none");
+        assert!(self.limits.kept, "the workspace was made to keep none");
         let width = self.mask_words();
         let mut words = vec![0u32; rows.len() * width];
         self.kept.read(0, &mut words)?;
         for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
-            ids.extend(set_ids(words, self.room.vocab));
+            ids.extend(set_ids(words, self.limits.vocab));
         }
         Ok(())
     }
@@ -381,8 +381,8 @@ impl Workspace {
 
     /// Returns the workspace's capacity.
     #[must_use]
-    pub fn room(&self) -> WorkspaceLimits {
-        self.room
+    pub fn limits(&self) -> WorkspaceLimits {
+        self.limits
     }
 
     /// Waits for the steps enqueued before, and returns the outputs of the last one, which has `rows` rows.
@@ -393,7 +393,7 @@ impl Workspace {
     /// # Panics
     /// If the workspace has capacity for fewer rows.
     pub fn outputs(&self, rows: usize) -> Result<Outputs> {
-        let layout = Layout { rows, widths: self.room.widths };
+        let layout = Layout { rows, widths: self.limits.widths };
         let mut outputs = Outputs::room_for(layout, self.kept_words())?;
         self.outputs.read(0, &mut outputs.words)?;
         self.kept.read(0, &mut outputs.kept)?;
@@ -403,7 +403,7 @@ impl Workspace {
     /// Returns the features that the assigned rows need.
     pub(crate) fn needs(&self) -> StepFeatures {
         let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
-        let kept = if self.room.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
+        let kept = if self.limits.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
         self.table.needs().and(masks).and(kept)
     }
 

@@ -25,7 +25,7 @@ fn requests() -> [SamplingParams; ROWS] {
     ]
 }
 
-fn machine() -> Option<Arc<dyn Runtime>> {
+fn runtime() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -35,16 +35,16 @@ fn machine() -> Option<Arc<dyn Runtime>> {
     }
 }
 
-fn logits(machine: &Arc<dyn Runtime>) -> Buffer {
+fn logits(runtime: &Arc<dyn Runtime>) -> Buffer {
     let logit = |place: usize| ((place * 7919 + place / VOCAB * 31) % 1009) as f32 / 70.0;
-    Buffer::of(machine, &(0..ROWS * VOCAB).map(logit).collect::<Vec<f32>>()).unwrap()
+    Buffer::of(runtime, &(0..ROWS * VOCAB).map(logit).collect::<Vec<f32>>()).unwrap()
 }
 
 /// Returns a workspace with one request in each slot and no assignment.
-fn workspace(machine: &Arc<dyn Runtime>) -> Workspace {
+fn workspace(runtime: &Arc<dyn Runtime>) -> Workspace {
     let room =
         WorkspaceLimits { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
-    let mut workspace = Workspace::new(Arc::clone(machine), room).unwrap();
+    let mut workspace = Workspace::new(Arc::clone(runtime), room).unwrap();
     for (slot, params) in requests().iter().enumerate() {
         let prepared = Prepared::new(params, VOCAB).unwrap();
         let start =
@@ -73,11 +73,11 @@ fn three(
 
 #[test]
 fn a_captured_step_serves_rows_that_ask_for_more_than_those_it_was_captured_for() {
-    let Some(machine) = machine() else { return };
-    let buffer = logits(&machine);
+    let Some(runtime) = runtime() else { return };
+    let buffer = logits(&runtime);
     let rows = Rows::of(&buffer, Dtype::F32, 0, 2, VOCAB, VOCAB).unwrap();
     for slot in [0, 2, 3, 4, 5] {
-        let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&machine));
+        let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
         assign(&mut captured, &[1, -1]);
         let graph = captured.capture(&[captured.step(&rows).unwrap()]).unwrap();
         assign(&mut captured, &[1, slot]);

@@ -19,14 +19,14 @@ fn no_repeats() -> SamplingParams {
 
 /// Runs a test on rows of falling logits, so that a greedy request without repeats counts up from 0.
 fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
-    let machine: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
+    let runtime: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
     };
     let room = WorkspaceLimits { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
-    let mut workspace = Workspace::new(Arc::clone(&machine), room).unwrap();
+    let mut workspace = Workspace::new(Arc::clone(&runtime), room).unwrap();
     let logits: Vec<f32> = (0..rows * VOCAB).map(|place| -((place % VOCAB) as f32)).collect();
-    let buffer = Buffer::of(&machine, &logits).unwrap();
+    let buffer = Buffer::of(&runtime, &logits).unwrap();
     let rows = Rows::of(&buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap();
     test(&mut workspace, &rows);
 }

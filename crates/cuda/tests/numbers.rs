@@ -14,12 +14,12 @@ use gumball_spec::num::{SWITCH_32, SWITCH_64};
 /// Compares all functions with their definitions. At least one in `domain` of the inputs must lie in each
 /// function's domain.
 fn hold_all(inputs: Inputs, domain: usize) {
-    let machine: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
+    let runtime: Arc<dyn Runtime> = match Emulator::new(&Cache::user()) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
     };
     for (which, (name, _)) in NUMBERS.iter().enumerate() {
-        let held = hold(&machine, which, inputs)
+        let held = hold(&runtime, which, inputs)
             .expect("the host runs kernels")
             .unwrap_or_else(|text| panic!("{text}"));
         assert!(held >= inputs.count / domain, "{name} was held on {held} inputs only");

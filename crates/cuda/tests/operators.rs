@@ -14,7 +14,7 @@ use gumball_spec::{Error, Kind, Request, Row, SamplingParams};
 const VOCAB: usize = 300;
 const LINES: usize = 2;
 
-fn machine() -> Option<Arc<dyn Runtime>> {
+fn runtime() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -30,22 +30,22 @@ fn lines() -> Vec<f32> {
 
 #[test]
 fn outputs_are_drawn_in_parts_as_each_alone() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let values = lines();
-    let matrix = Buffer::of(&machine, &values).expect("memory");
+    let matrix = Buffer::of(&runtime, &values).expect("memory");
     let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows");
     // Two passes of 1024 outputs, and a third one of 52.
     let outputs = 2100;
     let read: Vec<i32> = (0..outputs as i32).map(|output| output * 7 % LINES as i32).collect();
-    let index = Buffer::of(&machine, &read).expect("memory");
+    let index = Buffer::of(&runtime, &read).expect("memory");
     let positions =
-        Buffer::of(&machine, &(0..outputs as i64).map(|i| i % 5).collect::<Vec<_>>()).expect("memory");
-    let tokens = Buffer::zeroed(&machine, outputs * 8).expect("memory");
-    let statuses = Buffer::zeroed(&machine, outputs * 4).expect("memory");
+        Buffer::of(&runtime, &(0..outputs as i64).map(|i| i % 5).collect::<Vec<_>>()).expect("memory");
+    let tokens = Buffer::zeroed(&runtime, outputs * 8).expect("memory");
+    let statuses = Buffer::zeroed(&runtime, outputs * 4).expect("memory");
     let common = SamplingParams { top_p: 0.7, ..SamplingParams::default() };
     let draws =
         Draws { positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
-    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
     operators
         .sample(
             &rows,
@@ -69,18 +69,18 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
 
 #[test]
 fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_0() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let mut values = lines();
     values[VOCAB..].fill(f32::NEG_INFINITY);
-    let matrix = Buffer::of(&machine, &values).expect("memory");
+    let matrix = Buffer::of(&runtime, &values).expect("memory");
     let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows");
     let (seed, common) = (u64::MAX - 5, SamplingParams::default());
-    let seeds = Buffer::of(&machine, &[seed]).expect("memory");
-    let tokens = Buffer::zeroed(&machine, LINES * 8).expect("memory");
-    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    let seeds = Buffer::of(&runtime, &[seed]).expect("memory");
+    let tokens = Buffer::zeroed(&runtime, LINES * 8).expect("memory");
+    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
     for offset in [7i64, 7 + (3 << 32), -1, i64::MIN, i64::MAX] {
         for offsets in [true, false] {
-            let positions = Buffer::of(&machine, &[offset]).expect("memory");
+            let positions = Buffer::of(&runtime, &[offset]).expect("memory");
             let draws = Draws {
                 seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
                 positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
@@ -105,20 +105,20 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
 
 #[test]
 fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     // 501 tiles. A candidate list has a capacity of 416 tokens, and the host never sees the value of top-k.
     let vocab = 128_256;
     let probs: Vec<f32> = (0..vocab as u64).map(|i| (i * 7919 % 128_257 + 1) as f32).collect();
-    let matrix = Buffer::of(&machine, &probs).expect("memory");
+    let matrix = Buffer::of(&runtime, &probs).expect("memory");
     let rows =
         Rows::of(&matrix, Dtype::F32, 0, 1, vocab, vocab).expect("rows").with_kind(Kind::Probabilities);
     let common = SamplingParams::default();
-    let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
     for k in [415, 416, 417, 485, 500, 501, 502, 600] {
-        let top_k = Buffer::of(&machine, &[i64::from(k)]).expect("memory");
+        let top_k = Buffer::of(&runtime, &[i64::from(k)]).expect("memory");
         let params =
             RowParams { top_k: Some(DeviceIntSlice::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
-        let mut out = Buffer::zeroed(&machine, vocab * 4).expect("memory");
+        let mut out = Buffer::zeroed(&runtime, vocab * 4).expect("memory");
         let to = RowsOut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
         operators.probabilities(&rows, &params, &to, None).expect("written");
         let mut kept = vec![0f32; vocab];
@@ -129,7 +129,7 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
 
 #[test]
 fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let least = f32::from_bits(1);
     // The number in the column, the largest probability of a row, and the smallest one that P1a keeps, worked
     // out by hand. The third product is 6.5e-7 above numbers whose logarithms would pass. NaN turns min-p
@@ -150,8 +150,8 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             (line[7], line[270], line[40]) = (first, least, f32::from_bits(least.to_bits() - 1));
             line[41] = f32::from_bits(least.to_bits().saturating_sub(6));
         }
-        let matrix = Buffer::of(&machine, &values).expect("memory");
-        let column = Buffer::of(&machine, &cases.map(|(min_p, ..)| min_p)).expect("memory");
+        let matrix = Buffer::of(&runtime, &values).expect("memory");
+        let column = Buffer::of(&runtime, &cases.map(|(min_p, ..)| min_p)).expect("memory");
         let rows = Rows::of(&matrix, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
         let rows = rows.with_kind(Kind::Probabilities);
         for common in [
@@ -160,9 +160,9 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             SamplingParams { top_k: 290, ..Default::default() },
         ] {
             let params = RowParams { min_p: Some(DeviceSlice::of(&column)), ..RowParams::new(&common) };
-            let mut out = Buffer::of(&machine, &vec![5.0f32; values.len()]).expect("memory");
+            let mut out = Buffer::of(&runtime, &vec![5.0f32; values.len()]).expect("memory");
             let place = RowsOut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
-            let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+            let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
             operators.mask(&rows, &params, &place, None).expect("written");
             let mut masked = vec![0.0f32; values.len()];
             out.read(0, &mut masked).expect("memory");
@@ -180,10 +180,10 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
 
 #[test]
 fn mistakes_are_named_and_nothing_is_changed() {
-    let Some(machine) = machine() else { return };
-    let matrix = Buffer::of(&machine, &lines()).expect("memory");
-    let tokens = Buffer::of(&machine, &[7u32; LINES]).expect("memory");
-    let column = Buffer::of(&machine, &[1.0f32; LINES + 1]).expect("memory");
+    let Some(runtime) = runtime() else { return };
+    let matrix = Buffer::of(&runtime, &lines()).expect("memory");
+    let tokens = Buffer::of(&runtime, &[7u32; LINES]).expect("memory");
+    let column = Buffer::of(&runtime, &[1.0f32; LINES + 1]).expect("memory");
     let plain = SamplingParams::default();
     let banned = SamplingParams { banned_ids: vec![3], ..plain.clone() };
     let with = RowParams::new(&plain);
@@ -197,7 +197,7 @@ fn mistakes_are_named_and_nothing_is_changed() {
         (hot, Kind::Probabilities, "temperature cannot be combined with probabilities"),
     ] {
         let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows").with_kind(kind);
-        let mut operators = Operators::new(Arc::clone(&machine)).expect("operators");
+        let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
         let to = DeviceIntSlice::of(&tokens, IntType::I32);
         let error: Error =
             operators.sample(&rows, &params, &Draws::new(0, 0), None, &to, None).expect_err("refused");

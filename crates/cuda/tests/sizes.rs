@@ -11,7 +11,7 @@ use gumball_cuda::{
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
 
-fn machine() -> Option<Arc<dyn Runtime>> {
+fn runtime() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -26,7 +26,7 @@ const ROOM: WorkspaceLimits =
 
 #[test]
 fn a_workspace_of_any_size_is_made_or_refused_in_words() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let most = i32::MAX as usize;
     let wide = |top_n, ids| WorkspaceLimits { widths: Widths { top_n, ids }, ..ROOM };
     for (room, message) in [
@@ -48,11 +48,11 @@ fn a_workspace_of_any_size_is_made_or_refused_in_words() {
         ),
         (WorkspaceLimits { rows: most, ..wide(1 << 20, 0) }, "no CUDA: alloc failed: no "),
     ] {
-        let error = Workspace::new(Arc::clone(&machine), room).unwrap_err().to_string();
+        let error = Workspace::new(Arc::clone(&runtime), room).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
     }
     for bytes in [usize::MAX, isize::MAX as usize, 1 << 62] {
-        let error = Buffer::zeroed(&machine, bytes).unwrap_err().to_string();
+        let error = Buffer::zeroed(&runtime, bytes).unwrap_err().to_string();
         assert_eq!(error, format!("alloc failed: no {bytes} bytes"));
     }
 }
@@ -84,11 +84,11 @@ fn rows_that_reach_beyond_the_address_space_are_refused() {
 
 #[test]
 fn lines_of_masks_without_words_forbid_every_id() {
-    let Some(machine) = machine() else { return };
-    let mut workspace = Workspace::new(Arc::clone(&machine), WorkspaceLimits { kept: true, ..ROOM }).unwrap();
+    let Some(runtime) = runtime() else { return };
+    let mut workspace = Workspace::new(Arc::clone(&runtime), WorkspaceLimits { kept: true, ..ROOM }).unwrap();
     let prepared = Prepared::new(&SamplingParams::default(), ROOM.vocab).unwrap();
     workspace.admit(0, &prepared, &InitialState::default()).unwrap();
-    let logits = Buffer::of(&machine, &[1.0f32; 64]).unwrap();
+    let logits = Buffer::of(&runtime, &[1.0f32; 64]).unwrap();
     let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();
     workspace.assign(&Assignment { slots: &[0], masks: &[Some(&[])], ..Assignment::default() }).unwrap();
     workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();

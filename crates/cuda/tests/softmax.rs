@@ -11,7 +11,7 @@ use gumball_spec::Error;
 const ROWS: usize = 3;
 const VOCAB: usize = 300;
 
-fn machine() -> Option<Arc<dyn Runtime>> {
+fn runtime() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -23,16 +23,16 @@ fn machine() -> Option<Arc<dyn Runtime>> {
 
 /// Returns the error of a softmax of `ROWS` rows; panics unless there is one and nothing was written.
 fn refused(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     out: (Dtype, usize, usize),
     temperature: Result<f32, usize>,
     statuses: usize,
 ) -> String {
-    let softmax = Softmax::new(Arc::clone(machine)).expect("room");
-    let logits = Buffer::zeroed(machine, ROWS * VOCAB * 2).expect("memory");
-    let mut probabilities = Buffer::of(machine, &vec![7u32; 2 * ROWS * VOCAB]).expect("memory");
-    let temperatures = Buffer::zeroed(machine, temperature.err().unwrap_or(1) * 4).expect("memory");
-    let seen = Buffer::of(machine, &vec![7u32; statuses]).expect("memory");
+    let softmax = Softmax::new(Arc::clone(runtime)).expect("room");
+    let logits = Buffer::zeroed(runtime, ROWS * VOCAB * 2).expect("memory");
+    let mut probabilities = Buffer::of(runtime, &vec![7u32; 2 * ROWS * VOCAB]).expect("memory");
+    let temperatures = Buffer::zeroed(runtime, temperature.err().unwrap_or(1) * 4).expect("memory");
+    let seen = Buffer::of(runtime, &vec![7u32; statuses]).expect("memory");
     let rows = Rows::of(&logits, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).expect("rows");
     let (dtype, count, vocab) = out;
     let to = RowsOut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
@@ -50,7 +50,7 @@ fn refused(
 
 #[test]
 fn mistakes_are_named_and_nothing_is_changed() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let right = (Dtype::F32, ROWS, VOCAB);
     for (out, temperature, statuses, says) in [
         (right, Ok(f32::NAN), ROWS, "temperature is NaN, but must be in 0..=2^100"),
@@ -77,7 +77,7 @@ fn mistakes_are_named_and_nothing_is_changed() {
             "out.vocab is 301, but must be 300, as the logits have",
         ),
     ] {
-        let text = refused(&machine, out, temperature, statuses);
+        let text = refused(&runtime, out, temperature, statuses);
         assert!(text.starts_with(says), "{text}");
     }
 }

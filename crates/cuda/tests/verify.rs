@@ -15,7 +15,7 @@ const CHAINS: usize = 3;
 const DRAFTS: usize = 2;
 const VOCAB: usize = 300;
 
-fn machine() -> Option<Arc<dyn Runtime>> {
+fn runtime() -> Option<Arc<dyn Runtime>> {
     match Emulator::new(&Cache::user()) {
         Ok(emulator) => Some(Arc::new(emulator)),
         Err(error) => {
@@ -51,13 +51,13 @@ fn probability(place: usize) -> f32 {
 }
 
 /// Verifies chains of the given shapes. Returns the result, and the tokens' memory, which holds 7s before.
-fn verify(machine: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
-    let memory = |values: &[f32]| Buffer::of(machine, values).expect("memory");
+fn verify(runtime: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) {
+    let memory = |values: &[f32]| Buffer::of(runtime, values).expect("memory");
     let probabilities = memory(&(0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect::<Vec<_>>());
-    let drafts = Buffer::of(machine, &[5i32; 4 * CHAINS * DRAFTS]).expect("memory");
-    let mut tokens = Buffer::of(machine, &[7i32; 4 * CHAINS * DRAFTS]).expect("memory");
-    let seeds = Buffer::of(machine, &(0..shapes.seeds as i64).collect::<Vec<_>>()).expect("memory");
-    let statuses = Buffer::of(machine, &vec![7u32; shapes.statuses]).expect("memory");
+    let drafts = Buffer::of(runtime, &[5i32; 4 * CHAINS * DRAFTS]).expect("memory");
+    let mut tokens = Buffer::of(runtime, &[7i32; 4 * CHAINS * DRAFTS]).expect("memory");
+    let seeds = Buffer::of(runtime, &(0..shapes.seeds as i64).collect::<Vec<_>>()).expect("memory");
+    let statuses = Buffer::of(runtime, &vec![7u32; shapes.statuses]).expect("memory");
     let rows = |shape: [usize; 3]| ChainRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
     let asked = || -> Result<()> {
         let [chains, width] = shapes.drafts;
@@ -73,7 +73,7 @@ fn verify(machine: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
         let [chains, width] = shapes.tokens;
         let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
         let place = Verified { statuses: Some(DeviceSlice::of(&statuses)), ..Verified::new(place) };
-        Verify::new(Arc::clone(machine))?.enqueue(&asked, &place)
+        Verify::new(Arc::clone(runtime))?.enqueue(&asked, &place)
     };
     let mut asked = asked;
     let done = asked();
@@ -84,7 +84,7 @@ fn verify(machine: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
 
 #[test]
 fn mistakes_are_named_and_nothing_is_changed() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     for (shapes, says) in [
         (
             Shapes { draft: [CHAINS, DRAFTS + 1, VOCAB], ..RIGHT },
@@ -113,7 +113,7 @@ fn mistakes_are_named_and_nothing_is_changed() {
         (Shapes { target: [CHAINS, DRAFTS + 1, 0], ..RIGHT }, "vocab is 0, but must be in 1..=2^20"),
         (Shapes { target: [40 * CHAINS, DRAFTS + 1, VOCAB], ..RIGHT }, "probabilities has length 7200"),
     ] {
-        let (done, after) = verify(&machine, shapes);
+        let (done, after) = verify(&runtime, shapes);
         match done {
             Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) => {
                 let text = error.to_string();
@@ -127,8 +127,8 @@ fn mistakes_are_named_and_nothing_is_changed() {
 
 #[test]
 fn rows_that_overlap_are_refused() {
-    let Some(machine) = machine() else { return };
-    let buffer = Buffer::zeroed(&machine, 1 << 16).expect("memory");
+    let Some(runtime) = runtime() else { return };
+    let buffer = Buffer::zeroed(&runtime, 1 << 16).expect("memory");
     for (shape, strides) in [
         ([1, 2, 300], [600, 299]),
         ([2, 2, 300], [599, 300]),
@@ -148,8 +148,8 @@ fn rows_that_overlap_are_refused() {
 
 #[test]
 fn a_chains_own_number_is_its_draw_index() {
-    let Some(machine) = machine() else { return };
-    let (done, after) = verify(&machine, RIGHT);
+    let Some(runtime) = runtime() else { return };
+    let (done, after) = verify(&runtime, RIGHT);
     done.expect("right");
     let all: Vec<f32> = (0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect();
     for chain in 0..CHAINS {
@@ -169,19 +169,19 @@ fn a_chains_own_number_is_its_draw_index() {
 
 #[test]
 fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_with_0() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let mut all: Vec<f32> = (0..2 * VOCAB).map(probability).collect();
-    let memory = |values: &[f32]| Buffer::of(&machine, values).expect("memory");
-    let seeds = Buffer::of(&machine, &[3u64]).expect("memory");
-    let verify = Verify::new(Arc::clone(&machine)).expect("room");
+    let memory = |values: &[f32]| Buffer::of(&runtime, values).expect("memory");
+    let seeds = Buffer::of(&runtime, &[3u64]).expect("memory");
+    let verify = Verify::new(Arc::clone(&runtime)).expect("room");
     for (offset, empty) in [(9i64, false), (9 + (5 << 32), false), (-2, false), (9, true)] {
         if empty {
             all[VOCAB..].fill(0.0);
         }
         // A draft outside the vocabulary ends its chain.
-        let drafts = Buffer::of(&machine, &[-1i32]).expect("memory");
-        let mut tokens = Buffer::of(&machine, &[7i32; 2]).expect("memory");
-        let positions = Buffer::of(&machine, &[offset]).expect("memory");
+        let drafts = Buffer::of(&runtime, &[-1i32]).expect("memory");
+        let mut tokens = Buffer::of(&runtime, &[7i32; 2]).expect("memory");
+        let positions = Buffer::of(&runtime, &[offset]).expect("memory");
         let (q, p) = (memory(&all[..VOCAB]), memory(&all.repeat(2)[VOCAB..][..2 * VOCAB]));
         let asked = Chains {
             draft_probs: ChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
@@ -218,16 +218,16 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
 
 #[test]
 fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
-    let Some(machine) = machine() else { return };
+    let Some(runtime) = runtime() else { return };
     let all: Vec<f32> = (0..(2 * DRAFTS + 1) * VOCAB).map(probability).collect();
     let (q, p) = all.split_at(DRAFTS * VOCAB);
-    let [draft_probs, target_probs] = [q, p].map(|values| Buffer::of(&machine, values).expect("memory"));
-    let mut drafts = Buffer::of(&machine, &[0i64; DRAFTS]).expect("memory");
-    let mut positions = Buffer::of(&machine, &[0u32]).expect("memory");
-    let mut tokens = Buffer::of(&machine, &[0i64; DRAFTS + 1]).expect("memory");
-    let emitted = Buffer::of(&machine, &[0u32]).expect("memory");
-    let verify = Verify::new(Arc::clone(&machine)).expect("room");
-    let recording = machine
+    let [draft_probs, target_probs] = [q, p].map(|values| Buffer::of(&runtime, values).expect("memory"));
+    let mut drafts = Buffer::of(&runtime, &[0i64; DRAFTS]).expect("memory");
+    let mut positions = Buffer::of(&runtime, &[0u32]).expect("memory");
+    let mut tokens = Buffer::of(&runtime, &[0i64; DRAFTS + 1]).expect("memory");
+    let emitted = Buffer::of(&runtime, &[0u32]).expect("memory");
+    let verify = Verify::new(Arc::clone(&runtime)).expect("room");
+    let recording = runtime
         .record(&mut || {
             let asked = Chains {
                 draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),

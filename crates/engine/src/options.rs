@@ -3,7 +3,7 @@
 use std::fmt;
 
 use gumball_spec::edit::Hook;
-use gumball_spec::request::check_forced;
+use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result};
 
 /// The caller's own edits of one row of a batch, as [`Hook`] is for a single row.
@@ -17,8 +17,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none. It has no
-    /// more words than the vocabulary needs.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none. It has at
+    /// most twice the words that the vocabulary needs.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
@@ -72,7 +72,7 @@ impl<'a> BatchOptions<'a> {
             if self.masks.rows != rows {
                 return Err(Error::length("masks", self.masks.rows, format!("one per row, {rows}")));
             }
-            check_mask("masks.width", self.masks.width, vocab)?;
+            check_mask_width("masks.width", self.masks.width, vocab)?;
         }
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
@@ -86,15 +86,6 @@ impl<'a> BatchOptions<'a> {
     pub(crate) fn hook(&self, row: usize) -> Option<RowHook<'a>> {
         self.hooks.get(row).copied().flatten()
     }
-}
-
-/// Checks that a mask has no more words than the vocabulary: one that has is no bitmask, but a number for each id, say.
-pub(crate) fn check_mask(parameter: &'static str, words: usize, vocab: usize) -> Result<()> {
-    let most = vocab.div_ceil(32);
-    if words <= most {
-        return Ok(());
-    }
-    Err(Error::out_of_range(parameter, words, format!("at most {most}, a bit for each of {vocab} ids")))
 }
 
 /// Grammar bitmasks of a batch: a strided matrix of words, one line a row.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use gumball_cpu::{Chosen, History, Level};
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::request::check_forced;
+use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
-use crate::options::{StepOptions, check_mask};
+use crate::options::StepOptions;
 use crate::registry::routes;
 use crate::route::{RACE, Route, Stages};
 use crate::sequence::Sequence;
@@ -133,14 +133,14 @@ impl Sampler {
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
-    /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has more words than it.
+    /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has more than twice the words that it needs.
     /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if there is a hook.
     ///
     /// Nothing was changed then.
     pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {
         let row = self.check(logits.into(), options.forced)?;
         if let Some(mask) = options.mask {
-            check_mask("mask's words", mask.len(), self.sequence.vocab())?;
+            check_mask_width("mask's words", mask.len(), self.sequence.vocab())?;
         }
         let mut stages = self.take_stages()?;
         let task = self.sequence.task(options.kind, options.mask, options.forced);

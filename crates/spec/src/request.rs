@@ -64,6 +64,21 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Checks that a grammar bitmask is not far wider than its vocabulary: one with a word for each id, say, is no bitmask.
+///
+/// Tokenizers pad, so a mask may have up to twice the words that the vocabulary needs. Bits beyond the vocabulary mean nothing.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if it is wider.
+pub fn check_mask_width(parameter: &'static str, words: usize, vocab: usize) -> Result<()> {
+    let most = 2 * vocab.div_ceil(32);
+    if words <= most {
+        return Ok(());
+    }
+    let allowed = format!("at most {most}, twice as many as hold a bit for each of {vocab} ids");
+    Err(Error::out_of_range(parameter, words, allowed))
+}
+
 /// Checks that a forced token, if there is one, is a token.
 ///
 /// # Errors

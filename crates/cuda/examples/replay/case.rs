@@ -131,9 +131,9 @@ impl<'b> Case<'b> {
         let steps = self.steps()?;
         self.workspace.enqueue(&steps[0])?;
         self.gpu.stream().synchronize()?;
-        let machine = Arc::clone(self.gpu) as Arc<dyn Runtime>;
+        let runtime = Arc::clone(self.gpu) as Arc<dyn Runtime>;
         let profiler = Profiler::new()?;
-        numbers::hold(&machine, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
+        numbers::hold(&runtime, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
         self.workspace.enqueue(&steps[1])?;
         self.gpu.stream().synchronize()?;
         drop(profiler);

@@ -24,7 +24,7 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (chains, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
     if dtype != Dtype::F32 {
         return Err("chains are of f32".into());
@@ -42,10 +42,10 @@ pub fn calls<'b>(
             drafts.push(likeliest.unwrap_or_default() as i32);
         }
     }
-    let drafts = Buffer::of(&machine, &drafts)?;
-    let mut tokens = Buffer::of(&machine, &vec![0i32; chains * (DRAFTS + 1)])?;
-    let counts = [Buffer::of(&machine, &vec![0u32; chains])?, Buffer::of(&machine, &vec![0u32; chains])?];
-    let verify = Verify::new(machine)?;
+    let drafts = Buffer::of(&runtime, &drafts)?;
+    let mut tokens = Buffer::of(&runtime, &vec![0i32; chains * (DRAFTS + 1)])?;
+    let counts = [Buffer::of(&runtime, &vec![0u32; chains])?, Buffer::of(&runtime, &vec![0u32; chains])?];
+    let verify = Verify::new(runtime)?;
     let call = move |place: usize| {
         let rows = |start: usize, rows: usize| {
             let start = place * of_a_batch + start;

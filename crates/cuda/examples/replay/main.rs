@@ -128,12 +128,12 @@ fn operators() -> impl Iterator<Item = (&'static str, Make)> {
 
 /// Times all chosen requests and operators over rows of a kind.
 fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
-    let machine: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
     for dtype in [Dtype::F32, Dtype::Bf16] {
         if asked.sizes.is_empty() || !chosen(&asked.types, dtype.name()).unwrap_or(true) {
             continue;
         }
-        let pool = Pool::new(&machine, like, vocab, dtype, &asked.sizes)?;
+        let pool = Pool::new(&runtime, like, vocab, dtype, &asked.sizes)?;
         for size in &asked.sizes {
             let batches = pool.batches(*size)?;
             for request in requests(vocab) {

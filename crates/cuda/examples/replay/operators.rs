@@ -32,11 +32,11 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(machine: &Arc<dyn Runtime>, rows: usize) -> gumball_cuda::Result<Self> {
+    fn new(runtime: &Arc<dyn Runtime>, rows: usize) -> gumball_cuda::Result<Self> {
         Ok(Self {
-            top_k: Buffer::of(machine, &vec![50i32; rows])?,
-            top_p: Buffer::of(machine, &vec![0.9f32; rows])?,
-            min_p: Buffer::of(machine, &vec![0.05f32; rows])?,
+            top_k: Buffer::of(runtime, &vec![50i32; rows])?,
+            top_p: Buffer::of(runtime, &vec![0.9f32; rows])?,
+            min_p: Buffer::of(runtime, &vec![0.05f32; rows])?,
         })
     }
 
@@ -58,16 +58,16 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
     let (masks, draws) = (name == "top-k-mask", name.starts_with("probs-"));
     let probabilities = if masks { None } else { Some(softmax::probabilities(gpu, batches, batches.len())?) };
     let out_bytes = if draws { 0 } else { rows * vocab * dtype.bytes() };
-    let mut out = Buffer::zeroed(&machine, (out_bytes * batches.len()).max(4))?;
-    let (tokens, columns) = (Buffer::of(&machine, &vec![0i32; rows])?, Columns::new(&machine, rows)?);
+    let mut out = Buffer::zeroed(&runtime, (out_bytes * batches.len()).max(4))?;
+    let (tokens, columns) = (Buffer::of(&runtime, &vec![0i32; rows])?, Columns::new(&runtime, rows)?);
     let order = if name == "probs-joint" { FilterOrder::Joint } else { FilterOrder::Default };
     let common = SamplingParams { order, ..SamplingParams::default() };
-    let mut operators = Operators::new(machine)?;
+    let mut operators = Operators::new(runtime)?;
     let call = move |batch: usize| {
         let start = batch * rows * vocab;
         let given = match &probabilities {

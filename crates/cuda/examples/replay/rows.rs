@@ -52,7 +52,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(
-        machine: &Arc<dyn Runtime>,
+        runtime: &Arc<dyn Runtime>,
         like: Like,
         vocab: usize,
         dtype: Dtype,
@@ -61,7 +61,7 @@ impl Pool {
         let row_bytes = vocab * dtype.bytes();
         let rows = sizes.iter().map(|size| size * cold(row_bytes * size)).max().unwrap_or(0);
         let distinct = (0..DISTINCT as u64).flat_map(|seed| like.row(vocab, seed)).collect::<Vec<f32>>();
-        let mut buffer = Buffer::zeroed(machine, rows * row_bytes)?;
+        let mut buffer = Buffer::zeroed(runtime, rows * row_bytes)?;
         if dtype == Dtype::F32 {
             fill(&mut buffer, &distinct)?;
         } else {

@@ -16,13 +16,13 @@ pub fn calls<'b>(
     name: &'static str,
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
     let dtype = if name == NAMES[0] { Dtype::F32 } else { batches[0].dtype() };
     let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
-    let mut out = Buffer::zeroed(&machine, batches.len() * rows * vocab * dtype.bytes())?;
+    let mut out = Buffer::zeroed(&runtime, batches.len() * rows * vocab * dtype.bytes())?;
     // One temperature per row, as servers hold them.
-    let temperatures = Buffer::of(&machine, &vec![0.8f32; rows])?;
-    let softmax = Softmax::new(machine)?;
+    let temperatures = Buffer::of(&runtime, &vec![0.8f32; rows])?;
+    let softmax = Softmax::new(runtime)?;
     let mut call = move |batch: usize, in_place: bool| {
         let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
         let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures));
@@ -50,10 +50,10 @@ pub fn calls<'b>(
 /// Returns `count` batches of probabilities, one after the other, in the type of the logits. After the last
 /// batch of logits, it begins again with the first.
 pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Result<Buffer, Box<dyn Error>> {
-    let machine = Arc::clone(gpu) as Arc<dyn Runtime>;
+    let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
     let (rows, vocab, dtype) = (batches[0].rows(), batches[0].vocab(), batches[0].dtype());
-    let mut out = Buffer::zeroed(&machine, count * rows * vocab * dtype.bytes())?;
-    let softmax = Softmax::new(machine)?;
+    let mut out = Buffer::zeroed(&runtime, count * rows * vocab * dtype.bytes())?;
+    let softmax = Softmax::new(runtime)?;
     for (place, batch) in (0..count).zip(batches.iter().cycle()) {
         let out = RowsOut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
         softmax.enqueue(batch, &out, Temperature::All(0.8), None)?;

@@ -6,8 +6,8 @@
 //! waits, and every call can be captured.
 
 mod params;
-mod room;
 mod sample;
+mod scratch;
 mod write;
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 use crate::softmax::Softmax;
 
 pub use params::{Draws, PerRow, RowParams};
-use room::WorkspaceLimits;
+use scratch::Scratch;
 
 /// The operators of a device, with scratch memory that grows with the shapes of their calls.
 ///
@@ -28,8 +28,8 @@ use room::WorkspaceLimits;
 /// uses is freed only with the operators.
 #[derive(Debug)]
 pub struct Operators {
-    machine: Arc<dyn Runtime>,
-    room: WorkspaceLimits,
+    runtime: Arc<dyn Runtime>,
+    room: Scratch,
     /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
 }
@@ -39,9 +39,9 @@ impl Operators {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
-    pub fn new(machine: Arc<dyn Runtime>) -> Result<Self> {
-        machine.prepare(KernelModule::Requests)?;
-        Ok(Self { room: WorkspaceLimits::new(Arc::clone(&machine)), softmax: None, machine })
+    pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
+        runtime.prepare(KernelModule::Requests)?;
+        Ok(Self { room: Scratch::new(Arc::clone(&runtime)), softmax: None, runtime })
     }
 }
 

@@ -7,7 +7,7 @@ use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result, TILE, Widths};
 
 use super::params::{Asked, integers};
-use super::room::Piece;
+use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
 use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
@@ -19,7 +19,7 @@ use crate::runtime::{Grid, Kernel};
 use crate::step::{finish, finish_grid};
 use crate::survey::{self, Survey};
 use crate::variant::{StepFeatures, Variant};
-use crate::work_sharing::{self, Help};
+use crate::work_sharing::{self, WorkSharing};
 
 const PREPARE: Kernel = Kernel::named("params_from_columns");
 
@@ -142,9 +142,9 @@ impl Operators {
     pub(super) fn load(&self, kind: Kind) -> Result<()> {
         // Rows of both kinds need this module: it holds the kernel that makes rows' records from those of
         // shared rows.
-        self.machine.prepare(KernelModule::Step)?;
+        self.runtime.prepare(KernelModule::Step)?;
         if kind == Kind::Probabilities {
-            self.machine.prepare(KernelModule::Probabilities)?;
+            self.runtime.prepare(KernelModule::Probabilities)?;
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Operators {
     /// Chooses how a call is divided and surveyed.
     pub(super) fn plan(&self, rows: &Rows<'_>, outputs: usize, asked: &Asked) -> Plan {
         let Rows { vocab, kind, dtype, .. } = *rows;
-        let (multiprocessors, tiles) = (self.machine.multiprocessors(), vocab.div_ceil(TILE));
+        let (multiprocessors, tiles) = (self.runtime.multiprocessors(), vocab.div_ceil(TILE));
         let most = (MOST_TILES / tiles).clamp(1, MOST_ROWS);
         let needs = asked.needs;
         let by_line = asked.prepare.row_indices != 0
@@ -168,8 +168,9 @@ impl Operators {
             )
         });
         let rows = outputs.min(most);
-        let raced = kind == Kind::Logits && lines.is_none() && survey::is_raced(multiprocessors, rows, vocab);
-        let needs = if raced { needs } else { needs.and(StepFeatures::SIMPLE) };
+        let survey_draw =
+            kind == Kind::Logits && lines.is_none() && survey::draws_in_survey(multiprocessors, rows, vocab);
+        let needs = if survey_draw { needs } else { needs.and(StepFeatures::SIMPLE) };
         Plan { tiles, rows, needs, lines }
     }
 
@@ -190,7 +191,7 @@ impl Operators {
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
             (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
-            (Piece::Help, work_sharing::words(count) * size_of::<u32>()),
+            (Piece::WorkSharing, work_sharing::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Kept, count * size_of::<RowCut>()),
             (Piece::LineParams, lines * size_of::<Params>()),
@@ -223,7 +224,7 @@ impl Operators {
             shared_filter_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
             scratch: room.at(Piece::Scratch),
             scratch_words: filter::scratch_words(tiles) as u64,
-            work_sharing: room.at(Piece::Help),
+            work_sharing: room.at(Piece::WorkSharing),
             outputs: room.at(Piece::Outputs),
             flags: flags::SLOT_IS_ROW,
             ..abi::Step::default()
@@ -251,7 +252,7 @@ impl Operators {
         // element for each row. The columns' creators guarantee their memory, and `ask` saw their lengths.
         // tests/abi.rs checks that the argument's layout equals the kernels'. Each block waits for the
         // earlier kernels before it does anything, and lets the survey begin only then.
-        unsafe { self.machine.launch_dependent(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
+        unsafe { self.runtime.launch_dependent(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
         Ok(())
     }
 
@@ -286,51 +287,51 @@ impl Operators {
         .cut(survey.blocks_per_row);
         // SAFETY: the conditions of the launch in `survey` hold here too. `reserve` saw to records for each
         // of these rows.
-        unsafe { survey::enqueue_early(&*self.machine, survey, &step) }?;
+        unsafe { survey::enqueue_early(&*self.runtime, survey, &step) }?;
         Ok(())
     }
 
     /// Surveys rows whose requests the kernel before makes. Returns the argument for the kernel that finishes
     /// them.
     pub(super) fn survey(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<abi::Step> {
-        let machine = &*self.machine;
+        let runtime = &*self.runtime;
         if plan.lines.is_some() {
             let arrive = survey::arrive(rows.vocab);
             let step = step.cut(arrive.blocks_per_row);
             // SAFETY: the conditions of the launch below hold here too. The shared rows were surveyed before.
-            unsafe { survey::enqueue(machine, arrive, &step) }?;
+            unsafe { survey::enqueue(runtime, arrive, &step) }?;
             return Ok(step);
         }
         let survey = if plan.needs.variant == Variant::SurveyDraw {
-            survey::raced(rows.vocab, rows.dtype)
+            survey::survey_draw(rows.vocab, rows.dtype)
         } else {
             let holds = (rows.kind, rows.dtype);
-            survey::survey(machine.multiprocessors(), step.rows as usize, rows.vocab, holds, plan.needs)
+            survey::survey(runtime.multiprocessors(), step.rows as usize, rows.vocab, holds, plan.needs)
         };
         let step = step.cut(survey.blocks_per_row);
         // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough for these
         // rows. The kernel before makes the rows' requests, and every block of survey.cu and survey_draw.cu
         // waits for it; it also checks the row indices. The creator of `Rows` guarantees the logits.
-        unsafe { survey::enqueue_early(machine, survey, &step) }?;
+        unsafe { survey::enqueue_early(runtime, survey, &step) }?;
         Ok(step)
     }
 
     fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<()> {
-        let machine = &*self.machine;
+        let runtime = &*self.runtime;
         let variant = plan.needs.variant;
         let help = match plan.lines {
             // `records_from_shared_rows` does not reset the count of retired rows, which helpers read to know
             // when to leave.
-            Some(_) => Help::default(),
-            None => Help::of(machine.multiprocessors(), step.rows, plan.needs),
+            Some(_) => WorkSharing::default(),
+            None => WorkSharing::of(runtime.multiprocessors(), step.rows, plan.needs),
         };
         let step = abi::Step { chunks: help.parts, ..step };
-        let grid = finish_grid(machine, step.rows, step.tiles, variant, help);
+        let grid = finish_grid(runtime, step.rows, step.tiles, variant, help);
         // SAFETY: the conditions of the survey's launch hold here too. Every block of the kernel that
         // finishes rows waits for the survey, which began after the requests were made. `sample` saw that
         // tokens and statuses have an element per row.
         unsafe {
-            machine.launch_dependent(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
+            runtime.launch_dependent(finish(rows.kind, rows.dtype, variant), grid, bytemuck::bytes_of(&step))
         }?;
         Ok(())
     }

@@ -8,7 +8,7 @@
 use gumball_spec::{Error, Kind, Result};
 
 use super::params::Asked;
-use super::room::Piece;
+use super::scratch::Piece;
 use super::{Operators, RowParams, check_rows};
 use crate::abi::{self, from_columns_flags};
 use crate::kernel_table::{ByDtype, ByRows, by_rows};
@@ -18,12 +18,12 @@ use crate::runtime::{Grid, Kernel};
 use crate::softmax::{Softmax, Temperature};
 use crate::step::finish_grid;
 use crate::variant::Variant;
-use crate::work_sharing::Help;
+use crate::work_sharing::WorkSharing;
 
-const KEEP: ByRows = by_rows!("find_cut_", "");
+const FIND_CUT: ByRows = by_rows!("find_cut_", "");
 
 /// The kernels that write rows: to the type of the input, and to f32.
-const EMIT: [ByRows; 2] = [
+const WRITE_ROWS: [ByRows; 2] = [
     by_rows!("write_rows_", ""),
     ByRows([
         ByDtype([
@@ -168,7 +168,7 @@ impl Operators {
 
         self.load(rows.kind)?;
         let write = [KernelModule::Write, KernelModule::WriteProbabilities][rows.kind as usize];
-        self.machine.prepare(write)?;
+        self.runtime.prepare(write)?;
         // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
         // `Candidates` on.
         asked.needs.variant = asked.needs.variant.max(Variant::Candidates);
@@ -208,7 +208,7 @@ impl Operators {
     fn softmax(&mut self) -> Result<&Softmax> {
         if self.softmax.is_none() {
             self.room.check_open()?;
-            self.softmax = Some(Softmax::new(self.machine.clone())?);
+            self.softmax = Some(Softmax::new(self.runtime.clone())?);
         }
         Ok(self.softmax.as_ref().expect("it was just made"))
     }
@@ -221,20 +221,20 @@ impl Operators {
         output: Output,
         step: &abi::Step,
     ) -> Result<()> {
-        let machine = &*self.machine;
-        let help = Help::of(machine.multiprocessors(), step.rows, asked.needs);
+        let runtime = &*self.runtime;
+        let help = WorkSharing::of(runtime.multiprocessors(), step.rows, asked.needs);
         let keep = abi::FindCut {
             step: abi::Step { chunks: help.parts, ..*step },
             cuts: self.room.at(Piece::Kept),
             mask_only: u32::from(output == Output::Masked),
             reserved: 0,
         };
-        let grid = finish_grid(machine, step.rows, step.tiles, Variant::Candidates, help);
+        let grid = finish_grid(runtime, step.rows, step.tiles, Variant::Candidates, help);
         // SAFETY: the grid is the one that find_cut.cu expects. The buffers are this object's scratch memory,
         // which `reserve` made large enough, with a cut for each row. Every block waits for the survey, which
         // began after the requests were made. tests/abi.rs checks that the argument's layout equals the
         // kernels'.
-        unsafe { machine.launch_dependent(KEEP.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
+        unsafe { runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
         Ok(())
     }
 
@@ -246,9 +246,9 @@ impl Operators {
         step: &abi::Step,
         (out, out_stride): (u64, usize),
     ) -> Result<()> {
-        let machine = &*self.machine;
+        let runtime = &*self.runtime;
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-        let blocks = machine.multiprocessors() as usize * EMIT_BLOCKS;
+        let blocks = runtime.multiprocessors() as usize * EMIT_BLOCKS;
         // If the rows are pre-filled, `find_cut` has written most of them. Then there are no more blocks than
         // run at once, so that none has to wait only to see that its row is written.
         let per_warp = if step.prefill_out == 0 {
@@ -276,8 +276,8 @@ impl Operators {
         // enqueued before. The rows' creators guarantee their memory, and `check_out` saw that the output
         // rows have the input's shape.
         unsafe {
-            machine.launch_dependent(
-                EMIT[usize::from(to != from)].of(kind, from),
+            runtime.launch_dependent(
+                WRITE_ROWS[usize::from(to != from)].of(kind, from),
                 grid,
                 bytemuck::bytes_of(&emit),
             )

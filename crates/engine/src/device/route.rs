@@ -84,7 +84,7 @@ impl Stages for DeviceStages {
             ids: asked.ids.len(),
         });
         let room = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
-        let mut workspace = match self.workspace.take().filter(|workspace| workspace.room() == room) {
+        let mut workspace = match self.workspace.take().filter(|workspace| workspace.limits() == room) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.machine().clone(), room)?,
         };

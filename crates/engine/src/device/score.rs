@@ -61,7 +61,7 @@ impl DevicePool {
         if logits.rows() == 0 {
             return out.whole(layout).map(drop);
         }
-        let mut workspace = match self.scorer.take().filter(|scorer| scorer.room() == room) {
+        let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == room) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.machine().clone(), room)?,
         };

@@ -18,7 +18,7 @@ pub(super) enum Piece {
     Records,
     Sums,
     Scratch,
-    Help,
+    WorkSharing,
     Outputs,
     Kept,
     LineParams,
@@ -35,8 +35,8 @@ const PIECES: usize = Piece::LineSums as usize + 1;
 const LARGE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct WorkspaceLimits {
-    machine: Arc<dyn Runtime>,
+pub(super) struct Scratch {
+    runtime: Arc<dyn Runtime>,
     pieces: [Option<Buffer>; PIECES],
     /// Whether a captured graph may use the buffers.
     captured: bool,
@@ -44,9 +44,9 @@ pub(super) struct WorkspaceLimits {
     former: Vec<Buffer>,
 }
 
-impl WorkspaceLimits {
-    pub fn new(machine: Arc<dyn Runtime>) -> Self {
-        Self { machine, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
+impl Scratch {
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
     }
 
     /// Checks that memory can be allocated now.
@@ -54,7 +54,7 @@ impl WorkspaceLimits {
     /// # Errors
     /// - [`Error::Unavailable`] if the host program captures the stream.
     pub fn check_open(&self) -> Result<()> {
-        if self.machine.can_alloc()? { Ok(()) } else { Err(captured()) }
+        if self.runtime.can_alloc()? { Ok(()) } else { Err(captured()) }
     }
 
     /// Enlarges each piece to at least the given number of bytes.
@@ -63,20 +63,20 @@ impl WorkspaceLimits {
     /// - [`Error::Unavailable`] if the device has not enough memory.
     /// - [`Error::Unavailable`] if a piece is too small while the host program captures the stream.
     pub fn reserve(&mut self, wanted: &[(Piece, usize)]) -> Result<()> {
-        let capturing = self.machine.is_capturing()?;
+        let capturing = self.runtime.is_capturing()?;
         for (piece, bytes) in wanted.iter().copied().filter(|(_, bytes)| *bytes > 0) {
             let place = &mut self.pieces[piece as usize];
             if place.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
-            if capturing && !self.machine.can_alloc()? {
+            if capturing && !self.runtime.can_alloc()? {
                 return Err(captured());
             }
             let bytes = match bytes {
                 0..LARGE_BYTES => bytes.next_power_of_two(),
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
-            let former = place.replace(Buffer::zeroed(&self.machine, bytes)?);
+            let former = place.replace(Buffer::zeroed(&self.runtime, bytes)?);
             // Freeing the buffer would wait for the device, which a capture forbids.
             self.former.extend(former.filter(|_| self.captured || capturing));
         }
