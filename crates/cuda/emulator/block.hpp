@@ -67,7 +67,7 @@ struct Meeting {
 
 // Thread-local, as shared memory is: each host thread runs one block at a time.
 OF_LIBRARY thread_local std::vector<Fiber> fibers;
-OF_LIBRARY thread_local std::vector<Meeting> warp_count;
+OF_LIBRARY thread_local std::vector<Meeting> warp_meetings;
 OF_LIBRARY thread_local Meeting everyone;
 OF_LIBRARY thread_local unsigned int current, living, waiting_rounds;
 OF_LIBRARY thread_local void* scheduler;
@@ -92,8 +92,8 @@ inline unsigned int meet(Meeting& meeting, unsigned int size) {
 }
 
 // Exchanges a value among the lanes of the warp. Returns the values of all 32 lanes.
-inline const uint64_t* exchange_with_cluster(uint64_t value) {
-    Meeting& warp = warp_count[current / 32];
+inline const uint64_t* exchange_with_warp(uint64_t value) {
+    Meeting& warp = warp_meetings[current / 32];
     warp.values[warp.generation % 2][current % 32] = value;
     return warp.values[meet(warp, 32)];
 }
@@ -118,7 +118,7 @@ inline void run_block(unsigned int threads) {
     if (fibers.size() < threads) {
         fibers = std::vector<Fiber>(threads);
     }
-    warp_count.assign(threads / 32, Meeting());
+    warp_meetings.assign(threads / 32, Meeting());
     everyone = Meeting();
     living = threads;
     waiting_rounds = 0;

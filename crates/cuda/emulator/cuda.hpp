@@ -10,12 +10,12 @@
 #define __shared__ static thread_local
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
-inline void __syncwarp() { emulator::exchange_with_cluster(0); }
+inline void __syncwarp() { emulator::exchange_with_warp(0); }
 inline void __threadfence_block() {}
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {
-    const uint64_t* values = emulator::exchange_with_cluster(x);
+    const uint64_t* values = emulator::exchange_with_warp(x);
     unsigned int result = (unsigned int)values[0];
     for (int i = 1; i < 32; i++) {
         result = f(result, (unsigned int)values[i]);
@@ -40,7 +40,7 @@ inline unsigned int __reduce_or_sync(unsigned int, unsigned int x) {
     return fold_lanes(x, [](unsigned int a, unsigned int b) { return a | b; });
 }
 inline unsigned int __ballot_sync(unsigned int, bool predicate) {
-    const uint64_t* values = emulator::exchange_with_cluster(predicate);
+    const uint64_t* values = emulator::exchange_with_warp(predicate);
     unsigned int bits = 0;
     for (int i = 0; i < 32; i++) {
         bits |= (unsigned int)values[i] << i;
@@ -55,7 +55,7 @@ template <class T>
 inline T take_from(T x, unsigned int lane) {
     uint64_t bits = 0;
     std::memcpy(&bits, &x, sizeof x);
-    bits = emulator::exchange_with_cluster(bits)[lane % 32];
+    bits = emulator::exchange_with_warp(bits)[lane % 32];
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -79,7 +79,7 @@ inline T __shfl_down_sync(unsigned int, T x, unsigned int delta) {
 }
 template <class T>
 inline unsigned int __match_any_sync(unsigned int, T x) {
-    const uint64_t* values = emulator::exchange_with_cluster((uint64_t)x);
+    const uint64_t* values = emulator::exchange_with_warp((uint64_t)x);
     unsigned int bits = 0;
     for (int i = 0; i < 32; i++) {
         bits |= (unsigned int)(values[i] == values[threadIdx.x % 32]) << i;

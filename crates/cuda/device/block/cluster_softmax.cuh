@@ -338,10 +338,10 @@ struct ClusterWorker {
         u32 misalignment = this->misalignment(logits(n));
         mbarrier_wait_parity(&cluster_state.result_ready[row_slot.index], row_slot.phase_parity);
         const RowProbabilities probabilities = cluster_state.probabilities[row_slot.index];
-        bool nonfinite_flags = own.from < own.to &&
-                               records[row_slot.index * softmax.tiles_per_block + own.from - tiles.from].reserved != 0;
+        bool has_nonfinite = own.from < own.to &&
+                             records[row_slot.index * softmax.tiles_per_block + own.from - tiles.from].reserved != 0;
         // The loop below takes almost all tiles of almost all rows; the loop after it takes the rest.
-        u32 vectorized_until = row_output.vectorized && !nonfinite_flags && !probabilities.is_one_hot_or_empty()
+        u32 vectorized_until = row_output.vectorized && !has_nonfinite && !probabilities.is_one_hot_or_empty()
                                    ? vectorized_end(misalignment)
                                    : own.from;
         u32 tile = own.from;
@@ -373,7 +373,7 @@ struct ClusterWorker {
                 __syncwarp();
                 fetch(next, slot.index);
             }
-            if (nonfinite_flags) {
+            if (has_nonfinite) {
                 clean_items(z, EmptyMask());
             }
             row_output.write(probabilities, tile, false, z);

@@ -136,7 +136,7 @@ struct Buckets {
 };
 
 DEVICE Buckets& shared_buckets() {
-    static_assert(sizeof(Buckets) <= (LEVELS + 32) * sizeof(u32), "the room of the counts holds the parts");
+    static_assert(sizeof(Buckets) <= (LEVELS + 32) * sizeof(u32), "the buckets fit the histogram's shared memory");
     return *(Buckets*)shared_level_counts();
 }
 

@@ -39,7 +39,7 @@ struct NucleusBins {
 };
 
 DEVICE NucleusBins& shared_nucleus_bins() {
-    static_assert(sizeof(NucleusBins) <= (LEVELS + 32) * sizeof(u32), "the room of the counts holds the tiles");
+    static_assert(sizeof(NucleusBins) <= (LEVELS + 32) * sizeof(u32), "the bins fit the histogram's shared memory");
     return *(NucleusBins*)shared_level_counts();
 }
 

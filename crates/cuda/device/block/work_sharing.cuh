@@ -47,8 +47,8 @@ DEVICE void publish_chunks(const Step& step, u32 row) {
 
 // Calls `work(chunk)` for a chunk that the block has, and then claims further chunks of the row until none is left.
 // Returns how many chunks the block has done.
-template <class ClusterWorker>
-DEVICE u32 take_chunks(const Step& step, u32 row, u32 chunk, ClusterWorker work) {
+template <class Work>
+DEVICE u32 take_chunks(const Step& step, u32 row, u32 chunk, Work work) {
     __shared__ u32 next[2];
     u32 sum = 0;
     for (u32 turn = 0; chunk < step.chunks; turn ^= 1) {

@@ -28,7 +28,8 @@
 
 // The block's candidate list, in the shared memory of `shared_keys`, which the search reuses if the list fails.
 DEVICE CandidateList& shared_candidates() {
-    static_assert(sizeof(CandidateList) <= LIST_CAPACITY * sizeof(u64), "the room for tokens on chip holds a list");
+    static_assert(sizeof(CandidateList) <= LIST_CAPACITY * sizeof(u64),
+                  "the candidate list fits the search's shared memory");
     return *(CandidateList*)shared_keys();
 }
 

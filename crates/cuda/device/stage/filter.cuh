@@ -184,7 +184,7 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     __shared__ u32 lows[32];
     const TileRecord* records = f.step.records + (u64)f.row * f.step.tiles;
     const u64* sums = f.step.filter_sums + (u64)f.row * f.step.tiles;
-    u64 mass = 0, lane_candidates = 0;
+    u64 mass = 0, first_tokens_mass = 0;
     u32 low = 0;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < f.step.tiles; tile += blockDim.x) {
@@ -193,29 +193,29 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
         if (maximum > MASKED_VALUE) {
             float factor = tile_factor(maximum, first, f.log2e_over_t);
             mass += tile_mass(factor, sum);
-            lane_candidates += tile_mass(factor, 1u << 28);
+            first_tokens_mass += tile_mass(factor, 1u << 28);
             u32 own = ~ordered_bits(maximum);
             low = own > low ? own : low;
         }
     }
     mass = warp_sum(mass);
-    lane_candidates = warp_sum(lane_candidates);
+    first_tokens_mass = warp_sum(first_tokens_mass);
     low = __reduce_max_sync(FULL_MASK, low);
     // WAR on masses, all_firsts, lows: slower warps may still read those of an earlier call, each warp overwrites its
     // own.
     __syncthreads();
     if (lane_id() == 0) {
         masses[warp_id()] = mass;
-        all_firsts[warp_id()] = lane_candidates;
+        all_firsts[warp_id()] = first_tokens_mass;
         lows[warp_id()] = low;
     }
     // RAW on masses, all_firsts, lows: each warp wrote its own, all warps read all of them.
     __syncthreads();
     bool in_block = lane_id() < warp_count();
     mass = warp_sum(in_block ? masses[lane_id()] : 0);
-    lane_candidates = warp_sum(in_block ? all_firsts[lane_id()] : 0);
+    first_tokens_mass = warp_sum(in_block ? all_firsts[lane_id()] : 0);
     low = __reduce_max_sync(FULL_MASK, in_block ? lows[lane_id()] : 0);
-    return ApproxRow{mass, lane_candidates, from_ordered_bits(~low)};
+    return ApproxRow{mass, first_tokens_mass, from_ordered_bits(~low)};
 }
 
 // Returns the part of a given set that reaches a filter's goal:

@@ -68,11 +68,11 @@ DEVICE void write_padding(const Step& step, u32 row) {
 // ln 2, in f64.
 DEVICE double ln_2() { return bits_double(0x3FE62E42FEFA39EFull); }
 
-// Returns log2(x) + `max_raise` in f64: the exponent and P(f) f of L3, added with one rounding.
-DEVICE double log2_in_double(float x, int max_raise = 0) {
+// Returns log2(x) + `exponent_offset` in f64: the exponent and P(f) f of L3, added with one rounding.
+DEVICE double log2_in_double(float x, int exponent_offset = 0) {
     Log2Parts parts = log2_parts(x);
     float p = log2_one_plus(parts.f) * parts.f;
-    return double_sum(float_to_double(int_to_float(parts.e + max_raise)), float_to_double(p));
+    return double_sum(float_to_double(int_to_float(parts.e + exponent_offset)), float_to_double(p));
 }
 
 #if GUMBALL_PROBABILITIES
@@ -81,16 +81,16 @@ struct LogprobTerms {
     // log2 of the first member's probability.
     double first;
     // ln 2 times log2 of the mass, in units of the first member's weight.
-    double log2_mass;
+    double ln_mass;
 
     DEVICE_MEMBER void set(float first_value, float, u64 mass) {
         first = log2_in_double(first_value);
-        log2_mass = double_product(ln_2(), double_difference(log2_in_double(u64_to_float(mass)), 43.0));
+        ln_mass = double_product(ln_2(), double_difference(log2_in_double(u64_to_float(mass)), 43.0));
     }
 
     DEVICE_MEMBER float of(float p) const {
         double own = double_product(ln_2(), double_difference(log2_in_double(p), first));
-        return double_to_float(double_difference(own, log2_mass));
+        return double_to_float(double_difference(own, ln_mass));
     }
 };
 #else
@@ -100,19 +100,19 @@ struct LogprobTerms {
     double first;
     double temperature;
     // ln 2 times log2 of the mass, in units of the first member's weight.
-    double log2_mass;
+    double ln_mass;
 
     DEVICE_MEMBER void set(float first_logit, float t, u64 mass) {
         first = float_to_double(first_logit);
         temperature = float_to_double(t);
-        log2_mass = double_product(ln_2(), log2_in_double(u64_to_float(mass), -43));
+        ln_mass = double_product(ln_2(), log2_in_double(u64_to_float(mass), -43));
     }
 
     DEVICE_MEMBER float of(float z) const {
         double difference = double_difference(float_to_double(z), first);
         // Dividing by 1 changes nothing, and f64 division is slow.
         double ratio = temperature == 1.0 ? difference : double_ratio(difference, temperature);
-        return double_to_float(double_difference(ratio, log2_mass));
+        return double_to_float(double_difference(ratio, ln_mass));
     }
 };
 #endif
