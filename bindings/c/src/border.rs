@@ -1,6 +1,8 @@
-//! The border: what comes over from C is looked at here, and no panic goes back.
+//! The boundary with C: checks of pointers that C hands in, and no panic that unwinds into C.
 //!
-//! What C vouches for stands in the header's preamble: handles and pointers are alive, and of the size that is said.
+//! The preamble of the header (`header.txt`) says what the C caller guarantees: handles are alive, and
+//! pointers are NULL or point to as much as each function says. A SAFETY comment that says "the C caller
+//! ensures" relies on that.
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
@@ -11,7 +13,7 @@ use gumball_engine::Error;
 
 use crate::error::{Code, Failure, Result};
 
-/// Does what a call is for, and returns its code.
+/// Runs the body of a function that returns a code; remembers its error.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> Code {
     match guarded(body) {
         Ok(()) => Code::GUMBALL_OK,
@@ -19,7 +21,8 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> Code {
     }
 }
 
-/// Returns what a call asks for, or after an error `otherwise`.
+/// Runs the body of a function that returns a value; after an error it remembers that and returns
+/// `otherwise`.
 pub(crate) fn answer<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
     guarded(body).unwrap_or_else(|failure| {
         failure.remember();
@@ -27,12 +30,12 @@ pub(crate) fn answer<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
     })
 }
 
-/// Makes a handle; none after an error.
+/// Runs the body of a function that makes a handle; `None` after an error.
 pub(crate) fn make<T>(body: impl FnOnce() -> Result<T>) -> Option<Box<T>> {
     answer(None, || Ok(Some(Box::new(body()?))))
 }
 
-/// Ends a handle.
+/// Frees a handle.
 pub(crate) fn end<T>(handle: Option<Box<T>>) {
     answer((), || {
         drop(handle);
@@ -40,7 +43,7 @@ pub(crate) fn end<T>(handle: Option<Box<T>>) {
     });
 }
 
-/// A panic leaves behind what the engine says it does: sequences as they were, and handles that work.
+/// Turns a panic into an error. After a panic in the engine, sequences are unchanged and handles still work.
 fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
@@ -48,29 +51,29 @@ fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Returns a handle or a place that must be given.
+/// Returns a handle or a pointer that must not be NULL.
 pub(crate) fn given<T>(parameter: &str, pointer: Option<T>) -> Result<T> {
     pointer.ok_or_else(|| Failure::null(parameter))
 }
 
-/// Returns the values of an array; NULL is as good as any pointer to none.
+/// Returns the values of an array, which may be NULL if `len` is 0.
 ///
 /// # Safety
-/// `first` is NULL or points to `len` values, which nobody writes for `'a`.
+/// `first` is NULL or points to `len` initialised values, which nobody writes for `'a`.
 pub(crate) unsafe fn slice<'a, T>(parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
     check_array(parameter, first, len)?;
     if len == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the caller vouches for the values; that the pointer is aligned and the size no more than there can be was
-    // just seen.
+    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
+    // `len` initialised values are there, which nobody writes for `'a`.
     Ok(unsafe { slice::from_raw_parts(first, len) })
 }
 
-/// Returns an array to be written, whose values may be anything.
+/// Returns an array to be written, whose values may be uninitialised.
 ///
 /// # Safety
-/// `first` is NULL or points to room for `len` values, which nobody else uses for `'a`.
+/// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
 pub(crate) unsafe fn room<'a, T>(
     parameter: &'static str,
     first: *mut T,
@@ -80,15 +83,15 @@ pub(crate) unsafe fn room<'a, T>(
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the caller vouches for the room; that the pointer is aligned and the size no more than there can be was just
-    // seen.
+    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
+    // memory for `len` values is there, which nobody else uses for `'a`.
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
 }
 
-/// Returns an array to be written, if it is given.
+/// Returns an array to be written, or `None` for NULL.
 ///
 /// # Safety
-/// As for [`room`].
+/// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
 pub(crate) unsafe fn optional_room<'a, T>(
     parameter: &'static str,
     first: *mut T,
@@ -97,11 +100,12 @@ pub(crate) unsafe fn optional_room<'a, T>(
     if first.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller vouches for the room.
+    // SAFETY: the caller ensures that `first` points to memory for `len` values, which nobody else uses for
+    // `'a`.
     unsafe { room(parameter, first, len) }.map(Some)
 }
 
-/// Writes an array, if it was given.
+/// Writes values to an array, if there is one.
 pub(crate) fn fill<T>(room: Option<&mut [MaybeUninit<T>]>, values: impl IntoIterator<Item = T>) {
     for (place, value) in room.into_iter().flatten().zip(values) {
         place.write(value);
@@ -126,7 +130,7 @@ pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usiz
     Ok(())
 }
 
-/// Returns a text that must be given.
+/// Returns a text; NULL is an error.
 ///
 /// # Safety
 /// `text` is NULL or points to a text that ends with a NUL and that nobody writes for `'a`.
@@ -134,20 +138,22 @@ pub(crate) unsafe fn text<'a>(parameter: &str, text: *const c_char) -> Result<&'
     if text.is_null() {
         return Err(Failure::null(parameter));
     }
-    // SAFETY: the caller vouches for the text.
+    // SAFETY: `text` is not NULL, and the caller ensures that it ends with a NUL and that nobody writes it
+    // for `'a`.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failure::out_of_range(parameter, text.to_string_lossy(), "a text in UTF-8"))
 }
 
-/// Returns a text, if it is given.
+/// Returns a text, or `None` for NULL.
 ///
 /// # Safety
-/// As for [`text`].
+/// `given` is NULL or points to a text that ends with a NUL and that nobody writes for `'a`.
 pub(crate) unsafe fn optional_text<'a>(parameter: &str, given: *const c_char) -> Result<Option<&'a str>> {
     if given.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller vouches for the text.
+    // SAFETY: `given` is not NULL, and the caller ensures that it ends with a NUL and that nobody writes it
+    // for `'a`.
     unsafe { text(parameter, given) }.map(Some)
 }
 
@@ -160,7 +166,7 @@ mod tests {
     fn a_panic_becomes_a_code_and_the_thread_lives_on() {
         assert_eq!(call(|| panic!("{} is wrong", 7)), Code::GUMBALL_PANIC);
         assert_eq!(gumball_error_code(), Code::GUMBALL_PANIC);
-        // SAFETY: the message is a text that stays until the next error of this thread.
+        // SAFETY: the message ends with a NUL and lives until the next error of this thread.
         let message = unsafe { CStr::from_ptr(gumball_error_message()) };
         let wanted = "a mistake of the library's own: 7 is wrong; no sequence has moved, please report it";
         assert_eq!(message.to_str(), Ok(wanted));
@@ -177,7 +183,7 @@ mod tests {
 
     #[test]
     fn arrays_are_checked_before_they_are_read() {
-        // SAFETY: none is read, as each is refused.
+        // SAFETY: `slice` refuses these arrays, or reads nothing of the empty one.
         let refused = |first: *const u32, len| unsafe { slice("ids", first, len) }.is_err();
         assert!(refused(std::ptr::null(), 1));
         assert!(refused(std::ptr::without_provenance(6), 1));

@@ -44,7 +44,8 @@ pub struct Chains {
     pub position: u32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for Chains {
     const NAME: &'static str = "gumball_chains";
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
@@ -69,23 +70,28 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     call(|| {
         let operators = given("operators", operators)?;
         if let Some(mut device) = operators.device() {
-            // SAFETY: the header asks for a struct of its size, and for the rest on the device.
+            // SAFETY: the C caller ensures that `chains` has the size it states. Its arrays, `tokens`,
+            // `accepted`, `emitted` and `statuses` lie on the device, with the elements its counts name,
+            // until the launched work is done.
             return unsafe {
                 device_operators::verify(&mut device, chains, tokens, [accepted, emitted, statuses])
             };
         }
         let inner = operators.host();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `chains` is NULL or points to the bytes that its `struct_size`
+        // names.
         let chains = unsafe { read("chains", chains) }?;
-        // SAFETY: the header asks for its lists.
+        // SAFETY: the C caller ensures that each array of `chains` is NULL or has the elements that its
+        // counts name.
         let (chains, len) = unsafe { read_chains(&chains) }?;
-        // SAFETY: the header asks for room for as many tokens.
+        // SAFETY: the C caller ensures that `tokens` has memory for chains * (drafts + 1) ids, which is
+        // `len`.
         let tokens = unsafe { room("tokens", tokens, len) }?;
-        // SAFETY: the header asks for room for an element a chain.
+        // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.
         let accepted = unsafe { optional_room("accepted", accepted, chains.chains) }?;
-        // SAFETY: the header asks for room for an element a chain.
+        // SAFETY: the C caller ensures that `emitted` is NULL or has memory for one count per chain.
         let emitted = unsafe { optional_room("emitted", emitted, chains.chains) }?;
-        // SAFETY: the header asks for room for an element a chain.
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per chain.
         let statuses = unsafe { optional_room("statuses", statuses, chains.chains) }?;
         let mut chosen = memory::filled("memory for tokens", 0, len)?;
         let counts = inner.chain_speculative_sampling(&chains, &mut chosen)?;
@@ -97,10 +103,10 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     })
 }
 
-/// Returns chains as the engine takes them, and how many tokens come out.
+/// Returns the chains as the engine takes them, and the number of tokens to be written.
 ///
 /// # Safety
-/// Each list is NULL or has as many elements as is said, which nobody writes for `'a`.
+/// Each array is NULL or has the elements that the struct's counts name. Nobody writes them for `'a`.
 unsafe fn read_chains<'a>(given: &Chains) -> Result<(gumball_engine::Chains<'a>, usize)> {
     let Chains { chains, drafts, vocab, .. } = *given;
     if !(1..=MAX_VOCAB).contains(&vocab) {
@@ -117,17 +123,18 @@ unsafe fn read_chains<'a>(given: &Chains) -> Result<(gumball_engine::Chains<'a>,
         chains,
         drafts,
         vocab,
-        // SAFETY: the caller vouches for the numbers.
+        // SAFETY: the caller ensures that `draft_probs` is NULL or has chains * drafts * vocab numbers.
         draft_probs: unsafe { slice("draft_probs", given.draft_probs, draft_len) }?,
-        // SAFETY: the caller vouches for the ids.
+        // SAFETY: the caller ensures that `draft_token_ids` is NULL or has chains * drafts ids.
         draft_token_ids: unsafe { slice("draft_token_ids", given.draft_token_ids, drawn) }?,
-        // SAFETY: the caller vouches for the numbers.
+        // SAFETY: the caller ensures that `target_probs` is NULL or has chains * (drafts + 1) * vocab
+        // numbers.
         target_probs: unsafe { slice("target_probs", given.target_probs, target_len) }?,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `seeds` is NULL or has one seed per chain.
         seeds: unsafe { each("seeds", given.seed, given.seeds, chains) }?,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `positions` is NULL or has one position per chain.
         positions: unsafe { each("positions", given.position, given.positions, chains) }?,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `draws` is NULL or has one draw index per chain.
         draws: unsafe { list("draws", given.draws, chains) }?.map(PerRow::Rows),
     };
     Ok((chains, rows))

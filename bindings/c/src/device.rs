@@ -1,4 +1,4 @@
-//! Devices, and memory of theirs.
+//! Devices, and buffers in their memory.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
@@ -37,7 +37,7 @@ pub struct Buffer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("device", name) }?;
         Ok(Device::of(gumball_engine::Device::open(name)?))
     })
@@ -58,7 +58,8 @@ pub unsafe extern "C" fn gumball_device_on_stream(
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
         };
-        // SAFETY: the header asks for a stream of the primary context that lives long enough.
+        // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
+        // what is made with it.
         let gpu = unsafe { gpu.on_raw_stream(stream as usize) }.map_err(Error::from)?;
         Ok(Device::of(gpu.into()))
     })
@@ -81,7 +82,7 @@ pub extern "C" fn gumball_device_name(device: Option<&Device>) -> *const c_char 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, device: Option<&Device>) -> Code {
     call(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("route", name) }?;
         let route = DeviceRoute::new(name, given("device", device)?.inner.clone());
         Ok(routes().register(Arc::new(route))?)
@@ -107,7 +108,7 @@ pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
     answer(ptr::null_mut(), || {
-        // An address of the device, which means nothing here.
+        // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(ptr::without_provenance_mut(given("buffer", buffer)?.memory.address() as usize))
     })
 }
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn gumball_buffer_write(
     call(|| {
         let buffer = given("buffer", buffer)?;
         buffer.check(start, bytes)?;
-        // SAFETY: the header asks for that many bytes.
+        // SAFETY: the C caller ensures that `data` has `bytes` initialised bytes.
         let data = unsafe { slice("data", data.cast::<u8>(), bytes) }?;
         Ok(buffer.memory.write(start, data).map_err(Error::from)?)
     })
@@ -140,10 +141,10 @@ pub unsafe extern "C" fn gumball_buffer_read(
     call(|| {
         let buffer = given("buffer", buffer)?;
         buffer.check(start, bytes)?;
-        // SAFETY: the header asks for room for that many bytes.
+        // SAFETY: the C caller ensures that `data` has memory for `bytes` bytes.
         let room = unsafe { room("data", data.cast::<u8>(), bytes) }?;
         room.fill(std::mem::MaybeUninit::new(0));
-        // SAFETY: all bytes were just filled.
+        // SAFETY: `room.fill` initialised all bytes.
         let data = unsafe { room.assume_init_mut() };
         Ok(buffer.memory.read(start, data).map_err(Error::from)?)
     })

@@ -1,4 +1,4 @@
-//! Draws: any number of tokens from any rows, with seeds and positions that the program brings.
+//! Draws: any number of tokens from any rows, with seeds and positions of the program's choice.
 
 use std::mem::offset_of;
 
@@ -37,13 +37,14 @@ pub struct Draws {
     pub position: u32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for Draws {
     const NAME: &'static str = "gumball_draws";
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
 }
 
-/// Returns a value for all, or one for each.
+/// Returns one value per element if `first` is given, otherwise `all` for all of them.
 ///
 /// # Safety
 /// `first` is NULL or points to `len` values, which nobody writes for `'a`.
@@ -53,7 +54,8 @@ pub(crate) unsafe fn each<'a, T>(
     first: *const T,
     len: usize,
 ) -> crate::error::Result<PerRow<'a, T>> {
-    // SAFETY: the caller vouches for the values.
+    // SAFETY: the caller ensures that `first` is NULL or points to `len` values, which nobody writes for
+    // `'a`.
     Ok(unsafe { list(parameter, first, len) }?.map_or(PerRow::All(all), PerRow::Rows))
 }
 
@@ -75,31 +77,35 @@ pub unsafe extern "C" fn gumball_operators_sample(
     call(|| {
         let operators = given("operators", operators)?;
         if let Some(mut device) = operators.device() {
-            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            // SAFETY: the C caller ensures that `rows`, `params` and `draws` have the sizes they state. Their
+            // rows and lists, `tokens` and `statuses` lie on the device until the launched work is done.
             return unsafe { device_operators::sample(&mut device, rows, params, draws, tokens, statuses) };
         }
         let inner = operators.host();
-        // SAFETY: the header asks for a struct of its size, and for its rows.
+        // SAFETY: the C caller ensures that `rows` is NULL or a struct of its stated size, whose rows nobody
+        // writes meanwhile.
         let rows = unsafe { read_logits(rows) }?;
         let (neutral, lines) = (SamplingParams::default(), rows.rows());
-        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
+        // one element per row.
         let params = unsafe { read_columns(params, lines, &neutral) }?;
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
+        // names.
         let draws = unsafe { read("draws", draws) }?;
         let n = draws.outputs;
-        // SAFETY: the header asks for room for an element an output.
+        // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
         let tokens = unsafe { room("tokens", tokens, n) }?;
-        // SAFETY: the header asks for room for an element a row.
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
         let statuses = unsafe { optional_room("statuses", statuses, lines) }?;
         let which = gumball_engine::Draws {
-            // SAFETY: the header asks for an element an output.
+            // SAFETY: the C caller ensures that `seeds` is NULL or has one seed per output.
             seeds: unsafe { each("seeds", draws.seed, draws.seeds, n) }?,
-            // SAFETY: the header asks for an element an output.
+            // SAFETY: the C caller ensures that `positions` is NULL or has one position per output.
             positions: unsafe { each("positions", draws.position, draws.positions, n) }?,
-            // SAFETY: the header asks for an element an output.
+            // SAFETY: the C caller ensures that `draws` is NULL or has one draw index per output.
             draws: unsafe { list("draws", draws.draws, n) }?.map(PerRow::Rows),
         };
-        // SAFETY: the header asks for an element an output.
+        // SAFETY: the C caller ensures that `row_indices` is NULL or has one index per output.
         let rows = match unsafe { list("row_indices", draws.row_indices, n) }? {
             Some(lines) => rows.select(lines)?,
             None => rows,

@@ -1,6 +1,6 @@
-//! Errors: a code for the call, and for the thread what went wrong in words.
+//! Errors: a code that the call returns, and a description that the thread keeps.
 //!
-//! As with `errno`, a call that succeeds leaves the last error as it is.
+//! As with `errno`, a call that succeeds leaves the thread's last error unchanged.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -42,29 +42,29 @@ pub(crate) struct Failure {
     message: String,
 }
 
-/// A result whose error goes to the caller.
+/// A result whose error is reported to the C caller.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A value outside the range of a parameter whose name is put together.
+    /// A value outside the range of a parameter; the parameter's name may be composed at run time.
     pub fn out_of_range(parameter: impl Into<String>, value: impl ToString, allowed: &str) -> Self {
         let (parameter, value) = (parameter.into(), value.to_string());
         let message = format!("{parameter} is {value}, but must be {allowed}");
         Self { code: Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed: allowed.to_owned(), message }
     }
 
-    /// A pointer that is missing.
+    /// A pointer that is NULL and must not be.
     pub fn null(parameter: &str) -> Self {
         Self::out_of_range(parameter, "NULL", "a pointer to something")
     }
 
-    /// A text that is not what is read.
+    /// A text that is no valid JSON for this parameter.
     pub fn json(parameter: &str, error: &serde_json::Error) -> Self {
         let message = format!("{parameter} is not read: {error}");
         Self::plain(Code::GUMBALL_JSON, parameter, message)
     }
 
-    /// A mistake of ours.
+    /// A panic, which is a defect of this library.
     pub fn panic(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words");
@@ -87,7 +87,7 @@ impl Failure {
             value: words(self.value),
             allowed: words(self.allowed),
         };
-        // A thread that is ending has nobody left who would ask.
+        // If the thread is ending and its storage is gone, nobody can ask for the error.
         let _ = LAST.try_with(|place| *place.borrow_mut() = Some(last));
         code
     }
@@ -116,7 +116,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The last error of a thread, as C reads it.
+/// The last error of a thread, in the form that C reads.
 struct Last {
     code: Code,
     message: CString,
@@ -129,14 +129,14 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// Words for C, without the NUL that would end them early.
+/// A text for C, without inner NULs, which would end it early.
 pub(crate) fn words(text: impl Into<Vec<u8>>) -> CString {
     let mut bytes = text.into();
     bytes.retain(|byte| *byte != 0);
     CString::new(bytes).expect("it has no NUL")
 }
 
-/// Returns a part of the thread's last error, where it lies.
+/// Returns a pointer to a part of the thread's last error; to an empty text if there was none.
 fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
     let found = LAST.try_with(|last| last.borrow().as_ref().map(|last| part(last).as_ptr()));
     found.ok().flatten().unwrap_or(c"".as_ptr())

@@ -1,4 +1,4 @@
-//! Steps of a pool on a device, over logits that are there: enqueued, captured, replayed, and what they came to.
+//! Steps of a pool on a device, over logits in its memory: enqueued, captured, replayed, and their outputs.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -50,7 +50,8 @@ pub struct DeviceRows {
     pub kind: i64,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for DeviceRows {
     const NAME: &'static str = "gumball_device_input";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
@@ -59,23 +60,26 @@ unsafe impl Grows for DeviceRows {
 /// Returns an input as the engine takes it.
 ///
 /// # Safety
-/// `input` is NULL or points to a struct, whose rows are in the device's memory as long as steps read them.
+/// `input` is NULL or a struct with the size it states. Its rows and masks stay in the device's memory,
+/// unchanged, as long as steps read them.
 unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `input` is NULL or points to the bytes that its `struct_size` names.
     let input = unsafe { read("input", input) }?;
     if input.logits.is_null() {
         return Err(Failure::null("logits"));
     }
     let (address, rows, vocab) = (input.logits.addr() as u64, input.rows, input.vocab);
     let row_stride = stride(input.stride, vocab);
-    // SAFETY: the caller vouches for the rows.
+    // SAFETY: the caller ensures that `logits` is the device address of these rows, unchanged as long as
+    // steps read them.
     let logits = unsafe { DeviceLogits::new(address, dtype(input.dtype)?, rows, vocab, row_stride) }?;
     let logits = logits.with_kind(kind(input.kind)?);
     let (address, rows, width) = (input.masks.addr() as u64, input.mask_rows, input.mask_width);
     let row_stride = stride(input.mask_stride, width);
     let masks = match address {
         0 => None,
-        // SAFETY: the caller vouches for the lines.
+        // SAFETY: the caller ensures that `masks` is the device address of these masks, unchanged as long as
+        // steps read them.
         _ => Some(unsafe { DeviceMasks::new(address, rows, width, row_stride) }?),
     };
     Ok(DeviceInput { logits, masks })
@@ -95,9 +99,10 @@ pub unsafe extern "C" fn gumball_pool_assign(
 ) -> Code {
     call(|| {
         let pool = given("pool", pool)?.on_device()?;
-        // SAFETY: the header asks for that many slots.
+        // SAFETY: the C caller ensures that `slots` has `rows` slots.
         let slots = unsafe { slice("slots", slots, rows) }?;
-        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         if options.has_hooks() {
             let reason = "a hook runs on the host; step it in a pool of the host".to_owned();
@@ -120,7 +125,8 @@ pub unsafe extern "C" fn gumball_pool_assign(
 pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *const DeviceRows) -> Code {
     call(|| {
         let pool = given("pool", pool)?.on_device()?;
-        // SAFETY: the header asks for a struct of its size, and for its rows.
+        // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
+        // until the step is done.
         let input = unsafe { device_input(input) }?;
         Ok(pool.enqueue_assigned(input)?)
     })
@@ -146,9 +152,10 @@ pub unsafe extern "C" fn gumball_pool_capture(
 ) -> Option<Box<Graph>> {
     make(|| {
         let pool = given("pool", pool)?;
-        // SAFETY: the header asks for that many pointers.
+        // SAFETY: the C caller ensures that `inputs` has `steps` pointers.
         let inputs = unsafe { slice("inputs", inputs, steps) }?;
-        // SAFETY: the header asks for structs of their size, and for their rows.
+        // SAFETY: the C caller ensures that each input has the size it states and that its device memory
+        // outlives the graph's replays.
         let inputs = inputs.iter().map(|input| unsafe { device_input(*input) });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
         Ok(Graph { pool: pool.id, inner: pool.on_device()?.capture(&inputs)? })
@@ -199,7 +206,7 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *const c_void {
     answer(std::ptr::null(), || {
         let address = given("pool", pool)?.on_device()?.outputs_address();
-        // An address of the device, which means nothing here.
+        // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(std::ptr::without_provenance(address as usize))
     })
 }
@@ -209,7 +216,8 @@ pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *cons
 pub unsafe extern "C" fn gumball_pool_outputs_layout(pool: Option<&mut Pool>, out: *mut Layout) -> Code {
     call(|| {
         let layout = given("pool", pool)?.on_device()?.outputs_layout();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
         unsafe { write("out", out, Layout::of(layout)) }
     })
 }

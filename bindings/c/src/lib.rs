@@ -1,19 +1,21 @@
 //! The C ABI over the engine: `gumball.h`, a shared library and a static one.
 //!
-//! Each function looks at what it is given, calls the engine, and returns a code; what went wrong is kept in words for the
-//! thread. Handles are boxes that C owns. The header is made of these sources (`cargo run -p gumball-c --example header`), so
-//! their comments are written for who reads it, and what callers owe stands there once, in `header.txt`.
+//! Each function checks its arguments, calls the engine and returns a code; the thread keeps a description of
+//! the last error. Handles are boxes that C owns. The header is generated from these sources (`cargo run -p
+//! gumball-c --example header`). Their public comments therefore address C programmers, and `header.txt`
+//! holds the duties of callers, once.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `border`, `error`, `sized` | what crosses: pointers, panics, errors, structs that grow |
+//! | `border`, `error`, `sized` | the boundary: pointers, panics, errors, structs that grow |
 //! | `version` | what a program was built with |
 //! | `params`, `names` | parameters, by name and from JSON |
-//! | `state`, `logits`, `options` | what goes in |
-//! | `outputs` | what comes out |
+//! | `state`, `logits`, `options` | inputs |
+//! | `outputs` | outputs |
 //! | `sampler` | one sequence |
-//! | `device`, `pool`, `step`, `graph` | many, on the host or on a device |
-//! | `operators`, `matrix`, `draws`, `chains`; `device_operators` | whole matrices, without requests; the same on a device |
+//! | `device`, `pool`, `step`, `graph` | many sequences, on the host or on a device |
+//! | `operators`, `matrix`, `draws`, `chains`; `device_operators` | operators over whole matrices, without
+//! requests; on a device |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
 mod border;
@@ -76,8 +78,8 @@ mod tests {
     fn goes_to_other_threads<T: Send>() {}
     fn is_shared<T: Sync>() {}
 
-    /// What the header says about threads. A graph of the driver is left out: it may be used on any thread, which its
-    /// wrapper does not say.
+    /// The header's promises about threads. `Graph` is missing: any thread may use it, but the engine's type
+    /// is not `Send`.
     #[test]
     fn handles_are_not_bound_to_a_thread() {
         goes_to_other_threads::<Params>();

@@ -23,7 +23,7 @@ pub enum Dtype {
     GUMBALL_F16 = 2,
 }
 
-/// Returns the type that a number of C stands for.
+/// Returns the element type that C's number stands for.
 pub(crate) fn dtype(given: i32) -> Result<Type> {
     match given {
         0 => Ok(Type::F32),
@@ -45,7 +45,7 @@ pub enum Kind {
     GUMBALL_PROBABILITIES = 1,
 }
 
-/// Returns the kind that a number of C stands for.
+/// Returns the kind that C's number stands for.
 pub(crate) fn kind(given: i64) -> Result<Holds> {
     match given {
         0 => Ok(Holds::Logits),
@@ -74,23 +74,26 @@ pub struct Logits {
     pub kind: i64,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and a raw pointer.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
+// bytes.
 unsafe impl Grows for Logits {
     const NAME: &'static str = "gumball_logits";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
-/// Returns elements of a type.
+/// Returns `len` elements of the type that `given` stands for.
 ///
 /// # Safety
-/// `data` is NULL or points to that many elements, which nobody writes for `'a`.
+/// `data` is NULL or points to `len` elements of that type, which nobody writes for `'a`.
 pub(crate) unsafe fn read_row<'a>(data: *const c_void, given: i32, len: usize) -> Result<Row<'a>> {
     Ok(match dtype(given)? {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody writes for `'a`.
         Type::F32 => Row::F32(unsafe { slice("logits", data.cast(), len) }?),
-        // SAFETY: the caller vouches for the elements, and bf16 is a u16.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody writes for `'a`; any
+        // u16 is a bf16.
         Type::Bf16 => Row::Bf16(unsafe { slice("logits", data.cast(), len) }?),
-        // SAFETY: the caller vouches for the elements, and f16 is a u16.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody writes for `'a`; any
+        // u16 is an f16.
         Type::F16 => Row::F16(unsafe { slice("logits", data.cast(), len) }?),
     })
 }
@@ -98,27 +101,28 @@ pub(crate) unsafe fn read_row<'a>(data: *const c_void, given: i32, len: usize) -
 /// Returns a batch as the engine takes it.
 ///
 /// # Safety
-/// `given` is NULL or points to a struct whose rows nobody writes for `'a`.
+/// `given` is NULL or a struct with the size it states, whose rows nobody writes for `'a`.
 pub(crate) unsafe fn read_logits<'a>(given: *const Logits) -> Result<gumball_engine::Logits<'a>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
     let given = unsafe { read("logits", given) }?;
-    // SAFETY: the caller vouches for its rows.
+    // SAFETY: the caller ensures that the struct's rows are there and that nobody writes them for `'a`.
     unsafe { described(&given) }
 }
 
-/// Returns the batch that a struct describes which was read before.
+/// Returns the batch that a struct describes.
 ///
 /// # Safety
-/// Nobody writes the struct's rows for `'a`.
+/// `given.data` is NULL or points to the rows that the struct describes, which nobody writes for `'a`.
 pub(crate) unsafe fn described<'a>(given: &Logits) -> Result<gumball_engine::Logits<'a>> {
     let (rows, vocab, kind) = (given.rows, given.vocab, kind(given.kind)?);
     let (stride, len) = extent(rows, vocab, given.stride)?;
-    // SAFETY: the caller vouches for the rows, which end there.
+    // SAFETY: the caller ensures that `data` has the rows that the struct describes, which end after `len`
+    // elements.
     let data = unsafe { read_row(given.data, given.dtype, len) }?;
     Ok(gumball_engine::Logits::strided(data, rows, vocab, stride)?.with_kind(kind))
 }
 
-/// Returns the stride of a matrix, and how many elements there are to the end of its last row.
+/// Returns the stride of a matrix in elements, and the number of elements to the end of its last row.
 pub(crate) fn extent(rows: usize, vocab: usize, given: usize) -> Result<(usize, usize)> {
     if !(1..=MAX_VOCAB).contains(&vocab) {
         return Err(Failure::out_of_range("vocab", vocab, "in 1..=2^20"));
@@ -131,7 +135,7 @@ pub(crate) fn extent(rows: usize, vocab: usize, given: usize) -> Result<(usize, 
     Ok((stride, if rows == 0 { 0 } else { end }))
 }
 
-/// Returns a stride, which is the width where none is given.
+/// Returns a stride in elements: `width` if `given` is 0.
 pub(crate) fn stride(given: usize, width: usize) -> usize {
     if given == 0 { width } else { given }
 }

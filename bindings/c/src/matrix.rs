@@ -1,4 +1,4 @@
-//! Rows that operators write: in memory of their own, or where they are read.
+//! Rows that operators write: into separate memory, or in place.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -31,23 +31,24 @@ pub struct RowsOut {
     pub dtype: i32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and a raw pointer.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
+// bytes.
 unsafe impl Grows for RowsOut {
     const NAME: &'static str = "gumball_rows_out";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
-/// Rows to be read, and where what they come to goes.
+/// Rows to be read, and the rows that the results are written to.
 #[derive(Debug)]
 pub(crate) enum Place<'a> {
-    /// Elsewhere.
+    /// The rows to be written lie apart from those that are read.
     Apart(Rows<'a>, LogitsMut<'a>),
-    /// To the same place.
+    /// The results replace the rows that are read.
     Same(LogitsMut<'a>),
 }
 
 impl Place<'_> {
-    /// Returns how many rows are read.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Place::Apart(rows, _) => rows.rows(),
@@ -56,19 +57,22 @@ impl Place<'_> {
     }
 }
 
-/// Looks at rows to be read and rows to be written. They may be the same, but not overlap in any other way.
+/// Reads both structs. The rows to be written may be the rows that are read, but must not overlap them
+/// otherwise.
 ///
 /// # Safety
-/// Each is NULL or points to a struct, whose elements are there, and nobody else's for `'a` where they are written.
+/// `rows` and `out` are NULL or structs with the sizes they state, whose rows are there. For `'a`, nobody
+/// writes the rows that are read, and nobody else uses the rows of `out`.
 pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) -> Result<Place<'a>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `rows` is NULL or points to the bytes that its `struct_size` names.
     let from = unsafe { read("logits", rows) }?;
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
     let to = unsafe { read("out", out) }?;
     let same = is_same(&from, &to)?;
     let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
     let to_type = dtype(to.dtype)?;
-    // SAFETY: the caller vouches for the elements, and the two have none in common or are not both made.
+    // SAFETY: the caller ensures that `out.data` has `to_len` elements that nobody else uses. If they are the
+    // rows that are read, only this slice of them is made; otherwise `is_same` found them apart.
     let written = || unsafe { written(to.data, to_type, to_len) };
     if same {
         let kind = kind(from.kind)?;
@@ -76,12 +80,13 @@ pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) ->
             LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?.with_kind(kind),
         ));
     }
-    // SAFETY: the caller vouches for the rows, which nobody writes.
+    // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`; `out` lies
+    // apart from them.
     let rows = unsafe { described(&from) }?;
     Ok(Place::Apart(rows, LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?))
 }
 
-/// Returns whether rows to be written are those that are read; refuses those that overlap in any other way.
+/// Returns whether the rows to be written are the rows that are read; refuses any other overlap.
 pub(crate) fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
     let (from_stride, from_len) = extent(from.rows, from.vocab, from.stride)?;
     let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
@@ -97,37 +102,40 @@ pub(crate) fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
     Ok(same)
 }
 
-/// Returns where elements begin and end.
+/// Returns the addresses of the first byte and of the end of `len` elements.
 fn span(first: *const c_void, len: usize, dtype: Type) -> (usize, usize) {
     let bytes = if dtype == Type::F32 { 4 } else { 2 };
     (first.addr(), first.addr().saturating_add(len.saturating_mul(bytes)))
 }
 
-/// Returns elements of a type that are written.
+/// Returns `len` elements of a type, to be written.
 ///
 /// # Safety
-/// `data` is NULL or points to that many elements, which are nobody else's for `'a`.
+/// `data` is NULL or points to `len` initialised elements of that type, which nobody else uses for `'a`.
 unsafe fn written<'a>(data: *mut c_void, dtype: Type, len: usize) -> Result<RowMut<'a>> {
     Ok(match dtype {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody else uses for `'a`.
         Type::F32 => RowMut::F32(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller vouches for the elements, and bf16 is a u16.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody else uses for `'a`;
+        // any u16 is a bf16.
         Type::Bf16 => RowMut::Bf16(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller vouches for the elements, and f16 is a u16.
+        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody else uses for `'a`;
+        // any u16 is an f16.
         Type::F16 => RowMut::F16(unsafe { elements(data.cast(), len) }?),
     })
 }
 
-/// Returns numbers that are written.
+/// Returns numbers to be written.
 ///
 /// # Safety
-/// `first` is NULL or points to `len` numbers, of which any bits are a value, and which are nobody else's for `'a`.
+/// `first` is NULL or points to `len` numbers of a type for which all bits are valid. Nobody else uses them
+/// for `'a`.
 unsafe fn elements<'a, T>(first: *mut T, len: usize) -> Result<&'a mut [T]> {
     check_array("out", first, len)?;
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the caller vouches for the numbers; that the pointer is aligned and the size no more than there can be was
-    // just seen.
+    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
+    // `len` numbers are there, which nobody else uses for `'a`.
     Ok(unsafe { slice::from_raw_parts_mut(first, len) })
 }

@@ -1,10 +1,10 @@
-//! Parameters by name: the names of the fields, as in JSON and in every error.
+//! Parameters by name; the names are those of JSON and of all errors.
 
 use gumball_engine::{Error, SamplingParams};
 
 use crate::error::{Failure, Result};
 
-/// A field that holds a number.
+/// A field that holds a number, an integer or a flag.
 pub(crate) enum Number<'a> {
     Float(&'a mut f32),
     Signed(&'a mut i64),
@@ -12,7 +12,7 @@ pub(crate) enum Number<'a> {
     Flag(&'a mut bool),
 }
 
-/// The fields that hold a number.
+/// The names of the fields that hold a number, an integer or a flag.
 pub(crate) const NUMBERS: [&str; 20] = [
     "temperature",
     "top_k",
@@ -36,10 +36,10 @@ pub(crate) const NUMBERS: [&str; 20] = [
     "temperature_last",
 ];
 
-/// The fields that hold ids.
+/// The names of the fields that hold ids.
 pub(crate) const IDS: [&str; 5] = ["allowed_ids", "banned_ids", "stop_ids", "dry.breakers", "logprobs.ids"];
 
-/// The fields that hold a name.
+/// The names of the fields that hold a name.
 pub(crate) const TEXTS: [&str; 4] = ["repetition_scope", "penalty_scope", "order", "logprobs.mode"];
 
 fn unknown(name: &str, known: &[&str]) -> Failure {
@@ -73,9 +73,10 @@ fn number<'a>(params: &'a mut SamplingParams, name: &str) -> Result<Number<'a>> 
     })
 }
 
-/// Sets a field that holds a number; nothing is rounded but to f32.
+/// Sets a field that holds a number; the only rounding is that to f32.
 pub(crate) fn set_number(params: &mut SamplingParams, name: &str, value: f64) -> Result<()> {
-    // Where a part is made by naming it, it is made only if the value is one.
+    // Naming a field of `logprobs` creates `logprobs`, so a copy is changed: a refused value must leave
+    // `params` unchanged.
     let mut changed = params.clone();
     let refused = |allowed| Err(Failure::out_of_range(name, value, allowed));
     match number(&mut changed, name)? {
@@ -128,7 +129,7 @@ mod tests {
     use gumball_engine::{DynamicTemperature, LogprobsParams, Mirostat};
     use serde_json::Value;
 
-    /// The fields that have setters of their own.
+    /// The fields with functions of their own.
     const OTHERS: [&str; 5] = ["seed", "logit_bias", "bad_words", "dynamic_temperature", "mirostat"];
 
     #[test]

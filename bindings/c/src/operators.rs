@@ -29,7 +29,7 @@ pub struct Operators {
     at: At,
 }
 
-/// Where operators work.
+/// The host or the device on which operators work.
 #[derive(Debug)]
 enum At {
     Host(gumball_engine::Operators),
@@ -37,10 +37,10 @@ enum At {
 }
 
 impl Operators {
-    /// Returns those of the host.
+    /// Returns the host's operators.
     ///
     /// # Panics
-    /// If they are a device's.
+    /// If these are a device's.
     pub(crate) fn host(&self) -> &gumball_engine::Operators {
         match &self.at {
             At::Host(operators) => operators,
@@ -48,7 +48,8 @@ impl Operators {
         }
     }
 
-    /// Returns those of a device; calls from several threads take turns.
+    /// Returns the device's operators, locked, so that calls from several threads take turns; `None` on the
+    /// host.
     pub(crate) fn device(&self) -> Option<MutexGuard<'_, DeviceOperators>> {
         match &self.at {
             At::Host(_) => None,
@@ -69,7 +70,8 @@ pub struct OperatorsConfig {
     pub level: *const c_char,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for OperatorsConfig {
     const NAME: &'static str = "gumball_operators_config";
     const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
@@ -102,7 +104,8 @@ impl Clone for RowParams {
 
 impl Copy for RowParams {}
 
-// SAFETY: it is repr(C), begins with its size, and holds raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only a number and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for RowParams {
     const NAME: &'static str = "gumball_row_params";
     const LEAST: usize = offset_of!(Self, min_p) + size_of::<*const f32>();
@@ -112,9 +115,10 @@ unsafe impl Grows for RowParams {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -> Option<Box<Operators>> {
     make(|| {
-        // SAFETY: the header asks for a struct of its size or NULL.
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
         let config = unsafe { read_or_default("config", config) }?;
-        // SAFETY: the header asks for a text or NULL.
+        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
         let level = unsafe { optional_text("level", config.level) }?;
         let level = level.map(str::parse).transpose()?;
         let threads = (config.threads > 0).then_some(config.threads);
@@ -160,20 +164,22 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     call(|| {
         let operators = given("operators", operators)?;
         if let Some(mut device) = operators.device() {
-            // SAFETY: the header asks for structs of their sizes, and for the rest on the device.
+            // SAFETY: the C caller ensures that `logits` and `out` have the sizes they state. Their rows,
+            // `temperatures` and `statuses` lie on the device until the launched work is done.
             return unsafe {
                 device_operators::softmax(&mut device, logits, temperature, temperatures, out, statuses)
             };
         }
         let inner = operators.host();
-        // SAFETY: the header asks for structs of their sizes, and for their rows.
+        // SAFETY: the C caller ensures that `logits` and `out` are NULL or structs of their stated sizes,
+        // whose rows are there; nobody else uses those of `out`.
         let place = unsafe { read_place(logits, out) }?;
-        // SAFETY: the header asks for an element a row.
+        // SAFETY: the C caller ensures that `temperatures` is NULL or has one f32 per row.
         let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
             Some(column) => PerRow::Rows(column),
             None => PerRow::All(temperature),
         };
-        // SAFETY: the header asks for room for an element a row.
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
         let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
         let told = match place {
             Place::Apart(logits, out) => inner.softmax(logits, each, out)?,
@@ -197,7 +203,8 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     out: *const RowsOut,
     statuses: *mut u32,
 ) -> Code {
-    // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+    // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
+    // whose rows and lists are there. `statuses` is NULL or has memory for one status per row.
     call(|| unsafe { write(operators, rows, params, out, statuses, false) })
 }
 
@@ -213,14 +220,17 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     out: *const RowsOut,
     statuses: *mut u32,
 ) -> Code {
-    // SAFETY: the header asks for structs of their sizes, for their rows and lists, and for room for an element a row.
+    // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
+    // whose rows and lists are there. `statuses` is NULL or has memory for one status per row.
     call(|| unsafe { write(operators, rows, params, out, statuses, true) })
 }
 
-/// Writes rows of probabilities, or masked rows, where the operators work.
+/// Writes rows of probabilities, or masked rows, on the host or on the operators' device.
 ///
 /// # Safety
-/// Each pointer is NULL or points to what its function asks for.
+/// `rows`, `params` and `out` are NULL or structs of their stated sizes. Their rows are there, on the
+/// operators' device or on the host, and their lists and `statuses` are NULL or have one element per row.
+/// Nobody else uses what is written.
 unsafe fn write(
     operators: Option<&Operators>,
     rows: *const Logits,
@@ -231,16 +241,19 @@ unsafe fn write(
 ) -> Result<()> {
     let operators = given("operators", operators)?;
     if let Some(mut device) = operators.device() {
-        // SAFETY: the caller vouches for structs, and for the rest on the device.
+        // SAFETY: the caller ensures that `rows`, `params` and `out` have the sizes they state. Their rows
+        // and lists and `statuses` lie on the device until the launched work is done.
         return unsafe { device_operators::write(&mut device, rows, params, out, statuses, masked) };
     }
     let inner = operators.host();
-    // SAFETY: the caller vouches for the structs and their rows.
+    // SAFETY: the caller ensures that `rows` and `out` are NULL or structs of their stated sizes, whose rows
+    // are there; nobody else uses those of `out`.
     let place = unsafe { read_place(rows, out) }?;
     let neutral = SamplingParams::default();
-    // SAFETY: the caller vouches for the struct and its lists.
+    // SAFETY: the caller ensures that `params` is NULL or a struct of its stated size, whose lists have one
+    // element per row.
     let columns = unsafe { read_columns(params, place.rows(), &neutral) }?;
-    // SAFETY: the caller vouches for the room.
+    // SAFETY: the caller ensures that `statuses` is NULL or has memory for one status per row.
     let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
     let told = match (masked, place) {
         (true, Place::Same(rows)) => inner.mask_logits_in_place(rows, &columns),
@@ -252,28 +265,29 @@ unsafe fn write(
     Ok(())
 }
 
-/// Returns parameters by row as the engine takes them.
+/// Returns the parameters of rows as the engine takes them.
 ///
 /// # Safety
-/// `given` is NULL or points to a struct whose lists have an element a row, which nobody writes for `'a`.
+/// `given` is NULL or a struct with the size it states. Its handle `params` is NULL or alive, and each list
+/// is NULL or has one element per row. Nobody writes them for `'a`.
 pub(crate) unsafe fn read_columns<'a>(
     given: *const RowParams,
     rows: usize,
     neutral: &'a SamplingParams,
 ) -> Result<Columns<'a>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
     let given = unsafe { read_or_default("params", given) }?;
-    // SAFETY: the caller vouches for parameters or NULL.
+    // SAFETY: the caller ensures that `params` is NULL or a live handle that nobody changes for `'a`.
     let common = unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner);
     Ok(Columns {
         common,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `temperature` is NULL or has one f32 per row.
         temperature: unsafe { list("temperature", given.temperature, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `top_k` is NULL or has one i64 per row.
         top_k: unsafe { list("top_k", given.top_k, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `top_p` is NULL or has one f32 per row.
         top_p: unsafe { list("top_p", given.top_p, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `min_p` is NULL or has one f32 per row.
         min_p: unsafe { list("min_p", given.min_p, rows) }?.unwrap_or_default(),
     })
 }

@@ -1,4 +1,4 @@
-//! What comes with a step rather than with a request: bitmasks, forced tokens, hooks, and the row_indices that rows read.
+//! Options of a step: bitmasks, forced tokens, hooks, and the indices of the rows that are read.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -47,17 +47,18 @@ pub struct StepOptions {
     pub kind: i64,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers, raw pointers and an optional function.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, raw pointers and an optional
+// function pointer, whose NULL is `None`.
 unsafe impl Grows for StepOptions {
     const NAME: &'static str = "gumball_step_options";
     const LEAST: usize = offset_of!(Self, hook_rows) + size_of::<*const u8>();
 }
 
-/// The options of a step, looked at.
+/// The options of a step, checked.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
     rows: usize,
-    /// None: no row has a bitmask.
+    /// The words of all bitmasks; `None` if no row has one.
     words: Option<&'a [u32]>,
     width: usize,
     stride: usize,
@@ -70,7 +71,7 @@ pub(crate) struct Options<'a> {
     pub kind: Kind,
 }
 
-/// A hook with what it is called with.
+/// A hook and the arguments of its call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     hook: unsafe extern "C" fn(*mut c_void, usize, *mut f32, usize),
@@ -78,32 +79,37 @@ struct Call {
     row: usize,
 }
 
-// SAFETY: the header says that hooks are called from several threads at the same time, with what `user` points to.
+// SAFETY: the header says that a hook may be called on any thread, so the C caller ensures that `user` may be
+// used there.
 unsafe impl Send for Call {}
-// SAFETY: the same.
+// SAFETY: the header says that a hook may be called on several threads at once, so `user` may be shared among
+// them.
 unsafe impl Sync for Call {}
 
 impl Call {
     fn call(&self, row: &mut [f32]) {
-        // SAFETY: the header asks for a function of this type; the row is as long as is said, and nobody else's.
+        // SAFETY: the C caller ensures that `hook` is a function of this type that takes `user`. `row` has
+        // the passed length, and nobody else uses it during the call.
         unsafe { (self.hook)(self.user, self.row, row.as_mut_ptr(), row.len()) }
     }
 }
 
-/// Looks at the options of a step of so many rows.
+/// Reads and checks the options of a step with `rows` rows.
 ///
 /// # Safety
-/// `given` is NULL or points to options whose lists have an element a row, which nobody writes for `'a`.
+/// `given` is NULL or a struct with the size it states. Each of its lists is NULL or has one element per row,
+/// which nobody writes for `'a`.
 pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) -> Result<Options<'a>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
     let given = unsafe { read_or_default("options", given) }?;
-    // SAFETY: the caller vouches for the row_indices.
+    // SAFETY: the caller ensures that `masks` is NULL or has the words of `rows` bitmasks, which nobody
+    // writes for `'a`.
     let (words, width, stride) = unsafe { mask_lines(&given, rows) }?;
-    // SAFETY: the caller vouches for the list.
+    // SAFETY: the caller ensures that `mask_present` is NULL or has one byte per row.
     let present = unsafe { list("mask_present", given.mask_present, rows) }?;
-    // SAFETY: the caller vouches for the list.
+    // SAFETY: the caller ensures that `forced` is NULL or has one id per row.
     let forced = unsafe { list("forced", given.forced, rows) }?.unwrap_or_default();
-    // SAFETY: the caller vouches for the list.
+    // SAFETY: the caller ensures that `hook_rows` is NULL or has one byte per row.
     let on = unsafe { list("hook_rows", given.hook_rows, rows) }?;
     let calls = |hook| {
         let call = move |row| Call { hook, user: given.hook_user, row };
@@ -116,17 +122,19 @@ pub(crate) unsafe fn read_options<'a>(given: *const StepOptions, rows: usize) ->
         stride,
         present: present.map(|present| present.iter().map(|there| *there != 0).collect()),
         forced: forced.iter().map(|forced| code(*forced)).collect::<Result<_>>()?,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `row_indices` is NULL or has one index per row, which nobody writes
+        // for `'a`.
         row_indices: unsafe { list("row_indices", given.row_indices, rows) }?,
         hooks: given.hook.map_or_else(Vec::new, calls),
         kind: kind(given.kind)?,
     })
 }
 
-/// Returns the words of all bitmasks, if there are any, with the words in a line and the stride.
+/// Returns the words of all bitmasks, if there are any, with the number of words in one and their stride.
 ///
 /// # Safety
-/// The words of as many row_indices are there, which nobody writes for `'a`; or `masks` is NULL.
+/// `masks` is NULL or has the words of `rows` bitmasks with this width and stride, which nobody writes for
+/// `'a`.
 unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a [u32]>, usize, usize)> {
     let (width, stride) = (given.mask_width, stride(given.mask_stride, given.mask_width));
     if given.masks.is_null() {
@@ -140,14 +148,14 @@ unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a
         let allowed = format!("at least {width}, the words of a line, inside memory");
         return Err(Failure::out_of_range("mask_stride", stride, &allowed));
     };
-    // SAFETY: the caller vouches for the row_indices.
+    // SAFETY: the caller ensures that `masks` has the words of `rows` bitmasks, which end after `end` words.
     Ok((Some(unsafe { slice("masks", given.masks, end) }?), width, stride))
 }
 
-/// Returns a list that may be missing.
+/// Returns a list, or `None` for NULL.
 ///
 /// # Safety
-/// As for [`slice`].
+/// `first` is NULL or points to `rows` elements, which nobody writes for `'a`.
 pub(crate) unsafe fn list<'a, T>(
     parameter: &'static str,
     first: *const T,
@@ -156,7 +164,8 @@ pub(crate) unsafe fn list<'a, T>(
     if first.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: `first` is not NULL, and the caller ensures that it points to `rows` elements, which nobody
+    // writes for `'a`.
     unsafe { slice(parameter, first, rows) }.map(Some)
 }
 
@@ -179,7 +188,7 @@ impl Options<'_> {
         })
     }
 
-    /// Checks that rows of a kind are not said to be of the other.
+    /// Returns an error if the options name probabilities and the logits' struct names logits.
     pub fn check_kind(&self, rows: Kind) -> Result<()> {
         if self.kind == Kind::Probabilities && rows == Kind::Logits {
             let reason = "the rows are said to be logits where they are described; say it there";
@@ -193,13 +202,13 @@ impl Options<'_> {
         self.hooks.iter().any(Option::is_some)
     }
 
-    /// Returns the bitmask of the first row.
+    /// Returns the bitmask of the first row, if it counts.
     pub fn first_mask(&self) -> Option<&[u32]> {
         let there = self.present.as_ref().is_none_or(|present| present[0]);
         self.words.filter(|_| there).map(|words| &words[..self.width])
     }
 
-    /// Hands them to a step of the engine's.
+    /// Calls `step` with these options, as the engine takes them.
     pub fn with<T>(&self, step: impl FnOnce(&BatchOptions<'_>) -> Result<T>) -> Result<T> {
         let edits: Vec<_> =
             self.hooks.iter().map(|call| call.map(|call| move |row: &mut [f32]| call.call(row))).collect();

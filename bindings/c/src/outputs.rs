@@ -1,4 +1,4 @@
-//! Outputs: all that a step says about its rows, read in place.
+//! Outputs: all results of a step, which C reads without a copy.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::ops::Range;
@@ -67,7 +67,7 @@ pub struct Layout {
     pub id_ranks: usize,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
 unsafe impl Grows for Layout {
     const NAME: &'static str = "gumball_layout";
     const LEAST: usize = offset_of!(Self, id_ranks) + size_of::<usize>();
@@ -103,7 +103,8 @@ pub unsafe extern "C" fn gumball_layout_of(rows: usize, top_n: usize, ids: usize
         if layout.checked_words().is_none() {
             return Err(Failure::out_of_range("rows", rows, "so few that their words can be counted"));
         }
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
         unsafe { write("out", out, Layout::of(layout)) }
     })
 }
@@ -132,7 +133,8 @@ pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
 pub unsafe extern "C" fn gumball_outputs_layout(outputs: Option<&Outputs>, out: *mut Layout) -> Code {
     call(|| {
         let layout = given("outputs", outputs)?.inner.layout();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
         unsafe { write("out", out, Layout::of(layout)) }
     })
 }
@@ -153,7 +155,7 @@ fn first<T>(values: &[T]) -> *const T {
     if values.is_empty() { ptr::null() } else { values.as_ptr() }
 }
 
-/// Returns where a section lies.
+/// Returns a pointer to a section of the outputs; NULL if it is empty.
 fn section<T>(
     outputs: Option<&Outputs>,
     place: impl FnOnce(gumball_engine::Layout) -> Range<usize>,

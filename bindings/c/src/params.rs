@@ -1,4 +1,4 @@
-//! Parameters of a request: made, set by name, read from JSON and written as such.
+//! Parameters of a request: created, set by name, read from JSON and written as JSON.
 
 use std::ffi::{CString, c_char};
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::names::{set_ids, set_number, set_text};
 #[derive(Debug)]
 pub struct Params {
     pub(crate) inner: SamplingParams,
-    /// What was written last.
+    /// The JSON that was written last; C holds a pointer to it.
     json: CString,
 }
 
@@ -37,7 +37,7 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `json` is NULL or ends with a NUL.
         let json = unsafe { text("json", json) }?;
         let read = serde_json::from_str(json);
         Ok(Params::of(read.map_err(|error| Failure::json("json", &error))?))
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn gumball_params_set(
     value: f64,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("name", name) }?;
         set_number(&mut given("params", params)?.inner, name, value)
     })
@@ -103,9 +103,9 @@ pub unsafe extern "C" fn gumball_params_set_ids(
     ids_len: usize,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("name", name) }?;
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", ids, ids_len) }?;
         set_ids(&mut given("params", params)?.inner, name, ids)
     })
@@ -120,9 +120,9 @@ pub unsafe extern "C" fn gumball_params_set_text(
     value: *const c_char,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("name", name) }?;
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `value` is NULL or ends with a NUL.
         let value = unsafe { text("value", value) }?;
         set_text(&mut given("params", params)?.inner, name, value)
     })
@@ -136,9 +136,9 @@ pub unsafe extern "C" fn gumball_params_set_json(
     json: *const c_char,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("name", name) }?;
-        // SAFETY: the header asks for a text.
+        // SAFETY: the C caller ensures that `json` is NULL or ends with a NUL.
         let json = unsafe { text("json", json) }?;
         let value = serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?;
         replace(given("params", params)?, name, value)
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn gumball_params_set_json(
 pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
     call(|| {
         let params = given("params", params)?;
-        // SAFETY: the header asks for a text or NULL.
+        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let Some(name) = (unsafe { optional_text("name", name) })? else {
             params.inner = SamplingParams::default();
             return Ok(());
@@ -165,7 +165,7 @@ fn fields(params: &SamplingParams) -> Result<Value> {
     serde_json::to_value(params).map_err(|error| Failure::json("params", &error))
 }
 
-/// Puts a value in the place of one field.
+/// Replaces the value of one field.
 fn replace(params: &mut Params, name: &str, value: Value) -> Result<()> {
     let mut all = fields(&params.inner)?;
     let known = all.as_object_mut().expect("a struct");
@@ -196,9 +196,9 @@ pub unsafe extern "C" fn gumball_params_set_logit_bias(
     len: usize,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `ids` has `len` ids.
         let ids = unsafe { slice("ids", ids, len) }?;
-        // SAFETY: the header asks for that many numbers.
+        // SAFETY: the C caller ensures that `biases` has `len` numbers.
         let biases = unsafe { slice("biases", biases, len) }?;
         let pairs = ids.iter().copied().zip(biases.iter().copied());
         given("params", params)?.inner.logit_bias = pairs.collect();
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn gumball_params_add_bad_word(
     ids_len: usize,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", ids, ids_len) }?;
         given("params", params)?.inner.bad_words.push(ids.to_vec());
         Ok(())

@@ -20,7 +20,7 @@ use crate::state::{State, read_state};
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) home: Home,
-    /// Tells pools apart, so that a graph is replayed where it was captured.
+    /// Identifies the pool, so that another pool refuses its graphs.
     pub(crate) id: u64,
 }
 
@@ -53,7 +53,8 @@ pub struct PoolConfig {
     pub level: *const c_char,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for PoolConfig {
     const NAME: &'static str = "gumball_pool_config";
     const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
@@ -84,7 +85,7 @@ pub struct DevicePoolConfig {
     pub keep_histories: u32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
 unsafe impl Grows for DevicePoolConfig {
     const NAME: &'static str = "gumball_device_pool_config";
     const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
@@ -96,7 +97,7 @@ impl Pool {
         Self { home, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Returns the pool on a device, if it is on one.
+    /// Returns the device pool; an error if this pool is on the host.
     pub(crate) fn on_device(&mut self) -> Result<&mut DevicePool> {
         match &mut self.home {
             Home::Device(pool) => Ok(pool),
@@ -108,7 +109,7 @@ impl Pool {
     }
 }
 
-/// Does the same with either pool.
+/// Evaluates an expression with the host pool or the device pool, whose methods have the same names.
 macro_rules! either {
     ($pool:expr, $inner:ident => $body:expr) => {
         match &mut $pool.home {
@@ -123,7 +124,8 @@ pub(crate) use either;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
     make(|| {
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
         let given = unsafe { read("config", config) }?;
         let mut config = gumball_engine::PoolConfig::new(given.vocab);
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
@@ -131,11 +133,11 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
         if given.slots > 0 {
             config.slots = given.slots;
         }
-        // SAFETY: the header asks for a text or NULL.
+        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
         if let Some(route) = unsafe { optional_text("route", given.route) }? {
             config.route = route.to_owned();
         }
-        // SAFETY: the header asks for a text or NULL.
+        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
         if let Some(level) = unsafe { optional_text("level", given.level) }? {
             config.level = Some(level.parse()?);
         }
@@ -151,7 +153,8 @@ pub unsafe extern "C" fn gumball_pool_new_on_device(
 ) -> Option<Box<Pool>> {
     make(|| {
         let device = given("device", device)?.inner.clone();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
+        // names.
         let given = unsafe { read("config", config) }?;
         let mut config = gumball_engine::DevicePoolConfig::new(given.vocab);
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
@@ -186,7 +189,7 @@ pub unsafe extern "C" fn gumball_pool_admit(
 ) -> Code {
     call(|| {
         let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
         place(slot, either!(pool, inner => inner.admit(params.inner.clone(), prompt)))
     })
@@ -203,7 +206,8 @@ pub unsafe extern "C" fn gumball_pool_resume(
 ) -> Code {
     call(|| {
         let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
-        // SAFETY: the header asks for a struct of its size, and for its lists.
+        // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
+        // the lengths it names.
         let state = unsafe { read_state(state) }?;
         place(slot, either!(pool, inner => inner.resume(params.inner.clone(), state)))
     })
@@ -255,7 +259,8 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|| {
         let state = sequence(given("pool", pool)?, slot)?.state();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
         unsafe { write("out", out, State::of(state)) }
     })
 }

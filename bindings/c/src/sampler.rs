@@ -1,4 +1,4 @@
-//! The sampler: one sequence, row by row.
+//! The sampler: draws the tokens of one sequence, row by row.
 
 use std::ffi::{c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
@@ -18,7 +18,7 @@ use crate::state::{State, read_state};
 #[derive(Debug)]
 pub struct Sampler {
     inner: gumball_engine::Sampler,
-    /// What was asked about logprobs last, as C reads it.
+    /// The logprobs that C asked for last; C holds a pointer to them.
     logprobs: Vec<TokenLogprob>,
 }
 
@@ -40,7 +40,8 @@ pub struct SamplerConfig {
     pub keep_ids: u32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for SamplerConfig {
     const NAME: &'static str = "gumball_sampler_config";
     const LEAST: usize = offset_of!(Self, keep_ids) + size_of::<u32>();
@@ -83,21 +84,21 @@ impl From<gumball_engine::Token> for Token {
     }
 }
 
-/// Makes a sampler as its config says.
+/// Makes a sampler from a config, and from a state if there is one.
 ///
 /// # Safety
-/// `config` points to a config.
+/// `config` is NULL or a struct with the size it states, whose texts are NULL or end with a NUL.
 unsafe fn open(
     params: Option<&Params>,
     config: *const SamplerConfig,
     state: Option<gumball_engine::State<'_>>,
 ) -> Result<Sampler> {
     let mut params = given("params", params)?.inner.clone();
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `config` is NULL or points to the bytes that its `struct_size` names.
     let config = unsafe { read("config", config) }?;
-    // SAFETY: the header asks for a text or NULL.
+    // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
     let route = unsafe { optional_text("route", config.route) }?;
-    // SAFETY: the header asks for a text or NULL.
+    // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
     let level = unsafe { optional_text("level", config.level) }?;
     if let Some(state) = state {
         params.seed = Some(state.seed);
@@ -124,7 +125,8 @@ pub unsafe extern "C" fn gumball_sampler_new(
     params: Option<&Params>,
     config: *const SamplerConfig,
 ) -> Option<Box<Sampler>> {
-    // SAFETY: the header asks for a struct of its size.
+    // SAFETY: the C caller ensures that `config` is NULL or a struct of its stated size, whose texts end with
+    // a NUL.
     make(|| unsafe { open(params, config, None) })
 }
 
@@ -139,9 +141,11 @@ pub unsafe extern "C" fn gumball_sampler_resume(
     state: *const State,
 ) -> Option<Box<Sampler>> {
     make(|| {
-        // SAFETY: the header asks for a struct of its size, and for its lists.
+        // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
+        // the lengths it names.
         let state = unsafe { read_state(state) }?;
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `config` is NULL or a struct of its stated size, whose texts end
+        // with a NUL.
         unsafe { open(params, config, Some(state)) }
     })
 }
@@ -176,9 +180,10 @@ pub unsafe extern "C" fn gumball_sampler_sample(
 ) -> Code {
     call(|| {
         let (sampler, token) = (given("sampler", sampler)?, given("token", token)?);
-        // SAFETY: the header asks for that many elements.
+        // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
         let row = unsafe { read_row(logits, dtype, vocab) }?;
-        // SAFETY: the header asks for a struct of its size, and for lists of one element.
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element.
         let options = unsafe { read_options(options, 1) }?;
         if options.row_indices.is_some() {
             return Err(Failure::out_of_range(
@@ -216,9 +221,9 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
 ) -> Code {
     call(|| {
         let sampler = given("sampler", sampler)?;
-        // SAFETY: the header asks for that many elements.
+        // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
         let row = unsafe { read_row(logits, dtype, vocab) }?;
-        // SAFETY: the header asks for room for so many.
+        // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
         let tokens = unsafe { room("tokens", tokens, n as usize) }?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
             place.write(token.into());
@@ -250,7 +255,7 @@ pub unsafe extern "C" fn gumball_sampler_reset(
     prompt_len: usize,
 ) -> Code {
     call(|| {
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
         given("sampler", sampler)?.inner.reset(prompt);
         Ok(())
@@ -262,7 +267,8 @@ pub unsafe extern "C" fn gumball_sampler_reset(
 pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *mut State) -> Code {
     call(|| {
         let state = given("sampler", sampler)?.inner.sequence().state();
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
+        // names.
         unsafe { write("out", out, State::of(state)) }
     })
 }

@@ -1,40 +1,43 @@
-//! Structs that grow: a program built with an older or a newer header than this library's works with it.
+//! Structs that grow: programs built with an older or a newer header work with this library.
 //!
-//! Each begins with its size as the program knows it. New fields come at the end, and zero is the default of every field, so
-//! what an older program does not know is off. A newer program may set nothing that this library does not know. Padding never
-//! becomes a field, as it may hold anything.
+//! Each struct begins with its size in the program's header. New fields are added at the end, and 0 is the
+//! default of every field, so fields that an older program lacks are off. A newer program must leave fields
+//! at 0 that this library lacks. A new field never takes the bytes of old padding, because padding may hold
+//! anything.
 
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
 use crate::error::{Failure, Result};
 
-/// A struct that C and this library may know in different sizes.
+/// A struct whose size may differ between the C program and this library.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a value of it: its fields are numbers, raw pointers
-/// and optional functions.
+/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are
+/// numbers, raw pointers and optional functions.
 pub(crate) unsafe trait Grows: Copy {
     /// Its name in C.
     const NAME: &'static str;
-    /// Where its last field ended when the ABI's version began: it stays when fields are added.
+    /// The end of its last field in the ABI's first version, in bytes; it stays when fields are added.
     const LEAST: usize;
 }
 
-/// Returns what C handed in; what it does not know is zero. The size of the copy is this library's, so that nobody reads the copy by
-/// the size of what C has.
+/// Returns a struct that C handed in; fields that C's header lacks are 0. The copy's `struct_size` is this
+/// library's size, so that the copy can itself be read with `read`.
 ///
 /// # Safety
-/// `given` is NULL or points to as many bytes as its `struct_size` says.
+/// `given` is NULL or points to the bytes that its `struct_size` names.
 pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<T> {
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller ensures that `given` is NULL or begins with its `struct_size`.
     let size = unsafe { size_of_given(parameter, given) }?;
     let mut value = MaybeUninit::<T>::zeroed();
     let known = size.min(size_of::<T>());
-    // SAFETY: there are as many bytes there, the caller says, and there is room for them here.
+    // SAFETY: the caller ensures that `given` has `size` bytes, and `known` is at most that and the size of
+    // `value`.
     unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
     let rest = given.cast::<u8>().wrapping_add(size_of::<T>());
-    // SAFETY: the caller vouches for the bytes up to the given size.
+    // SAFETY: the caller ensures that `given` has `size` bytes; the rest, empty if C's struct is smaller,
+    // ends there.
     let rest = unsafe { slice::from_raw_parts(rest, size - known) };
     if rest.iter().any(|byte| *byte != 0) {
         let allowed =
@@ -42,45 +45,46 @@ pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<
         return Err(Failure::out_of_range(field::<T>(), size, allowed));
     }
     let own_size = value.as_mut_ptr().cast::<usize>();
-    // SAFETY: the struct begins with its size, says the trait, and there is room for it here.
+    // SAFETY: `Grows` ensures that `T` begins with its size, a `usize`; `value` is aligned and large enough.
     unsafe { own_size.write(size_of::<T>()) };
-    // SAFETY: any bytes are a value, says the trait.
+    // SAFETY: `Grows` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Returns what C handed in, or zeros for NULL.
+/// Returns a struct that C handed in, or zeros for NULL.
 ///
 /// # Safety
-/// As for [`read`].
+/// `given` is NULL or points to the bytes that its `struct_size` names.
 pub(crate) unsafe fn read_or_default<T: Grows>(parameter: &str, given: *const T) -> Result<T> {
     if given.is_null() {
-        // SAFETY: any bytes are a value, says the trait.
+        // SAFETY: `Grows` ensures that any bytes are a valid `T`, zeros included.
         return Ok(unsafe { MaybeUninit::zeroed().assume_init() });
     }
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
     unsafe { read(parameter, given) }
 }
 
-/// Writes a struct for C, as far as it knows it; what it knows beyond is zero then.
+/// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become 0.
 ///
 /// # Safety
-/// `out` is NULL or points to as many bytes as its `struct_size` says, which are nobody else's.
+/// `out` is NULL or points to the bytes that its `struct_size` names, which nobody else uses.
 pub(crate) unsafe fn write<T: Grows>(parameter: &str, out: *mut T, value: T) -> Result<()> {
-    // SAFETY: the caller vouches for the bytes.
+    // SAFETY: the caller ensures that `out` is NULL or begins with its `struct_size`.
     let size = unsafe { size_of_given(parameter, out) }?;
     let (start, known) = (size_of::<usize>(), size.min(size_of::<T>()));
     let (from, to) = (ptr::from_ref(&value).cast::<u8>(), out.cast::<u8>());
-    // SAFETY: both have as many bytes, as was just seen; the size stays as it is.
+    // SAFETY: `known` is at most the size of `value` and the `size` bytes that the caller ensures at `out`.
+    // The copy begins after `struct_size`, which stays.
     unsafe { ptr::copy_nonoverlapping(from.wrapping_add(start), to.wrapping_add(start), known - start) };
-    // SAFETY: the bytes up to the given size are the struct's.
+    // SAFETY: the caller ensures that `out` has `size` bytes, of which these are the last `size - known`.
     unsafe { ptr::write_bytes(to.wrapping_add(known), 0, size - known) };
     Ok(())
 }
 
-/// Returns the size that C says.
+/// Returns the size that C states.
 ///
 /// # Safety
-/// `given` is NULL or points to a `struct_size` at least.
+/// `given` is NULL or points to at least its `struct_size`.
 unsafe fn size_of_given<T: Grows>(parameter: &str, given: *const T) -> Result<usize> {
     if given.is_null() {
         return Err(Failure::null(parameter));
@@ -89,9 +93,10 @@ unsafe fn size_of_given<T: Grows>(parameter: &str, given: *const T) -> Result<us
         let allowed = format!("an address that is a multiple of {}", align_of::<T>());
         return Err(Failure::out_of_range(parameter, format!("{given:p}"), &allowed));
     }
-    // SAFETY: the struct begins with its size, says the trait, and that is there, says the caller.
+    // SAFETY: `given` is aligned and not NULL; `Grows` puts `struct_size` first, and the caller ensures that
+    // it is there.
     let size = unsafe { given.cast::<usize>().read() };
-    // No struct of any version comes near the upper end: it finds sizes that were never set.
+    // No version's struct comes near 4096 bytes; the upper limit catches sizes that were never set.
     if !(T::LEAST..=4096).contains(&size) {
         return Err(Failure::out_of_range(field::<T>(), size, &format!("sizeof({})", T::NAME)));
     }
@@ -106,7 +111,7 @@ fn field<T: Grows>() -> String {
 mod tests {
     use super::*;
 
-    /// The struct as this library knows it: one field more than at first.
+    /// A struct that has gained one field since its first version.
     #[repr(C)]
     #[derive(Clone, Copy, Debug)]
     struct Now {
@@ -115,14 +120,15 @@ mod tests {
         new: u64,
     }
 
-    // SAFETY: it is as the trait says, and holds numbers alone.
+    // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
     unsafe impl Grows for Now {
         const NAME: &'static str = "now";
         const LEAST: usize = 16;
     }
 
     fn read_words<const N: usize>(words: [u64; N]) -> std::result::Result<(u64, u64), String> {
-        // SAFETY: the words are at least as many bytes as the first of them says, in each test.
+        // SAFETY: in each test that is not refused, there are at least as many bytes of words as the first
+        // word names.
         let now = unsafe { read("now", words.as_ptr().cast::<Now>()) };
         now.map(|now| (now.old, now.new)).map_err(|failure| format!("{failure:?}"))
     }
@@ -140,10 +146,10 @@ mod tests {
     #[test]
     fn what_was_read_of_a_newer_program_can_be_read_again() {
         let words = [32u64, 5, 6, 0];
-        // SAFETY: the words are as many bytes as the first of them says.
+        // SAFETY: `words` has the 32 bytes that its first word names.
         let once = unsafe { read("now", words.as_ptr().cast::<Now>()) }.expect("its tail is zero");
         assert_eq!(once.struct_size, size_of::<Now>());
-        // SAFETY: the copy has as many bytes as it says, as was just seen.
+        // SAFETY: `once` has the bytes that its `struct_size` names, as asserted before.
         let twice = unsafe { read("now", &raw const once) }.expect("it is this library's size");
         assert_eq!((twice.old, twice.new), (5, 6));
     }
@@ -152,7 +158,7 @@ mod tests {
     fn what_is_written_ends_where_the_programs_struct_does() {
         let value = Now { struct_size: 0, old: 5, new: 6 };
         let written = |mut words: [u64; 4]| {
-            // SAFETY: the words are at least as many bytes as the first of them says.
+            // SAFETY: `words` has 32 bytes, and its first word names at most that.
             unsafe { write("now", words.as_mut_ptr().cast(), value) }.expect("it is a size");
             words
         };

@@ -1,4 +1,4 @@
-//! State: a sequence in mid-life as plain data.
+//! State: a sequence between two tokens, as plain data.
 
 use std::mem::offset_of;
 
@@ -34,14 +34,15 @@ pub struct State {
     pub mu: f32,
 }
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for State {
     const NAME: &'static str = "gumball_state";
     const LEAST: usize = offset_of!(Self, mu) + size_of::<f32>();
 }
 
 impl State {
-    /// Returns a state where it lies.
+    /// Returns a state whose pointers are to the sequence's own lists.
     pub(crate) fn of(state: gumball_engine::State<'_>) -> Self {
         Self {
             struct_size: size_of::<Self>(),
@@ -60,14 +61,15 @@ impl State {
 /// Returns a state as the engine takes it.
 ///
 /// # Safety
-/// `state` points to a state whose lists nobody writes for `'a`.
+/// `state` is NULL or a struct with the size it states, whose lists have the lengths it names. Nobody writes
+/// the lists for `'a`.
 pub(crate) unsafe fn read_state<'a>(state: *const State) -> Result<gumball_engine::State<'a>> {
-    // SAFETY: the caller vouches for the struct.
+    // SAFETY: the caller ensures that `state` is NULL or points to the bytes that its `struct_size` names.
     let state = unsafe { read("state", state) }?;
     Ok(gumball_engine::State {
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `prompt` has `prompt_len` ids, which nobody writes for `'a`.
         prompt: unsafe { slice("state.prompt", state.prompt, state.prompt_len) }?,
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `output` has `output_len` ids, which nobody writes for `'a`.
         output: unsafe { slice("state.output", state.output, state.output_len) }?,
         seed: state.seed,
         position: state.position,

@@ -1,4 +1,4 @@
-//! Steps of a pool over logits in host memory: the next token of each row, and the logprobs of tokens that are known.
+//! Steps of a pool over logits in host memory: the next token of each row, and the logprobs of given tokens.
 
 use std::mem::offset_of;
 
@@ -42,7 +42,8 @@ impl Clone for Scored {
 
 impl Copy for Scored {}
 
-// SAFETY: it is repr(C), begins with its size, and holds numbers and raw pointers.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl Grows for Scored {
     const NAME: &'static str = "gumball_scored";
     const LEAST: usize = offset_of!(Self, start) + size_of::<usize>();
@@ -64,11 +65,13 @@ pub unsafe extern "C" fn gumball_pool_step(
 ) -> Code {
     call(|| {
         let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
-        // SAFETY: the header asks for a struct of its size, and for its rows.
+        // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
+        // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
-        // SAFETY: the header asks for that many slots.
+        // SAFETY: the C caller ensures that `slots` has `rows` slots.
         let slots = unsafe { slice("slots", slots, rows) }?;
-        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         let logits = select(logits, &options)?;
         options
@@ -99,15 +102,18 @@ pub unsafe extern "C" fn gumball_pool_score(
 ) -> Code {
     call(|| {
         let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
-        // SAFETY: the header asks for a struct of its size, and for its rows.
+        // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
+        // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
-        // SAFETY: the header asks for a struct of its size.
+        // SAFETY: the C caller ensures that `scored` is NULL or points to the bytes that its `struct_size`
+        // names.
         let scored = unsafe { read("scored", scored) }?;
-        // SAFETY: the header asks for parameters or NULL.
+        // SAFETY: the C caller ensures that `params` is NULL or a live handle.
         let params = given("params", unsafe { scored.params.as_ref() })?;
-        // SAFETY: the header asks for that many ids.
+        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
-        // SAFETY: the header asks for a struct of its size, and for lists of an element a row.
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
         let options = unsafe { read_options(options, rows) }?;
         let logits = select(logits, &options)?;
         if logits.rows() != rows {

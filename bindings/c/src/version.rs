@@ -1,4 +1,4 @@
-//! Versions: what a program was built with, and what it found.
+//! Versions: the header's that a program was built with, and the library's that it runs with.
 
 use std::ffi::c_char;
 

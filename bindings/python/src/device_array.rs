@@ -1,4 +1,4 @@
-//! Device arrays: where a pool leaves its outputs, for others to read there.
+//! Device arrays: a pool's outputs in its device's memory, lent to other libraries.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,12 @@ use crate::arrays::{Dtype, Location, interface};
 use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
 use crate::pool::Pool;
 
-/// Outputs of a pool where they lie: no copy, no synchronisation.
+/// One of a pool's outputs in the device's memory, without a copy or a synchronisation.
 ///
-/// Read it through DLPack (``torch.from_dlpack(pool.tokens)``, ``cupy.from_dlpack``) or ``__cuda_array_interface__``. The
-/// address stays for the life of the pool, and each step writes there anew: take a copy of what is to be kept. Work that
-/// the reader enqueues on the stream it names is put behind the step.
+/// Read it through DLPack (``torch.from_dlpack(pool.tokens)``, ``cupy.from_dlpack``) or
+/// ``__cuda_array_interface__``. The address stays the same as long as the pool lives. Each step overwrites
+/// the elements, so copy what you want to keep. The reader's stream waits for the step before it runs what
+/// the reader enqueues on it.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct DeviceArray {
@@ -46,54 +47,61 @@ impl DeviceArray {
     }
 }
 
-/// What a capsule keeps alive.
+/// The allocations that a capsule keeps alive.
 struct Loan {
-    /// Holds the pool, whose memory it is.
+    /// Keeps the pool alive, which owns the memory.
     _pool: Py<Pool>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-/// Ends a loan.
+/// Frees a loan.
 ///
 /// # Safety
-/// The context is a loan that was boxed, and nobody uses it any more.
+/// `context` comes from `Box::into_raw` of a [`Loan`], and no pointer to it is used any more.
 unsafe fn end(context: *mut c_void) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller hands over `context`, which was made by `Box::into_raw` of a `Loan`, for the last
+    // time.
     let loan = unsafe { Box::from_raw(context.cast::<Loan>()) };
-    // The reader may be on any thread. Where Python is ending, the pool stays.
+    // The reader may call this on any thread. If the interpreter has shut down, the loan leaks, and the pool
+    // with it.
     let mut loan = Some(loan);
     Python::try_attach(|_| drop(loan.take()));
     std::mem::forget(loan);
 }
 
 unsafe extern "C" fn end_managed(managed: *mut Managed) {
-    // SAFETY: the consumer hands back, once, what it was given: a box of ours.
+    // SAFETY: the consumer calls the deleter once, with the pointer that `__dlpack__` made by
+    // `Box::into_raw`.
     let managed = unsafe { Box::from_raw(managed) };
-    // SAFETY: the context was boxed with it.
+    // SAFETY: `__dlpack__` made `context` by `Box::into_raw` of a `Loan`; its owner is freed above.
     unsafe { end(managed.context) };
 }
 
 unsafe extern "C" fn end_versioned(managed: *mut ManagedVersioned) {
-    // SAFETY: the consumer hands back, once, what it was given: a box of ours.
+    // SAFETY: the consumer calls the deleter once, with the pointer that `__dlpack__` made by
+    // `Box::into_raw`.
     let managed = unsafe { Box::from_raw(managed) };
-    // SAFETY: the context was boxed with it.
+    // SAFETY: `__dlpack__` made `context` by `Box::into_raw` of a `Loan`; its owner is freed above.
     unsafe { end(managed.context) };
 }
 
-/// Ends the loan of a capsule that nobody took up.
+/// Frees the loan of a capsule that no reader consumed.
 unsafe extern "C" fn drop_capsule(capsule: *mut pyo3::ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule, whose name is a live string.
+    // SAFETY: Python calls a destructor with its capsule, which is alive and has a name.
     let name = unsafe { pyo3::ffi::PyCapsule_GetName(capsule) };
-    // SAFETY: the same.
+    // SAFETY: `name` is the capsule's own, so it matches and the pointer is returned.
     let pointer = unsafe { pyo3::ffi::PyCapsule_GetPointer(capsule, name) };
-    // SAFETY: the names that this file gives are C strings.
+    // SAFETY: `name` is one of the two static C strings of `dlpack`, or what the consumer renamed it to, also
+    // static.
     let name = unsafe { std::ffi::CStr::from_ptr(name) };
     if name == dlpack::CAPSULE {
-        // SAFETY: not renamed, so not taken up: still ours.
+        // SAFETY: a consumer renames the capsule, so under this name the pointer is still the box that
+        // `__dlpack__` made.
         unsafe { end_managed(pointer.cast()) };
     } else if name == dlpack::CAPSULE_VERSIONED {
-        // SAFETY: the same.
+        // SAFETY: a consumer renames the capsule, so under this name the pointer is still the box that
+        // `__dlpack__` made.
         unsafe { end_versioned(pointer.cast()) };
     }
 }
@@ -112,7 +120,7 @@ impl DeviceArray {
         self.dtype.name()
     }
 
-    /// Where it lies: "cuda:N", or "cpu" on an emulated device.
+    /// The device whose memory holds it: "cuda:N", or "cpu" on an emulated device.
     #[getter]
     fn device(&self) -> String {
         self.location.to_string()
@@ -133,7 +141,8 @@ impl DeviceArray {
         (kind, id)
     }
 
-    /// Lends the memory. stream: the reader's, as the array API standard counts them; -1 for no ordering.
+    /// Lends the memory to a DLPack consumer. stream: the reader's stream, numbered as in the array API
+    /// standard; -1 for no ordering.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -146,7 +155,7 @@ impl DeviceArray {
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err("the memory is lent where it lies, and not copied"));
         }
-        // The default stream is called 1 there.
+        // The array API standard numbers the legacy default stream 1.
         match stream {
             Some(-1) => {}
             None | Some(0 | 1) => self.pool.get().lead(py, 0)?,
@@ -183,7 +192,8 @@ impl DeviceArray {
             (Box::into_raw(Box::new(managed)).cast::<c_void>(), dlpack::CAPSULE)
         };
         let pointer = std::ptr::NonNull::new(pointer).expect("a box is somewhere");
-        // SAFETY: the pointer is to what a capsule of this name holds, and the destructor ends it unless a reader took it up.
+        // SAFETY: `pointer` is a boxed structure of the kind that `name` promises, and `drop_capsule` frees
+        // it unless a consumer did.
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(drop_capsule)) }
     }
 

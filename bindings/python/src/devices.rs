@@ -1,4 +1,5 @@
-//! Devices: each GPU is opened once a process, since its kernels take a while to load; whoever works on it gets a stream of his own.
+//! Devices: the process opens each GPU once, because loading its kernels takes a while. Each user gets a
+//! stream.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::cuda::{self, Cache, Gpu};
 
-/// The GPUs that are open, by their number. They stay until the process ends.
+/// The open GPUs by ordinal. They stay open until the process ends.
 static OPEN: Mutex<BTreeMap<usize, Gpu>> = Mutex::new(BTreeMap::new());
 
-/// Returns a GPU on a new stream.
+/// Returns an open GPU on a new stream; opens the GPU first if needed.
 ///
 /// # Errors
-/// Those of [`Gpu::new`], and what the driver says.
+/// Those of [`Gpu::new`], and the driver's if it cannot make a stream.
 pub fn gpu(ordinal: usize) -> cuda::Result<Gpu> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let gpu = match open.entry(ordinal) {
@@ -23,7 +24,7 @@ pub fn gpu(ordinal: usize) -> cuda::Result<Gpu> {
     gpu.on_stream(gpu.context().new_stream().map_err(failed)?)
 }
 
-/// Returns the number of a CUDA device, by its name.
+/// Returns the ordinal in the name of a CUDA device: `cuda` is 0, `cuda:N` is N; `None` for other names.
 pub fn ordinal(name: &str) -> Option<usize> {
     match name.strip_prefix("cuda")? {
         "" => Some(0),

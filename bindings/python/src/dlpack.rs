@@ -1,42 +1,42 @@
-//! DLPack's structures, as its header lays them out in memory (versions 0.8, 1.x).
+//! DLPack's structures with the memory layout of its header (versions 0.8 and 1.x).
 //!
-//! A tensor is handed over in a capsule, with a function that ends the loan; or, where its type offers a table of functions,
-//! described on the spot without one.
+//! A producer hands over a tensor in a capsule, together with a function that ends the loan. A type may
+//! instead offer a table of functions, one of which describes a tensor without a loan.
 
 use std::ffi::{CStr, c_int, c_void};
 
-/// The name of a capsule as handed out before version 1.
+/// The name of a capsule in versions before 1.
 pub const CAPSULE: &CStr = c"dltensor";
-/// The name of a capsule since.
+/// The name of a capsule from version 1 on.
 pub const CAPSULE_VERSIONED: &CStr = c"dltensor_versioned";
-/// The name of a capsule with the table of functions.
+/// The name of a capsule that holds the table of functions.
 pub const EXCHANGE: &CStr = c"dlpack_exchange_api";
 
-/// The version whose layout this is.
+/// The version that these structures follow.
 pub const VERSION: (u32, u32) = (1, 0);
 
 /// The flag of a tensor that must not be written.
 pub const READ_ONLY: u64 = 1;
 
-/// Kinds of devices.
+/// Kind of device: the host's memory.
 pub const CPU: i32 = 1;
-/// A CUDA device's memory.
+/// Kind of device: a CUDA device's memory.
 pub const CUDA: i32 = 2;
-/// The host's memory that a CUDA device reaches too.
+/// Kind of device: page-locked host memory that CUDA devices can read.
 pub const CUDA_HOST: i32 = 3;
 
-/// Kinds of elements: signed integers.
+/// Kind of element: signed integers.
 pub const INT: u8 = 0;
-/// Unsigned integers.
+/// Kind of element: unsigned integers.
 pub const UINT: u8 = 1;
-/// IEEE floats.
+/// Kind of element: IEEE floats.
 pub const FLOAT: u8 = 2;
-/// Truncated floats.
+/// Kind of element: bfloat16.
 pub const BFLOAT: u8 = 4;
-/// Truth values.
+/// Kind of element: booleans, one byte each.
 pub const BOOL: u8 = 6;
 
-/// Where a tensor lies.
+/// The device whose memory holds a tensor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
@@ -44,7 +44,7 @@ pub struct Device {
     pub id: i32,
 }
 
-/// What its elements are.
+/// The type of a tensor's elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DataType {
@@ -53,7 +53,8 @@ pub struct DataType {
     pub lanes: u16,
 }
 
-/// A tensor in somebody's memory; strides in elements, null where it is contiguous.
+/// A tensor in another library's memory. Strides count elements; a null `strides` means that it is
+/// contiguous.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor {
@@ -66,7 +67,7 @@ pub struct Tensor {
     pub byte_offset: u64,
 }
 
-/// A tensor on loan, as before version 1.
+/// A lent tensor, in versions before 1.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Managed {
@@ -75,7 +76,7 @@ pub struct Managed {
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
-/// A tensor on loan since version 1.
+/// A lent tensor, from version 1 on.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedVersioned {
@@ -87,7 +88,7 @@ pub struct ManagedVersioned {
     pub tensor: Tensor,
 }
 
-/// The table of functions that a type offers.
+/// The table of functions that a type offers. Each function may be missing.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Exchange {
@@ -97,17 +98,19 @@ pub struct Exchange {
     allocate: *const c_void,
     managed_from_object: *const c_void,
     managed_to_object: *const c_void,
-    /// Describes an object of the type, without a loan; 0, or -1 with an exception set. May be absent.
+    /// Describes an object of the type without a loan. Returns 0, or -1 with a Python exception set.
     pub describe: Option<unsafe extern "C" fn(*mut c_void, *mut Tensor) -> c_int>,
-    /// Tells the stream on which the framework enqueues at present.
+    /// Writes the stream on which the framework enqueues at present. Returns 0, or -1 with a Python exception
+    /// set.
     pub current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-// SAFETY: a table is a framework's constant.
+// SAFETY: a framework's table is constant, and its functions may be called from any thread that holds the
+// GIL.
 unsafe impl Sync for Exchange {}
 
 impl Tensor {
-    /// Returns a tensor that describes nothing yet.
+    /// Returns a tensor to be filled in: no memory, no dimensions.
     pub const fn empty() -> Self {
         Self {
             data: std::ptr::null_mut(),

@@ -1,7 +1,8 @@
-//! Errors: the engine's, as Python's exceptions.
+//! Errors: the engine's errors as Python exceptions.
 //!
-//! A caller's mistake is a `ValueError` with the engine's text: parameter, value, allowed range. Where an object is of the
-//! wrong kind it is a `TypeError`. What the machine lacks is `UnavailableError`, a `RuntimeError`.
+//! A caller's mistake raises a `ValueError` with the engine's text: parameter, value, allowed range. An
+//! object of the wrong kind raises a `TypeError`. A missing driver, library, device or memory raises
+//! `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::Error;
 use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
@@ -33,19 +34,20 @@ pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
 }
 
-/// Returns whether an exception is no word on the object whose code raised it: an interrupt, the end of the program, memory that
-/// is used up. Such a one is never made another.
+/// Returns whether an exception says nothing about the object whose code raised it: an interrupt, an exit, or
+/// exhausted memory. Such an exception is always raised unchanged.
 pub fn passes(py: Python<'_>, error: &PyErr) -> bool {
     !error.is_instance_of::<PyException>(py) || error.is_instance_of::<PyMemoryError>(py)
 }
 
-/// Returns a `TypeError` for an object whose own conversion failed, unless the failure passes on as it is.
+/// Returns a `TypeError` for an object whose own conversion failed, or the failure itself if [`passes`] holds
+/// for it.
 pub fn not_a(error: PyErr, name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     if passes(found.py(), &error) { error } else { wrong_type(name, wanted, found) }
 }
 
-/// Returns a `TypeError` for an array whose own protocol failed, with that failure as its cause. Mistakes that were told in our
-/// words stay as they are.
+/// Returns a `TypeError` for an array whose own protocol failed, with that failure as its cause. A
+/// `ValueError` or a `TypeError`, such as this package raises itself, stays unchanged.
 pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     if passes(py, &cause)
         || cause.is_instance_of::<PyValueError>(py)
@@ -53,7 +55,7 @@ pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     {
         return cause;
     }
-    // Some libraries append a trace of their own calls.
+    // Some libraries append a trace of their own calls, so only the first line is used.
     let text = cause.value(py).to_string();
     let error =
         PyTypeError::new_err(format!("{name} cannot be read: {}", text.lines().next().unwrap_or_default()));

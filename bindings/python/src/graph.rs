@@ -1,4 +1,4 @@
-//! Graphs: steps captured once, to be replayed with one call.
+//! Graphs: steps that are captured once and replayed with one call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,43 +8,43 @@ use pyo3::prelude::*;
 use crate::arrays::Matrix;
 use crate::pool::Pool;
 
-/// Steps of a pool that were captured. It holds the arrays that they read.
+/// Captured steps of a pool. A graph keeps the arrays alive that its steps read.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct Graph {
     pool: Py<Pool>,
     recorded: Mutex<Recorded>,
     steps: usize,
-    /// The arrays and what they lend, so that their memory stays.
+    /// The arrays and their loans, kept so that their memory stays valid.
     _held: Vec<Py<PyAny>>,
 }
 
-/// The steps.
+/// The captured steps.
 #[derive(Debug)]
 pub enum Recorded {
-    /// Where the rows of each lie in the host's memory, and what they hold.
+    /// On a host pool: the logits of each step, and what their rows hold.
     Host(Vec<Matrix>, Kind),
-    /// The device's graph.
+    /// On a device pool: the device's graph.
     Device(Owned),
 }
 
-/// A device's graph whose arrays are held beside it.
+/// A device's graph; its owner keeps alive the arrays that it reads.
 #[derive(Debug)]
 pub struct Owned(DeviceGraph<'static>);
 
-// SAFETY: a graph of the driver may be launched and freed by any thread, one at a time; the locks of the graph and of its pool
-// see to that.
+// SAFETY: any thread may launch or free a driver's graph, one thread at a time. The mutex of `Graph` and the
+// lock of its pool ensure that.
 unsafe impl Send for Owned {}
 
 impl Owned {
-    /// Enqueues the steps.
+    /// Enqueues the graph's steps.
     pub fn replay(&self, pool: &mut DevicePool) -> Result<()> {
         pool.replay(&self.0)
     }
 }
 
 impl Recorded {
-    /// Takes a device's graph.
+    /// Wraps a device's graph.
     pub fn device(graph: DeviceGraph<'static>) -> Self {
         Self::Device(Owned(graph))
     }
@@ -59,7 +59,7 @@ impl Graph {
         Self { pool, recorded: Mutex::new(recorded), steps, _held: held }
     }
 
-    /// Returns whether a pool captured it.
+    /// Returns whether `pool` captured this graph.
     pub fn is_of(&self, pool: &Bound<'_, Pool>) -> bool {
         self.pool.is(pool)
     }
@@ -71,7 +71,7 @@ impl Graph {
 
 #[pymethods]
 impl Graph {
-    /// How many steps a replay takes.
+    /// The number of steps that a replay takes.
     #[getter]
     fn steps(&self) -> usize {
         self.steps

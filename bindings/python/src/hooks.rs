@@ -1,9 +1,12 @@
-//! Hooks: Python's own edits of a row, after the engine's and before its bans.
+//! Hooks: Python callables that edit a row after the engine's biases and before its bans.
 //!
-//! A hook is given a copy of the row as an array of numpy, whose memory that array holds, and the row is what it left there: so an
-//! array that outlives the call, or was reshaped in it, does no harm. An exception leaves the engine as a panic, which changes no
-//! sequence, and becomes an exception again in `caught`. What a hook is run for is kept meanwhile, so the hook must not ask it
-//! anything: that is refused here, as waiting would never end ([`crate::turns`] says what else is).
+//! A hook gets a numpy array with a copy of the row; afterwards the row is overwritten with the copy. The
+//! array owns the copy's memory, so it stays valid when the hook keeps or reshapes it. An exception in a hook
+//! unwinds through the engine as a panic, which changes no sequence; `caught` turns it into an exception
+//! again.
+//!
+//! While a hook runs, the sampler or pool that runs it is locked. A hook that calls it would wait for ever,
+//! so such a call is refused here. [`crate::turns`] names the other refused calls.
 
 use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
@@ -21,37 +24,37 @@ use crate::lists::{LONGEST, collected};
 use crate::modules;
 use crate::turns::{Caller, Counted};
 
-/// How many hooks may be run inside each other: each takes its part of the thread's stack.
+/// The largest depth of hooks that run inside other hooks, because each uses a part of the thread's stack.
 const DEPTH: usize = 32;
 
 thread_local! {
-    /// The addresses of what the hooks are run for that this thread is in, the innermost last. A step of several threads hands
-    /// those of its caller to the threads on which its own hooks run.
+    /// The addresses of the locked objects whose hooks this thread is running, the innermost last. A step on
+    /// several threads passes the list of its caller to the threads that run its hooks.
     static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the addresses of what the hooks are run for that this thread is in.
+/// Returns the addresses of the locked objects whose hooks this thread is running.
 pub fn inside() -> Vec<usize> {
     INSIDE.with_borrow(Clone::clone)
 }
 
-/// A callable of Python's that edits a row.
+/// A Python callable that edits a row.
 #[derive(Debug)]
 pub struct Hook(Py<PyAny>);
 
-/// A copy of a row, which an array of numpy shows.
+/// A copy of a row, whose memory a numpy array shows.
 #[pyclass(frozen)]
 struct Copied(Box<[UnsafeCell<f32>]>);
 
-// SAFETY: the numbers are read here under the GIL, and go out as an address for numpy, which leaves it to its users, as everywhere,
-// that no thread writes what another reads.
+// SAFETY: this file reads the numbers only while it holds the GIL. numpy gets their address and, as for every
+// array, leaves it to its users that no thread writes what another reads.
 unsafe impl Sync for Copied {}
 
 impl Hook {
-    /// Reads a hook.
+    /// Takes a callable as a hook.
     ///
     /// # Errors
-    /// - `TypeError` for what cannot be called.
+    /// - `TypeError` if the object cannot be called.
     pub fn read(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
         if !object.is_callable() {
             return Err(wrong_type(name, "callable", object));
@@ -60,10 +63,10 @@ impl Hook {
         Ok(Self(object.clone().unbind()))
     }
 
-    /// Reads hooks, one for each row; None is none.
+    /// Reads one hook per row; `None` means no hook.
     ///
     /// # Errors
-    /// - `TypeError` for what is no list, and for an element that cannot be called.
+    /// - `TypeError` if the object is not iterable, or an element cannot be called.
     pub fn read_all(object: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Self>>> {
         let wanted = "a list of callables and None";
         let one = |hook: PyResult<Bound<'_, PyAny>>| {
@@ -74,9 +77,9 @@ impl Hook {
         collected(object.py(), items.map(one), "hooks", LONGEST)
     }
 
-    /// Runs it over a row, for a call. An exception goes on as a panic, for [`caught`].
+    /// Runs the hook over a row. An exception continues as a panic, for [`caught`].
     pub fn run(&self, caller: &Caller<'_>, row: &mut [f32]) {
-        /// Goes back to where the thread was, however the hook ends.
+        /// Restores the thread's list of locked objects, also if the hook panics.
         struct Back(Vec<usize>);
         impl Drop for Back {
             fn drop(&mut self) {
@@ -93,9 +96,10 @@ impl Hook {
     fn call(&self, py: Python<'_>, row: &mut [f32]) -> PyResult<()> {
         let copied = Bound::new(py, Copied(row.iter().map(|z| UnsafeCell::new(*z)).collect()))?;
         let address = copied.get().0.as_ptr().cast::<f32>();
-        // SAFETY: there are as many numbers, side by side.
+        // SAFETY: `address` points to `row.len()` adjacent f32 in the box of `copied`, which has one for each
+        // number of `row`.
         let view = unsafe { ArrayView1::from_shape_ptr(row.len(), address) };
-        // SAFETY: they stay where they are for as long as the copy lives, which the array holds.
+        // SAFETY: the box's memory does not move while `copied` lives, and the array keeps `copied` alive.
         let array = unsafe { PyArray1::borrow_from_array(&view, copied.clone().into_any()) };
         let left = called(self.0.bind(py), &PyTuple::new(py, [array])?)?;
         if !left.is_none() {
@@ -104,7 +108,8 @@ impl Hook {
             return Err(PyTypeError::new_err(text));
         }
         for (to, from) in row.iter_mut().zip(&copied.get().0) {
-            // SAFETY: the GIL is held, and what other threads write is their users' concern.
+            // SAFETY: the cell is in the box of `copied`; the GIL is held, and users of numpy answer for
+            // writes by other threads.
             *to = unsafe { *from.get() };
         }
         Ok(())
@@ -112,17 +117,18 @@ impl Hook {
 }
 
 unsafe extern "C-unwind" {
-    /// Python's own, which returns, or ends the thread: then it unwinds.
+    /// CPython's function. At exit it may end the thread instead of returning; it then unwinds.
     fn PyObject_CallObject(callable: *mut ffi::PyObject, arguments: *mut ffi::PyObject)
     -> *mut ffi::PyObject;
 }
 
 /// Calls a callable.
 ///
-/// At exit Python ends a daemon thread where it next asks for the GIL, which is in the middle of a hook. That unwinds through
-/// frames of ours, and further up through some that must not be unwound, so it stops here: the thread waits for the process to end.
+/// At exit Python ends a daemon thread at its next attempt to take the GIL, which may be in the middle of a
+/// hook. Python does so by unwinding the stack. Some frames further up must not be unwound, so `Stay` stops
+/// it here, and the thread waits for the process to end.
 fn called<'py>(callable: &Bound<'py, PyAny>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
-    /// Is dropped by unwinding alone.
+    /// Dropped only by unwinding; then it parks the thread for ever.
     struct Stay;
     impl Drop for Stay {
         fn drop(&mut self) {
@@ -132,17 +138,17 @@ fn called<'py>(callable: &Bound<'py, PyAny>, arguments: &Bound<'py, PyTuple>) ->
         }
     }
     let stay = Stay;
-    // SAFETY: both are live objects, the latter a tuple, and the GIL is held.
+    // SAFETY: `callable` and `arguments` are live objects, the latter a tuple, and the GIL is held.
     let left = unsafe { PyObject_CallObject(callable.as_ptr(), arguments.as_ptr()) };
     std::mem::forget(stay);
-    // SAFETY: it is a new reference, or null with an exception set.
+    // SAFETY: `left` is a new reference, or null with an exception set, as `PyObject_CallObject` returns it.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), left) }
 }
 
-/// Refuses a call to what lies at `owner` by a hook that is run for it, or by one too many hooks inside each other.
+/// Refuses a call to the object at address `owner` by a hook that it runs, or by a hook at the largest depth.
 ///
 /// # Errors
-/// - `RuntimeError`.
+/// - `RuntimeError` in both cases.
 pub fn refuse_inside(owner: usize) -> PyResult<()> {
     INSIDE.with_borrow(|inside| {
         if inside.contains(&owner) {
@@ -157,11 +163,12 @@ pub fn refuse_inside(owner: usize) -> PyResult<()> {
     })
 }
 
-/// Does work in which hooks may run, and which must not break off as a panic. `untouched` says what is as it was if it does.
+/// Runs `work`, in which hooks may run, and turns a panic into an exception. `untouched` says for the message
+/// what such a call leaves unchanged.
 ///
 /// # Errors
 /// - The exception of a hook that raised one.
-/// - `RuntimeError` if something of ours breaks.
+/// - `RuntimeError` for any other panic, which is a defect of this package.
 pub fn caught<R>(untouched: &str, work: impl FnOnce() -> R) -> PyResult<R> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast::<PyErr>() {
         Ok(error) => *error,
@@ -169,10 +176,10 @@ pub fn caught<R>(untouched: &str, work: impl FnOnce() -> R) -> PyResult<R> {
     })
 }
 
-/// What is as it was where a call breaks off that has no sequences.
+/// The state after a panic in a call without sequences, for the message.
 pub const OUTPUTS: &str = "what it was to write is unspecified";
 
-/// Returns the exception for a panic.
+/// Returns the exception for a panic that is a defect.
 fn broken(payload: &(dyn Any + Send), untouched: &str) -> PyErr {
     let said = payload.downcast_ref::<&str>().copied();
     let said =
@@ -184,7 +191,7 @@ fn broken(payload: &(dyn Any + Send), untouched: &str) -> PyErr {
     PyRuntimeError::new_err(text)
 }
 
-/// Breaks off as a defect would, on this thread or on those of operators; for tests.
+/// Panics as a defect would; for tests. Raises RuntimeError with the text.
 #[pyfunction]
 pub fn break_off(py: Python<'_>, text: String) -> PyResult<()> {
     py.detach(|| caught(OUTPUTS, || panic!("{text}")))

@@ -1,23 +1,24 @@
-//! The Python package: the engine's samplers and pools over anybody's arrays.
+//! The Python package: the engine's samplers and pools over the arrays of any library.
 //!
-//! The classes here are those of `gumball`, which `python/gumball` re-exports beside what is plain data (parameters, states),
-//! which is plain Python. Nothing is computed here: arguments are read, the engine is called without the GIL, and what it says
-//! becomes arrays. numpy and torch are looked for only where somebody has loaded them.
+//! The compiled module holds the classes of `gumball`. The plain Python package `python/gumball` re-exports
+//! them and adds the plain data: parameters and states. This crate computes nothing itself. It reads
+//! arguments, calls the engine without the GIL and returns the results as arrays. It uses numpy and torch
+//! only if the program has imported them.
 //!
 //! | module | what is in it |
 //! | --- | --- |
-//! | `arrays`, `dlpack` | anybody's memory as rows or lists |
+//! | `arrays`, `dlpack` | other libraries' memory as rows or lists |
 //! | `lists`, `params`, `state`, `options` | Python's values as the engine's |
-//! | `hooks`, `turns` | Python's own edits of rows; who has a sampler or a pool, and who waits for it |
+//! | `hooks`, `turns` | Python's own edits of rows; one thread at a time in a sampler or a pool |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph` | the classes |
 //! | `operators` | functions over rows without sequences |
-//! | `devices`, `streams`, `place` | GPUs that are open; the stream that one works on; a pool of the host or of a device |
-//! | `outputs`, `device_array` | the engine's answers as arrays |
+//! | `devices`, `streams`, `place` | open GPUs; the stream in use; a pool on the host or on a device |
+//! | `outputs`, `device_array` | the engine's results as arrays |
 //!
-//! Operators without requests (softmax, sampling from probabilities, and the like) are functions over arrays in `operators`;
-//! `python/gumball/operators.py` gives them their names and allocates. What other samplers' callers know under their names is
-//! plain Python over these, in `python/gumball/compat`.
+//! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
+//! probabilities. `python/gumball/operators.py` gives them their public names and allocates outputs.
+//! `python/gumball/compat` wraps them, in plain Python, under the names of other samplers.
 
 mod modules;
 

@@ -1,4 +1,4 @@
-//! Lists: ids, slots and lines, from Python's own lists or from arrays of integers.
+//! Lists of ids, slots and row indices, read from Python lists or from integer arrays.
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -8,19 +8,19 @@ use crate::arrays::{self, Array};
 use crate::errors::{UnavailableError, not_a, out_of_range, passes, wrong_type};
 use crate::params;
 
-/// How many elements a list may have.
+/// The largest number of elements of a list.
 pub const LONGEST: usize = 1 << 28;
 
-/// How many elements are taken of what does not say how many it has.
+/// The largest number of elements read from an iterable without a length.
 const UNSIZED: usize = 1 << 24;
 
-/// How many elements are read between two looks at signals.
+/// The number of elements read between two checks for signals.
 const LOOK: usize = 1 << 16;
 
-/// Collects what a list gives, and looks at signals meanwhile.
+/// Collects the items of an iterator and checks for signals meanwhile.
 ///
 /// # Errors
-/// - What an element raises, or the handler of a signal.
+/// - The exception of an item, or of a signal's handler.
 /// - `ValueError` if there are more than `most`.
 /// - `UnavailableError` if there is not enough memory.
 pub fn collected<T>(
@@ -52,11 +52,11 @@ fn too_long(name: &str, length: impl std::fmt::Display, most: usize) -> PyErr {
     out_of_range(&format!("{name}'s length"), length, format!("at most {most}"))
 }
 
-/// Collects what an object gives that is iterated over: as many elements as a list may have if it says how many it has, less if
-/// it does not.
+/// Collects the items of a Python iterable: up to [`LONGEST`] if it has a length, otherwise up to
+/// [`UNSIZED`].
 ///
 /// # Errors
-/// - `TypeError` if it gives nothing.
+/// - `TypeError` if the object is not iterable.
 /// - Those of [`collected`].
 pub fn iterated<'py, T>(
     object: &Bound<'py, PyAny>,
@@ -68,7 +68,7 @@ pub fn iterated<'py, T>(
     let most = match object.len() {
         Ok(length) if length > LONGEST => return Err(too_long(name, length, LONGEST)),
         Ok(_) => LONGEST,
-        // So long that its length is no C integer.
+        // The object's length overflows a C integer.
         Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
             return Err(too_long(name, "beyond 2^63", LONGEST));
         }
@@ -78,10 +78,10 @@ pub fn iterated<'py, T>(
     collected(object.py(), items.map(|item| each(item?)), name, most)
 }
 
-/// Reads an object as an array, if it is one that can be read.
+/// Reads an object as an array; `None` if that fails.
 ///
 /// # Errors
-/// - What passes on as it is.
+/// - Exceptions for which [`passes`] holds, such as an interrupt.
 fn array<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
     match arrays::read(object, name, None) {
         Ok(array) => Ok(Some(array)),
@@ -90,7 +90,7 @@ fn array<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'
     }
 }
 
-/// Reads the elements of an array of one dimension.
+/// Reads the elements of a one-dimensional array.
 fn elements<T>(
     array: &Array<'_>,
     py: Python<'_>,
@@ -104,10 +104,10 @@ fn elements<T>(
     collected(py, vector.values(name).map(|value| each(value?)), name, LONGEST)
 }
 
-/// Reads a number that is whole.
+/// Reads an integer.
 ///
 /// # Errors
-/// - `TypeError` if it is none.
+/// - `TypeError` if the object is no integer.
 /// - `ValueError` if it lies outside the type's range.
 pub fn whole<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     let beyond = || out_of_range(name, object, T::ALLOWED);
@@ -118,9 +118,9 @@ pub fn whole<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     }
 }
 
-/// Integers that Python's are read as.
+/// Types that Python's integers are read into.
 pub trait Whole: TryFrom<i64> {
-    /// The range, in words.
+    /// The type's range, for messages.
     const ALLOWED: &'static str;
 }
 
@@ -140,11 +140,11 @@ impl Whole for usize {
     const ALLOWED: &'static str = "in 0..2^63";
 }
 
-/// Reads a list of integers: a list, a tuple, a range, or an array of one dimension in the host's memory.
+/// Reads integers from a list, a tuple, a range, or a one-dimensional array in the host's memory.
 ///
 /// # Errors
-/// - `TypeError` if it is none.
-/// - `ValueError` if one lies outside the type's range.
+/// - `TypeError` if the object is none of these, or an element is no integer.
+/// - `ValueError` if an element lies outside the type's range.
 pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
     let wanted = "a list or an array of integers";
     let each = |item: Bound<'_, PyAny>| whole(&item, name);
@@ -169,7 +169,7 @@ pub enum Column<T> {
 }
 
 impl<T> Column<T> {
-    /// Returns the list; an empty one where there is one value for all.
+    /// Returns the list, which is empty if there is one value for all rows.
     pub fn rows(&self) -> &[T] {
         match self {
             Column::All(_) => &[],
@@ -177,7 +177,7 @@ impl<T> Column<T> {
         }
     }
 
-    /// Returns the value for all.
+    /// Returns the value for all rows, if there is one.
     pub fn all(&self) -> Option<&T> {
         match self {
             Column::All(value) => Some(value),
@@ -186,7 +186,7 @@ impl<T> Column<T> {
     }
 }
 
-/// What an object holds: one value, a list of Python's, or an array of one dimension or more.
+/// The form of an object: one value, a Python list or tuple, or an array with dimensions.
 enum Held<'py> {
     One,
     List,
@@ -205,7 +205,7 @@ impl<'py> Held<'py> {
     }
 }
 
-/// Reads a column: `one` is for a value of Python's, `word` for one of an array.
+/// Reads one value or several: `one` converts a Python object, `word` an array's element.
 fn column<T>(
     object: &Bound<'_, PyAny>,
     name: &str,
@@ -219,7 +219,7 @@ fn column<T>(
     }
 }
 
-/// Reads an integer, or a list of them.
+/// Reads an integer, or a list or an array of integers.
 ///
 /// # Errors
 /// Those of [`whole`] and [`integers`].
@@ -228,27 +228,28 @@ pub fn whole_column<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult
     column(object, name, |one| whole(one, name), cast)
 }
 
-/// Reads a seed, or a list of them; what an array holds is read as bits, so that int64 serves.
+/// Reads a seed, or a list or an array of seeds. Array elements are taken as bits, so an int64 array can hold
+/// any seed.
 ///
 /// # Errors
-/// - `TypeError` or `ValueError` if it is none.
+/// - `TypeError` or `ValueError` if a value is no seed.
 pub fn seed_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<u64>> {
     column(object, name, params::seed, |word| Ok(word.cast_unsigned()))
 }
 
-/// Reads a number.
+/// Reads a number as float32.
 ///
 /// # Errors
-/// - `TypeError` if it is none.
+/// - `TypeError` if the object is no number.
 pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
     let value = object.extract::<f64>().map_err(|error| not_a(error, name, "a number", object))?;
     Ok(value as f32)
 }
 
-/// Reads a number, or a list of them.
+/// Reads a number, or a list or an array of numbers, as float32.
 ///
 /// # Errors
-/// - `TypeError` if it is none.
+/// - `TypeError` if a value is no number.
 pub fn number_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<f32>> {
     match Held::of(object, name)? {
         Held::One => number(object, name).map(Column::All),
@@ -263,12 +264,12 @@ pub fn number_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<f
     }
 }
 
-/// Reads a list of truth values.
+/// Reads a list of booleans.
 pub fn truths(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<bool>> {
     iterated(object, name, "a list or an array of bools", |item| item.is_truthy())
 }
 
-/// Reads a token for each row, or `None` or -1 for none.
+/// Reads one forced token per row; `None` or -1 means none.
 pub fn forced(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Option<u32>>> {
     let token = |value: i64| match value {
         -1 => Ok(None),

@@ -1,12 +1,12 @@
-//! Modules of others that are looked into only if somebody has loaded them: importing this package imports neither numpy
-//! nor torch.
+//! Modules that this package uses only if the program has imported them: importing `gumball` imports neither
+//! numpy nor torch.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
-/// Returns a module that is loaded.
+/// Returns a module if it has been imported.
 fn loaded<'py>(py: Python<'py>, name: &Bound<'py, pyo3::types::PyString>) -> Option<Bound<'py, PyAny>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || {
@@ -17,19 +17,19 @@ fn loaded<'py>(py: Python<'py>, name: &Bound<'py, pyo3::types::PyString>) -> Opt
     modules.ok()?.bind(py).get_item(name).ok().flatten()
 }
 
-/// Returns whether numpy is loaded.
+/// Returns whether numpy has been imported.
 pub fn numpy_is_loaded(py: Python<'_>) -> bool {
     static LOADED: PyOnceLock<()> = PyOnceLock::new();
     if LOADED.get(py).is_some() {
         return true;
     }
-    // While numpy is being imported, the module is there before the type is.
+    // While numpy is being imported, `sys.modules` holds the module before it has the type.
     let found = loaded(py, intern!(py, "numpy"))
         .is_some_and(|numpy| numpy.getattr_opt(intern!(py, "ndarray")).is_ok_and(|kind| kind.is_some()));
     found && LOADED.set(py, ()).is_ok()
 }
 
-/// Returns whether an object is an array of `numpy.ma` with elements that do not count.
+/// Returns whether an object is a `numpy.ma` array with masked elements.
 pub fn is_masked(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     let kind = object.get_type();
@@ -42,16 +42,16 @@ pub fn is_masked(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Returns numpy's type of arrays.
+/// Returns numpy's array type.
 fn ndarray(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static NDARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     NDARRAY.import(py, "numpy", "ndarray")
 }
 
-/// Loads numpy, for arrays that are handed out.
+/// Imports numpy, for arrays that are returned.
 ///
 /// # Errors
-/// - `ImportError` if it is not installed.
+/// - `ImportError` if numpy is not installed.
 pub fn load_numpy(py: Python<'_>) -> PyResult<()> {
     if !numpy_is_loaded(py) {
         py.import("numpy")?;
@@ -59,20 +59,20 @@ pub fn load_numpy(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns torch's type of tensors, if torch is loaded.
+/// Returns torch's tensor type, if torch has been imported.
 pub fn torch_tensor(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyType>>> {
     static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Some(tensor) = TENSOR.get(py) {
         return Ok(Some(tensor.bind(py)));
     }
-    // While torch is being imported, the module is there before the type is.
+    // While torch is being imported, `sys.modules` holds the module before it has the type.
     let Some(torch) = loaded(py, intern!(py, "torch")) else { return Ok(None) };
     let Some(tensor) = torch.getattr_opt(intern!(py, "Tensor"))? else { return Ok(None) };
     let tensor = tensor.cast_into::<PyType>().map_err(PyErr::from)?.unbind();
     Ok(Some(TENSOR.get_or_init(py, || tensor).bind(py)))
 }
 
-/// Returns torch, if an object is a tensor of it.
+/// Returns the torch module if an object is a tensor.
 pub fn torch_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = object.py();
     match torch_tensor(py)? {
@@ -83,7 +83,7 @@ pub fn torch_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, P
     }
 }
 
-/// Asks torch for the stream on which it enqueues at present; `None` if it was built without CUDA.
+/// Returns the stream on which torch enqueues at present on a device; `None` if torch was built without CUDA.
 pub fn torch_raw_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
     static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
     let ask = ASK.get_or_try_init(py, || {

@@ -1,4 +1,4 @@
-//! Options: what comes with the rows of a step, read from Python's arguments.
+//! Options of a step's rows, read from Python's keyword arguments.
 
 use gumball_engine::{BatchOptions, DeviceOptions, Error, Kind, Masks, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -10,7 +10,7 @@ use crate::hooks::Hook;
 use crate::lists;
 use crate::turns::Caller;
 
-/// Reads what rows are.
+/// Reads what rows hold: logits or probabilities.
 ///
 /// # Errors
 /// - `ValueError` for another name.
@@ -22,7 +22,7 @@ pub fn kind(name: &str) -> PyResult<Kind> {
     }
 }
 
-/// Keyword arguments as they came.
+/// The keyword arguments, unread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keywords<'a, 'py> {
     pub masks: Option<&'a Bound<'py, PyAny>>,
@@ -32,7 +32,7 @@ pub struct Keywords<'a, 'py> {
     pub hooks: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// What they say; of masks, where they lie.
+/// The options that the keywords give. For masks this is their address and shape.
 #[derive(Debug, Default)]
 pub struct Options {
     pub masks: Option<Matrix>,
@@ -43,10 +43,10 @@ pub struct Options {
 }
 
 impl<'py> Keywords<'_, 'py> {
-    /// Reads them. The array of masks is to be held while they are in use.
+    /// Reads the keywords. The caller keeps the returned array of masks alive while the options are in use.
     ///
     /// # Errors
-    /// - `TypeError` or `ValueError` for what is of another type or shape.
+    /// - `TypeError` or `ValueError` for a value of another type or shape.
     pub fn read(&self, stream: Option<usize>) -> PyResult<(Options, Option<Array<'py>>)> {
         let array = self.masks.map(|masks| arrays::read(masks, "masks", stream)).transpose()?;
         let options = Options {
@@ -75,7 +75,7 @@ impl<'py> Keywords<'_, 'py> {
         Ok((options, array))
     }
 
-    /// Refuses what says how rows go without saying which rows: that is for whoever names slots.
+    /// Refuses `forced`, `row_indices` and `mask_present` in a call that names no slots.
     pub fn refuse_without_slots(&self) -> PyResult<()> {
         for (name, given) in
             [("forced", self.forced), ("row_indices", self.row_indices), ("mask_present", self.mask_present)]
@@ -90,12 +90,12 @@ impl<'py> Keywords<'_, 'py> {
 }
 
 impl Options {
-    /// Returns whether masks lie in a device's memory.
+    /// Returns whether the masks lie in a device's memory.
     pub fn has_device_masks(&self) -> bool {
         self.masks.is_some_and(|masks| masks.location != Location::Host)
     }
 
-    /// Refuses masks of a device where only those of the host can be taken.
+    /// Refuses masks in a device's memory, for calls that read masks on the host.
     pub fn masks_on_host(&self) -> PyResult<()> {
         match self.masks {
             Some(masks) if masks.location != Location::Host => {
@@ -105,37 +105,38 @@ impl Options {
         }
     }
 
-    /// Returns the masks of the host; none if they lie on a device.
+    /// Returns the masks if they lie in the host's memory, otherwise none.
     ///
     /// # Safety
-    /// Nobody frees or writes them for `'a`.
+    /// The memory of the array `masks` is neither freed nor written for `'a`.
     unsafe fn masks<'a>(&'a self) -> Result<Masks<'a>> {
         match &self.masks {
             Some(masks) if masks.location == Location::Host => {
-                // SAFETY: as the caller vouches.
+                // SAFETY: `masks` lies in the host's memory, and the caller ensures that nobody frees or
+                // writes it for `'a`.
                 unsafe { masks.masks(&self.present) }
             }
             _ => Ok(Masks::NONE),
         }
     }
 
-    /// Returns the hooks, as they are run for a call.
+    /// Returns the hooks as closures that run them for a call.
     pub fn hooks<'a>(&'a self, caller: &'a Caller<'a>) -> Vec<Option<impl Fn(&mut [f32]) + Sync + 'a>> {
         let each = |hook: &'a Hook| move |row: &mut [f32]| hook.run(caller, row);
         self.hooks.iter().map(|hook| hook.as_ref().map(each)).collect()
     }
 
-    /// Returns what comes with rows of the host, but for hooks.
+    /// Returns the options for rows on the host, without hooks.
     ///
     /// # Safety
-    /// As for masks: nobody frees or writes them for `'a`.
+    /// The memory of the array `masks` is neither freed nor written for `'a`.
     pub unsafe fn on_host<'a>(&'a self) -> Result<BatchOptions<'a>> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` for `'a`.
         let masks = unsafe { self.masks() }?;
         Ok(BatchOptions { masks, forced: &self.forced, hooks: &[] })
     }
 
-    /// Refuses hooks, which run on the host alone.
+    /// Returns an error if a row has a hook, which only the host can run.
     pub fn refuse_hooks(&self) -> Result<()> {
         if self.hooks.iter().any(Option::is_some) {
             let reason = "a hook runs on the host; take a pool of the host".to_owned();
@@ -144,17 +145,17 @@ impl Options {
         Ok(())
     }
 
-    /// Returns what the host says about rows of a device.
+    /// Returns the options for rows on a device.
     ///
     /// # Safety
-    /// As for [`Options::on_host`].
+    /// The memory of the array `masks`, if it lies on the host, is neither freed nor written for `'a`.
     pub unsafe fn for_device<'a>(&'a self) -> Result<DeviceOptions<'a>> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that nobody frees or writes the memory of `masks` for `'a`.
         let masks = unsafe { self.masks() }?;
         Ok(DeviceOptions { masks, forced: &self.forced, row_indices: &self.row_indices })
     }
 
-    /// Checks that nothing is said of masks that lie on a device, whose rows all count.
+    /// Returns an error for `mask_present` with masks on a device, where every row's mask counts.
     pub fn check_present(&self) -> Result<()> {
         if self.has_device_masks() && !self.present.is_empty() {
             let reason = "masks on a device count for every row; set all bits in those that shall not";

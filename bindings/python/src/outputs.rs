@@ -1,4 +1,4 @@
-//! Outputs: all that a step says about its rows, as arrays of numpy over one buffer.
+//! Outputs: a step's results as numpy arrays over one buffer.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -13,9 +13,9 @@ use pyo3::types::PyList;
 use crate::errors::{not_a, out_of_range};
 use crate::modules;
 
-/// What a step says about its rows: R of them, in the order they stood in the step.
+/// The results of a step with R rows, in the order of its rows.
 ///
-/// Arrays are views of one buffer, which is this object's own: no later step changes it.
+/// The arrays are views of one buffer, which this object owns. No later step changes it.
 ///
 /// ============== ===================== ============================================== =================
 /// attribute      shape, dtype          what                                           without a value
@@ -25,7 +25,7 @@ use crate::modules;
 /// logprobs       [R] float32           of the tokens, natural                         -inf
 /// ranks          [R] uint32            of the tokens, from 1                          0
 /// temperatures   [R] float32           in use; 0 if greedy                            0
-/// mirostat_mu            [R] float32           mirostat's limits after the rows, in bits      0
+/// mirostat_mu    [R] float32           mirostat's limits after the rows, in bits      0
 /// top_ids        [R, top_n] int32      the most likely ids                            -1
 /// top_logprobs   [R, top_n] float32    their logprobs                                 -inf
 /// id_logprobs    [R, ids] float32      of the ids that the request names              -inf
@@ -35,17 +35,18 @@ use crate::modules;
 #[derive(Debug)]
 pub struct Outputs {
     layout: Layout,
-    /// Read and written by whoever holds an array; after the making never here, but for single words under the GIL.
+    /// Holders of arrays read and write the words. This file reads single words under the GIL and writes
+    /// none.
     words: Box<[UnsafeCell<u32>]>,
     kept: Option<Vec<Vec<u32>>>,
 }
 
-// SAFETY: what is shared between threads is the layout and the kept sets, which nobody changes; the words go out as addresses
-// for numpy, which leaves it to its users, as everywhere, that no thread writes what another reads.
+// SAFETY: threads share the layout and the kept sets, which never change. numpy gets the words' address and,
+// as for every array, leaves it to its users that no thread writes what another reads.
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// Copies the engine's outputs: a few words a row.
+    /// Copies the engine's outputs: some words per row.
     pub fn new(out: &EngineOutputs, kept: bool) -> Self {
         let layout = out.layout();
         Self {
@@ -55,10 +56,10 @@ impl Outputs {
         }
     }
 
-    /// Reads the number of a row.
+    /// Reads the index of a row.
     ///
     /// # Errors
-    /// - `IndexError` if there is none of that number, `TypeError` for what is no number.
+    /// - `IndexError` if the index is outside 0..R; `TypeError` if the object is no integer.
     fn place(&self, row: &Bound<'_, PyAny>) -> PyResult<usize> {
         let there = match row.extract::<i64>() {
             Ok(place) => usize::try_from(place).ok().filter(|place| *place < self.layout.rows),
@@ -79,9 +80,10 @@ impl Outputs {
     ) -> PyResult<Bound<'py, PyArray1<T>>> {
         modules::load_numpy(slf.py())?;
         let address = slf.get().address::<T>(&section);
-        // SAFETY: the section lies in the words, and i32, u32 and f32 take any of them.
+        // SAFETY: `address` points to the `section.len()` words of the section; every word is a valid i32,
+        // u32 and f32.
         let view = unsafe { ArrayView1::from_shape_ptr(section.len(), address) };
-        // SAFETY: the words stay where they are for as long as this object lives, which the array holds.
+        // SAFETY: the words do not move while `slf` lives, and the array keeps `slf` alive.
         Ok(unsafe { PyArray1::borrow_from_array(&view, slf.clone().into_any()) })
     }
 
@@ -92,9 +94,10 @@ impl Outputs {
     ) -> PyResult<Bound<'py, PyArray2<T>>> {
         modules::load_numpy(slf.py())?;
         let address = slf.get().address::<T>(&section);
-        // SAFETY: as in `row`; the section has `width` words a row.
+        // SAFETY: `address` points to the section's `rows * width` words; every word is a valid i32, u32 and
+        // f32.
         let view = unsafe { ArrayView2::from_shape_ptr((slf.get().layout.rows, width), address) };
-        // SAFETY: as in `row`.
+        // SAFETY: the words do not move while `slf` lives, and the array keeps `slf` alive.
         Ok(unsafe { PyArray2::borrow_from_array(&view, slf.clone().into_any()) })
     }
 }
@@ -153,24 +156,26 @@ impl Outputs {
 
     /// The tokens as a list of int, -1 where there is none. Needs no numpy.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        // SAFETY: the words are there, and it is under the GIL that holders of arrays write them.
+        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which is
+        // held here.
         let token = |word: &UnsafeCell<u32>| unsafe { *word.get() }.cast_signed();
         PyList::new(py, self.words[self.layout.tokens()].iter().map(token))
     }
 
-    /// The token of a row, or None. Needs no numpy.
+    /// The token of a row, or None if it has none. Needs no numpy.
     ///
-    /// Raises IndexError if there is no such row.
+    /// Raises IndexError if the row is outside 0..R.
     fn token(&self, row: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
         let row = self.place(row)?;
-        // SAFETY: as in `tolist`.
+        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which is
+        // held here.
         let token = unsafe { *self.words[self.layout.tokens()][row].get() }.cast_signed();
         Ok(Some(token).filter(|token| *token != NONE))
     }
 
     /// The ids that a row's filters kept, [K] uint32, ascending.
     ///
-    /// Raises ValueError unless the pool was made with kept=True, IndexError if there is no such row.
+    /// Raises ValueError unless the pool was made with kept=True, IndexError if the row is outside 0..R.
     fn kept<'py>(&self, py: Python<'py>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let kept = self.kept.as_ref();
         let kept = kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))?;

@@ -1,6 +1,7 @@
 //! Parameters: Python's `SamplingParams` as the engine's.
 //!
-//! The class itself is a dataclass in `python/gumball/params.py`; here its attributes are read, once a request.
+//! The class itself is a dataclass in `python/gumball/params.py`. This file reads its attributes, once per
+//! request.
 
 use gumball_engine::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobsParams, MAX_VOCAB, Mirostat,
@@ -33,8 +34,9 @@ macro_rules! attribute {
 /// Returns the engine's parameters.
 ///
 /// # Errors
-/// - `TypeError` if the object is no `SamplingParams`, or a value of another type.
-/// - `ValueError` if an integer lies outside its type's range. The engine checks ranges where it admits the request.
+/// - `TypeError` if the object is no `SamplingParams`, or an attribute has another type.
+/// - `ValueError` if an integer lies outside its type's range. The engine checks the parameters' ranges when
+///   it admits the request.
 pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
     if !params.hasattr(intern!(params.py(), "repetition_penalty"))? {
         return Err(wrong_type("params", "a gumball.SamplingParams", params));
@@ -84,10 +86,10 @@ fn read_all(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
     })
 }
 
-/// Checks parameters against their ranges: for a vocabulary, or without one as far as that goes.
+/// Checks parameters against their ranges for a vocabulary. Without vocab it skips what depends on the
+/// vocabulary.
 ///
-/// # Errors
-/// - `ValueError` for the first that is outside its range.
+/// Raises ValueError for the first parameter outside its range.
 #[pyfunction]
 #[pyo3(signature = (params, vocab=None))]
 pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -95,19 +97,19 @@ pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>)
     match vocab {
         Some(vocab) => params.validate(whole(vocab, "vocab")?).map_err(raised),
         None => match params.validate(MAX_VOCAB) {
-            // Whether a filter is on can depend on the vocabulary.
+            // Whether a filter is on can depend on the vocabulary, so a conflict cannot be decided here.
             Err(Error::Conflict { .. }) | Ok(()) => Ok(()),
             Err(error) => Err(raised(error)),
         },
     }
 }
 
-/// Returns a value that is not None.
+/// Returns the value unless it is `None`.
 fn optional(object: Bound<'_, PyAny>) -> Option<Bound<'_, PyAny>> {
     Some(object).filter(|object| !object.is_none())
 }
 
-/// Reads a part of the parameters that is an object of its own.
+/// Reads a parameter that is an object with attributes of its own.
 fn part<T>(
     it: &Bound<'_, PyAny>,
     name: &str,
@@ -117,12 +119,12 @@ fn part<T>(
     read(it).map_err(|error| not_one(error, name, wanted, it))
 }
 
-/// Returns the `TypeError` for an object that lacks an attribute of what it should be; other errors as they are.
+/// Returns a `TypeError` for an object that lacks an expected attribute; other errors stay unchanged.
 fn not_one(error: PyErr, name: &str, wanted: &str, it: &Bound<'_, PyAny>) -> PyErr {
     if error.is_instance_of::<PyAttributeError>(it.py()) { wrong_type(name, wanted, it) } else { error }
 }
 
-/// Reads a seed.
+/// Reads a seed in 0..2^64.
 pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     object.extract::<u64>().map_err(|error| {
         if passes(object.py(), &error) {
@@ -196,7 +198,7 @@ fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
     iterated(it, "bad_words", "lists of ids", |word| integers(&word, "bad_words"))
 }
 
-/// Reads an order of filters: a name, or a list of filters' names.
+/// Reads an order of filters: a name, or a list of filter names.
 pub fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
     if let Ok(text) = it.cast::<PyString>() {
         return text.to_cow()?.parse().map_err(raised);

@@ -1,4 +1,4 @@
-//! Places: a pool of the host or of a device, behind the same verbs.
+//! A pool on the host or on a device, behind the same methods.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use gumball_engine::{
 use crate::devices;
 use crate::streams::{Current, Streams};
 
-/// A pool, wherever it is.
+/// A pool and where it runs.
 #[derive(Debug)]
 pub enum Place {
-    /// In the host's memory, with what rows go by.
+    /// On the host, with its assignment.
     Host(Box<HostPool>),
-    /// In a device's.
+    /// On a device.
     Device(Box<DevicePool>),
 }
 
-/// A pool of the host that also knows `assign`, so that a program need not care where its pool is.
+/// A host pool that also has `assign`, so that a program is the same for pools on the host and on devices.
 #[derive(Debug)]
 pub struct HostPool {
     pub pool: Pool,
@@ -27,7 +27,7 @@ pub struct HostPool {
     forced: Vec<Option<u32>>,
     lines: Vec<u32>,
     masks: Vec<u32>,
-    /// Rows and words a row; none where rows have no masks.
+    /// The number of rows and of words per row; `None` if no masks are assigned.
     masks_shape: Option<(usize, usize)>,
     present: Vec<bool>,
 }
@@ -38,7 +38,7 @@ impl HostPool {
         Self { pool, slots, forced, lines, masks, masks_shape: None, present: Vec::new() }
     }
 
-    /// Checks what rows would go by.
+    /// Checks an assignment.
     pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) -> Result<()> {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             self.pool.sequence(*slot)?;
@@ -51,7 +51,7 @@ impl HostPool {
         Ok(())
     }
 
-    /// Says what the rows of the next steps go by. Checked when they are taken.
+    /// Assigns slots, forced tokens and row indices to the rows of the next steps; `step` checks them.
     pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) {
         self.slots.clear();
         self.slots.extend_from_slice(slots);
@@ -63,7 +63,7 @@ impl HostPool {
         self.masks_shape = None;
     }
 
-    /// The same for masks, which are copied.
+    /// Assigns masks to the rows of the next steps; copies their words.
     pub fn assign_masks(
         &mut self,
         words: impl Iterator<Item = u32>,
@@ -76,7 +76,7 @@ impl HostPool {
         self.present.extend_from_slice(present);
     }
 
-    /// Takes a step of what was assigned, over lines of logits.
+    /// Takes a step over rows of logits with the current assignment.
     pub fn step(
         &mut self,
         logits: Logits<'_>,
@@ -171,10 +171,10 @@ impl Place {
     }
 }
 
-/// Opens a pool on a device, with the streams that its machine follows if it is a GPU.
+/// Opens a pool on a device. For a GPU it also returns the streams that the pool's runtime follows.
 pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<Arc<Streams>>)> {
     let Some(ordinal) = devices::ordinal(name) else {
-        // An emulated device, or a name that is not known.
+        // An emulated device, or an unknown name.
         return Ok((DevicePool::new(Device::open(name)?, config)?, None));
     };
     let _current = Current::if_there();
@@ -183,7 +183,7 @@ pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<
     Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))
 }
 
-/// Enqueues a step of a device's pool.
+/// Enqueues a step of a device's pool, with a new assignment if slots are given.
 pub fn enqueue(
     pool: &mut DevicePool,
     input: DeviceInput<'_>,

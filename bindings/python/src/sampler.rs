@@ -1,4 +1,4 @@
-//! The sampler: one sequence, its state, and its stages.
+//! The sampler: draws the tokens of one sequence and keeps its state.
 
 use gumball_engine::{Kind, Sampler as EngineSampler, StepOptions, Token};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::params;
 use crate::state::OwnedState;
 use crate::turns::Turns;
 
-/// What is as it was where a call breaks off.
+/// The state after a call that broke off, for the message.
 const UNTOUCHED: &str = "the sequence has not moved";
 
 /// Chooses the tokens of one sequence, on the host, and keeps its history.
@@ -23,10 +23,12 @@ const UNTOUCHED: &str = "the sequence has not moved";
 ///     sampler = Sampler(SamplingParams(temperature=0.8, top_p=0.9, seed=7), vocab=32000, prompt=[1, 2])
 ///     token = sampler.sample(logits)
 ///
-/// params: SamplingParams. vocab: the number of logits in a row. prompt: ids. draw: the draw index, which tells sequences
-/// of the same seed and history apart. route: "race"; "oracle" to check it against; or "probabilities", which makes a row of
-/// those on the way, and whose tokens may differ where two scores lie within a rounding of them. level: the SIMD level,
-/// "scalar", "avx2" or "avx512"; the machine's best if None. The tokens do not depend on it.
+/// params: SamplingParams. vocab: the number of logits in a row. prompt: ids. draw: the draw index; sequences
+/// with the same seed and history but different draw indices draw independently. route: "race", the default;
+/// "oracle", the slow definition to check it against; or "probabilities", which computes a row of
+/// probabilities first. The latter's tokens may differ where two scores lie within a rounding of the
+/// probabilities. level: the SIMD level, "scalar", "avx2" or "avx512"; None takes the processor's best. The
+/// tokens do not depend on it.
 ///
 /// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.
 #[pyclass(frozen, module = "gumball")]
@@ -46,7 +48,7 @@ impl Sampler {
         Self { inner: Turns::new(Inner { sampler, last: None }) }
     }
 
-    /// Does something with the sampler, without the GIL; calls from several threads take turns.
+    /// Runs `work` on the sampler without the GIL; calls from several threads take turns.
     fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> PyResult<R> {
         self.inner.with(py, UNTOUCHED, work)
     }
@@ -61,10 +63,11 @@ impl Sampler {
         kind: Kind,
     ) -> PyResult<Option<u32>> {
         let (matrix, _held) = host_row(logits)?;
-        // SAFETY: the array is held while this call lasts, and nobody writes it meanwhile.
+        // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
+        // it meanwhile.
         let row = unsafe { matrix.row() }.map_err(raised)?;
         let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
-        // SAFETY: the same.
+        // SAFETY: `mask_array` lives until the call ends; Python's callers do not write it meanwhile.
         let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
         let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
         let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
@@ -80,7 +83,8 @@ impl Sampler {
     }
 }
 
-/// Reads the only row of an array of the host; the array is to be held while the row is read.
+/// Reads an array on the host that has one row. The caller keeps the returned array alive while it reads the
+/// row.
 fn host_row<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
     let array = arrays::read(logits, "logits", None)?;
     if array.location != Location::Host {
@@ -123,7 +127,7 @@ impl Sampler {
         caught("no sampler was made", make)?.map(Self::of).map_err(raised)
     }
 
-    /// Takes up a sequence where another sampler or pool left it. The seed is that of the state.
+    /// Continues a sequence from the state of another sampler or pool. The seed is the state's.
     ///
     /// Raises ValueError as the constructor does, and if the state's mu is NaN or +inf.
     #[staticmethod]
@@ -144,15 +148,16 @@ impl Sampler {
         sampler.with_state(state.state()).map(Self::of).map_err(raised)
     }
 
-    /// Draws the next token and appends it; None if no token of the row is above -inf.
+    /// Draws the next token and appends it. Returns None if no token of the row is above -inf.
     ///
-    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or uint32, bit id % 32 of
-    /// word id // 32 allows an id, missing words forbid. forced: the id to emit whatever is drawn. hook: a callable that is given
-    /// the row after penalties and biases and before the bans, a float32 array [vocab] of numpy, a copy; it changes that array
-    /// and returns None. -inf bans an id; NaN is read as -inf. It must not use this sampler.
+    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or
+    /// uint32; bit id % 32 of word id // 32 allows an id, missing words forbid. forced: the id to emit
+    /// whatever is drawn. hook: a callable that edits the row after penalties and biases and before the bans.
+    /// It gets a copy of the row, a numpy float32 array [vocab], changes it in place and returns None. In
+    /// that array -inf bans an id, and NaN is read as -inf. A hook must not use this sampler.
     ///
-    /// Raises ValueError or TypeError for another shape, type or place, and for a forced id outside the vocabulary, and what the
-    /// hook raises; nothing was changed then.
+    /// Raises ValueError or TypeError for another shape, type or device, ValueError for a forced id outside
+    /// the vocabulary, and the hook's exceptions. After an error the sequence has not changed.
     #[pyo3(signature = (logits, *, mask=None, forced=None, hook=None))]
     fn sample(
         &self,
@@ -165,13 +170,15 @@ impl Sampler {
         self.draw(py, logits, mask, forced, hook, Kind::Logits)
     }
 
-    /// Draws the next token from a row of probabilities and appends it; None if none of them is above 0.
+    /// Draws the next token from a row of probabilities and appends it. Returns None if none of them is above
+    /// 0.
     ///
-    /// probabilities: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; they need not sum to 1. mask and forced
-    /// as for sample. The sequence goes on as after sample, and may take either call for its next token.
+    /// probabilities: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; they need not sum to
+    /// 1. mask, forced: as for sample. Later tokens may be drawn by this method or by sample.
     ///
-    /// Raises what sample raises, and ValueError for parameters that speak of logits: a temperature other than 0 and 1,
-    /// penalties, biases, top_n_sigma, dynamic temperature; nothing was changed then.
+    /// Raises the errors of sample, and ValueError for parameters that apply to logits only: a temperature
+    /// other than 0 and 1, penalties, biases, top_n_sigma, dynamic temperature. After an error the sequence
+    /// has not changed.
     #[pyo3(signature = (probabilities, *, mask=None, forced=None))]
     fn sample_probabilities(
         &self,
@@ -183,10 +190,10 @@ impl Sampler {
         self.draw(py, probabilities, mask, forced, None, Kind::Probabilities)
     }
 
-    /// Draws n tokens from one row, under the draw indices 0..n, and appends none of them; a list of ids, None where there
-    /// is none.
+    /// Draws n tokens from one row under the draw indices 0..n and appends none of them. Returns a list of
+    /// ids, with None for a draw without a token.
     ///
-    /// logits as for sample.
+    /// logits: as for sample.
     #[pyo3(signature = (logits, n))]
     fn sample_n(
         &self,
@@ -195,7 +202,8 @@ impl Sampler {
         n: &Bound<'_, PyAny>,
     ) -> PyResult<Vec<Option<u32>>> {
         let (matrix, _held) = host_row(logits)?;
-        // SAFETY: as in `sample`.
+        // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
+        // it meanwhile.
         let row = unsafe { matrix.row() }.map_err(raised)?;
         let n = whole(n, "n")?;
         self.with(py, |inner| {
@@ -206,28 +214,28 @@ impl Sampler {
         .map_err(raised)
     }
 
-    /// Appends a token that was chosen elsewhere.
+    /// Appends a token that the caller chose.
     fn push(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = whole(id, "id")?;
         self.with(py, |inner| inner.sampler.push(id))
     }
 
-    /// Goes back to the state after so many output tokens.
+    /// Restores the state after output_len output tokens.
     ///
-    /// Raises ValueError if there are fewer.
+    /// Raises ValueError if the output has fewer tokens.
     fn truncate(&self, py: Python<'_>, output_len: &Bound<'_, PyAny>) -> PyResult<()> {
         let output_len = whole(output_len, "output_len")?;
         self.with(py, |inner| inner.sampler.truncate(output_len))?.map_err(raised)
     }
 
-    /// Starts over after a prompt, with the same parameters, seed and draw index.
+    /// Starts a new sequence after a prompt, with the same parameters, seed and draw index.
     #[pyo3(signature = (prompt=None), text_signature = "($self, prompt=())")]
     fn reset(&self, py: Python<'_>, prompt: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         self.with(py, |inner| inner.sampler.reset(&prompt))
     }
 
-    /// A sampler with the same state and another draw index.
+    /// Returns a sampler with the same state and another draw index.
     fn fork(&self, py: Python<'_>, draw: &Bound<'_, PyAny>) -> PyResult<Self> {
         let draw = whole(draw, "draw")?;
         self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(raised)
@@ -257,7 +265,7 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.position())
     }
 
-    /// The seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    /// The seed in use: that of the parameters, or the fresh one that was drawn if they have none.
     #[getter]
     fn seed(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |inner| inner.sampler.seed())
@@ -275,13 +283,13 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.level().name())
     }
 
-    /// What the last row's data had to say: bits of gumball.Status, 0 before the first.
+    /// The status of the last row: bits of gumball.Status; 0 before the first row.
     #[getter]
     fn status(&self, py: Python<'_>) -> PyResult<u32> {
         self.with(py, |inner| inner.last.map_or(0, |token| token.status.0))
     }
 
-    /// The temperature that the last row was drawn at; 0 if greedy, or before the first.
+    /// The temperature at which the last row was drawn; 0 if greedy, or before the first row.
     #[getter]
     fn temperature(&self, py: Python<'_>) -> PyResult<f32> {
         self.with(py, |inner| inner.last.map_or(0.0, |token| token.temperature))
@@ -293,7 +301,7 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.sequence().mu())
     }
 
-    /// The logprobs of the last row, a gumball.Logprobs; None if the parameters ask for none.
+    /// The logprobs of the last row, a gumball.Logprobs; None if the parameters request none.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         static LOGPROBS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -307,12 +315,13 @@ impl Sampler {
         class.call1((python(&found.token)?, all(&found.top)?, all(&found.ids)?)).map(Some)
     }
 
-    /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
+    /// Turns the reporting of kept sets on or off for the following rows; it costs a sort of each set.
     fn keep_ids(&self, py: Python<'_>, on: bool) -> PyResult<()> {
         self.with(py, |inner| inner.sampler.keep_ids(on))
     }
 
-    /// The ids that the filters kept of the last row, in the order of tokens, if keep_ids asked for them: a list of int.
+    /// The ids that the filters kept of the last row, in the order of tokens, a list of int. Empty unless
+    /// keep_ids turned this on.
     #[getter]
     fn kept(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.with(py, |inner| inner.sampler.kept().to_vec())

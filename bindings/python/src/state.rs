@@ -1,4 +1,4 @@
-//! State: a sequence in mid-life as plain data, out to Python's dataclass and back.
+//! State: a sequence as plain data between two tokens, to Python's dataclass and back.
 
 use gumball_engine::State;
 use pyo3::intern;
@@ -10,7 +10,7 @@ use crate::errors::not_a;
 use crate::lists::{integers, number, whole};
 use crate::params::seed;
 
-/// A state with lists of its own.
+/// A state that owns its lists.
 #[derive(Debug)]
 pub struct OwnedState {
     prompt: Vec<u32>,
@@ -22,13 +22,13 @@ pub struct OwnedState {
 }
 
 impl OwnedState {
-    /// Copies the engine's.
+    /// Copies an engine's state.
     pub fn new(state: State<'_>) -> Self {
         let State { prompt, output, seed, position, draw, mu } = state;
         Self { prompt: prompt.to_vec(), output: output.to_vec(), seed, position, draw, mu }
     }
 
-    /// Reads Python's.
+    /// Reads a `gumball.State`.
     pub fn read(state: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = state.py();
         let of = |name| state.getattr(name).map_err(|error| not_a(error, "state", "a gumball.State", state));
@@ -42,13 +42,13 @@ impl OwnedState {
         })
     }
 
-    /// Returns it as the engine takes it.
+    /// Returns the state as the engine takes it.
     pub fn state(&self) -> State<'_> {
         let Self { prompt, output, seed, position, draw, mu } = self;
         State { prompt, output, seed: *seed, position: *position, draw: *draw, mu: *mu }
     }
 
-    /// Returns it as Python's.
+    /// Returns the state as a `gumball.State`.
     pub fn python<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let class = CLASS.import(py, "gumball.params", "State")?;

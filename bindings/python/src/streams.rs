@@ -1,9 +1,9 @@
-//! Streams: a GPU whose work goes to the stream that the host program works on at the time.
+//! Streams: a GPU that follows the stream on which the host program works.
 //!
-//! An engine's pool keeps one machine. This one is that machine, and passes everything on to the same device on the stream
-//! that was named last. What follows on another stream is put behind what came before by an event, so that a pool's work
-//! has one order, whatever streams the host program moves through. A stream under capture is left out of that: nothing runs
-//! there, and the order counts when the graph is replayed.
+//! An engine's pool has one runtime. `Streams` is that runtime: it passes each operation to the same device
+//! on the stream that `follow` named last. When the stream changes, an event makes the new stream wait for
+//! the pool's earlier work. A pool's work therefore has one order, across all streams of the host program. A
+//! stream under capture does not wait: nothing runs there, and the order counts when the graph is replayed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +14,10 @@ use pyo3::prelude::*;
 
 use crate::errors::{passes, wrong_type};
 
-/// Handles of default streams, which cannot be captured: none given, the legacy one, the thread's.
+/// Handles of default streams, which cannot be captured: null, the legacy default stream, the per-thread one.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
 
-/// The device on the stream in use.
+/// The device on the stream that the host program uses.
 #[derive(Debug)]
 pub struct Streams {
     shared: Arc<Shared>,
@@ -25,19 +25,20 @@ pub struct Streams {
 
 #[derive(Debug)]
 struct Shared {
-    /// The device on a stream of its own, on which graphs are recorded where the one in use cannot be.
+    /// The device on a stream of its own, which records graphs when the stream in use is a default stream.
     own: Arc<Gpu>,
     known: Mutex<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Each stream that was in use; few.
+    /// The device on each stream that was in use; a short list.
     gpus: Vec<Arc<Gpu>>,
     current: Arc<Gpu>,
-    /// The one behind whose work all that follows belongs.
+    /// The stream that carries the pool's last uncaptured work; all later work must wait for it.
     behind: Arc<Gpu>,
-    /// Marks a place on one stream for another to wait for. A wait goes by the mark as it is at the time, so one is enough.
+    /// An event for one stream to wait for another. A wait takes the event's record of that moment, so one
+    /// event serves all.
     mark: CudaEvent,
 }
 
@@ -50,7 +51,7 @@ fn failed(error: DriverError) -> cuda::Error {
 }
 
 impl Known {
-    /// Puts what is enqueued on one stream from now on behind what lies on another.
+    /// Makes later work on the stream `later` wait for the work already on the stream `earlier`.
     fn order(&self, later: &CudaStream, earlier: &CudaStream) -> cuda::Result<()> {
         self.mark.record(earlier).map_err(failed)?;
         later.wait(&self.mark).map_err(failed)
@@ -61,7 +62,7 @@ impl Streams {
     /// Takes a device; its own stream is in use first.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's.
     pub fn new(gpu: Gpu) -> cuda::Result<Self> {
         let mark = gpu.context().new_event(None).map_err(failed)?;
         let own = Arc::new(gpu);
@@ -72,10 +73,11 @@ impl Streams {
     /// Uses a stream from now on.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's.
     ///
     /// # Safety
-    /// It is a stream of the device's primary context, and lives as long as this value and all that was made with it.
+    /// `stream` is a stream of the device's primary context. It lives as long as this value and everything
+    /// made with it.
     pub unsafe fn follow(&self, stream: usize) -> cuda::Result<()> {
         let mut known = self.shared.known();
         if handle(&known.current) != stream {
@@ -84,7 +86,8 @@ impl Streams {
                 Some(gpu) => gpu,
                 None => {
                     let _relaxed = Relaxed::new();
-                    // SAFETY: as the caller vouches.
+                    // SAFETY: the caller ensures that `stream` belongs to the device's primary context and
+                    // lives long enough.
                     let gpu = Arc::new(unsafe { self.shared.own.on_raw_stream(stream) }?);
                     known.gpus.push(gpu.clone());
                     gpu
@@ -99,19 +102,20 @@ impl Streams {
         Ok(())
     }
 
-    /// Puts what the host program enqueues on a stream from now on behind what was enqueued here.
+    /// Makes later work of the host program on a stream wait for the work enqueued here.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's.
     ///
     /// # Safety
-    /// It is a stream of the device's primary context.
+    /// `stream` is a live stream of the device's primary context.
     pub unsafe fn lead(&self, stream: usize) -> cuda::Result<()> {
         let known = self.shared.known();
         if handle(&known.behind) == stream {
             return Ok(());
         }
-        // SAFETY: as the caller vouches; the wrapper does not own the stream.
+        // SAFETY: the caller ensures that `stream` is a live stream of this context; the wrapper does not own
+        // it.
         let later = unsafe { self.shared.own.context().wrap_borrowed_stream(stream as sys::CUstream) };
         let capturing = later.capture_status().map_err(failed)?;
         if capturing != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
@@ -120,19 +124,20 @@ impl Streams {
         known.order(&later, known.behind.stream())
     }
 
-    /// Puts what is enqueued here from now on behind what lies on a stream.
+    /// Makes later work enqueued here wait for the work on a stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's.
     ///
     /// # Safety
-    /// It is a stream of the device's primary context.
+    /// `stream` is a live stream of the device's primary context.
     pub unsafe fn wait_for(&self, stream: usize) -> cuda::Result<()> {
         let known = self.shared.known();
         if handle(&known.current) == stream {
             return Ok(());
         }
-        // SAFETY: as the caller vouches; the wrapper does not own the stream.
+        // SAFETY: the caller ensures that `stream` is a live stream of this context; the wrapper does not own
+        // it.
         let earlier = unsafe { self.shared.own.context().wrap_borrowed_stream(stream as sys::CUstream) };
         known.order(known.current.stream(), &earlier)
     }
@@ -153,7 +158,7 @@ impl Shared {
     }
 }
 
-/// Reads a stream: its handle, or an object of torch, CuPy or cuda.core that holds one.
+/// Reads a stream's handle from an int, or from an object of torch, CuPy or cuda.core that holds one.
 pub fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = stream.py();
     let mut handle = known(py, stream.extract::<usize>())?;
@@ -163,11 +168,11 @@ pub fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
         }
     }
     let handle = handle.ok_or_else(|| wrong_type("stream", "the handle of a CUDA stream, an int", stream))?;
-    // The default stream goes by two names.
+    // The legacy default stream has two handles, 0 and 1.
     Ok(if handle == 1 { 0 } else { handle })
 }
 
-/// Returns what was read, or none where it could not be read; what passes on passes on.
+/// Returns what was read, or `None` if reading failed. Exceptions for which [`passes`] holds stay errors.
 fn known<T>(py: Python<'_>, found: PyResult<T>) -> PyResult<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -176,16 +181,17 @@ fn known<T>(py: Python<'_>, found: PyResult<T>) -> PyResult<Option<T>> {
     }
 }
 
-/// While it lives, the thread may take memory although some stream is under capture: the host program's graph has no part in
-/// that memory.
+/// Allows the thread to allocate memory while a stream is under capture; the captured graph does not contain
+/// the allocation.
 #[derive(Debug)]
 pub struct Relaxed(Option<CUstreamCaptureMode>);
 
 impl Relaxed {
-    /// Begins, where there is a device.
+    /// Begins, if there is a device.
     pub fn new() -> Self {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the driver is loaded, since there is a device; the pointer is to a live value, which gets the former mode.
+        // SAFETY: there is a device, so the driver is loaded; `mode` is a live value, which receives the
+        // former mode.
         let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         Self(status.result().is_ok().then_some(mode))
     }
@@ -194,25 +200,26 @@ impl Relaxed {
 impl Drop for Relaxed {
     fn drop(&mut self) {
         if let Some(mut mode) = self.0 {
-            // SAFETY: as in `new`.
+            // SAFETY: `new` succeeded, so the driver is loaded; `mode` is a live value.
             let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         }
     }
 }
 
-/// Which device is the current one of the calling thread, for the host program: torch, say, may be at work on another than
-/// the pool's, or on none yet. It is again when this ends.
+/// Keeps the calling thread's current context for the host program and restores it when dropped. torch, for
+/// example, may be working on another device than the pool's, or on none yet.
 #[derive(Debug)]
 pub struct Current(sys::CUcontext);
 
 impl Current {
-    /// Takes note of it; `None` where there is no driver. That is looked for each time, which takes a while.
+    /// Keeps the current context; `None` if there is no driver. Each call looks for the driver, which takes a
+    /// while.
     pub fn if_there() -> Option<Self> {
-        // SAFETY: this loads the driver's library and runs its initialisers, which ask nothing of us.
+        // SAFETY: this loads the driver's library and runs its initialisers, which have no preconditions.
         unsafe { sys::is_culib_present() }.then(|| Self(current()))
     }
 
-    /// Takes note of it for work on a device, whose driver is there.
+    /// Keeps the current context around work on a device, whose driver is loaded.
     pub fn for_device(_: &impl Runtime) -> Self {
         Self(current())
     }
@@ -226,7 +233,8 @@ fn current() -> sys::CUcontext {
 impl Drop for Current {
     fn drop(&mut self) {
         if current() != self.0 {
-            // SAFETY: it was current when this was made, by whoever owns it. A failure shows at the next call.
+            // SAFETY: `self.0` was the thread's current context when this was made, and its owner keeps it.
+            // The next call of the host program reports a failure.
             let _ = unsafe { result::ctx::set_current(self.0) };
         }
     }
@@ -263,27 +271,32 @@ impl Runtime for Streams {
 
     unsafe fn free(&self, address: u64, bytes: usize) {
         let _current = Current::for_device(self);
-        // SAFETY: as the caller vouches; all streams are of the device that the memory came from.
+        // SAFETY: the caller ensures that `address` came from this device and is unused; every stream here is
+        // of this device.
         unsafe { self.gpu().free(address, bytes) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that `address..address + bytes.len()` lies in memory from this device's
+        // `alloc`.
         unsafe { self.gpu().write(address, bytes) }
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that `address..address + bytes.len()` lies in memory from this device's
+        // `alloc`.
         unsafe { self.gpu().read(address, bytes) }
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that grid and argument are the kernel's, and that what the argument
+        // points to stays valid.
         unsafe { self.gpu().launch(kernel, grid, argument) }
     }
 
     unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that grid and argument are the kernel's, and that its blocks wait before
+        // they use memory.
         unsafe { self.gpu().launch_dependent(kernel, grid, argument) }
     }
 
@@ -308,7 +321,7 @@ impl Runtime for Streams {
     }
 }
 
-/// A recording that is replayed in its place among the work of the stream in use.
+/// Captured launches that run in the order of the stream in use when they are replayed.
 #[derive(Debug)]
 struct Recorded {
     shared: Arc<Shared>,
@@ -323,7 +336,8 @@ impl CapturedLaunches for Recorded {
         if elsewhere {
             self.shared.known().order(self.recorder.stream(), current.stream())?;
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that what each launch points to is still valid, and stays so until it is
+        // done.
         unsafe { self.recording.replay() }?;
         if elsewhere { self.shared.known().order(current.stream(), self.recorder.stream()) } else { Ok(()) }
     }

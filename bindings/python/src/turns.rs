@@ -1,14 +1,14 @@
-//! Turns: what one thread at a time uses, a sampler or a pool, and who waits for whom.
+//! Turns: a sampler or a pool is used by one thread at a time; the others wait.
 //!
-//! Threads that share a sampler or a pool take turns. While a hook runs, the call that it runs for keeps its turn, so whatever the
-//! hook waits for must not need that turn. Where it can be seen that it does, the call is refused:
+//! Threads that share a sampler or a pool take turns. While a hook runs, the call that runs it keeps its
+//! turn. A hook must therefore not wait for that turn. Three cases can be detected and are refused:
 //!
-//! - a call by the hook itself, on whatever thread of the step it runs;
-//! - a call by a hook of something else, that was stepped by the first one's hook;
-//! - calls by several hooks, each for something that another one keeps.
+//! - A hook calls the object that runs it, on any thread of the step.
+//! - A hook steps another object, whose hook calls the first object.
+//! - Several hooks wait for each other: each calls an object whose turn the call of another hook keeps.
 //!
-//! What a hook waits for in Python's own ways, as a thread that it joins, cannot be seen. A call that finds the turn taken waits for
-//! a hook for so long and no longer.
+//! What a hook waits for by Python's own means, such as joining a thread, cannot be detected. A call that
+//! waits for a hook's turn therefore gives up after `PATIENCE_MS`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,13 +20,13 @@ use pyo3::prelude::*;
 use crate::forks;
 use crate::hooks;
 
-/// How often a call that waits looks for signals.
+/// The time between two checks for signals in a waiting call.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a call waits where a hook keeps the turn, in milliseconds.
+/// The longest time that a call waits while a hook keeps the turn, in milliseconds.
 static PATIENCE_MS: AtomicU64 = AtomicU64::new(30_000);
 
-/// Says how long, in seconds, a call waits for another one whose hook is at work; for tests.
+/// Sets how long, in seconds, a call waits while a hook of another call keeps the turn; for tests.
 #[pyfunction]
 pub fn set_patience(seconds: f64) {
     PATIENCE_MS.store((seconds * 1e3) as u64, Ordering::Relaxed);
@@ -36,17 +36,17 @@ pub fn set_patience(seconds: f64) {
 #[derive(Debug)]
 pub struct Turns<T> {
     value: Mutex<T>,
-    /// The forks that lay behind the process whose thread had the turn last.
+    /// The fork count of the process whose thread had the turn last.
     process: AtomicU32,
-    /// How many hooks of the call that has the turn are at work.
+    /// The number of hooks that the call with the turn is running.
     hooks: AtomicUsize,
-    /// How many calls wait.
+    /// The number of calls that wait for the turn.
     waiting: AtomicUsize,
     gate: Mutex<()>,
     freed: Condvar,
 }
 
-/// A turn, until it is dropped.
+/// The turn; dropping it wakes a waiting call.
 struct Turn<'a, T> {
     value: Option<MutexGuard<'a, T>>,
     turns: &'a Turns<T>,
@@ -55,7 +55,8 @@ struct Turn<'a, T> {
 impl<T> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         drop(self.value.take());
-        // Whoever begins to wait after this tries once more after it has counted itself.
+        // A call that begins to wait later counts itself in `waiting` first and then tries again, so no
+        // wakeup is lost.
         fence(Ordering::SeqCst);
         if self.turns.waiting.load(Ordering::SeqCst) > 0 {
             let _gate = lock(&self.turns.gate);
@@ -80,22 +81,24 @@ impl<T: Send> Turns<T> {
         }
     }
 
-    /// Returns the value, of which nobody else knows.
+    /// Returns the value; no other thread can reach it any more.
     pub fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what a call of this thread, whose hooks may run, holds: this, and what the call itself runs inside of.
+    /// Returns the objects whose turns a call of this thread keeps while its hooks run: this one, and those
+    /// it runs inside of.
     pub fn caller(&self) -> Caller<'_> {
         let mut holds = hooks::inside();
         holds.push(self.address());
         Caller { holds, hooks: &self.hooks }
     }
 
-    /// Does something with the value, without the GIL, when it is this call's turn.
+    /// Runs `work` on the value, without the GIL, when it is this call's turn.
     ///
     /// # Errors
-    /// - `RuntimeError` if the turn may never come, or if the work breaks off; `untouched` says what that leaves as it was.
+    /// - `RuntimeError` if the turn may never come, or if the work panics; `untouched` says what the panic
+    ///   left unchanged.
     /// - The exception of a hook, or of a signal's handler.
     pub fn with<R: Send>(
         &self,
@@ -111,7 +114,7 @@ impl<T: Send> Turns<T> {
         })
     }
 
-    /// Returns what hooks know it by.
+    /// Returns the address by which hooks identify this object.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -132,7 +135,7 @@ impl<T: Send> Turns<T> {
         let process = forks::count();
         if self.process.load(Ordering::Relaxed) != process {
             self.process.store(process, Ordering::Relaxed);
-            // Threads that waited have stayed in the parent.
+            // The waiting threads exist only in the parent process.
             self.waiting.store(0, Ordering::SeqCst);
         }
         Some(Turn { value: Some(value), turns: self })
@@ -166,7 +169,7 @@ impl<T: Send> Turns<T> {
     }
 }
 
-/// Returns the error of a call that has waited for a hook for long enough.
+/// Returns the error of a call that has waited for a hook for the longest allowed time.
 fn given_up(patience: Duration) -> PyErr {
     let text = format!(
         "it is in the middle of a step whose hook has not come back for {} s; a hook must not wait for a thread that uses the sampler \
@@ -176,16 +179,16 @@ fn given_up(patience: Duration) -> PyErr {
     PyRuntimeError::new_err(text)
 }
 
-/// What a call holds whose hooks run.
+/// What the hooks of a call need to know of it.
 #[derive(Debug)]
 pub struct Caller<'a> {
-    /// The addresses of what it has the turns of, the innermost last.
+    /// The addresses of the objects whose turns the call keeps, the innermost last.
     pub holds: Vec<usize>,
-    /// How many of its hooks are at work.
+    /// The number of the call's running hooks.
     pub hooks: &'a AtomicUsize,
 }
 
-/// One more, until it is dropped.
+/// Counts one more until it is dropped.
 #[derive(Debug)]
 pub struct Counted<'a>(&'a AtomicUsize);
 
@@ -203,9 +206,9 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// The hooks of a process that wait for a turn.
+/// The waiting hooks of a process.
 struct WaitingHooks {
-    /// How many forks lie behind the process: a child inherits the list, but none of the threads that wait.
+    /// The fork count of the process. A child inherits the list but none of the waiting threads.
     forks: u32,
     list: Vec<Waits>,
 }
@@ -213,9 +216,9 @@ struct WaitingHooks {
 /// A hook that waits for a turn.
 #[derive(Clone, PartialEq, Eq)]
 struct Waits {
-    /// The objects whose hooks this thread is inside of.
+    /// The addresses of the objects whose hooks this thread is running.
     inside: Vec<usize>,
-    /// The object whose turn it waits for.
+    /// The address of the object whose turn it waits for.
     wanted: usize,
 }
 
@@ -225,10 +228,11 @@ static WAITING: Mutex<WaitingHooks> = Mutex::new(WaitingHooks { forks: 0, list: 
 struct Waiting(Waits);
 
 impl Waiting {
-    /// Takes note that this thread waits, if that is in a hook.
+    /// Records that this thread waits, if it is running a hook; returns `None` if it is not.
     ///
     /// # Errors
-    /// - `RuntimeError` if what it waits for waits for it.
+    /// - `RuntimeError` if the object's turn is kept by a call that waits, directly or through others, for
+    ///   this hook.
     fn for_turn(wanted: usize) -> PyResult<Option<Self>> {
         let inside = hooks::inside();
         if inside.is_empty() {
@@ -258,7 +262,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Returns whether the turn of `wanted` is kept, through any number of hooks that wait, for one of `held`.
+/// Returns whether the turn of `wanted` is kept for one of `held`, directly or through a chain of waiting
+/// hooks.
 fn waits_for(waiting: &[Waits], wanted: usize, held: &[usize]) -> bool {
     let mut reached = vec![wanted];
     let mut next = 0;

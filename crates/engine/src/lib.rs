@@ -1,20 +1,20 @@
 //! Samplers, request pools and routes: the crate that inference engines add.
 //!
 //! Logits go in, the next token comes out. The token is a function of the row's bits, the parameters, the
-//! history, the seed, the position and the draw index, and of nothing else: not of the batch, the slot, the
-//! stride, the thread count or the instructions of the machine.
+//! history, the seed, the position and the draw index. The batch, the slot, the stride, the thread count and
+//! the processor's instructions do not change it.
 //!
 //! | to do | use |
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
-//! | get the logprobs of tokens that are known already | [`Pool::score`] |
+//! | get the logprobs of given tokens | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
-//! | move a sequence to another pool or machine | [`State`], [`Pool::resume`] |
+//! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | softmax, renormalise, mask, draw from or verify rows on a GPU, without sequences | [`DeviceOperators`] |
-//! | decode a batch on a GPU, from logits that are there already | [`DevicePool`], [`Device`] |
-//! | let a sampler draw on a device | [`DeviceRoute`] |
-//! | stand another way from logits to token beside the default | [`Route`], [`routes`] |
+//! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
+//! | let a sampler draw on a GPU | [`DeviceRoute`] |
+//! | add a way from logits to a token beside the default one | [`Route`], [`routes`] |
 //!
 //! ```
 //! use gumball_engine::{Sampler, SamplingParams};
@@ -30,12 +30,12 @@
 //! # Ok::<(), gumball_engine::Error>(())
 //! ```
 //!
-//! Rows in host memory go through `gumball-cpu`, rows in a device's through `gumball-cuda`, to the same tokens, bit for
-//! bit. The crate loads no model and knows no framework; what ends a sequence (stop ids, stop strings, lengths) is for
-//! the caller to decide.
+//! `gumball-cpu` handles rows in host memory, `gumball-cuda` those in a device's memory. Both draw the same
+//! tokens, bit for bit. The crate loads no model and depends on no framework. The caller decides what ends a
+//! sequence: stop ids, stop strings, lengths.
 //!
-//! The feature `cuda` is on by default: it links nothing, and the same program runs where there is no CUDA, where
-//! [`Device::cuda`] says what is missing.
+//! The feature `cuda` is on by default and links nothing. A program built with it also runs where CUDA is not
+//! installed; there [`Device::cuda`] returns an error that names what is missing.
 #![forbid(unsafe_code)]
 
 #[cfg(all(doctest, feature = "cuda"))]
@@ -80,7 +80,8 @@ pub use device::{
     Device, DeviceDraws, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOperators, DeviceOptions,
     DevicePerRow, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows, DeviceSlice,
 };
-/// What a device is made of: for whoever brings a stream, memory or a machine.
+/// The parts of a device, for programs that supply their own stream, memory or
+/// [`Runtime`](gumball_cuda::Runtime).
 #[cfg(feature = "cuda")]
 pub use gumball_cuda as cuda;
 pub use logits::Logits;

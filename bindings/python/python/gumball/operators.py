@@ -1,26 +1,27 @@
 """Operators over rows, without requests: softmax, renormalised and masked rows, draws, chains of drafts.
 
-For programs that hold probabilities, or must return them, and bring seeds and positions themselves. What a row comes to is a
-function of its numbers, its parameters and its draw; the batch changes nothing.
+They serve programs that hold probabilities, or must return them, and that choose seeds and positions themselves. A
+row's result is a function of its numbers, its parameters and its draw; the batch does not change it.
 
-All of them take rows as [rows, vocab], or [vocab] for one row, of float32, bfloat16 or float16: numpy's arrays, torch's tensors,
-and what has ``__dlpack__`` or ``__array_interface__``; rows may be strided. What comes out is a tensor of torch if a tensor of
-torch went in, and an array of numpy otherwise; or it is written to ``out``, which is then returned.
-``out`` may be the input itself, which is changed in place, and otherwise shares no memory with it. ``temperature``, ``top_k``,
-``top_p`` and ``min_p`` are a number, or a list or an array of one for each row; where one is None it is off. ``params`` is a
-SamplingParams, for whatever other filter and ban it has.
+Rows are [rows, vocab], or [vocab] for one row, of float32, bfloat16 or float16, and may be strided. They may be numpy
+arrays, torch tensors, or objects with ``__dlpack__`` or ``__array_interface__``. The result is a torch tensor if the
+rows are one, otherwise a numpy array. If ``out`` is given, the result is written there, and ``out`` is returned.
+``out`` may be the input itself, which is then changed in place; otherwise it must not share memory with it.
+``temperature``, ``top_k``, ``top_p`` and ``min_p`` are a number, or a list or an array with one per row; None turns
+the parameter off. ``params`` is a SamplingParams for all other filters and bans.
 
-With ``return_statuses=True`` what each row's data had to say comes too: (result, statuses), bits of :class:`gumball.Status` in an
-array of uint32.
+With ``return_statuses=True`` the result is (result, statuses): each row's bits of :class:`gumball.Status`, a uint32
+array.
 
-On a GPU the rows are torch's, CuPy's, or anybody's with ``out`` given, and all arrays lie on the same device. A call is launches on torch's current stream, or on ``stream``: it waits for nothing, copies
-nothing but lists of numbers, and stands in a CUDA graph that is captured after a first call. Parameters of rows are numbers,
-lists, or arrays on the device, which nobody looks at: what is outside its range counts as the nearest that is allowed. Statuses are
-int32 there. What is captured or enqueued on one stream shares memory: two graphs captured on the same stream must not be
-replayed side by side. A ``stream`` lives until its work is done.
+On a GPU the rows belong to torch or CuPy, or to any other library if ``out`` is given. All arrays lie on the same
+device. A call only launches kernels, on torch's current stream or on ``stream``. It waits for nothing, copies only
+lists of numbers, and can be captured in a CUDA graph after a first call. Values in arrays on the device are not
+validated: a value outside its range counts as the nearest value inside. Statuses are int32 there. All calls on one
+stream share memory, so two graphs captured on the same stream must not be replayed at the same time. A ``stream``
+must live until its work is done.
 
-All raise ValueError for a shape, a value or a place that is not so, TypeError for another type, and UnavailableError for what a
-GPU lacks. Nothing was written then.
+All functions raise ValueError for a wrong shape, value or device, TypeError for a wrong type, and UnavailableError if
+the GPU, its driver or memory is missing. After an error nothing has been written.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ __all__ = [
     "top_p_renorm_probs",
 ]
 
-# Anybody's array.
+# An array of any library.
 _Array: TypeAlias = Any
 # A CUDA stream's handle, or an object that holds one.
 _Stream: TypeAlias = int | Any
@@ -68,13 +69,13 @@ _Order: TypeAlias = str | Sequence[str]
 
 
 def _torch_of(array: _Array) -> Any:
-    """torch, if the array is a tensor of it."""
+    """torch, if the array is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, getattr(torch, "Tensor", ())) else None
 
 
 def _empty(like: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
-    """An array of the caller's kind."""
+    """Returns an uninitialised array of the caller's array library."""
     if (torch := _torch_of(like)) is not None:
         return torch.empty(shape, dtype=getattr(torch, dtype))
     import numpy
@@ -93,22 +94,22 @@ def _words(values: list[int]) -> _Array:
 
 
 def _flat(values: _Array) -> _Array:
-    """A column [rows, 1] as [rows]."""
+    """Returns a column [rows, 1] as [rows]; other values unchanged."""
     return values.reshape(-1) if getattr(values, "ndim", 0) > 1 else values
 
 
-# Temperature, top_k, top_p, min_p, order and params, as they were given.
+# temperature, top_k, top_p, min_p, order and params, as the caller gave them.
 _Filters: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 
 
 def _named(filters: _Filters) -> dict[str, Any]:
-    """Filters by their names, as rows of the host take them."""
+    """Returns the filters by name, as operators on the host take them."""
     *columns, order, params = filters
     flat = (_flat(column) for column in columns)
     return dict(zip(("temperature", "top_k", "top_p", "min_p"), flat, strict=True)) | {"order": order, "params": params}
 
 
-# What is written, rows, out, dtype, kind, the rows' name, filters, and whether statuses are returned.
+# "probabilities" or "masked", rows, out, dtype, kind, the rows' name, filters, and whether to return statuses.
 _Asked: TypeAlias = tuple[str, _Array, _Array | None, str | None, str, str, _Filters, bool]
 
 
@@ -135,13 +136,13 @@ def softmax(
     return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """The softmax of each row of logits at its temperature, fused; float32 [rows, vocab] if there is no `out`.
+    """Returns the softmax of each row of logits at its temperature, fused; float32 [rows, vocab] without `out`.
 
-    temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits has 1 and the others 0. `out`: of
-    the logits' shape, in any of the three types (on a GPU float32 or the logits' own); each number is rounded to it once. The
-    maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
-    probabilities, bit for bit. A NaN counts as -inf, +inf as the largest float32, and a row without a logit above -inf is all 0.
-    On a GPU this is one launch or two.
+    temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits gets 1, the others
+    0. `out`: of the logits' shape and of any of the three types, on a GPU float32 or the logits' own; each number is
+    rounded to it once. The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01
+    stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as -inf and +inf as the largest
+    float32. A row without a logit above -inf becomes all 0. On a GPU a call launches one or two kernels.
     """
     done = softmax_on_device(logits, temperature, out, return_statuses, stream)
     if done is not None:
@@ -164,10 +165,11 @@ def probabilities(
     return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """The distribution that each row's token is drawn from, after temperature and filters; float32 if there is no `out`.
+    """Returns the distribution that each row's token is drawn from; float32 without `out`.
 
-    kind: "logits", or "probabilities" for rows of those, which need not sum to 1 and take no temperature but 0 and 1. order: of
-    the filters, as in SamplingParams; "joint" has all look at the unfiltered row. A row without a token is all 0.
+    Temperature and filters are applied. kind: "logits", or "probabilities" for rows that hold those, need not sum to 1
+    and allow only temperatures 0 and 1. order: the order of the filters, as in SamplingParams; with "joint" all
+    filters see the unfiltered row. A row without a token becomes all 0.
     """
     filters = (temperature, top_k, top_p, min_p, order, params)
     return _written(("probabilities", rows, out, "float32", kind, "rows", filters, return_statuses), stream)
@@ -180,9 +182,10 @@ def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, filt
 def top_k_renorm_probs(
     probs: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
-    """The k largest probabilities of each row, summing to 1, and 0 elsewhere; of ties at the cut those with the lower ids.
+    """Returns the k largest probabilities of each row, scaled to a sum of 1, and 0 for the others.
 
-    probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The result has the type of probs, or of `out`.
+    Ties at the cut keep the lower ids. probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The
+    result has the type of probs, or of `out`.
     """
     return _renormalised(probs, out, return_statuses, (None, top_k, None, None, None, None))
 
@@ -190,9 +193,10 @@ def top_k_renorm_probs(
 def top_p_renorm_probs(
     probs: _Array, top_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
-    """The fewest probabilities of each row that hold the share top_p of its sum, summing to 1, and 0 elsewhere.
+    """Returns the fewest largest probabilities that hold the share top_p of each row's sum, scaled to a sum of 1.
 
-    top_p: at least 0, off from 1 up. One probability stays at least. Of ties at the cut those with the lower ids stay.
+    All others become 0. top_p: at least 0; off from 1 up. At least one probability stays. Ties at the cut keep the
+    lower ids.
     """
     return _renormalised(probs, out, return_statuses, (None, None, top_p, None, None, None))
 
@@ -200,9 +204,9 @@ def top_p_renorm_probs(
 def min_p_renorm_probs(
     probs: _Array, min_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
-    """The probabilities of each row that are at least min_p times its largest, summing to 1, and 0 elsewhere.
+    """Returns the probabilities of each row that are at least min_p times its largest, scaled to a sum of 1.
 
-    min_p: in 0..=1.
+    All others become 0. min_p: in 0..=1.
     """
     return _renormalised(probs, out, return_statuses, (None, None, None, min_p, None, None))
 
@@ -216,7 +220,7 @@ def top_k_top_p_renorm_probs(
     order: _Order | None = None,
     return_statuses: bool = False,
 ) -> Any:
-    """top_k, then top_p on what that keeps, in one operator; with order="joint" both on the whole row."""
+    """Applies top_k, then top_p to what top_k keeps, in one operator; with order="joint" both see the whole row."""
     return _renormalised(probs, out, return_statuses, (None, top_k, top_p, None, order, None))
 
 
@@ -233,10 +237,11 @@ def mask_logits(
     return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """Each row of logits with -inf for what its filters and bans do not keep, in the logits' own type; out=logits is in place.
+    """Returns each row of logits with -inf for tokens that its filters and bans do not keep, in the logits' own type.
 
-    The temperature is that at which filters weigh tokens; the logits that stay are not divided by it. -0.0 comes out as 0.0.
-    +inf comes out as the largest finite number in float32; bfloat16 and float16 round that to +inf again. A row of only -inf stays as it is.
+    out=logits masks in place. Filters weigh tokens at the temperature, but the kept logits are not divided by it.
+    -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to +inf again. A row
+    of only -inf stays as it is.
     """
     filters = (temperature, top_k, top_p, min_p, order, params)
     return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), stream)
@@ -245,7 +250,7 @@ def mask_logits(
 def top_k_mask_logits(
     logits: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
-    """The k largest logits of each row, and -inf elsewhere; of ties at the cut those with the lower ids."""
+    """Returns the k largest logits of each row, and -inf for the others. Ties at the cut keep the lower ids."""
     filters = (None, top_k, None, None, None, None)
     return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), None)
 
@@ -298,14 +303,14 @@ def _drawn(
 
 
 def _beside(rows: _Array) -> tuple[Any, dict[str, Any]]:
-    """torch, or CuPy, whose array it is, and the keywords that put another where the rows lie."""
+    """Returns torch or CuPy, whichever owns the rows, and the keywords that allocate on the rows' device."""
     if (torch := _torch_of(rows)) is not None:
         return torch, {"device": rows.device}
     return sys.modules[type(rows).__module__.partition(".")[0]], {}
 
 
 def _each_line(rows: _Array, lines: int, n: int) -> _Array:
-    """Each line n times, where the rows lie."""
+    """Returns each row index n times, in an array on the rows' device."""
     namespace, place = _beside(rows)
     return namespace.arange(lines * n, dtype=namespace.int32, **place) // max(n, 1)
 
@@ -316,7 +321,7 @@ def _empty_beside(rows: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
 
 
 def _repeated(values: Any, n: int) -> Any:
-    """Each value n times, where there is one for each row."""
+    """Repeats each value n times if there is one per row; other values stay unchanged."""
     if isinstance(values, (list, tuple)):
         return [value for value in values for _ in range(n)]
     if getattr(values, "ndim", 0) == 0:
@@ -348,16 +353,18 @@ def sampling_from_probs(
     return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """A token for each row of probabilities, which need not sum to 1, after its filters; -1 for a row without one above 0.
+    """Draws a token for each row of probabilities after its filters; -1 for a row without a number above 0.
 
-    indices: the row that each output reads, any of them any number of times: [outputs]. n: so many tokens of each row instead:
-    [rows, n]. Otherwise the outputs are [rows]. dtype: "int32" or "int64". top_k, top_p, min_p: one for each row, not output.
+    Rows need not sum to 1. indices: the row that each output reads; a row may occur any number of times: [outputs].
+    n: the number of tokens to draw from each row instead: [rows, n]. Without both, the outputs are [rows]. dtype:
+    "int32" or "int64". top_k, top_p, min_p: one per row, not per output.
 
-    seed: in 0..2^64, position: in 0..2^32, the number of tokens before the drawn one; a number or one for each output, with n one for
-    each row. seed None: fresh entropy. draw: the draw index, in 0..2^32; each output's own number if None, which tells outputs
-    of one seed and position apart. The token is that of a Pool whose sequence has this seed, position and draw index.
+    seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
+    output; with n, one per row. If seed is None, it is drawn from fresh entropy. draw: the draw index, in 0..2^32;
+    None takes each output's own index, so that outputs with equal seed and position draw independently. The token
+    equals that of a Pool whose sequence has this seed, position and draw index.
 
-    With return_statuses they are of the row that each output reads, in the outputs' shape.
+    With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
     """
     filters = (None, top_k, top_p, min_p, order, params)
     return _drawn(
@@ -384,7 +391,7 @@ def sampling_from_logits(
     return_statuses: bool = False,
     stream: _Stream | None = None,
 ) -> Any:
-    """A token for each row of logits, after temperature and filters; the rest as for sampling_from_probs."""
+    """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
     filters = (temperature, top_k, top_p, min_p, order, params)
     return _drawn(
         logits, "logits", "logits", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
@@ -392,11 +399,12 @@ def sampling_from_logits(
 
 
 class ChainSamples(NamedTuple):
-    """What became of a batch of chains.
+    """The results of a batch of chains.
 
-    tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32, how many
-    drafts would be accepted if each were judged by itself. emitted: [chains] uint32, how many drafts were emitted: accepted, and
-    all before them too; the token after them is not counted. statuses: [chains] uint32, of the row that was drawn from.
+    tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
+    the number of drafts that would be accepted if each were tested independently. emitted: [chains] uint32, the
+    number of drafts that were emitted: accepted, with all drafts before them accepted too; the token drawn after them
+    is not counted. statuses: [chains] uint32, of the row that this token was drawn from.
     """
 
     tokens: Any
@@ -416,13 +424,14 @@ def chain_speculative_sampling(
     dtype: str = "int32",
     stream: _Stream | None = None,
 ) -> ChainSamples:
-    """Accepts each chain's drafts, or replaces the first that is not accepted by one of the residual, so that every emitted token has
-    the distribution of the target's row.
+    """Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual.
 
-    draft_probs: [chains, drafts, vocab] float32, what the drafts were drawn from. draft_token_ids: [chains, drafts] integers; an id
-    outside the vocabulary was not drawn: its row is drawn plainly and ends the chain. target_probs: [chains, drafts + 1, vocab]
-    float32. Read where they lie if contiguous, else copied. seed, position (of the first draft), draw (None: the chain's number): a
-    number, or one for each chain.
+    Every emitted token has the distribution of the target's row. draft_probs: [chains, drafts, vocab] float32, the
+    probabilities that the drafts were drawn from. draft_token_ids: [chains, drafts] integers. An id outside the
+    vocabulary marks a draft that was not drawn; its token is drawn from the target's row alone and ends the chain.
+    target_probs: [chains, drafts + 1, vocab] float32. Probabilities are read without a copy if they are contiguous.
+    seed, position (of the first draft) and draw are a number, or one per chain; draw None takes the chain's own
+    index.
     """
     for name, array in (("draft_probs", draft_probs), ("target_probs", target_probs)):
         if len(getattr(array, "shape", ())) != 3:

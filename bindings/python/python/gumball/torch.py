@@ -1,4 +1,4 @@
-"""What stands in a torch.compile graph: a step of a pool, and the operators of :mod:`gumball.operators`.
+"""For torch.compile graphs: a step of a pool, and the operators of :mod:`gumball.operators`.
 
 ::
 
@@ -15,14 +15,16 @@
         probs = gumball.torch.softmax(logits, temperatures)
         return gumball.torch.sampling_from_probs(probs, top_p=0.9, seed=seeds)
 
-The functions here have the names and parameters of those in :mod:`gumball`, but for ``params``, ``stream`` and statuses, and are made of
-torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, those that write to ``out``, and those that
-change their rows in place. A seed must be given. Parameters of rows are numbers or tensors. Outside of what is compiled the functions of
-:mod:`gumball` do the same with less ado; inside of it they become these once this module is imported.
+The functions here have the names and parameters of those in :mod:`gumball`, except ``params``, ``stream`` and
+statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
+that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
+tensors. Outside compiled code, the functions of :mod:`gumball` do the same with less overhead. Once this module is
+imported, compiled code that calls those functions gets the ones here.
 
-``gumball::enqueue(Tensor logits, Tensor(a!) tokens, int pool) -> ()`` enqueues one step of what is assigned to the pool, and
-copies the tokens to `tokens`; both in the order of torch's current stream. It is opaque to the compiler and keeps its place,
-since it writes. Outside of what is compiled, :meth:`gumball.Pool.enqueue` does the same with less ado.
+``gumball::enqueue(Tensor logits, Tensor(a!) tokens, int pool) -> ()`` enqueues one step of the pool's assigned rows
+and copies the tokens to `tokens`, both in the order of torch's current stream. The compiler treats it as opaque and
+keeps its order, because it writes. Outside compiled code, :meth:`gumball.Pool.enqueue` does the same with less
+overhead.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ _POOLS: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
 
 
 def tokens_of(pool: Pool) -> torch.Tensor:
-    """The tokens of a pool's last step where they lie, [rows] int32: no copy, no synchronisation. Each step writes them anew."""
+    """Returns the last step's tokens, [rows] int32, without a copy or a wait. Each step overwrites them."""
     return torch.as_tensor(pool.tokens) if pool.device == "cpu" else torch.from_dlpack(pool.tokens)
 
 
@@ -85,9 +87,9 @@ def _(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
 
 
 class Step(torch.nn.Module):
-    """Draws with a pool from logits, [rows, vocab] on the pool's device, for the rows that are assigned to it.
+    """Draws tokens from logits, [rows, vocab] on the pool's device, for the rows that are assigned to the pool.
 
-    Returns the tokens, [rows] int32, in memory of torch. Raises as :meth:`gumball.Pool.enqueue` does.
+    Returns the tokens, [rows] int32, in memory of torch. Raises the errors of :meth:`gumball.Pool.enqueue`.
     """
 
     def __init__(self, pool: Pool) -> None:

@@ -23,7 +23,7 @@ __all__ = [
     "top_p_renorm_probs",
 ]
 
-# A schema has no type for "a number or a tensor", so each parameter of rows comes as two arguments, of which one is None.
+# A schema has no type for "a number or a tensor", so each row parameter takes two arguments, one of which is None.
 _Float = Optional[float]
 _Int = Optional[int]
 _Column = Optional[torch.Tensor]
@@ -34,7 +34,7 @@ def _one(number: Any, column: Any) -> Any:
 
 
 def _two(value: Any, name: str) -> tuple[Any, Any]:
-    """A parameter of rows as the two arguments."""
+    """Splits a row parameter into its two arguments: a number and a tensor."""
     if isinstance(value, torch.Tensor):
         return None, value
     if value is None or isinstance(value, (int, float)):
@@ -43,7 +43,7 @@ def _two(value: Any, name: str) -> tuple[Any, Any]:
 
 
 def _signed(value: Any) -> Any:
-    """A seed as an int64, which is all that schemas have."""
+    """Returns a seed as int64, the only integer type of schemas."""
     return value - 2**64 if isinstance(value, int) and 2**63 <= value < 2**64 else value
 
 
@@ -93,7 +93,7 @@ def _filters(
     min_ps: Any,
     order: str,
 ) -> dict[str, Any]:
-    """The keywords of an operator's filters."""
+    """Returns the filters as keywords of an operator of gumball."""
     filters = {
         "temperature": _one(temperature, temperatures),
         "top_k": _one(top_k, top_ks),
@@ -105,7 +105,7 @@ def _filters(
 
 
 def _flat(filters: dict[str, Any], order: Any) -> list[Any]:
-    """The same as arguments of a custom operator."""
+    """Returns the filters as arguments of a custom operator."""
     found: list[Any] = []
     for name in ("temperature", "top_k", "top_p", "min_p"):
         found.extend(_two(filters.get(name), name))
@@ -304,7 +304,7 @@ def probabilities(
     order: str | Sequence[str] | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """:func:`gumball.probabilities` as an operator of torch; of probabilities it has their own type."""
+    """:func:`gumball.probabilities` as an operator of torch; rows of probabilities keep their own type."""
     filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     return _written(rows, "probabilities", kind, out, order, **filters)
 
@@ -389,8 +389,11 @@ def sampling_from_probs(
     dtype: str = "int32",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """:func:`gumball.sampling_from_probs` as an operator of torch. A seed must be given: an operator that draws its own would be taken
-    for one whose results can be shared."""
+    """:func:`gumball.sampling_from_probs` as an operator of torch.
+
+    The seed is required: torch may share the results of equal calls, and so must not see an operator that draws a
+    seed.
+    """
     which = (indices, n, seed, position, draw, dtype, out, order)
     return _drawn(probs, "probabilities", *which, top_k=top_k, top_p=top_p, min_p=min_p)
 
@@ -411,7 +414,7 @@ def sampling_from_logits(
     dtype: str = "int32",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """:func:`gumball.sampling_from_logits` as an operator of torch; the rest as for sampling_from_probs."""
+    """:func:`gumball.sampling_from_logits` as an operator of torch; the seed is required."""
     which = (indices, n, seed, position, draw, dtype, out, order)
     filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     return _drawn(logits, "logits", *which, **filters)
@@ -434,7 +437,7 @@ def chain_speculative_sampling(
 
 
 def _stand_in(traced: Callable[..., Any]) -> None:
-    """Lets a function here stand for that of the same name in gumball where torch compiles."""
+    """Makes torch.compile replace the function of gumball with the same name by this one."""
     substitute = getattr(torch.compiler, "substitute_in_graph", None)
     if substitute is not None:
         substitute(getattr(operators, traced.__name__), skip_signature_check=True)(traced)

@@ -6,9 +6,9 @@
 
     ids = generate(model, SamplingParams(temperature=0.8, top_p=0.9, seed=7), **tokenizer(text, return_tensors="pt"))
 
-`GumballLogitsProcessor` is what does it: the last of the processors, it draws each row's token, on the device where the scores
-are, and leaves that token alone above -inf. So whatever generate does next, it takes that one. Put it into `logits_processor`
-yourself to keep processors of your own before it.
+`GumballLogitsProcessor` does the work. As the last of the processors, it draws each row's token on the scores' device
+and leaves only that token above -inf, so generate can only take that one. To run processors of your own before it,
+put it into `logits_processor` yourself.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["GumballLogitsProcessor", "generate"]
 
 
 class GumballLogitsProcessor(LogitsProcessor):
-    """Draws the token of each row of a batch, and allows no other.
+    """Draws the token of each row of a batch and masks all others.
 
-    params: for all rows, which then draw under their row's number as the draw index; or one for each row. attention_mask:
-    that of the prompt, [rows, length], so that padding is no part of a row's history. One processor serves one call of
-    generate; beams are not supported, as they choose between tokens themselves.
+    params: one for all rows, which then use their row index as the draw index; or one per row. attention_mask: that
+    of the prompt, [rows, length], so that padding is not part of a row's history. One processor serves one call of
+    generate. Beams are not supported, because they choose between tokens themselves.
 
-    Raises ValueError where the parameters do not fit the vocabulary, or are not as many as the rows.
+    Raises ValueError if the parameters do not fit the vocabulary, or their number differs from the rows'.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class GumballLogitsProcessor(LogitsProcessor):
         self.length = input_ids.shape[1]
         self.pool.enqueue(scores if scores.stride(-1) == 1 else scores.contiguous())
         drawn = tokens_of(self.pool)[:, None].long()
-        # A row with no token at all stays as it was, which generate will tell in its own words.
+        # A row without a token stays as it was; generate then raises its own error.
         one = torch.full_like(scores, float("-inf")).scatter_(1, drawn.clamp(min=0), 0.0)
         return torch.where(drawn < 0, scores, one)
 
     def _admitted(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Pool:
-        """A pool with a sequence for each row, after its prompt."""
+        """Returns a pool that has a sequence for each row, with the row's prompt."""
         rows, vocab = scores.shape
         params = [self.params] * rows if isinstance(self.params, SamplingParams) else list(self.params)
         if len(params) != rows:
@@ -76,7 +76,7 @@ class GumballLogitsProcessor(LogitsProcessor):
         pool = Pool(vocab, device=scores.device, slots=rows, rows=rows)
         prompts = self._prompts(input_ids)
         if isinstance(self.params, SamplingParams):
-            # Sequences of one request: of one seed, told apart by the draw index.
+            # All sequences belong to one request: they share its seed and differ in the draw index.
             first = pool.admit(params[0], prompts[0])
             seed, mu = pool.seed(first), pool.state(first).mu
             pool.release(first)
@@ -92,22 +92,23 @@ class GumballLogitsProcessor(LogitsProcessor):
     def _prompts(self, input_ids: torch.Tensor) -> list[list[int]]:
         if self.attention_mask is None:
             return [list(row) for row in input_ids.tolist()]
-        # Rows of generate may be several for one of the prompt.
+        # generate may have several rows for one row of the prompt.
         mask = self.attention_mask.to(input_ids.device)
         mask = mask.repeat_interleave(input_ids.shape[0] // mask.shape[0], 0).bool()
         return [row[keep].tolist() for row, keep in zip(input_ids, mask)]
 
 
 def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, **inputs: Any) -> Any:
-    """Calls ``model.generate(**inputs)`` with every token drawn by Gumball, and returns what it returns.
+    """Calls ``model.generate(**inputs)``, draws every token with Gumball, and returns the result of generate.
 
-    params: as for `GumballLogitsProcessor`. inputs: generate's own, as input_ids, attention_mask, max_new_tokens, streamer,
-    num_return_sequences. Its parameters of sampling are not read: temperature, top_k and the like stand in `params`. What the model's
-    own generation_config says is off for this call, sampling, beams and all that changes scores (bad_words_ids, suppress_tokens,
-    sequence_bias, no_repeat_ngram_size, min_new_tokens, min_length, forced tokens), so that `params` alone count; lengths and ends
-    stay. Edits that are handed to the call itself, and processors, act before the draw.
+    params: as for `GumballLogitsProcessor`. inputs: the arguments of generate, such as input_ids, attention_mask,
+    max_new_tokens, streamer, num_return_sequences. Its sampling parameters, such as temperature and top_k, are not
+    read; set them in `params`. In the model's generation_config this call turns off sampling, beams and everything
+    that changes scores: bad_words_ids, suppress_tokens, sequence_bias, no_repeat_ngram_size, min_new_tokens,
+    min_length, forced tokens. Its lengths and stop conditions stay. Edits passed to the call itself, and processors,
+    act before the draw.
 
-    Raises ValueError for beams, and as the processor does.
+    Raises ValueError for beams, and the errors of the processor.
     """
     off = switched_off(model.generation_config, inputs)
     processor = GumballLogitsProcessor(params, attention_mask=inputs.get("attention_mask"))

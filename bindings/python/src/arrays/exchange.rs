@@ -1,5 +1,5 @@
-//! Tensors whose type offers DLPack's table of functions, as torch's does from 2.10 on: described in one call, without a
-//! capsule and without synchronisation.
+//! Tensors whose type offers DLPack's table of functions, as torch's does from 2.10 on. One call describes a
+//! tensor, without a capsule and without synchronisation.
 
 use std::ffi::c_void;
 
@@ -13,36 +13,38 @@ use crate::dlpack::{self, Exchange, Tensor};
 use crate::errors::unreadable;
 use crate::modules;
 
-/// Reads a tensor through its type's table; `None` if the type has none that this knows.
+/// Reads a tensor through its type's table; `None` if the type has no table of a known version.
 pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
     let Some(table) = table(&object.get_type())? else { return Ok(None) };
     let Some(describe) = table.describe else { return Ok(None) };
     let mut tensor = Tensor::empty();
-    // SAFETY: the table is of the object's type, so the function takes the object; it fills in a live tensor.
+    // SAFETY: `table` belongs to the object's type, so `describe` takes the object; it writes to the live
+    // `tensor`.
     let status = unsafe { describe(object.as_ptr().cast::<c_void>(), &raw mut tensor) };
     if status != 0 {
         return Err(unreadable(object.py(), name, PyErr::fetch(object.py())));
     }
-    // SAFETY: the function has described the object, whose shape and strides live as long as it does.
+    // SAFETY: `describe` succeeded, so shape and strides have `ndim` elements and live as long as the object.
     Ok(Some(unsafe { described(&tensor, None) }))
 }
 
-/// Returns the stream on which torch enqueues at present on a device, if torch is loaded and has CUDA.
+/// Returns the stream on which torch enqueues at present on a device; `None` unless torch is imported and has
+/// CUDA.
 pub fn torch_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<usize>> {
     let Some(tensor) = modules::torch_tensor(py)? else { return Ok(None) };
     let Some(current) = table(tensor)?.and_then(|table| table.current_stream) else {
         return modules::torch_raw_stream(py, ordinal);
     };
     let mut stream = std::ptr::null_mut();
-    // SAFETY: the function is torch's, and the pointer to a live place.
+    // SAFETY: `current` is from torch's table and writes a handle to the live `stream`.
     let status = unsafe { current(dlpack::CUDA, ordinal, &raw mut stream) };
     if status == 0 { Ok(Some(stream as usize)) } else { Err(PyErr::fetch(py)) }
 }
 
-/// Returns a type's table, of a version whose layout is known.
+/// Returns a type's table if its version's layout is known.
 ///
-/// That of `torch.Tensor` is remembered: nearly every call is about this type, which is held. Any other type is asked each time,
-/// since one that is freed may leave its address to another.
+/// The table of `torch.Tensor` is cached: nearly every call is for this type, and the cache's owner keeps the
+/// type alive. Other types are looked up each time, because a new type may reuse the address of a freed one.
 fn table(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
     static OF_TORCH: PyOnceLock<Option<&'static Exchange>> = PyOnceLock::new();
     let py = kind.py();
@@ -52,22 +54,22 @@ fn table(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
     ask(kind)
 }
 
-/// Asks a type for its table.
+/// Reads the table from a type's attribute.
 fn ask(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
     let Some(capsule) = kind.getattr_opt(intern!(kind.py(), "__dlpack_c_exchange_api__"))? else {
         return Ok(None);
     };
     let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(None) };
     let found = capsule.pointer_checked(Some(dlpack::EXCHANGE))?.as_ptr().cast::<Exchange>().cast_const();
-    // SAFETY: the capsule is of DLPack's name for such tables, which live until the process ends.
+    // SAFETY: a capsule with DLPack's name for tables points to one, and tables live until the process ends.
     let table = unsafe { found.as_ref() };
     Ok(table.filter(|table| table.major == dlpack::VERSION.0))
 }
 
-/// Takes what DLPack says of a tensor.
+/// Converts DLPack's description of a tensor.
 ///
 /// # Safety
-/// Shape and strides, if there are any, point to as many numbers as there are dimensions.
+/// `tensor.shape`, and `tensor.strides` unless it is null, point to `tensor.ndim` numbers.
 pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> Array<'py> {
     let dtype = match (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) {
         (dlpack::FLOAT, 64, 1) => Dtype::F64,
@@ -89,7 +91,7 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
     let ndim = usize::try_from(tensor.ndim).unwrap_or_default();
     let (mut shape, mut strides, mut outer) = ([0; 2], [0; 2], None);
     if (1..=3).contains(&ndim) {
-        // SAFETY: the caller vouches for the list.
+        // SAFETY: the caller ensures that `tensor.shape` points to `ndim` numbers.
         let mut lengths = unsafe { std::slice::from_raw_parts(tensor.shape, ndim) };
         let first = lengths[0] as usize;
         if ndim == 3 {
@@ -104,7 +106,7 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         }
         let mut first_stride = usize::wrapping_mul(shape[0], shape[1]) as isize;
         if !tensor.strides.is_null() {
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that `tensor.strides`, which is not null, points to `ndim` numbers.
             let mut given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
             if ndim == 3 {
                 first_stride = given[0] as isize;

@@ -1,16 +1,16 @@
-//! Arrays: anybody's memory, described once, in few instructions, and never copied.
+//! Arrays: the memory of other libraries, described in few instructions and never copied.
 //!
 //! | object | read through |
 //! | --- | --- |
-//! | numpy's arrays, also of `ml_dtypes.bfloat16` | numpy's own structure |
-//! | torch's tensors, and others whose type offers DLPack's table of functions | that table |
+//! | numpy's arrays, also of `ml_dtypes.bfloat16` | numpy's C structure |
+//! | torch's tensors, and others whose type offers DLPack's table of functions | the table |
 //! | tensors of older torch | their attributes |
-//! | CuPy, and others with `__cuda_array_interface__` | that |
-//! | anything with `__dlpack__` | a capsule, held while the call lasts |
-//! | anything with `__array_interface__` | that |
+//! | CuPy, and others with `__cuda_array_interface__` | that attribute |
+//! | objects with `__dlpack__` | a capsule, held during the call |
+//! | objects with `__array_interface__` | that attribute |
 //!
-//! An [`Array`] holds what keeps its memory alive, a loan: memory may be the loan's own, as a copy that was made for it. So it is
-//! held for as long as its memory is read, by whoever has taken the address out of it.
+//! An [`Array`] holds a loan, which keeps its memory alive; a capsule may even own memory that was copied for
+//! it. Code that keeps an address must therefore keep the array for as long as it reads the memory.
 
 mod exchange;
 mod numpy;
@@ -26,7 +26,7 @@ pub use exchange::torch_stream;
 pub use protocols::interface;
 pub use shape::Matrix;
 
-/// The type of an array's elements, as far as anything here takes it.
+/// The type of an array's elements; types that no function here takes are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
     F64,
@@ -38,12 +38,12 @@ pub enum Dtype {
     I64,
     U64,
     Bool,
-    /// Anything else.
+    /// Any other type.
     Other,
 }
 
 impl Dtype {
-    /// Returns the name, as numpy and torch have it.
+    /// Returns the type's name in numpy and torch.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::F64 => "float64",
@@ -59,7 +59,7 @@ impl Dtype {
         }
     }
 
-    /// Returns the size of an element; 1 where it is not known.
+    /// Returns the size of an element in bytes; 1 for unknown types.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
@@ -70,14 +70,14 @@ impl Dtype {
     }
 }
 
-/// Where an array lies.
+/// The memory that holds an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// The host's memory.
     Host,
     /// The memory of a CUDA device.
     Cuda(i32),
-    /// Anywhere else.
+    /// Another device's memory.
     Elsewhere,
 }
 
@@ -91,7 +91,8 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// An array of one or two dimensions. More are counted, not described, but for the first of three where a reader looks at it.
+/// An array of one or two dimensions. Of other arrays only the number of dimensions is known, and for some of
+/// three dimensions `outer`.
 #[derive(Debug)]
 pub struct Array<'py> {
     pub address: usize,
@@ -99,29 +100,32 @@ pub struct Array<'py> {
     pub dtype: Dtype,
     pub ndim: usize,
     pub shape: [usize; 2],
-    /// In elements.
+    /// In elements; may be negative.
     pub strides: [isize; 2],
-    /// Of three dimensions the first one's length and stride, the others being those above.
+    /// For three dimensions: length and stride of the first one. `shape` and `strides` describe the other
+    /// two.
     pub outer: Option<(usize, isize)>,
-    /// The stream on which the array's owner works, if it says so.
+    /// The stream on which the array's owner writes it, if the owner names one.
     pub stream: Option<usize>,
-    /// Whether the owner says that nobody may write it.
+    /// Whether the owner forbids writing.
     pub readonly: bool,
     /// What keeps the memory alive besides the object itself.
     loan: Option<Bound<'py, PyAny>>,
 }
 
 impl Array<'_> {
-    /// Returns what keeps the memory alive besides the object itself, for whoever reads it when the call is over.
+    /// Returns what keeps the memory alive besides the object itself, for code that reads the memory after
+    /// the call.
     pub fn into_loan(self) -> Option<Py<PyAny>> {
         self.loan.map(Bound::unbind)
     }
 }
 
-/// Reads an object as an array. `stream` is where its memory will be read, for owners that want to know.
+/// Reads an object as an array. `stream` is the stream that will read the memory, for owners that order their
+/// work before it.
 ///
 /// # Errors
-/// - `TypeError` if it is none; what its own protocol raises.
+/// - `TypeError` if the object is no array; the exceptions of its own protocol.
 pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) -> PyResult<Array<'py>> {
     if let Some(array) = numpy::read(object, name)? {
         return Ok(array);

@@ -1,6 +1,6 @@
-//! numpy's arrays, read out of their own structure: a few loads instead of a dictionary.
+//! numpy's arrays, read from their C structure: a few loads instead of a dictionary.
 //!
-//! numpy is not imported for it. Where nobody has, no object is an array of numpy.
+//! This does not import numpy. If the program has not imported it either, no object is a numpy array.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -14,10 +14,10 @@ use pyo3::prelude::*;
 use super::{Array, Dtype, Location};
 use crate::modules;
 
-/// The number under which numpy knows `ml_dtypes.bfloat16`, once it was seen.
+/// numpy's type number of `ml_dtypes.bfloat16`, once an array of this type was seen; -1 before.
 static BF16: AtomicI32 = AtomicI32::new(-1);
 
-/// Reads an array of numpy; `None` if the object is none.
+/// Reads a numpy array; `None` for other objects.
 pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'py>>> {
     if !modules::numpy_is_loaded(object.py()) {
         return Ok(None);
@@ -42,9 +42,9 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
         }
         shape[..ndim].copy_from_slice(array.shape());
     }
-    // SAFETY: the object is an array of numpy, as was just seen, so the pointer is to its structure.
+    // SAFETY: `array` is a numpy array, as the cast checked, so the pointer is to its live structure.
     let address = unsafe { (*array.as_array_ptr()).fields.data } as usize;
-    // SAFETY: the same.
+    // SAFETY: `array` is a numpy array, as the cast checked, so the pointer is to its live structure.
     let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
     let (location, stream, loan) = (Location::Host, None, None);
     let outer = None;
@@ -68,7 +68,7 @@ fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {
         _ if number == NPY_TYPES::NPY_UINT as i32 => Dtype::U32,
         _ if number == NPY_TYPES::NPY_LONGLONG as i32 => Dtype::I64,
         _ if number == NPY_TYPES::NPY_ULONGLONG as i32 => Dtype::U64,
-        // As wide as the platform has it.
+        // C's `long` has 4 or 8 bytes, depending on the platform.
         SIGNED_LONG => {
             if descr.itemsize() == 8 {
                 Dtype::I64

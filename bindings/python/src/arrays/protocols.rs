@@ -1,4 +1,4 @@
-//! Arrays of anybody else, through the protocols that array libraries share.
+//! Arrays of other libraries, read through the protocols that array libraries share.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -9,7 +9,7 @@ use super::exchange::described;
 use super::{Array, Dtype, Location};
 use crate::dlpack::{self, Managed, ManagedVersioned};
 
-/// Reads an array through the first protocol that it has; `None` if it has none.
+/// Reads an array through the first protocol that it offers; `None` if it offers none.
 pub fn read<'py>(
     object: &Bound<'py, PyAny>,
     name: &str,
@@ -17,7 +17,7 @@ pub fn read<'py>(
 ) -> PyResult<Option<Array<'py>>> {
     let py = object.py();
     if let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
-        // Which device it is of the interface does not say; DLPack does, where the object has that too.
+        // The CUDA array interface does not name the device. DLPack does, if the object offers it too.
         let ordinal = match object.getattr_opt(intern!(py, "__dlpack_device__"))? {
             Some(device) => device.call0()?.extract::<(i32, i32)>()?.1,
             None => 0,
@@ -33,7 +33,7 @@ pub fn read<'py>(
     }
 }
 
-/// Takes a tensor on loan, for as long as the array lives.
+/// Reads a tensor from its DLPack capsule, which the array keeps.
 fn capsule<'py>(
     object: &Bound<'py, PyAny>,
     export: &Bound<'py, PyAny>,
@@ -43,37 +43,37 @@ fn capsule<'py>(
     let (kind, _): (i32, i32) = object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
     let wanted = PyDict::new(py);
     if kind == dlpack::CUDA {
-        // The default stream is called 1 there.
+        // The array API standard numbers the legacy default stream 1.
         wanted.set_item("stream", stream.map_or(1, |stream| stream.max(1)))?;
     }
     let versioned = wanted.copy()?;
     versioned.set_item("max_version", dlpack::VERSION)?;
     let capsule = match export.call((), Some(&versioned)) {
-        // Older libraries do not know the keyword.
+        // Older libraries do not take the keyword `max_version`.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => export.call((), Some(&wanted))?,
         other => other?,
     };
     let loan = capsule.cast_into::<PyCapsule>().map_err(PyErr::from)?;
     if let Ok(pointer) = loan.pointer_checked(Some(dlpack::CAPSULE_VERSIONED)) {
-        // SAFETY: a capsule of this name holds such a structure, which its destructor ends with the loan.
+        // SAFETY: a capsule of this name points to a live `ManagedVersioned`, which its destructor frees.
         let managed = unsafe { pointer.cast::<ManagedVersioned>().as_ref() };
         if managed.major != dlpack::VERSION.0 {
             let text =
                 format!("the array comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
             return Err(PyTypeError::new_err(text));
         }
-        // SAFETY: shape and strides are part of the loan.
+        // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
         let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) };
         return Ok(Array { readonly: managed.flags & dlpack::READ_ONLY != 0, ..array });
     }
     let pointer = loan.pointer_checked(Some(dlpack::CAPSULE))?;
-    // SAFETY: a capsule of this name holds such a structure, which its destructor ends with the loan.
+    // SAFETY: a capsule of this name points to a live `Managed`, which its destructor frees.
     let managed = unsafe { pointer.cast::<Managed>().as_ref() };
-    // SAFETY: shape and strides are part of the loan.
+    // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
     Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) })
 }
 
-/// Takes what an array interface says: a dictionary with shape, typestr, data and strides.
+/// Converts an array interface: a dictionary with shape, typestr, data and strides.
 fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location) -> PyResult<Array<'py>> {
     let item = |key: &str| interface.get_item(key);
     let optional = |key: &str| {
@@ -90,7 +90,7 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         "i8" => Dtype::I64,
         "u8" => Dtype::U64,
         "b1" => Dtype::Bool,
-        // What has no letter of its own is a nameless pair of bytes, as in ml_dtypes.
+        // A type without a letter appears as two nameless bytes; that is bfloat16 of `ml_dtypes`.
         "V2" => Dtype::Bf16,
         _ => Dtype::Other,
     };
@@ -129,12 +129,12 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
         _ => None,
     };
-    // What stands in the dictionary besides may be what keeps the memory.
+    // An entry of the dictionary may own the memory, so the dictionary is the loan.
     let (outer, loan) = (None, Some(interface.clone()));
     Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan })
 }
 
-/// Returns an array interface that describes memory of ours.
+/// Returns an array interface that describes memory of this package.
 pub fn interface<'py>(
     py: Python<'py>,
     address: usize,

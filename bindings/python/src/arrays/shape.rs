@@ -1,4 +1,4 @@
-//! Shapes: an array as rows that lie some stride apart, or as a list.
+//! Shapes: an array as a matrix with a row stride, or as a list.
 
 use gumball_engine::cuda::{Dtype as DeviceDtype, MaskRows, Rows};
 use gumball_engine::{Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16};
@@ -19,7 +19,7 @@ pub struct Matrix {
     pub stride: usize,
 }
 
-/// A list of integers or truth values in the host's memory, `stride` elements apart.
+/// A list of integers, numbers or booleans in the host's memory, `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
     address: usize,
@@ -28,12 +28,12 @@ pub struct Vector {
     stride: isize,
 }
 
-/// Returns whether so many elements that lie so far apart lie as they would if they followed each other `wanted` apart.
+/// Returns whether a dimension is packed: its stride is `wanted`, or it has fewer than 2 elements.
 fn follows(length: usize, stride: isize, wanted: usize) -> bool {
     length < 2 || stride == wanted as isize
 }
 
-/// Returns how many rows and how many elements rows of rows have in all, where a number can say it.
+/// Returns the number of rows and of elements in `outer` matrices, or `None` if it overflows.
 fn products(outer: usize, rows: usize, width: usize) -> Option<(usize, usize)> {
     rows.checked_mul(width)?;
     let count = outer.checked_mul(rows)?;
@@ -41,10 +41,10 @@ fn products(outer: usize, rows: usize, width: usize) -> Option<(usize, usize)> {
 }
 
 impl Array<'_> {
-    /// Takes the array as rows: two dimensions, or one for a single row.
+    /// Takes the array as a matrix: two dimensions, or one for a single row.
     ///
     /// # Errors
-    /// - `ValueError` for other dimensions, rows whose elements are not adjacent, or rows that go backwards.
+    /// - `ValueError` for other dimensions, rows whose elements are not adjacent, or a negative row stride.
     pub fn matrix(&self, name: &str) -> PyResult<Matrix> {
         let (rows, width, strides) = match self.ndim {
             1 => (1, self.shape[0], [0, self.strides[0]]),
@@ -77,8 +77,7 @@ impl Array<'_> {
         Ok(Matrix { address, location, dtype, rows, width, stride })
     }
 
-    /// Takes rows of rows as rows, one after the other: the first two of three dimensions, where their elements follow each other.
-    /// Others stay as they are.
+    /// Merges the first two of three dimensions if they are packed; other arrays stay unchanged.
     pub fn joined(self) -> Self {
         let ([rows, width], Some((outer, stride))) = (self.shape, self.outer) else { return self };
         let Some((count, elements)) = products(outer, rows, width) else { return self };
@@ -91,7 +90,7 @@ impl Array<'_> {
         Self { ndim: 2, shape: [count, width], strides: [width as isize, 1], outer: None, ..self }
     }
 
-    /// Takes two dimensions as one, where their elements follow each other. Others stay as they are.
+    /// Merges two dimensions into one if they are packed; other arrays stay unchanged.
     pub fn flat(self) -> Self {
         let ([rows, width], [stride, one]) = (self.shape, self.strides);
         let follow = follows(width, one, 1) && follows(rows, stride, width);
@@ -102,7 +101,7 @@ impl Array<'_> {
         Self { ndim: 1, shape: [elements, 0], strides: [1, 0], ..self }
     }
 
-    /// Refuses elements that lie nowhere.
+    /// Returns an error if elements have the address 0.
     fn check_memory(&self, name: &str, elements: usize) -> PyResult<()> {
         if self.address == 0 && elements > 0 {
             let text =
@@ -115,10 +114,10 @@ impl Array<'_> {
     /// Takes the array as one row's bitmask in the host's memory.
     ///
     /// # Errors
-    /// - `TypeError` or `ValueError` if it is none.
+    /// - `TypeError` or `ValueError` if the array's type, shape or device differs.
     ///
     /// # Safety
-    /// As for [`Matrix::logits`].
+    /// For `'a`, nobody frees or writes the array's memory.
     pub unsafe fn mask_words<'a>(&self) -> PyResult<&'a [u32]> {
         let matrix = self.matrix("mask")?;
         if matrix.location != Location::Host {
@@ -128,14 +127,15 @@ impl Array<'_> {
             return Err(out_of_range("mask's rows", matrix.rows, "1"));
         }
         matrix.check_words()?;
-        // SAFETY: the caller vouches for the memory; signed and unsigned words have the same bits.
+        // SAFETY: the elements are 32-bit words on the host, as checked, and the caller ensures that nobody
+        // frees or writes them.
         Ok(unsafe { matrix.elements::<u32>() })
     }
 
     /// Takes the array as a list.
     ///
     /// # Errors
-    /// - `ValueError` if it has not one dimension, is not the host's, or is not aligned.
+    /// - `ValueError` if it does not have one dimension, does not lie on the host, or is not aligned.
     pub fn vector(&self, name: &str) -> PyResult<Vector> {
         if self.ndim != 1 {
             let text = format!("{name} has {} dimensions, but must have 1", self.ndim);
@@ -153,7 +153,7 @@ impl Array<'_> {
 }
 
 impl Matrix {
-    /// Returns how many elements there are from the first to the end of the last row.
+    /// Returns the number of elements from the first one to the end of the last row.
     fn span(&self) -> usize {
         if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
     }
@@ -161,54 +161,61 @@ impl Matrix {
     /// Returns the elements as a slice.
     ///
     /// # Safety
-    /// They lie in the host's memory, which nobody frees or writes for `'a`; `T` is their type.
+    /// The elements lie in the host's memory and have the type `T`. For `'a`, nobody frees or writes them.
     pub unsafe fn elements<'a, T>(&self) -> &'a [T] {
         if self.span() == 0 {
             return &[];
         }
-        // SAFETY: the array's owner says that its rows lie there; the address is aligned, as `Array::matrix` saw.
+        // SAFETY: the array's owner gave its rows' memory, and `Array::matrix` checked the alignment. The
+        // caller ensures that the elements are `T` on the host, neither freed nor written for `'a`.
         unsafe { std::slice::from_raw_parts(self.address as *const T, self.span()) }
     }
 
-    /// Returns the elements as a slice to write; the caller checked their type and that they may be written.
+    /// Returns the elements as a mutable slice. The caller has checked that the array may be written.
     ///
     /// # Safety
-    /// They lie in the host's memory, which nobody frees, reads or writes beside the slice for `'a`; `T` is their type.
+    /// The elements lie in the host's memory and have the type `T`. For `'a`, nobody frees them, or reads or
+    /// writes them except through the slice.
     pub unsafe fn elements_mut<'a, T>(&self) -> &'a mut [T] {
         if self.span() == 0 {
             return &mut [];
         }
-        // SAFETY: as in `elements`, and nobody else uses them, as the caller vouches.
+        // SAFETY: the array's owner gave its rows' memory, and `Array::matrix` checked the alignment. The
+        // caller ensures that the elements are `T` on the host and used through this slice only.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut T, self.span()) }
     }
 
-    /// Returns the rows as a matrix to write.
+    /// Returns the rows as a matrix to be written.
     ///
     /// # Panics
-    /// If the type was not checked.
+    /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// As for [`Matrix::elements_mut`].
+    /// The elements lie in the host's memory. For `'a`, nobody frees them, or reads or writes them except
+    /// through the matrix.
     pub unsafe fn logits_mut<'a>(&self) -> Result<LogitsMut<'a>> {
         let (rows, width, stride) = (self.rows, self.width, self.stride);
         match self.dtype {
-            // SAFETY: the caller vouches for the memory, the type is as was just seen.
+            // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by
+            // nobody else for `'a`.
             Dtype::F32 => LogitsMut::strided(unsafe { self.elements_mut::<f32>() }, rows, width, stride),
-            // SAFETY: the same.
+            // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by
+            // nobody else for `'a`.
             Dtype::Bf16 => LogitsMut::strided(unsafe { self.elements_mut::<bf16>() }, rows, width, stride),
-            // SAFETY: the same.
+            // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by
+            // nobody else for `'a`.
             Dtype::F16 => LogitsMut::strided(unsafe { self.elements_mut::<f16>() }, rows, width, stride),
             other => panic!("{other:?} was not refused"),
         }
     }
 
-    /// Returns whether any byte between the first and the last element is also one of another matrix.
+    /// Returns whether the two matrices share a byte, from the first element of each to its last.
     pub fn overlaps(&self, other: &Matrix) -> bool {
         let end = |matrix: &Matrix| matrix.address + matrix.span() * matrix.dtype.bytes();
         self.span() > 0 && other.span() > 0 && self.address < end(other) && other.address < end(self)
     }
 
-    /// Checks that the elements are of a type that logits have.
+    /// Checks that the elements have a type of logits.
     pub fn check_float(&self) -> PyResult<()> {
         match self.dtype {
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
@@ -220,7 +227,7 @@ impl Matrix {
         }
     }
 
-    /// Checks that the elements are words of bitmasks.
+    /// Checks that the elements are 32-bit words, as bitmasks need.
     pub fn check_words(&self) -> PyResult<()> {
         match self.dtype {
             Dtype::I32 | Dtype::U32 => Ok(()),
@@ -231,20 +238,23 @@ impl Matrix {
         }
     }
 
-    /// Returns the rows as logits of the host.
+    /// Returns the rows as logits on the host; `lines` selects rows by index, none means all.
     ///
     /// # Panics
-    /// If the type was not checked.
+    /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// They lie in the host's memory, which nobody frees or writes for `'a`.
+    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
     pub unsafe fn logits<'a>(&self, lines: &'a [u32]) -> Result<Logits<'a>> {
         let row = match self.dtype {
-            // SAFETY: the caller vouches for the memory, the type is as was just seen.
+            // SAFETY: the elements are f32, and the caller ensures that they lie on the host, neither freed
+            // nor written for `'a`.
             Dtype::F32 => Row::F32(unsafe { self.elements::<f32>() }),
-            // SAFETY: the same.
+            // SAFETY: the elements are bf16, and the caller ensures that they lie on the host, neither freed
+            // nor written for `'a`.
             Dtype::Bf16 => Row::Bf16(unsafe { self.elements::<bf16>() }),
-            // SAFETY: the same.
+            // SAFETY: the elements are f16, and the caller ensures that they lie on the host, neither freed
+            // nor written for `'a`.
             Dtype::F16 => Row::F16(unsafe { self.elements::<f16>() }),
             other => panic!("{other:?} was not refused"),
         };
@@ -252,29 +262,30 @@ impl Matrix {
         if lines.is_empty() { Ok(logits) } else { logits.select(lines) }
     }
 
-    /// Returns the only row as logits of the host.
+    /// Returns the only row as logits on the host.
     ///
     /// # Panics
-    /// If the type was not checked.
+    /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// As for [`Matrix::logits`].
+    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
     pub unsafe fn row<'a>(&self) -> Result<Row<'a>> {
         if self.rows != 1 {
             return Err(Error::length("logits", self.rows, "1 row; a batch is for a Pool"));
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let logits = unsafe { self.logits(&[]) }?;
         Ok(logits.row(0))
     }
 
-    /// Returns the rows as logits of a device.
+    /// Returns the rows as logits on a device.
     ///
     /// # Panics
-    /// If the type was not checked.
+    /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// They lie in the device's memory, which nobody frees or writes for `'b` while a step on them runs.
+    /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
+    /// runs.
     pub unsafe fn device_logits<'b>(&self) -> Result<Rows<'b>> {
         let dtype = match self.dtype {
             Dtype::F32 => DeviceDtype::F32,
@@ -282,54 +293,60 @@ impl Matrix {
             Dtype::F16 => DeviceDtype::F16,
             other => panic!("{other:?} was not refused"),
         };
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that the rows lie on the device, neither freed nor written while a step
+        // on them runs.
         unsafe { Rows::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
     }
 
-    /// Returns the rows as bitmasks of the host; the type was checked.
+    /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
     ///
     /// # Safety
-    /// As for [`Matrix::logits`].
+    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
     pub unsafe fn masks<'a>(&self, present: &'a [bool]) -> Result<Masks<'a>> {
-        // SAFETY: the caller vouches for the memory; signed and unsigned words have the same bits.
+        // SAFETY: the caller ensures that the words lie on the host, neither freed nor written for `'a`. i32
+        // is read as u32.
         let words = unsafe { self.elements::<u32>() };
         let masks = Masks::new(words, self.rows, self.width, self.stride)?;
         if present.is_empty() { Ok(masks) } else { masks.with_present(present) }
     }
 
-    /// Returns the words of all rows, one after the other.
+    /// Returns the words of all rows, row by row.
     ///
     /// # Safety
-    /// As for [`Matrix::logits`]; the elements are words.
+    /// The elements are 32-bit words in the host's memory. While the iterator lives, nobody frees or writes
+    /// them.
     pub unsafe fn rows_of_words(&self) -> impl Iterator<Item = u32> {
-        // SAFETY: the caller vouches for the memory; signed and unsigned words have the same bits.
+        // SAFETY: the caller ensures that the words lie on the host, neither freed nor written meanwhile. i32
+        // is read as u32.
         let words = unsafe { self.elements::<u32>() };
         let (stride, width) = (self.stride, self.width);
         (0..self.rows).flat_map(move |row| words[row * stride..][..width].iter().copied())
     }
 
-    /// Returns the rows as bitmasks of a device; the type was checked.
+    /// Returns the rows as bitmasks on a device. The caller has checked that the elements are 32-bit words.
     ///
     /// # Safety
-    /// As for [`Matrix::device_logits`].
+    /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
+    /// runs.
     pub unsafe fn device_masks<'b>(&self) -> Result<MaskRows<'b>> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that the masks lie on the device, neither freed nor written while a step
+        // on them runs.
         unsafe { MaskRows::new(self.address as u64, self.rows, self.width, self.stride) }
     }
 }
 
 impl Vector {
-    /// Returns how many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the elements, whatever their type: an error for what is no integer, or beyond an i64.
+    /// Returns the elements as i64. An element that is no integer, or does not fit, gives an error.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<i64>> + 'a {
         (0..self.len as isize).map(|place| self.value(name, place))
     }
 
-    /// Returns the elements as numbers in float32: an error for what is none.
+    /// Returns the elements as f32. An element that is no number gives an error.
     pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<f32>> + 'a {
         (0..self.len as isize).map(|place| self.number(name, place))
     }
@@ -337,13 +354,13 @@ impl Vector {
     fn number(&self, name: &str, place: isize) -> PyResult<f32> {
         let address = self.place(place);
         Ok(match self.dtype {
-            // SAFETY: as in `value`.
+            // SAFETY: `address` is that of an aligned f32 in the array, whose object the call keeps alive.
             Dtype::F32 => unsafe { *(address as *const f32) },
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned f64 in the array, whose object the call keeps alive.
             Dtype::F64 => unsafe { *(address as *const f64) as f32 },
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned f16 in the array, whose object the call keeps alive.
             Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned bf16 in the array, whose object the call keeps alive.
             Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
             Dtype::Other => {
                 let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
@@ -361,17 +378,18 @@ impl Vector {
     fn value(&self, name: &str, place: isize) -> PyResult<i64> {
         let address = self.place(place);
         Ok(match self.dtype {
-            // SAFETY: the array's owner says that the element lies there and has this type; it is aligned, as `Array::vector`
-            // saw, and the object is held by the call that reads it here.
+            // SAFETY: `address` is that of an i32 in the array, whose object the call keeps alive;
+            // `Array::vector` checked the alignment.
             Dtype::I32 => i64::from(unsafe { *(address as *const i32) }),
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned u32 in the array, whose object the call keeps alive.
             Dtype::U32 => i64::from(unsafe { *(address as *const u32) }),
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned i64 in the array, whose object the call keeps alive.
             Dtype::I64 => unsafe { *(address as *const i64) },
-            // SAFETY: the same.
+            // SAFETY: `address` is that of an aligned u64 in the array, whose object the call keeps alive.
             Dtype::U64 => i64::try_from(unsafe { *(address as *const u64) })
                 .map_err(|_| out_of_range(name, "beyond 2^63", "less"))?,
-            // SAFETY: the same; a truth value is a byte.
+            // SAFETY: `address` is that of a byte in the array, whose object the call keeps alive; a boolean
+            // is a byte.
             Dtype::Bool => i64::from(unsafe { *(address as *const u8) } != 0),
             other => {
                 let text = format!("{name} is of {}, but must be of integers", other.name());

@@ -1,4 +1,4 @@
-//! Tensors of a torch that is older than DLPack's table of functions (2.10): read by their attributes.
+//! Tensors of torch before 2.10, which lacks DLPack's table of functions: read through their attributes.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use super::{Array, Dtype, Location};
 use crate::modules;
 
-/// Reads a tensor; `None` if the object is none, or nobody has loaded torch.
+/// Reads a tensor; `None` for other objects, or if torch has not been imported.
 pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
     let py = object.py();
     let Some(tensor) = modules::torch_tensor(py)? else { return Ok(None) };

@@ -1,6 +1,7 @@
-//! Parameters of rows on a device: a number for all, a list to be copied there, or a column that lies there already.
+//! Parameters of rows on a device: one number for all rows, a list that is copied to the device, or a column
+//! that lies there.
 //!
-//! What lies there is never looked at: it may not be known yet.
+//! The host never reads a column on the device: its values may not be computed yet.
 
 use gumball_engine::cuda::{DeviceIntSlice, DeviceSlice, IntType};
 use gumball_engine::{DevicePerRow, Result};
@@ -21,9 +22,9 @@ use crate::params;
 #[derive(Debug)]
 pub enum Value<T> {
     All(T),
-    /// To be copied to the device.
+    /// A list to be copied to the device.
     List(Vec<T>),
-    /// Side by side on the device.
+    /// A column on the device, with adjacent elements.
     DeviceSlice {
         address: u64,
         rows: usize,
@@ -31,11 +32,11 @@ pub enum Value<T> {
     },
 }
 
-/// A parameter as it was read, with what keeps its memory alive.
+/// A parameter that was read, together with what keeps its memory alive.
 #[derive(Debug)]
 pub struct Given<'py, T> {
     pub value: Value<T>,
-    /// The stream on which the owner of a column works, if it says so.
+    /// The stream on which the owner of a column writes it, if the owner names one.
     pub stream: Option<usize>,
     _held: Option<(Bound<'py, PyAny>, Array<'py>)>,
 }
@@ -47,16 +48,18 @@ impl<T> Given<'_, T> {
 }
 
 impl Value<f32> {
-    /// Returns what the engine takes.
+    /// Returns the value as the engine takes it.
     ///
     /// # Safety
-    /// As for [`DeviceSlice::new`].
+    /// The `rows` f32 at the column's address lie on the device. Nobody frees or writes them until the
+    /// enqueued work is done.
     pub unsafe fn numbers(&self) -> Result<DevicePerRow<'_, f32>> {
         Ok(match self {
             Value::All(value) => DevicePerRow::All(*value),
             Value::List(values) => DevicePerRow::Host(values),
             Value::DeviceSlice { address, rows, .. } => {
-                // SAFETY: as the caller vouches.
+                // SAFETY: the caller ensures that `rows` f32 at `address` lie on the device, unchanged until
+                // the work is done.
                 DevicePerRow::Device(unsafe { DeviceSlice::new(*address, *rows) }?)
             }
         })
@@ -64,23 +67,25 @@ impl Value<f32> {
 }
 
 impl<T: Copy> Value<T> {
-    /// Returns what the engine takes.
+    /// Returns the value as the engine takes it.
     ///
     /// # Safety
-    /// As for [`DeviceIntSlice::new`].
+    /// The `rows` integers at the column's address lie on the device. Nobody frees or writes them until the
+    /// enqueued work is done.
     pub unsafe fn integers(&self) -> Result<DevicePerRow<'_, T, DeviceIntSlice<'_>>> {
         Ok(match self {
             Value::All(value) => DevicePerRow::All(*value),
             Value::List(values) => DevicePerRow::Host(values),
             Value::DeviceSlice { address, rows, dtype } => {
-                // SAFETY: as the caller vouches.
+                // SAFETY: the caller ensures that `rows` integers at `address` lie on the device, unchanged
+                // until the work is done.
                 DevicePerRow::Device(unsafe { DeviceIntSlice::new(*address, int_type(*dtype), *rows) }?)
             }
         })
     }
 }
 
-/// Returns the type of whole numbers, which was checked.
+/// Returns the integer type; the caller has checked that `dtype` is one.
 pub fn int_type(dtype: Dtype) -> IntType {
     match dtype {
         Dtype::I32 => IntType::I32,
@@ -90,13 +95,14 @@ pub fn int_type(dtype: Dtype) -> IntType {
     }
 }
 
-/// The types of columns that may be of 64 bits.
+/// The types of seed columns: 64 bits.
 const WIDE: &[Dtype] = &[Dtype::I64, Dtype::U64];
 const WHOLE: &[Dtype] = &[Dtype::I64, Dtype::I32, Dtype::U32, Dtype::U64];
 const SIGNED: &[Dtype] = &[Dtype::I64, Dtype::I32];
 
 impl<'py> Given<'py, f32> {
-    /// Reads a number, a list of them, or a column of float32. `spread`: of one number in an array is made a column.
+    /// Reads a number, a list of numbers, or a column of float32. `spread` expands an array of one number to
+    /// a column.
     pub fn numbers(
         input: &Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
@@ -122,21 +128,21 @@ impl<'py> Given<'py, f32> {
 }
 
 impl<'py> Given<'py, i64> {
-    /// Reads a whole number, a list of them, or a column of int32 or int64.
+    /// Reads an integer, a list of integers, or a column of int32 or int64.
     pub fn signed(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         Self::whole(input, object, name, SIGNED, |one| lists::whole(one, name))
     }
 }
 
 impl<'py> Given<'py, u64> {
-    /// Reads a seed, a list of them, or a column of int64, whose bits count.
+    /// Reads a seed, a list of seeds, or a column of int64 or uint64, whose bits are the seeds.
     pub fn seeds(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
         Self::whole(input, object, "seed", WIDE, params::seed)
     }
 }
 
 impl<'py, T: Whole> Given<'py, T> {
-    /// Reads a whole number, a list of them, or a column of any integers, whose low bits count.
+    /// Reads an integer, a list of integers, or a column of any integer type, whose low bits count.
     pub fn unsigned(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         Self::whole(input, object, name, WHOLE, |one| lists::whole(one, name))
     }
@@ -166,7 +172,7 @@ impl<'py, T> Given<'py, T> {
         }
     }
 
-    /// Reads integers one after the other, of one dimension or two.
+    /// Reads adjacent integers, of one dimension or two.
     pub fn integers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         let array = arrays::read(object, name, Some(input.site.stream))?.flat();
         if array.ndim == 1 && array.strides[0] == 1 {
@@ -177,8 +183,8 @@ impl<'py, T> Given<'py, T> {
         Self::column(input, &object, array, name, SIGNED, false)
     }
 
-    /// Reads a column: [rows], [rows, 1], or of one number. A tensor of torch is converted where it is of another type than
-    /// those, or not side by side.
+    /// Reads a column: [rows], [rows, 1], [1, rows], or one number. A torch tensor of another type, or with
+    /// other strides, is converted by torch.
     fn column(
         input: &Input<'_, 'py>,
         object: &Bound<'py, PyAny>,

@@ -1,6 +1,8 @@
-//! Operators over rows that lie on a GPU: launches on the stream that the host program works on, and nothing else.
+//! Operators over rows on a GPU: each call launches kernels on the host program's stream and does nothing
+//! more.
 //!
-//! What comes out is allocated by whose array the rows are. Nothing is waited for, and nothing copied but the values of lists.
+//! The library that owns the rows' array allocates the outputs. A call waits for nothing and copies only
+//! lists of values.
 
 use gumball_engine::cuda::{DeviceSlice, Dtype as DeviceDtype, RowsOut};
 use gumball_engine::{DeviceOperators, Result};
@@ -21,7 +23,7 @@ use crate::modules;
 use crate::options;
 use crate::streams::stream_handle;
 
-/// Rows that lie on a device, and where operators work on them.
+/// Rows on a device, with the device and stream that operators work on.
 pub struct Input<'a, 'py> {
     pub name: &'a str,
     pub object: &'a Bound<'py, PyAny>,
@@ -42,7 +44,7 @@ impl<'a, 'py> Input<'a, 'py> {
         Self::of(object, name, array, named)
     }
 
-    /// Takes rows that were read; `None` if they do not lie on a device.
+    /// Takes an array that was read as rows; `None` if it does not lie on a device.
     pub fn of(
         object: &'a Bound<'py, PyAny>,
         name: &'a str,
@@ -67,7 +69,8 @@ impl<'a, 'py> Input<'a, 'py> {
             (Some(stream), _) => stream,
             (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {
                 Ok(stream) => stream.unwrap_or_default(),
-                // What the machine lacks is told in our words.
+                // If the device cannot be opened, this package's error says what is missing; otherwise
+                // torch's stays.
                 Err(error) => return Err(rooms::check(object.py(), location).err().unwrap_or(error)),
             },
             (None, _) => 0,
@@ -76,14 +79,14 @@ impl<'a, 'py> Input<'a, 'py> {
         Ok(Some(Self { name, object, array, matrix, site }))
     }
 
-    /// Reads another array of the call, which must lie where the rows do.
+    /// Reads another array of the call, which must lie on the same device as the rows.
     pub fn beside(&self, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Array<'py>> {
         let array = arrays::read(object, name, Some(self.site.stream))?;
         self.check_beside(&array, name)?;
         Ok(array)
     }
 
-    /// Refuses an array that lies elsewhere than the rows.
+    /// Returns an error if an array does not lie on the same device as the rows.
     pub fn check_beside(&self, array: &Array<'_>, name: &str) -> PyResult<()> {
         if array.location == self.site.location {
             return Ok(());
@@ -92,7 +95,7 @@ impl<'a, 'py> Input<'a, 'py> {
         Err(out_of_range(name, format!("on {}", array.location), allowed))
     }
 
-    /// Reads rows to be written: `None` if they are those that are read.
+    /// Reads the rows to be written; `None` if they are the rows that are read.
     fn target(&self, object: &Bound<'py, PyAny>) -> PyResult<(Option<Matrix>, Array<'py>)> {
         let array = self.beside(object, "out")?;
         check_writable(&array, "out")?;
@@ -110,7 +113,7 @@ impl<'a, 'py> Input<'a, 'py> {
         Ok((Some(to), array))
     }
 
-    /// Returns an array of the caller's kind with the rows' shape, of float32 or of the rows' own type.
+    /// Returns a new array of the caller's library with the rows' shape, of float32 or the rows' type.
     fn like(&self, dtype: Dtype) -> PyResult<Bound<'py, PyAny>> {
         let py = self.object.py();
         let Some(like) = empty_like(py, self.object)? else {
@@ -125,11 +128,11 @@ impl<'a, 'py> Input<'a, 'py> {
         like.call((self.object,), Some(&keywords))
     }
 
-    /// Returns an array of the caller's kind, of a shape and of a type by its name.
+    /// Returns a new array of the caller's library with a shape and a type, by its name.
     pub fn empty(&self, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = self.object.py();
         if let Some(torch) = modules::torch_of(self.object)? {
-            // Where the rows lie, and fewer words than `torch.empty` takes.
+            // `new_empty` allocates on the rows' device and takes fewer keywords than `torch.empty`.
             let keywords = PyDict::new(py);
             keywords.set_item(intern!(py, "dtype"), torch.getattr(dtype)?)?;
             let shape = (PyTuple::new(py, shape)?,);
@@ -147,7 +150,7 @@ impl<'a, 'py> Input<'a, 'py> {
         namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
     }
 
-    /// Returns an array of the caller's kind, of another's shape and of a type by its name.
+    /// Returns a new array of the caller's library with another array's shape and a type, by its name.
     pub fn empty_like(&self, like: &Bound<'py, PyAny>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = self.object.py();
         let Some(empty) = empty_like(py, self.object)? else { return self.empty(&[], dtype) };
@@ -156,7 +159,7 @@ impl<'a, 'py> Input<'a, 'py> {
         empty.call((like,), Some(&keywords))
     }
 
-    /// Returns the module of the caller's kind of arrays.
+    /// Returns the module of the caller's array library.
     fn namespace(&self) -> PyResult<Bound<'py, PyAny>> {
         match modules::torch_of(self.object)? {
             Some(torch) => Ok(torch),
@@ -165,13 +168,13 @@ impl<'a, 'py> Input<'a, 'py> {
     }
 }
 
-/// Returns the stream on which an array's owner works, if it says so.
+/// Returns the stream on which an array's owner writes it, if the owner names one.
 pub fn owner_stream(array: &Array<'_>) -> Option<usize> {
-    // The default stream goes by two names.
+    // The legacy default stream has two handles, 0 and 1.
     array.stream.map(|stream| if stream == 1 { 0 } else { stream })
 }
 
-/// Returns the function that allocates an array like another one; `None` if nobody knows one.
+/// Returns the library's function that allocates an array like another one; `None` for unknown libraries.
 fn empty_like<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     static TORCHS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(torch) = modules::torch_of(object)? {
@@ -185,7 +188,7 @@ fn empty_like<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Opti
     Ok(None)
 }
 
-/// Does what an operator is for, on rows that are read and rows that are written.
+/// Runs an operator that reads rows and writes rows; allocates the output and the statuses if needed.
 fn written<'py>(
     input: &Input<'_, 'py>,
     out: Option<&Bound<'py, PyAny>>,
@@ -215,7 +218,8 @@ fn written<'py>(
         .collect();
     let from = input.matrix;
     rooms::at(py, input.site, &streams, |operators| {
-        // SAFETY: it was just allocated with a word a row, and is freed in the order of the stream.
+        // SAFETY: `statuses` was allocated above with one 32-bit word per row, and its owner frees it in
+        // stream order.
         let column = column.map(|address| unsafe { DeviceSlice::new(address, from.rows) }).transpose()?;
         work(operators, &from, to.as_ref(), column.as_ref())
     })?;
@@ -228,18 +232,20 @@ fn written<'py>(
 /// Returns rows to be written.
 ///
 /// # Safety
-/// As for [`RowsOut::new`].
+/// The matrix lies on the device. Until the enqueued work is done, nobody frees its rows, or reads or writes
+/// them otherwise.
 unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<RowsOut<'b>> {
     let dtype = match matrix.dtype {
         Dtype::Bf16 => DeviceDtype::Bf16,
         Dtype::F16 => DeviceDtype::F16,
         _ => DeviceDtype::F32,
     };
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller ensures that the matrix lies on the device and is used by nobody else until the work
+    // is done.
     unsafe { RowsOut::new(matrix.address as u64, dtype, matrix.rows, matrix.width, matrix.stride) }
 }
 
-/// Writes the softmax of rows that lie on a device; `None` if they do not.
+/// Writes the softmax of rows on a device; returns None if they do not lie on one.
 #[pyfunction]
 #[pyo3(signature = (logits, temperature, out, return_statuses, stream))]
 pub fn softmax_on_device<'py>(
@@ -257,25 +263,29 @@ pub fn softmax_on_device<'py>(
                 from: &Matrix,
                 to: Option<&Matrix>,
                 statuses: Option<&DeviceSlice<'_>>| {
-        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
-        // is done is the caller's part, as the package says.
+        // SAFETY: `temperature` keeps its column's array alive during the call, and the owner reuses memory in
+        // stream order. The package's documentation forbids other writes until the work is done.
         let each = unsafe { each.numbers() }?;
         match to {
             Some(to) => {
-                // SAFETY: the same.
+                // SAFETY: `input` keeps the rows' array alive; its owner reuses memory in stream order, and
+                // nobody writes the rows meanwhile.
                 let rows = unsafe { from.device_logits() }?;
-                // SAFETY: the same, and they lie apart from the rows.
+                // SAFETY: `out` is alive, writable and apart from the rows, as `target` checked; nobody else
+                // uses it until the work is done.
                 operators.softmax(&rows, each, &unsafe { rows_mut(to) }?, statuses)
             }
-            // SAFETY: the same; nobody reads them meanwhile.
+            // SAFETY: the rows are alive and writable, as `written` checks; nobody else uses them until the
+            // work is done.
             None => operators.softmax_in_place(&unsafe { rows_mut(from) }?, each, statuses),
         }
     };
     written(&input, out, Dtype::F32, return_statuses, &others, work).map(Some)
 }
 
-/// Writes "probabilities" or "masked" rows of rows that lie on a device; `None` if they do not. filters: (temperature, top_k, top_p,
-/// min_p, order, params). dtype: "float32", or None for the rows' own.
+/// Writes "probabilities" or "masked" rows of rows on a device; returns None if they do not lie on one.
+///
+/// filters: (temperature, top_k, top_p, min_p, order, params). dtype: "float32", or None for the rows' own.
 #[pyfunction]
 #[pyo3(signature = (what, rows, out, dtype, kind, name, filters, return_statuses, stream))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
@@ -298,14 +308,16 @@ pub fn write_on_device<'py>(
                 from: &Matrix,
                 to: Option<&Matrix>,
                 statuses: Option<&DeviceSlice<'_>>| {
-        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
-        // is done is the caller's part, as the package says.
+        // SAFETY: `filters` keeps the columns' arrays alive during the call, and their owners reuse memory in
+        // stream order. The package's documentation forbids other writes until the work is done.
         let params = unsafe { values.params() }?;
         match to {
             Some(to) => {
-                // SAFETY: the same.
+                // SAFETY: `input` keeps the rows' array alive; its owner reuses memory in stream order, and
+                // nobody writes the rows meanwhile.
                 let rows = unsafe { from.device_logits() }?.with_kind(kind);
-                // SAFETY: the same, and they lie apart from the rows.
+                // SAFETY: `out` is alive, writable and apart from the rows, as `target` checked; nobody else
+                // uses it until the work is done.
                 let out = unsafe { rows_mut(to) }?;
                 if masked {
                     operators.mask_logits(&rows, &params, &out, statuses)
@@ -314,7 +326,8 @@ pub fn write_on_device<'py>(
                 }
             }
             None => {
-                // SAFETY: the same; nobody reads them meanwhile.
+                // SAFETY: the rows are alive and writable, as `written` checks; nobody else uses them until
+                // the work is done.
                 let rows = unsafe { rows_mut(from) }?.with_kind(kind);
                 if masked {
                     operators.mask_logits_in_place(&rows, &params, statuses)

@@ -15,10 +15,10 @@ use crate::errors::{out_of_range, raised};
 use crate::modules;
 use crate::streams::stream_handle;
 
-/// Tokens, how many drafts were accepted and emitted, and statuses where they are made.
+/// Tokens, numbers of accepted and of emitted drafts, and statuses if they were requested.
 type Verdict<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// Checks rows of float32 that follow each other.
+/// Checks that rows are of float32 and contiguous.
 fn check_packed(matrix: &Matrix, name: &str) -> PyResult<()> {
     if matrix.dtype != Dtype::F32 {
         return Err(wrong_dtype(name, matrix.dtype, "float32"));
@@ -29,7 +29,7 @@ fn check_packed(matrix: &Matrix, name: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Reads rows of rows one after the other: where they lie if they follow each other, else copied by whose they are.
+/// Reads an array of three dimensions as a matrix. If the rows are not contiguous, their library copies them.
 fn joined<'py>(
     object: &Bound<'py, PyAny>,
     name: &str,
@@ -45,7 +45,7 @@ fn joined<'py>(
     Ok((flat, array))
 }
 
-/// Reads where the counts of chains are, which are added to.
+/// Reads an array of counts, one per chain, that the operator writes or adds to.
 fn counts<'py>(
     input: &Input<'_, 'py>,
     object: &Bound<'py, PyAny>,
@@ -64,7 +64,7 @@ fn counts<'py>(
     Ok(array)
 }
 
-/// Returns each line of an array that was just made.
+/// Returns the three rows of a new array, one for each output.
 fn lines<'py>(array: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>; 3]> {
     if modules::torch_of(array)?.is_some() {
         return array.call_method1(intern!(array.py(), "unbind"), (0,))?.extract();
@@ -72,9 +72,12 @@ fn lines<'py>(array: &Bound<'py, PyAny>) -> PyResult<[Bound<'py, PyAny>; 3]> {
     Ok([array.get_item(0)?, array.get_item(1)?, array.get_item(2)?])
 }
 
-/// Verifies chains of drafts that lie on a device, as `verify_chains` does; `None` if they do not. shape: chains, drafts, vocab, which
-/// were held to the arrays'. added: (accepted, emitted), [chains] int32 each, which are added to; then no statuses are made. The rest is as
-/// for `sample_on_device`. Returns tokens, accepted, emitted, statuses.
+/// Verifies chains of drafts on a device, as `verify_chains` does on the host; returns None if they do not
+/// lie on one.
+///
+/// shape: chains, drafts, vocab, already checked against the arrays. added: (accepted, emitted), int32 arrays
+/// [chains] to which the counts are added; no statuses are returned then. Other arguments as for
+/// `sample_on_device`. Returns tokens, accepted, emitted, statuses.
 #[pyfunction]
 #[pyo3(signature = (draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream, added=None, offsets=false,
     zero_for_none=false))]
@@ -134,20 +137,25 @@ pub fn verify_on_device<'py>(
     let draws = which.values();
     rooms::at(target_probs.py(), input.site, &streams, |operators| {
         let strides = |rows: usize| [rows * p.width, p.width];
-        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
-        // is done is the caller's part, as the package says.
+        // SAFETY: `_held` keeps the drafts' probabilities alive, [chains * n, width] packed; their owner
+        // reuses memory in stream order. The package's documentation forbids other writes until the work is
+        // done.
         let draft_rows = unsafe { ChainRows::new(q.address as u64, [chains, n, q.width], strides(n)) }?;
-        // SAFETY: the same.
+        // SAFETY: `input` keeps the target's probabilities alive, [chains * (n + 1), width] packed; nobody
+        // writes them meanwhile.
         let target_rows =
             unsafe { ChainRows::new(p.address as u64, [chains, n + 1, p.width], strides(n + 1)) }?;
-        // SAFETY: the same.
+        // SAFETY: `ids` was read as a column of chains * n integers on the device; nobody writes them
+        // meanwhile.
         let ids = unsafe { DeviceIntMatrix::new(ids_address, int_type(ids_type), chains, n, n) }?;
-        // SAFETY: the same.
+        // SAFETY: `which` keeps the columns of the draws' keys alive; nobody writes them meanwhile.
         let draws = unsafe { draws.draws() }?;
-        // SAFETY: they were just allocated, and are freed in the order of the stream.
+        // SAFETY: `out` was allocated above for chains * (n + 1) tokens, and its owner frees it in stream
+        // order.
         let to =
             unsafe { DeviceIntMatrixMut::new(tokens_address, int_type(tokens_type), chains, n + 1, n + 1) }?;
-        // SAFETY: they have a word a chain, as was seen, and were just allocated or are the caller's to be written.
+        // SAFETY: `counts` checked that the array has one int32 per chain and is writable; nobody else uses
+        // it meanwhile.
         let column = |address: u64| unsafe { DeviceSlice::new(address, chains) };
         let verified = Verified {
             accepted: Some(column(accepted_at)?),

@@ -13,7 +13,7 @@ use crate::arrays::{Array, Dtype};
 use crate::errors::{out_of_range, raised};
 use crate::{options, params};
 
-/// Temperature and filters of a call: what all rows have in common, and the others' values.
+/// Temperature and filters of a call: the common parameters, and the values that differ from row to row.
 pub struct Filters<'py> {
     common: SamplingParams,
     temperature: Option<Given<'py, f32>>,
@@ -22,7 +22,7 @@ pub struct Filters<'py> {
     min_p: Option<Given<'py, f32>>,
 }
 
-/// The same without what holds arrays.
+/// A view of [`Filters`] without the arrays' owners, so that it can be used without the GIL.
 pub struct Values<'a> {
     common: &'a SamplingParams,
     temperature: Option<&'a Value<f32>>,
@@ -82,7 +82,7 @@ impl<'py> Filters<'py> {
     }
 }
 
-/// Puts a value for all among what rows have in common.
+/// Moves one value for all rows into the common parameters; returns other values.
 fn apart<'py, T: Copy>(given: Given<'py, T>, field: &mut T) -> Option<Given<'py, T>> {
     if let Value::All(value) = given.value {
         *field = value;
@@ -92,26 +92,31 @@ fn apart<'py, T: Copy>(given: Given<'py, T>, field: &mut T) -> Option<Given<'py,
 }
 
 impl Values<'_> {
-    /// Returns what the engine takes.
+    /// Returns the parameters as the engine takes them.
     ///
     /// # Safety
-    /// As for [`DeviceSlice::new`].
+    /// Columns of `temperature`, `top_k`, `top_p` and `min_p` lie on the device. Nobody frees or writes them
+    /// until the enqueued work is done.
     pub unsafe fn params(&self) -> gumball_engine::Result<DeviceRowParams<'_>> {
         Ok(DeviceRowParams {
             common: self.common,
-            // SAFETY: as the caller vouches.
+            // SAFETY: the caller ensures that the column of temperatures lies on the device, unchanged until
+            // the work is done.
             temperature: self.temperature.map(|value| unsafe { value.numbers() }).transpose()?,
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that the column of `top_k` lies on the device, unchanged until the
+            // work is done.
             top_k: self.top_k.map(|value| unsafe { value.integers() }).transpose()?,
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that the column of `top_p` lies on the device, unchanged until the
+            // work is done.
             top_p: self.top_p.map(|value| unsafe { value.numbers() }).transpose()?,
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that the column of `min_p` lies on the device, unchanged until the
+            // work is done.
             min_p: self.min_p.map(|value| unsafe { value.numbers() }).transpose()?,
         })
     }
 }
 
-/// The seeds, positions and draw indices of a call.
+/// The keys of a call's draws: seeds, positions and draw indices.
 pub struct Which<'py> {
     seed: Given<'py, u64>,
     position: Given<'py, u32>,
@@ -119,14 +124,14 @@ pub struct Which<'py> {
     ways: Ways,
 }
 
-/// How draws are told and told apart, as [`DeviceDraws`] has it.
+/// Options of draws that `compat/flashinfer` needs; [`DeviceDraws`] explains them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
     pub offsets: bool,
     pub zero_for_none: bool,
 }
 
-/// The same without what holds arrays.
+/// A view of [`Which`] without the arrays' owners, so that it can be used without the GIL.
 pub struct WhichValues<'a> {
     seed: &'a Value<u64>,
     position: &'a Value<u32>,
@@ -161,17 +166,21 @@ impl<'py> Which<'py> {
 }
 
 impl WhichValues<'_> {
-    /// Returns what the engine takes.
+    /// Returns the keys as the engine takes them.
     ///
     /// # Safety
-    /// As for [`DeviceIntSlice::new`].
+    /// Columns of `seed`, `position` and `draw` lie on the device. Nobody frees or writes them until the
+    /// enqueued work is done.
     pub unsafe fn draws(&self) -> gumball_engine::Result<DeviceDraws<'_>> {
         Ok(DeviceDraws {
-            // SAFETY: as the caller vouches.
+            // SAFETY: the caller ensures that the column of seeds lies on the device, unchanged until the
+            // work is done.
             seeds: unsafe { self.seed.integers() }?,
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that the column of positions lies on the device, unchanged until the
+            // work is done.
             positions: unsafe { self.position.integers() }?,
-            // SAFETY: the same.
+            // SAFETY: the caller ensures that the column of draw indices lies on the device, unchanged until
+            // the work is done.
             draws: self.draw.map(|draw| unsafe { draw.integers() }).transpose()?,
             offsets: self.ways.offsets,
             zero_for_none: self.ways.zero_for_none,
@@ -179,7 +188,7 @@ impl WhichValues<'_> {
     }
 }
 
-/// Reads where tokens go, one after the other; returns the address as well.
+/// Reads the array that receives `count` tokens; returns its address and type as well.
 pub fn tokens<'py>(
     input: &Input<'_, 'py>,
     out: &Bound<'py, PyAny>,
@@ -202,15 +211,18 @@ pub fn tokens<'py>(
     Ok((matrix.address as u64, matrix.dtype, array))
 }
 
-/// Returns how many rows lie on a device; `None` if they do not lie there.
+/// Returns the number of rows if they lie on a device, otherwise None.
 #[pyfunction]
 #[pyo3(signature = (rows, name))]
 pub fn rows_on_device(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<usize>> {
     Ok(Input::read(rows, name, None)?.map(|input| input.matrix.rows))
 }
 
-/// Draws tokens from rows that lie on a device; `None` if they do not. filters: (temperature, top_k, top_p, min_p, order, params).
-/// offsets: the high words of positions in a column of 64 bits move the seeds. zero_for_none: an output without a token has 0.
+/// Draws tokens from rows on a device; returns None if they do not lie on one.
+///
+/// filters: (temperature, top_k, top_p, min_p, order, params). offsets: whether the high words of 64-bit
+/// positions in a column change the seeds. zero_for_none: whether an output without a token is 0 instead of
+/// -1.
 #[pyfunction]
 #[pyo3(signature = (rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream, offsets=false,
     zero_for_none=false))]
@@ -258,18 +270,20 @@ pub fn sample_on_device<'py>(
     let (from, values, draws) = (input.matrix, filters.values(), which.values());
     let lines = lines.as_ref().map(|lines| &lines.value);
     rooms::at(py, input.site, &streams, |operators| {
-        // SAFETY: the owners of the arrays reuse memory in the order of the stream; that nobody else writes it until the work
-        // is done is the caller's part, as the package says.
+        // SAFETY: `input` keeps the rows' array alive during the call, and its owner reuses memory in stream
+        // order. The package's documentation forbids other writes until the work is done.
         let rows = unsafe { from.device_logits() }?.with_kind(kind);
-        // SAFETY: the same.
+        // SAFETY: `filters` keeps the columns' arrays alive; nobody writes them until the work is done.
         let params = unsafe { values.params() }?;
-        // SAFETY: the same.
+        // SAFETY: `which` keeps the columns' arrays alive; nobody writes them until the work is done.
         let draws = unsafe { draws.draws() }?;
-        // SAFETY: the same.
+        // SAFETY: the array of row indices is alive; nobody writes it until the work is done.
         let lines = lines.map(|lines| unsafe { lines.integers() }).transpose()?;
-        // SAFETY: the same; there is a number for each output, and nobody reads them meanwhile.
+        // SAFETY: `tokens` checked that `out` has `count` elements, is writable and lies apart from the rows;
+        // nobody else uses it.
         let tokens = unsafe { DeviceIntSlice::new(address, int_type(token_type), count) }?;
-        // SAFETY: it was just allocated with a word an output, and is freed in the order of the stream.
+        // SAFETY: `statuses` was allocated above with `out`'s shape of int32, and its owner frees it in
+        // stream order.
         let column =
             statuses_address.map(|address| unsafe { DeviceSlice::new(address, count) }).transpose()?;
         operators.sample(&rows, &params, &draws, lines, &tokens, column.as_ref())

@@ -1,5 +1,5 @@
-//! Operators over arrays of the host, as four functions: `python/gumball/operators.py` gives them the field's names, and
-//! allocates what comes out in the caller's kind of array.
+//! Operators over arrays on the host. `python/gumball/operators.py` gives them their public names and
+//! allocates outputs in the caller's array library.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,9 +16,10 @@ use crate::hooks::{OUTPUTS, caught};
 use crate::lists::{Column, LONGEST, collected, integers, number_column, seed_column, whole, whole_column};
 use crate::{options, params};
 
-/// Does something with the operators of this machine, whose buffers are kept from call to call, without the GIL.
+/// Runs `work` with the process's operators, which keep their buffers from call to call, without the GIL.
 fn at<R: Send>(py: Python<'_>, work: impl FnOnce(&Operators) -> Result<R> + Send) -> PyResult<R> {
-    /// Those of the latest process: a child of a fork makes its own, since threads of its parent may have had the buffers.
+    /// The operators and the fork count of their process. A child of a fork makes its own, because threads of
+    /// its parent may have held the buffers.
     static OPERATORS: Mutex<Option<(u32, &'static Operators)>> = Mutex::new(None);
     let known = |py| {
         let mut kept = OPERATORS.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
@@ -35,7 +36,7 @@ fn at<R: Send>(py: Python<'_>, work: impl FnOnce(&Operators) -> Result<R> + Send
     py.detach(|| caught(OUTPUTS, || work(operators)))?.map_err(raised)
 }
 
-/// Reads rows of the host.
+/// Reads rows on the host.
 fn rows<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Matrix, Array<'py>)> {
     let array = arrays::read(object, name, None)?;
     match array.location {
@@ -54,12 +55,12 @@ fn floats<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Matrix, Arra
     }
 }
 
-/// Returns the error for elements of another type.
+/// Returns the error for another element type.
 pub(super) fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
     PyTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
 }
 
-/// Refuses to write what its owner says is not to be written.
+/// Returns an error if the array's owner forbids writing.
 pub(super) fn check_writable(array: &Array<'_>, name: &str) -> PyResult<()> {
     if array.readonly {
         return Err(PyValueError::new_err(format!("{name} is read-only, but must be an array to write to")));
@@ -67,7 +68,7 @@ pub(super) fn check_writable(array: &Array<'_>, name: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Refuses memory to write that is also read.
+/// Returns an error if `out` shares memory with rows that are read.
 pub(super) fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
     if out.overlaps(read) {
         let text = format!("out shares memory with {name}, but must be {name} itself or lie apart from it");
@@ -76,7 +77,7 @@ pub(super) fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<(
     Ok(())
 }
 
-/// Filters and temperature of a call: what all rows have in common, and columns.
+/// Temperature and filters of a call: the common parameters, and columns with one value per row.
 struct Filters {
     common: SamplingParams,
     temperature: Vec<f32>,
@@ -113,7 +114,7 @@ impl Filters {
         Ok(Self { common, temperature, top_k, top_p, min_p })
     }
 
-    /// Checks that a column that is given has a value for each row, so that an empty one is no default in disguise.
+    /// Checks that a given column is not empty, because an empty one would stand for the common value.
     fn check(&self, keywords: &Bound<'_, PyDict>, rows: usize) -> PyResult<()> {
         let lengths = [
             ("temperature", self.temperature.len()),
@@ -136,7 +137,7 @@ impl Filters {
     }
 }
 
-/// Returns (shape, dtype) of rows of the host; refuses what operators do not take.
+/// Returns (shape, dtype) of rows on the host; raises for arrays that operators do not take.
 #[pyfunction]
 #[pyo3(signature = (rows, name))]
 pub fn describe<'py>(rows: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, PyTuple>, &'static str)> {
@@ -144,7 +145,7 @@ pub fn describe<'py>(rows: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'p
     Ok((PyTuple::new(rows.py(), &array.shape[..array.ndim])?, matrix.dtype.name()))
 }
 
-/// Writes "probabilities" or "masked" rows to out, or in place where out is None; returns the rows' statuses.
+/// Writes "probabilities" or "masked" rows to out, or in place if out is None; returns the rows' statuses.
 #[pyfunction]
 #[pyo3(signature = (what, rows, out, kind, name, **keywords))]
 pub fn write_rows(
@@ -172,10 +173,11 @@ pub fn write_rows(
             check_writable(to_array, "out")?;
             check_apart(to, &input, name)?;
             at(py, |operators| {
-                // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
+                // SAFETY: `input_array` keeps the rows alive during this call; Python's callers do not write
+                // them meanwhile.
                 let rows = unsafe { input.logits(&[]) }?.with_kind(kind);
-                // SAFETY: it may be written and lies apart from the rows, as was just seen; that no other thread uses it is
-                // the caller's part, as for every array of Python.
+                // SAFETY: `to_array` keeps `out` alive; it is writable and apart from the rows, as checked
+                // above. As for every array, Python's callers ensure that no other thread uses it.
                 let out = unsafe { to.logits_mut() }?;
                 if masked {
                     operators.mask_logits(rows, &filters.params(), out)
@@ -187,7 +189,8 @@ pub fn write_rows(
         None => {
             check_writable(&input_array, name)?;
             at(py, |operators| {
-                // SAFETY: the same; nothing else reads the rows.
+                // SAFETY: `input_array` keeps the rows alive and is writable, as checked above; no other
+                // thread uses them meanwhile.
                 let rows = unsafe { input.logits_mut() }?.with_kind(kind);
                 if masked {
                     operators.mask_logits_in_place(rows, &filters.params())
@@ -200,7 +203,7 @@ pub fn write_rows(
     Ok(statuses?.into_iter().map(|status| status.0).collect())
 }
 
-/// Takes an array of integers that outputs are written to, one after the other.
+/// Reads an integer array that receives `count` outputs.
 fn outputs<'py>(object: &Bound<'py, PyAny>, count: usize) -> PyResult<(Matrix, Array<'py>)> {
     let (matrix, array) = rows(object, "out")?;
     if !matches!(matrix.dtype, Dtype::I32 | Dtype::I64) {
@@ -220,19 +223,21 @@ fn outputs<'py>(object: &Bound<'py, PyAny>, count: usize) -> PyResult<(Matrix, A
     Ok((matrix, array))
 }
 
-/// Writes tokens in the type of the array.
+/// Writes tokens, converted to the array's type.
 fn write_tokens(out: &Matrix, tokens: &[i32]) {
     if out.dtype == Dtype::I32 {
-        // SAFETY: the array was checked by `outputs`, the call holds it, and nobody else uses it meanwhile.
+        // SAFETY: `outputs` checked type, length and writability; the caller keeps the array alive, and
+        // nobody else uses it.
         unsafe { out.elements_mut::<i32>() }.copy_from_slice(tokens);
     } else {
-        // SAFETY: the same.
+        // SAFETY: `outputs` checked type, length and writability; the caller keeps the array alive, and
+        // nobody else uses it.
         let wide = unsafe { out.elements_mut::<i64>() };
         wide.iter_mut().zip(tokens).for_each(|(wide, token)| *wide = i64::from(*token));
     }
 }
 
-/// Repeats each row's value for its outputs.
+/// Repeats each row's value `n` times, once for each of its outputs.
 fn each<T: Copy>(column: Column<T>, n: Option<usize>) -> Column<T> {
     match (column, n) {
         (Column::Rows(values), Some(n)) => {
@@ -242,7 +247,7 @@ fn each<T: Copy>(column: Column<T>, n: Option<usize>) -> Column<T> {
     }
 }
 
-/// Names each row `n` times.
+/// Returns the row index of each output, with `n` outputs per row.
 fn repeated(py: Python<'_>, rows: usize, n: usize) -> PyResult<Vec<u32>> {
     let most = LONGEST / rows.max(1);
     if n > most {
@@ -259,7 +264,7 @@ fn borrowed<T: Copy>(column: &Column<T>) -> PerRow<'_, T> {
     }
 }
 
-/// Draws tokens to out; returns the statuses of the rows.
+/// Draws tokens into out; returns the statuses of the rows.
 #[pyfunction]
 #[pyo3(signature = (rows, out, kind, name, *, indices, n, seed, position, draw, **keywords))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -301,7 +306,8 @@ pub fn draw_rows(
     let (to, _to_held) = outputs(out, count)?;
     check_apart(&to, &input, name)?;
     let statuses = at(py, |operators| {
-        // SAFETY: the caller's object holds the memory while this call lasts, and nobody writes it meanwhile.
+        // SAFETY: `_held` keeps the rows alive during this call; Python's callers do not write them
+        // meanwhile.
         let mut rows = unsafe { input.logits(&[]) }?.with_kind(kind);
         if let Some(lines) = &lines {
             rows = rows.select(lines)?;
@@ -324,8 +330,8 @@ pub fn draw_rows(
     Ok(statuses?.into_iter().map(|status| status.0).collect())
 }
 
-/// Verifies chains of drafts: probabilities as [chains * n, vocab] and [chains * (n + 1), vocab]; tokens go to out. Returns
-/// accepted, emitted and statuses of each chain.
+/// Verifies chains of drafts. draft_probs: [chains * n, vocab]; target_probs: [chains * (n + 1), vocab].
+/// Writes tokens to out. Returns accepted, emitted and statuses of the chains.
 #[pyfunction]
 #[pyo3(signature = (draft_probs, draft_token_ids, target_probs, out, *, chains, drafts, seed, position, draw))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -364,10 +370,12 @@ pub fn verify_chains(
             chains,
             drafts,
             vocab: p.width,
-            // SAFETY: the caller's objects hold the memory while this call lasts, and nobody writes it meanwhile.
+            // SAFETY: `_q_held` keeps the array of f32 alive during this call; Python's callers do not write
+            // it meanwhile.
             draft_probs: unsafe { q.elements() },
             draft_token_ids: &ids,
-            // SAFETY: the same.
+            // SAFETY: `_p_held` keeps the array of f32 alive during this call; Python's callers do not write
+            // it meanwhile.
             target_probs: unsafe { p.elements() },
             seeds: borrowed(&seeds),
             positions: borrowed(&positions),

@@ -1,7 +1,7 @@
-//! Operators over arrays, without requests: `python/gumball/operators.py` gives them the field's names.
+//! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
-//! `host` reads rows of the host, `device` rows that lie on a GPU with the `columns` that go with them, by the operators that `rooms` keeps for each stream. Which of
-//! them a call is for is where its rows lie.
+//! `host` handles rows on the host, `device` rows on a GPU, with their `columns` of parameters. `rooms` keeps
+//! the device operators of each stream. The rows' memory decides which of the two handles a call.
 
 mod columns;
 mod device;
@@ -21,10 +21,11 @@ pub use device_chains::verify_on_device;
 pub use device_draws::{rows_on_device, sample_on_device};
 pub use host::{describe, draw_rows, verify_chains, write_rows};
 
-/// Whether rows of the host are taken for rows of the emulated device, whose memory is the host's.
+/// Whether rows on the host count as rows of the emulated device, which uses the host's memory.
 static EMULATED: AtomicBool = AtomicBool::new(false);
 
-/// Takes rows of the host for rows of the emulated device, or no longer: for tests, where that is built in.
+/// Makes rows on the host count as rows of the emulated device, or no longer; for tests. Raises
+/// UnavailableError if the emulator is not built in.
 #[pyfunction]
 pub fn emulate(on: bool) -> PyResult<()> {
     if on && !cfg!(feature = "emulator") {

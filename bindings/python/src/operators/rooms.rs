@@ -1,7 +1,8 @@
-//! Rooms: the operators of each stream that somebody works on, kept until the process ends.
+//! The device operators of each stream, kept until the process ends.
 //!
-//! Operators on a device share memory from launch to launch, in the order of a stream. So each stream has its own, made at
-//! its first call, also while it is captured: memory is then taken beside the capture, where no replay fills it anew.
+//! The launches of device operators share memory, in the order of one stream. Each stream therefore has
+//! operators of its own, made in its first call. That call may be under capture: memory is then allocated on
+//! another stream, outside the graph, so that no replay initialises it again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,10 +18,10 @@ use crate::forks;
 use crate::hooks::{OUTPUTS, caught};
 use crate::streams::{Current, Relaxed};
 
-/// Where operators work.
+/// The memory and the stream that operators work on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Where the arrays lie: on a CUDA device, or on the emulated one, whose memory is the host's.
+    /// A CUDA device, or for the emulated device the host's memory.
     pub location: Location,
     /// The stream's handle.
     pub stream: usize,
@@ -30,14 +31,14 @@ pub struct Site {
 #[derive(Debug)]
 struct Room {
     site: Site,
-    /// The forks behind the process that made it.
+    /// The fork count of the process that made it.
     process: u32,
     operators: Mutex<DeviceOperators>,
-    /// None where the device is emulated.
+    /// The GPU; `None` if the device is emulated.
     machine: Option<Arc<OnStream>>,
 }
 
-/// All rooms; few.
+/// The operators of all sites; a short list.
 static ROOMS: Mutex<Vec<Arc<Room>>> = Mutex::new(Vec::new());
 
 fn known(site: Site) -> Option<Arc<Room>> {
@@ -45,8 +46,8 @@ fn known(site: Site) -> Option<Arc<Room>> {
     rooms.iter().find(|room| room.site == site).cloned()
 }
 
-/// Does something with the operators of a site, behind what lies on other streams, without the GIL; calls from several threads
-/// take turns.
+/// Runs `work` with the operators of a site, without the GIL; calls from several threads take turns. The
+/// site's stream first waits for the streams `others`.
 pub fn at<R: Send>(
     py: Python<'_>,
     site: Site,
@@ -61,7 +62,7 @@ pub fn at<R: Send>(
         forks::refuse_gpu_of(room.process)?;
     }
     let work = || {
-        // What is made at a first call is no part of a graph that is captured meanwhile.
+        // Allocations of a first call are not part of a graph that is captured meanwhile.
         let _kept = room.machine.as_deref().map(|machine| (Current::for_device(machine), Relaxed::new()));
         let mut operators = room.operators.lock().unwrap_or_else(PoisonError::into_inner);
         for other in others.iter().filter(|other| **other != site.stream) {
@@ -74,7 +75,7 @@ pub fn at<R: Send>(
     py.detach(|| caught(OUTPUTS, work))?.map_err(raised)
 }
 
-/// Opens the device of a location, to see whether it is there.
+/// Opens the device of a location; returns the error if that fails.
 pub fn check(py: Python<'_>, location: Location) -> PyResult<()> {
     open(py, Site { location, stream: 0 }).map(drop)
 }
@@ -90,7 +91,8 @@ fn open(py: Python<'_>, site: Site) -> PyResult<Arc<Room>> {
     let made = py.detach(|| {
         let _kept = Current::if_there().map(|current| (current, Relaxed::new()));
         let own = devices::gpu(usize::try_from(ordinal).unwrap_or(usize::MAX))?;
-        // SAFETY: torch's streams live until the process ends, and for others the caller vouches, as `gumball.operators` says.
+        // SAFETY: torch's streams live until the process ends; `gumball.operators` requires that of a stream
+        // that the caller names.
         let here = unsafe { own.on_raw_stream(site.stream) }?;
         let mark = own.context().new_event(None).map_err(failed)?;
         let machine = Arc::new(OnStream { own, here, mark });
@@ -100,7 +102,7 @@ fn open(py: Python<'_>, site: Site) -> PyResult<Arc<Room>> {
     Ok(keep(made.map_err(|error: cuda::Error| raised(Error::from(error)))?))
 }
 
-/// Keeps a room, unless another thread was faster.
+/// Adds the operators of a site, unless another thread has added them already.
 fn keep(room: Room) -> Arc<Room> {
     let mut rooms = ROOMS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = rooms.iter().find(|known| known.site == room.site) {
@@ -115,19 +117,21 @@ fn failed(error: DriverError) -> cuda::Error {
     cuda::Error::Call { call: "ordering streams", reason: error.to_string() }
 }
 
-/// A GPU on a stream of the host program, which takes memory on a stream of its own, whatever is captured.
+/// A GPU on the host program's stream `here`. It allocates on its own stream `own`, so that a capture does
+/// not matter.
 #[derive(Debug)]
 struct OnStream {
     own: Gpu,
     here: Gpu,
-    /// Marks a place on another stream to wait for.
+    /// An event for `here` to wait for another stream.
     mark: CudaEvent,
 }
 
 impl OnStream {
-    /// Puts what is enqueued here from now on behind what lies on another stream.
+    /// Makes later work on this stream wait for the work on another stream.
     fn wait_for(&self, stream: usize) -> cuda::Result<()> {
-        // SAFETY: the owner of an array names the stream on which it writes it; the wrapper does not own the stream.
+        // SAFETY: `stream` is live: the owner of an array names it as the one that writes the array. The
+        // wrapper does not own it.
         let earlier = unsafe { self.own.context().wrap_borrowed_stream(stream as sys::CUstream) };
         self.mark.record(&earlier).map_err(failed)?;
         self.here.stream().wait(&self.mark).map_err(failed)
@@ -166,34 +170,40 @@ impl Runtime for OnStream {
     fn alloc(&self, bytes: usize) -> cuda::Result<u64> {
         let _relaxed = Relaxed::new();
         let address = self.own.alloc(bytes)?;
-        // The stream in use does not wait for this one, and a captured one could not.
+        // `here` does not wait for `own`, and under capture it could not, so wait on the host until the
+        // memory is initialised.
         self.own.stream().synchronize().map_err(failed)?;
         Ok(address)
     }
 
     unsafe fn free(&self, address: u64, bytes: usize) {
         let _kept = (Current::for_device(self), Relaxed::new());
-        // SAFETY: as the caller vouches; the call waits for the device, and so for the stream in use.
+        // SAFETY: the caller ensures that `address` came from `alloc` and is unused; `free` waits for the
+        // device, `here` included.
         unsafe { self.own.free(address, bytes) }
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller ensures that `address..address + bytes.len()` lies in memory from this device's
+        // `alloc`.
         unsafe { self.here.write(address, bytes) }
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that `address..address + bytes.len()` lies in memory from this device's
+        // `alloc`.
         unsafe { self.here.read(address, bytes) }
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that grid and argument are the kernel's, and that what the argument
+        // points to stays valid.
         unsafe { self.here.launch(kernel, grid, argument) }
     }
 
     unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
-        // SAFETY: the same.
+        // SAFETY: the caller ensures that grid and argument are the kernel's, and that its blocks wait before
+        // they use memory.
         unsafe { self.here.launch_dependent(kernel, grid, argument) }
     }
 

@@ -1,4 +1,5 @@
-//! Graphs: steps captured once, replayed with one call, and announced where the host program replays its own.
+//! Graphs of a pool: steps that are captured once and replayed with one call, and replays of the host
+//! program's own graphs.
 
 use gumball_engine::{DeviceInput, Error};
 use pyo3::exceptions::PyValueError;
@@ -15,9 +16,9 @@ use crate::place::Place;
 
 #[pymethods]
 impl Pool {
-    /// Says that a graph of the host program's own is about to be replayed, with so many steps of this pool in all.
+    /// Prepares for replays of the program's own graph that take steps steps of this pool in all.
     ///
-    /// Waits for the device where histories need more room, once in as many tokens as the pool's room.
+    /// Waits for the device if histories need more memory, which happens once in history_growth tokens.
     #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
     fn reserve_replays(
         &self,
@@ -33,11 +34,13 @@ impl Pool {
         })
     }
 
-    /// Captures a step over some logits, or one for each array of a list, to be replayed in this order; returns a Graph.
+    /// Captures a step over logits, or one step for each array of a list, to be replayed in this order.
+    /// Returns a Graph.
     ///
-    /// Nothing runs yet. Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned
-    /// in between, as long as their number stays, and whether there are lines and masks. The graph holds the arrays, which
-    /// must stay where they are. masks: on the device, one array for each of logits. kind: of all of them, as for step.
+    /// Nothing runs yet. A replay uses the assignment of that moment. Requests may be admitted, released and
+    /// assigned in between; the number of rows, and whether row_indices and masks are given, must stay the
+    /// same. The graph keeps the arrays alive; their addresses must not change. masks: on the device, one
+    /// array per array of logits. kind: for all of them, as for step.
     #[pyo3(signature = (logits, *, masks=None, kind="logits", stream=None))]
     fn capture<'py>(
         slf: &Bound<'py, Self>,
@@ -78,9 +81,11 @@ impl Pool {
         let (mask_matrices, mask_loans) = read(&masks, "masks")?;
         let mut inputs = Vec::new();
         for (place, matrix) in matrices.iter().enumerate() {
-            // SAFETY: the graph holds the arrays, and says that they must stay where they are.
+            // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
+            // not change.
             let logits = unsafe { matrix.device_logits() }.map_err(raised)?.with_kind(kind);
-            // SAFETY: the same.
+            // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
+            // not change.
             let masks = mask_matrices
                 .get(place)
                 .map(|masks| unsafe { masks.device_masks() })
@@ -101,9 +106,10 @@ impl Pool {
         Ok(Graph::new(slf.clone().unbind(), recorded, held))
     }
 
-    /// Enqueues the steps of a graph: one call, whatever their number.
+    /// Enqueues the steps of a graph, with one call for any number of steps.
     ///
-    /// Raises ValueError if it was captured by another pool, or if what is assigned has another shape than at the capture.
+    /// Raises ValueError if another pool captured the graph, or if the assignment's shape differs from that
+    /// of the capture.
     #[pyo3(signature = (graph, *, stream=None))]
     fn replay(
         slf: &Bound<'_, Self>,
@@ -118,7 +124,7 @@ impl Pool {
         this.with(py, stream, |inner| match (&mut inner.place, &*graph.recorded()) {
             (Place::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
             (Place::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
-                // SAFETY: the graph holds the array, and nobody writes it meanwhile.
+                // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.
                 let logits = unsafe { matrix.logits(&[]) }?;
                 host.step(logits.with_kind(*kind), &[], &mut inner.out)
             }),

@@ -1,11 +1,11 @@
-//! The pool: many requests, on the host or on a device, behind one class.
+//! The pool: many requests, on the host or on a device, in one class.
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `mod.rs` | the class: how it is made, its lock, its streams |
-//! | `requests.rs` | requests come, go, and tell their state |
-//! | `steps.rs` | steps, assigned rows, outputs, scores |
-//! | `graphs.rs` | steps captured and replayed |
+//! | `mod.rs` | the class: its construction, lock and streams |
+//! | `requests.rs` | admission, release, fork, truncation, state |
+//! | `steps.rs` | steps, assignments, outputs, scores |
+//! | `graphs.rs` | captured and replayed steps |
 
 mod graphs;
 mod requests;
@@ -29,7 +29,8 @@ use crate::place::{self, HostPool, Place};
 use crate::streams::{Current, Streams, stream_handle};
 use crate::turns::{Caller, Turns};
 
-/// What is as it was where a call breaks off: on the host steps are worked out first and appended when all are there.
+/// The state after a call that broke off, for the message. A host pool computes a whole step before it
+/// appends any token.
 const UNTOUCHED: &str = "no sequence has moved";
 const UNMADE: &str = "no pool was made";
 const UNKNOWN: &str = "which sequences have moved on the device is not known: release them";
@@ -42,51 +43,55 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 ///     slot = pool.admit(SamplingParams(temperature=0.8, seed=7), prompt=[1, 2])
 ///     tokens = pool.step(logits, [slot]).tokens
 ///
-/// On a device, `enqueue` returns before the device is done, `tokens` is where the tokens lie there, and `fetch` waits.
-/// On the host the same verbs work, and are done on return. The tokens are the same everywhere.
+/// On a device, `enqueue` returns before the device has finished, `tokens` are the tokens in the device's
+/// memory, and `fetch` waits. On the host the same methods exist and are done on return. The tokens are the
+/// same on both.
 ///
-/// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: how many requests
-/// can be in flight. rows: how many rows a step on a device can have. top_n, ids: the room for logprobs of the most likely
-/// tokens, and of ids that requests name. kept: whether steps report the kept sets. history_growth: how many tokens a history on a
-/// device grows by before it is moved. keep_histories: whether a device keeps the histories of all requests, for who replays
-/// without fetching. threads, level, route: of the host alone: how many threads take the rows (None: one a core), the SIMD
-/// level, and "race", "probabilities" or "oracle", as for Sampler. stream: a CUDA stream's handle that all work goes to, alive as long as the pool; if None,
-/// torch's current stream at each call where torch is loaded, else one of the pool's own.
+/// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: the
+/// number of requests that can be in flight. rows: the number of rows that a step on a device can have.
+/// top_n, ids: the number of most likely tokens, and of ids named by requests, whose logprobs can be
+/// reported. kept: whether steps report the kept sets. history_growth: the number of tokens by which a
+/// history on a device grows before it is moved. keep_histories: whether a device keeps the histories of all
+/// requests; set it to replay steps without fetching each and still read the sequences back. threads, level,
+/// route: for the host only: the number of threads for the rows (None: one per core), the SIMD level, and
+/// "race", "probabilities" or "oracle", as for Sampler. stream: the handle of the CUDA stream for all work,
+/// which must live as long as the pool. If None, each call uses torch's current stream if torch is loaded,
+/// otherwise a stream of the pool's own.
 ///
-/// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its driver or NVRTC
-/// is missing or too old, or has not enough memory.
+/// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
+/// driver or NVRTC is missing or too old, or has not enough memory.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
     inner: Turns<Inner>,
-    /// The forks behind the process that made it.
+    /// The fork count of the process that made the pool.
     process: u32,
     vocab: usize,
     device: String,
-    /// Where arrays must lie that are read without a copy.
+    /// The memory that arrays must lie in to be read without a copy.
     location: Location,
     kept: bool,
     /// The stream that was named when the pool was made.
     stream: Option<usize>,
 }
 
-/// What the lock guards.
+/// The part of a pool that its lock protects.
 #[derive(Debug)]
 struct Inner {
     place: Place,
     streams: Option<Arc<Streams>>,
-    /// How many rows were assigned last.
+    /// The number of rows in the last assignment.
     rows: usize,
     out: EngineOutputs,
 }
 
-// SAFETY: a pool of a device holds counters in cells and handles of the driver. All of that may move between threads, one at a
-// time having it, which the lock around this sees to.
+// SAFETY: a pool of a device holds `Cell` counters and driver handles. They may move between threads if one
+// thread at a time uses them, which the lock around `Inner` ensures.
 unsafe impl Send for Inner {}
 
 impl Inner {
-    /// Returns the place for what copies to the device or waits for it. While the host program captures a graph that is
-    /// refused: the graph would copy stale bytes, and to wait would end the capture.
+    /// Returns the pool for calls that copy to the device or wait for it; refuses them while the host program
+    /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.
     fn outside_a_capture(&mut self) -> Result<&mut Place> {
         if let Place::Device(pool) = &self.place
             && pool.device().machine().is_capturing()?
@@ -99,7 +104,8 @@ impl Inner {
 }
 
 impl Pool {
-    /// Does something with the pool, on a stream if one is named, without the GIL; calls from several threads take turns.
+    /// Runs `work` on the pool, on a stream if one is named, without the GIL; calls from several threads take
+    /// turns.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -113,8 +119,8 @@ impl Pool {
             let streams = inner.streams.clone();
             let _current = streams.as_deref().map(Current::for_device);
             if let (Some(streams), Some(stream)) = (&streams, stream) {
-                // SAFETY: torch's streams live until the process ends, and for others the caller vouches, as `Pool` and the
-                // verbs that take a stream say.
+                // SAFETY: torch's streams live until the process ends. `Pool` and its methods require that a
+                // stream the caller names lives as long as the pool.
                 unsafe { streams.follow(stream) }?;
             }
             work(inner)
@@ -123,12 +129,13 @@ impl Pool {
         self.inner.with(py, untouched, work)?.map_err(raised)
     }
 
-    /// Returns what hooks that run for a call of this thread hold.
+    /// Returns the objects whose turns a call of this thread keeps while its hooks run.
     fn caller(&self) -> Caller<'_> {
         self.inner.caller()
     }
 
-    /// Returns the stream to work on: the one given, the pool's, torch's current one, or none in particular.
+    /// Returns the stream to work on: the given one, otherwise the pool's, otherwise torch's current one, if
+    /// any.
     fn on(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let Location::Cuda(ordinal) = self.location else { return Ok(None) };
         match (given, self.stream) {
@@ -138,27 +145,28 @@ impl Pool {
         }
     }
 
-    /// Returns the handle of the stream in use; none on the host.
+    /// Returns the handle of the stream in use; `None` on the host.
     pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         self.with(py, None, |inner| Ok(inner.streams.as_ref().map(|streams| streams.current())))
     }
 
-    /// Puts what others enqueue on a stream from now on behind what was enqueued here.
+    /// Makes later work on another stream wait for the work enqueued here.
     pub fn lead(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         self.with(py, None, |inner| match &inner.streams {
-            // SAFETY: the reader of a device array names a stream of the device that it works on.
+            // SAFETY: the reader of a device array names the live stream of this device on which it will
+            // read.
             Some(streams) => unsafe { streams.lead(stream) }.map_err(Error::from),
             None => Ok(()),
         })
     }
 }
 
-/// Returns a device's name: a str, or what a torch.device is called.
+/// Returns a device's name: a str, or the str of a torch.device.
 fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
     let Some(device) = device else { return Ok("cpu".to_owned()) };
     let name = device.str()?.to_string();
     let ordinal = name.strip_prefix("cuda:").and_then(|rest| rest.parse::<usize>().ok());
-    // CUDA's current device is no concern here: without a number it is the first.
+    // "cuda" is device 0 here, not CUDA's current device.
     Ok(if name == "cuda" { "cuda:0".to_owned() } else { ordinal.map_or(name, |n| format!("cuda:{n}")) })
 }
 
@@ -252,7 +260,7 @@ impl Pool {
         &self.device
     }
 
-    /// How many requests can be in flight.
+    /// The number of requests that can be in flight.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, None, |inner| {
@@ -278,7 +286,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Refuses an array that lies where this pool cannot read it.
+    /// Returns an error if an array lies in memory that this pool cannot read.
     fn check_location(&self, name: &str, location: Location, remedy: &str) -> PyResult<()> {
         if location == self.location {
             return Ok(());

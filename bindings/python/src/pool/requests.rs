@@ -1,4 +1,4 @@
-//! Requests: they come, go, branch, step back, and tell their state.
+//! Requests of a pool: admission, release, fork, truncation, and their state.
 
 use pyo3::prelude::*;
 
@@ -9,12 +9,13 @@ use crate::state::OwnedState;
 
 #[pymethods]
 impl Pool {
-    /// Admits a request and returns its slot, an int. Waits for nothing, and disturbs no captured graph.
+    /// Admits a request and returns its slot, an int. The call does not wait for the device; captured graphs
+    /// stay valid.
     ///
     /// params: SamplingParams. prompt: ids, a list or an integer array.
     ///
-    /// Raises ValueError for a parameter outside its range, if all slots are taken, or if more logprobs are asked for than
-    /// the pool has room for.
+    /// Raises ValueError for a parameter outside its range, if all slots are taken, or if the request wants
+    /// more logprobs than the pool can report.
     #[pyo3(signature = (params, prompt=None), text_signature = "($self, params, prompt=())")]
     fn admit(
         &self,
@@ -28,37 +29,38 @@ impl Pool {
         self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
     }
 
-    /// Takes up a sequence where it was left, here or in any other pool, and returns its slot.
+    /// Continues a sequence from a state of this or any other pool, and returns its slot.
     ///
-    /// The seed is that of the state. Raises ValueError as admit does, and if the state's mu is NaN or +inf.
+    /// The seed is the state's. Raises ValueError as admit does, and if the state's mu is NaN or +inf.
     fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (params, state) = (params::read(params)?, OwnedState::read(state)?);
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
     }
 
-    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    /// Copies a sequence to another slot, with another draw index, and returns that slot.
     ///
-    /// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row in the
-    /// first step (lines). Raises ValueError if the slot is vacant, or all are taken.
+    /// For n sequences of one request: admit it, fork it with draw indices 1, 2, .. n - 1, and let all of
+    /// them read the same row in the first step (row_indices). Raises ValueError if the slot is vacant, or
+    /// all are taken.
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (slot, draw) = (whole(slot, "slot")?, whole(draw, "draw")?);
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
     }
 
-    /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
+    /// Ends a sequence. Its slot becomes vacant, and rows that are assigned to it become padding.
     ///
-    /// Raises ValueError if it is vacant already.
+    /// Raises ValueError if the slot is vacant already.
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
     }
 
-    /// Takes a sequence back to its state after so many output tokens, mirostat's limit included.
+    /// Restores a sequence's state after output_len output tokens, mirostat's limit included.
     ///
-    /// Raises ValueError if the slot is vacant or there are fewer tokens.
+    /// Raises ValueError if the slot is vacant or the output has fewer tokens.
     fn truncate(
         &self,
         py: Python<'_>,
@@ -70,7 +72,7 @@ impl Pool {
         self.with(py, stream, |inner| inner.outside_a_capture()?.truncate(slot, output_len))
     }
 
-    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    /// Appends a token that the caller chose; mirostat's limit stays.
     ///
     /// Raises ValueError if the slot is vacant.
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -81,8 +83,8 @@ impl Pool {
 
     /// What the next token of a slot depends on besides its row and the parameters: a gumball.State.
     ///
-    /// On a device it waits where the host does not know the last tokens yet. Raises ValueError if the slot is vacant,
-    /// UnavailableError if tokens were neither fetched nor kept on the device.
+    /// A device pool waits for the device if the host does not know the last tokens yet. Raises ValueError if
+    /// the slot is vacant, UnavailableError if tokens were neither fetched nor kept on the device.
     fn state<'py>(&self, py: Python<'py>, slot: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;
@@ -115,8 +117,8 @@ impl Pool {
         self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.position()))
     }
 
-    /// The seed of a slot: that of its parameters, or the fresh one that was drawn in its place. Raises ValueError if the
-    /// slot is vacant.
+    /// The seed of a slot: that of its parameters, or the fresh one that was drawn if they have none. Raises
+    /// ValueError if the slot is vacant.
     fn seed(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u64> {
         let slot = whole(slot, "slot")?;
         let stream = self.on(py, None)?;

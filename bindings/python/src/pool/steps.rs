@@ -1,4 +1,4 @@
-//! Steps: rows of logits in, tokens out; assigned rows, outputs, scores.
+//! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
 use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Slot};
 use pyo3::exceptions::PyTypeError;
@@ -15,27 +15,27 @@ use crate::params;
 use crate::place::{self, Place};
 use crate::turns::Caller;
 
-/// A step as it was read from Python's arguments.
+/// The arguments of a step.
 struct Step<'py> {
     logits: Matrix,
     slots: Option<Vec<Slot>>,
     options: Options,
     stream: Option<usize>,
-    /// The streams on which owners of arrays work that say so.
+    /// The streams on which the owners of logits and masks write them, if they name one.
     others: [Option<usize>; 2],
     kind: Kind,
-    /// What is held while the step is under way.
+    /// The arrays, which stay alive during the step.
     _held: (Array<'py>, Option<Array<'py>>),
 }
 
-/// The parts of a step that the work itself needs.
+/// The parts of a step that are needed without the GIL.
 struct Work<'a> {
     logits: Matrix,
     slots: Option<&'a [Slot]>,
     options: &'a Options,
     others: [Option<usize>; 2],
     kind: Kind,
-    /// What its hooks hold.
+    /// The objects whose turns the call keeps while its hooks run.
     caller: Caller<'a>,
 }
 
@@ -56,7 +56,8 @@ impl Inner {
         }
         for stream in others.iter().flatten() {
             if let Some(streams) = &self.streams {
-                // SAFETY: the owner of the array names the stream on which it writes it.
+                // SAFETY: the array's owner names the live stream of this device on which it writes the
+                // array.
                 unsafe { streams.wait_for(*stream) }?;
             }
         }
@@ -69,12 +70,14 @@ impl Inner {
                 if let Some(slots) = slots {
                     host.assign(slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
-                        // SAFETY: the call holds the array, and nobody writes it meanwhile.
+                        // SAFETY: `_held` of the step keeps the masks alive; Python's callers do not write
+                        // them during the call.
                         let words = unsafe { masks.rows_of_words() };
                         host.assign_masks(words, (masks.rows, masks.width), &options.present);
                     }
                 }
-                // SAFETY: the same.
+                // SAFETY: `_held` of the step keeps the logits alive; Python's callers do not write them
+                // during the call.
                 let logits = unsafe { logits.logits(&[]) }?;
                 let hooks = options.hooks(caller);
                 let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
@@ -82,22 +85,26 @@ impl Inner {
             }
             Place::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
-                // SAFETY: the same.
+                // SAFETY: `_held` of the step keeps the logits alive; Python's callers do not write them
+                // during the call.
                 let logits = unsafe { logits.logits(&options.row_indices) }?;
-                // SAFETY: the same.
+                // SAFETY: `_held` of the step keeps the masks alive; Python's callers do not write them
+                // during the call.
                 let options = unsafe { options.on_host() }?;
                 pool.step(logits.with_kind(*kind), slots, &options, &mut self.out)?;
             }
             Place::Device(pool) => {
-                // SAFETY: the arrays lie on the device and are not freed before the step is done: their owner reuses memory in
-                // the order of the stream, as this step is enqueued. That nobody writes them until then is the caller's part.
+                // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
+                // not reused before the step is done. The caller ensures that nobody writes them until then.
                 let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
                 let masks = match &options.masks {
-                    // SAFETY: the same.
+                    // SAFETY: the masks lie on the device; their owner reuses memory in stream order, and
+                    // nobody writes them until the step is done.
                     Some(masks) if options.has_device_masks() => Some(unsafe { masks.device_masks() }?),
                     _ => None,
                 };
-                // SAFETY: masks of the host are copied up before the call returns, which holds their array.
+                // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their
+                // array alive until then.
                 let options = unsafe { options.for_device() }?;
                 place::enqueue(pool, DeviceInput { logits, masks }, *slots, &options)?;
             }
@@ -106,7 +113,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies what the last step came to.
+    /// Returns a copy of the last step's outputs; on a device, waits for them.
     fn outputs(&mut self, kept: bool) -> Result<Outputs> {
         self.outside_a_capture()?;
         if let Place::Device(pool) = &mut self.place {
@@ -117,7 +124,7 @@ impl Inner {
 }
 
 impl Pool {
-    /// Reads the arguments of a step and checks all that can be said before the pool is asked.
+    /// Reads the arguments of a step and makes the checks that do not need the pool.
     fn read_step<'py>(
         &self,
         py: Python<'py>,
@@ -157,17 +164,20 @@ impl Pool {
 impl Pool {
     /// Chooses the next token of each row, appends it to the sequence in the row's slot, and returns the Outputs.
     ///
-    /// logits: [rows, vocab], or [vocab] for one row; float32, bfloat16 or float16; rows may be strided. On a device pool they
-    /// may lie on the device, or on the host, from where they are copied up. slots: one for each row, -1 for padding; those of
-    /// assign if left out. masks: [rows, words] int32 or uint32, bit id % 32 of word id // 32 allows an id, missing words
-    /// forbid. mask_present: for each row whether its mask counts. forced: for each row an id to emit whatever is drawn, None
-    /// or -1 for none. row_indices: for each slot the row of logits that it reads. hooks: for each row a callable or None, on the host
-    /// alone, as for Sampler.sample; rows run at the same time, and so may their hooks. kind: "logits", or "probabilities" for
-    /// rows of those, which need not sum to 1; a sequence may change from step to step. stream: a CUDA stream's handle.
+    /// logits: [rows, vocab], or [vocab] for one row; float32, bfloat16 or float16; rows may be strided. For
+    /// a device pool they may lie on the device, or on the host, from where they are copied. slots: one per
+    /// row, -1 for padding; if omitted, those of assign. masks: [rows, words] int32 or uint32; bit id % 32 of
+    /// word id // 32 allows an id, missing words forbid. mask_present: for each row whether its mask counts.
+    /// forced: for each row an id to emit whatever is drawn, None or -1 for none. row_indices: for each slot
+    /// the row of logits that it reads. hooks: for each row a callable or None, as for Sampler.sample; on the
+    /// host only. Rows run in parallel, and so may their hooks. kind: "logits", or "probabilities" for rows
+    /// that hold those and need not sum to 1; a sequence may change its kind from step to step. stream: a
+    /// CUDA stream's handle.
     ///
-    /// Raises ValueError or TypeError for what is of another shape, type or place, for a slot that is vacant or stands there
-    /// twice, for a forced id outside the vocabulary, and for parameters that speak of logits where rows are probabilities;
-    /// UnavailableError for hooks on a device; and what a hook raises. No sequence was changed then.
+    /// Raises ValueError or TypeError for another shape, type or device; ValueError for a slot that is vacant
+    /// or occurs twice, for a forced id outside the vocabulary, and for parameters that apply to logits only
+    /// if rows hold probabilities; UnavailableError for hooks on a device; and the exceptions of hooks. After
+    /// an error no sequence has changed.
     #[pyo3(
         signature = (
             logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, hooks=None, kind=None, stream=None,
@@ -210,11 +220,16 @@ impl Pool {
         })
     }
 
-    /// Enqueues a step and returns before the device is done: launches and nothing else, as long as slots and options stay.
+    /// Enqueues a decoding step and returns without waiting for the device; on a host pool, the step is done
+    /// on return.
     ///
-    /// Arguments as for step; logits lie on the pool's device, and are neither written nor freed out of the stream's order
-    /// before the step is done. In a graph that torch captures, leave out slots, call assign before, and reserve_replays before
-    /// replays. On the host the step is done on return.
+    /// While slots and options stay the same, the call only launches kernels. To capture a step with torch,
+    /// call assign first, omit slots here, and call reserve_replays before replays. logits: [rows, vocab], on
+    /// the pool's device; until the step is done, write or free them only in stream order. Other arguments:
+    /// as for step, without hooks.
+    ///
+    /// Raises the errors of step, and ValueError if logits do not lie on the pool's device. No sequence has
+    /// changed then.
     #[pyo3(
         signature = (
             logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, kind="logits", stream=None,
@@ -241,9 +256,10 @@ impl Pool {
         self.with(py, step.stream, |inner| inner.enqueue(&work, false))
     }
 
-    /// Says what the rows of the next steps go by, those of captured graphs included.
+    /// Assigns slots and options to the rows of the next steps, those of captured graphs included.
     ///
-    /// Arguments as for step; masks are of the host, and copied. Waits for nothing, and copies nothing that is there already.
+    /// Arguments as for step; masks lie on the host and are copied. The call does not wait for the device,
+    /// and it copies nothing that is unchanged.
     #[pyo3(signature = (slots, *, masks=None, mask_present=None, forced=None, row_indices=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn assign<'py>(
@@ -267,13 +283,15 @@ impl Pool {
                     host.check(&slots, &options.forced, &options.row_indices)?;
                     host.assign(&slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
-                        // SAFETY: the call holds the array, and nobody writes it meanwhile.
+                        // SAFETY: `_held` keeps the masks alive; Python's callers do not write them during
+                        // the call.
                         let words = unsafe { masks.rows_of_words() };
                         host.assign_masks(words, (masks.rows, masks.width), &options.present);
                     }
                 }
                 Place::Device(pool) => {
-                    // SAFETY: the same.
+                    // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers
+                    // do not write them meanwhile.
                     pool.assign(&slots, &unsafe { options.for_device() }?)?;
                 }
             }
@@ -282,21 +300,21 @@ impl Pool {
         })
     }
 
-    /// Waits for the steps enqueued so far and returns the Outputs of the last.
+    /// Waits for the enqueued steps and returns the Outputs of the last one.
     #[pyo3(signature = (*, stream=None))]
     fn fetch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Outputs> {
         let (stream, kept) = (self.on(py, stream)?, self.kept);
         self.with(py, stream, |inner| inner.outputs(kept))
     }
 
-    /// The tokens of the last step where they lie, [rows] int32, as many as are assigned: a DeviceArray on a device, whose address stays, and an
-    /// array of numpy on the host. Neither copied nor waited for.
+    /// The tokens of the last step, [rows] int32, with as many rows as are assigned. On a device this is a
+    /// DeviceArray whose address stays; it needs no copy and no wait. On the host it is a numpy array.
     #[getter]
     fn tokens<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::outputs_on_device(slf, "tokens")
     }
 
-    /// One of the outputs of the last step where it lies, by the name that it has in Outputs.
+    /// One of the last step's outputs, by its name in Outputs, in the memory that tokens describes.
     ///
     /// Raises ValueError for another name.
     fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -333,13 +351,14 @@ impl Pool {
         Ok(Bound::new(py, array)?.into_any())
     }
 
-    /// The logprobs of tokens that are known already, in the Outputs that steps with these tokens forced would give.
+    /// Returns the logprobs of given tokens, in the Outputs that steps would return in which these tokens are
+    /// forced.
     ///
-    /// logits: [rows, vocab] on the host. params: SamplingParams, whose logprobs say what to report. ids: prompt and output;
-    /// row i scores ids[start + i]. prompt_len: how many of them are prompt; all if None. masks, hooks: as for step. No slot is
-    /// touched.
+    /// logits: [rows, vocab] on the host. params: SamplingParams, whose logprobs say what to report. ids:
+    /// prompt and output; row i scores ids[start + i]. prompt_len: the number of ids that are prompt; None:
+    /// all. masks, hooks: as for step. No slot changes.
     ///
-    /// Raises ValueError if a shape is not so, or for mirostat, or XTC without a seed, in mode "processed".
+    /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed.
     #[pyo3(
         signature = (logits, params, ids, *, prompt_len=None, start=None, masks=None, mask_present=None, hooks=None),
         text_signature = "($self, logits, params, ids, *, prompt_len=None, start=1, masks=None, mask_present=None, \
@@ -371,9 +390,11 @@ impl Pool {
             ));
         }
         matrix.check_float()?;
-        // SAFETY: the call holds the arrays, and nobody writes them meanwhile.
+        // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
+        // meanwhile.
         let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
-        // SAFETY: the same.
+        // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
+        // meanwhile.
         let batch = unsafe { options.on_host() }.map_err(raised)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);

@@ -1,4 +1,4 @@
-//! What a step on a device goes by: rows in the device's memory, and what the host says about them.
+//! Arguments of a step on a device: rows in the device's memory, and options from the host.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use gumball_spec::{Result, Row};
 
 use crate::options::{BatchOptions, Masks};
 
-/// What a step reads of the device's memory.
+/// The arrays in the device's memory that a step reads.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInput<'b> {
-    /// The logits, or probabilities.
+    /// The rows: logits or probabilities.
     pub logits: Rows<'b>,
-    /// The grammar bitmasks of all rows, in place of those of [`DeviceOptions`].
+    /// The grammar bitmasks of all rows. If given, they replace those of [`DeviceOptions`].
     pub masks: Option<MaskRows<'b>>,
 }
 
@@ -22,27 +22,28 @@ impl<'b> From<Rows<'b>> for DeviceInput<'b> {
     }
 }
 
-/// What the host says about the rows of a step; `default()` is nothing.
+/// Options of a step's rows that the host supplies; `default()` sets none.
 ///
-/// There are no hooks: a hook runs on the host.
+/// Hooks are missing because a hook runs on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceOptions<'a> {
-    /// The grammar bitmasks, to be copied to the device.
+    /// The grammar bitmasks. The pool copies them to the device.
     pub masks: Masks<'a>,
-    /// For each row the token to emit whatever is drawn; empty: none for any row.
+    /// For each row the token to emit whatever is drawn, or `None`. An empty list forces no row.
     pub forced: &'a [Option<u32>],
-    /// For each row the line of the logits that it reads, each any number of times; empty: line i for row i.
+    /// For each row the index of the matrix row that it reads; several may read one. If empty, row i reads
+    /// matrix row i.
     pub row_indices: &'a [u32],
 }
 
 impl<'a> DeviceOptions<'a> {
-    /// Returns what is checked as on the host.
+    /// Returns the options in the form that the host's checks take.
     pub(super) fn on_host(&self) -> BatchOptions<'a> {
         BatchOptions { masks: self.masks, forced: self.forced, hooks: &[] }
     }
 }
 
-/// Copies logits of the host to memory of a machine: to `memory` if it is large enough, else to more that is taken.
+/// Copies logits of the host to the device, into `memory` if it is large enough, otherwise into new memory.
 pub(super) fn copy_up(
     machine: &Arc<dyn Runtime>,
     memory: &mut Option<Buffer>,

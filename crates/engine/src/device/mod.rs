@@ -1,7 +1,8 @@
-//! Devices: where a pool keeps its requests and takes its steps, if not on the host.
+//! Devices: a pool whose requests lie in a GPU's memory and whose steps run there.
 //!
-//! A [`DevicePool`] has the verbs of a [`Pool`](crate::Pool). Its parameters, states and outputs lie in the device's
-//! memory at addresses that stay, so a step is a few launches: it neither allocates nor waits, and can be captured.
+//! A [`DevicePool`] has the methods of a [`Pool`](crate::Pool). Its parameters, states and outputs keep their
+//! addresses in the device's memory. A step is therefore a few launches: it allocates nothing, waits for
+//! nothing and can be captured.
 
 mod input;
 mod operators;
@@ -24,31 +25,31 @@ pub use operators::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams}
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 
-/// A device that is open. Its kernels are compiled, or found in the user's cache, when something is made that launches them.
+/// An open device. The first object that launches a kernel compiles it, or loads it from the user's cache.
 #[derive(Clone, Debug)]
 pub struct Device {
     machine: Arc<dyn Runtime>,
 }
 
 impl Device {
-    /// Opens a CUDA device by its number, in its primary context and on a stream of its own, with the user's cache of
-    /// compiled kernels.
+    /// Opens a CUDA device by its ordinal, with the user's cache of compiled kernels. The device works in its
+    /// primary context, on a stream of its own.
     ///
-    /// For a stream of the host program (torch's, say), open a [`Gpu`], take
-    /// [`Gpu::on_raw_stream`](gumball_cuda::Gpu::on_raw_stream), and make the device of that.
+    /// To work on a stream of the host program (torch's, say), open a [`Gpu`], call
+    /// [`Gpu::on_raw_stream`](gumball_cuda::Gpu::on_raw_stream) and convert the result into a device.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the driver, NVRTC or the device is missing or too old; it
-    ///   says which, and what to do.
+    /// - [`Error::Unavailable`] if the driver, NVRTC or the device is missing or too old. The error says
+    ///   which, and what to do.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::from(Gpu::new(ordinal, &Cache::user())?))
     }
 
-    /// Opens a device by its name: `cuda` or `cuda:N`, and where it is built in `emulated`.
+    /// Opens a device by its name: `cuda` or `cuda:N`; with the feature `emulator` also `emulated`.
     ///
     /// # Errors
-    /// - [`Error::Unknown`] if there is no such name.
-    /// - [`Error::Unavailable`] if it is not there, as in [`Device::cuda`].
+    /// - [`Error::Unknown`] if no device has this name.
+    /// - [`Error::Unavailable`] if the device cannot be opened; see [`Device::cuda`].
     pub fn open(name: &str) -> Result<Self> {
         #[cfg(feature = "emulator")]
         if name == "emulated" {
@@ -65,28 +66,28 @@ impl Device {
         Self::cuda(ordinal.ok_or_else(unknown)?)
     }
 
-    /// Returns the device that the host emulates: every result the same, and slow.
+    /// Returns a device that the host emulates, slowly. Its results equal a GPU's, bit for bit.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is no C++ compiler, or the processor has no fma.
+    /// - [`Error::Unavailable`] if the system has no C++ compiler, or the processor no fma instruction.
     #[cfg(feature = "emulator")]
     pub fn emulated() -> Result<Self> {
         Ok(Self::new(Arc::new(gumball_cuda::Emulator::new(&Cache::user())?)))
     }
 
-    /// Takes any machine that runs the kernels.
+    /// Makes a device of any runtime that runs the kernels.
     #[must_use]
     pub fn new(machine: Arc<dyn Runtime>) -> Self {
         Self { machine }
     }
 
-    /// Returns the machine: for memory of its own, and if it is a GPU for its stream and context.
+    /// Returns the runtime. It allocates memory; a GPU's also has a stream and a context.
     #[must_use]
     pub fn machine(&self) -> &Arc<dyn Runtime> {
         &self.machine
     }
 
-    /// Returns its name.
+    /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> String {
         self.machine.name()

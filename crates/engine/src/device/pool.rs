@@ -1,7 +1,8 @@
 //! The pool on a device: which requests are in flight, and what the host knows of them.
 //!
-//! Parameters and state lie on the device and advance there. The host keeps a copy of each sequence that follows the
-//! outputs it fetches; where it fell behind, it reads the state back when somebody asks.
+//! Parameters and states lie on the device and advance there. The host keeps a copy of each sequence and
+//! updates it from the outputs that it fetches. If the copy is behind when the caller reads the sequence, the
+//! pool reads the state back.
 
 use gumball_cuda::{Buffer, Workspace, WorkspaceLimits};
 use gumball_spec::layout::Widths;
@@ -14,7 +15,8 @@ use crate::pool::{PADDING, SLOTS, Slot, check_widths};
 use crate::sequence::Sequence;
 use crate::state::State;
 
-/// What a pool on a device is made for. All its memory is taken at once, but for lists and histories of requests.
+/// The capacities of a pool on a device. The pool allocates all its memory at once, except the lists and
+/// histories of requests.
 ///
 /// ```no_run
 /// use gumball_engine::{Device, DevicePool, DevicePoolConfig};
@@ -26,24 +28,26 @@ use crate::state::State;
 pub struct DevicePoolConfig {
     /// The number of ids in the vocabulary of all requests; in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; in 1..2^31.
+    /// The number of sequences that can be in flight; in 1..2^31.
     pub slots: usize,
-    /// How many rows a step can have; in 1..2^31.
+    /// The number of rows that a step can have; in 1..2^31.
     pub rows: usize,
-    /// The room for logprobs, both in 0..=2^20; a request may ask for no more.
+    /// The number of top tokens and of ids whose logprobs a row can report, each in 0..=2^20. A request may
+    /// use no more.
     pub widths: Widths,
     /// Whether steps report the kept sets.
     pub kept: bool,
-    /// How many tokens a history on the device can grow by before it is moved, which waits for the device; in 1..2^31.
+    /// The number of tokens by which a history on the device can grow before the pool moves it, which waits
+    /// for the device; in 1..2^31.
     pub history_growth: usize,
-    /// Whether the device keeps the histories of all requests, and not only those that edits read: for who replays steps
-    /// without fetching the outputs of each, and still wants to know its sequences.
+    /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to
+    /// replay steps without fetching each one's outputs and still read the sequences back.
     pub keep_histories: bool,
 }
 
 impl DevicePoolConfig {
-    /// Returns the default for a vocabulary: 256 slots and rows, room for the token's logprob and none besides, no kept
-    /// sets, 4096 tokens, histories where edits read them.
+    /// Returns the default configuration for a vocabulary: 256 slots, 256 rows, logprobs of the drawn token
+    /// only, no kept sets. Histories grow by 4096 tokens, and the device keeps those that edits read.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
         let widths = Widths::default();
@@ -61,25 +65,25 @@ impl DevicePoolConfig {
 
 /// The requests in flight on a device.
 ///
-/// It has the verbs of a [`Pool`](crate::Pool), and its tokens are the same. `enqueue` and `replay` return before the
-/// device is done; `fetch`, and everything that tells a state, wait for it.
+/// It has the methods of a [`Pool`](crate::Pool) and draws the same tokens. `enqueue` and `replay` return
+/// before the device has finished. `fetch`, and every method that returns a state, wait for it.
 #[derive(Debug)]
 pub struct DevicePool {
     pub(super) device: Device,
     pub(super) config: DevicePoolConfig,
     pub(super) workspace: Workspace,
     pub(super) host_sequences: Vec<Option<HostSequence>>,
-    /// How many steps each slot has taken since the last token that the host knows.
+    /// The number of steps of each slot since the last token that the host knows.
     pub(super) steps_unseen: Vec<u64>,
     vacant: Vec<Slot>,
-    /// The check in which each slot was last seen, to find a slot that stands in a step twice.
+    /// The number of the check that last met each slot. A check that meets a slot twice finds it here.
     pub(super) seen: Vec<u64>,
     pub(super) checks: u64,
     pub(super) assigned: Assigned,
     pub(super) last: Last,
-    /// Where logits of the host are copied to.
+    /// The device buffer into which logits of the host are copied.
     pub(super) upload: Option<Buffer>,
-    /// Where scores were worked out last.
+    /// The workspace of the last scores, kept for the next ones.
     pub(super) scorer: Option<Workspace>,
 }
 
@@ -87,7 +91,8 @@ impl DevicePool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or rows, width, or room outside its range.
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots or rows, width, or history growth outside
+    ///   its range.
     /// - [`Error::Unavailable`] if the device or the host has not enough memory.
     pub fn new(device: Device, config: DevicePoolConfig) -> Result<Self> {
         let DevicePoolConfig { vocab, slots, rows, widths, kept, .. } = config;
@@ -115,20 +120,22 @@ impl DevicePool {
         })
     }
 
-    /// Admits a request and returns its slot. Waits for nothing, and disturbs no captured graph.
+    /// Admits a request and returns its slot. The call does not wait for the device; captured graphs stay
+    /// valid.
     ///
     /// # Errors
     /// - Those of [`Pool::admit`](crate::Pool::admit).
-    /// - [`Error::Unavailable`] for an option that the device has no kernel for, or if it has not enough memory.
+    /// - [`Error::Unavailable`] for an option that no kernel implements, or if the device has not enough
+    ///   memory.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         check_widths(self.config.widths, &params)?;
         let sequence = Sequence::new(params, self.config.vocab, prompt)?;
         self.place(sequence)
     }
 
-    /// Takes up a sequence where it was left, here or in any other pool, and returns its slot.
+    /// Continues a sequence from a state of this or any other pool, and returns its slot.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    /// The seed is the state's. With mirostat, the sequence cannot be truncated to before this state.
     ///
     /// # Errors
     /// - Those of [`DevicePool::admit`].
@@ -139,9 +146,10 @@ impl DevicePool {
         self.place(sequence)
     }
 
-    /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
+    /// Copies a sequence to another slot, with another draw index, and returns that slot.
     ///
-    /// As [`Pool::fork`](crate::Pool::fork). The copy goes through the host, which may have to wait for the device.
+    /// See [`Pool::fork`](crate::Pool::fork). The copy goes through the host, which may have to wait for the
+    /// device.
     ///
     /// # Errors
     /// - Those of [`DevicePool::sequence`].
@@ -151,10 +159,10 @@ impl DevicePool {
         self.place(sequence)
     }
 
-    /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
+    /// Ends a sequence. Its slot becomes vacant, and a row that is assigned to it becomes padding.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if it is already.
+    /// - [`Error::OutOfRange`] if the slot is vacant already.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         self.host_sequence(slot)?;
@@ -169,20 +177,20 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
+    /// Restores a sequence's state after `output_len` output tokens, mirostat's limit included.
     ///
-    /// The state goes through the host, which may have to wait for the device. With mirostat, what was not fetched step
-    /// by step cannot be undone: its limits are not known.
+    /// The state goes through the host, which may have to wait for the device. With mirostat, steps whose
+    /// outputs were not fetched one by one cannot be undone, because the host does not know their limits.
     ///
     /// # Errors
     /// - Those of [`DevicePool::sequence`].
-    /// - [`Error::OutOfRange`] if there are fewer tokens.
+    /// - [`Error::OutOfRange`] if the output has fewer tokens.
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
         self.sequence(slot)?;
         self.change(slot, |sequence| sequence.truncate(output_len))
     }
 
-    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    /// Appends a token that the caller chose; mirostat's limit stays.
     ///
     /// The state goes through the host, which may have to wait for the device.
     ///
@@ -196,7 +204,8 @@ impl DevicePool {
         })
     }
 
-    /// Changes a sequence that is up to date, on the host and on the device; on neither if that fails.
+    /// Changes an up-to-date sequence on the host and on the device. If an error occurs, both keep the old
+    /// one.
     fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Sequence) -> Result<()>) -> Result<()> {
         let mut sequence = self.host_sequence(slot)?.sequence.clone();
         change(&mut sequence)?;
@@ -212,13 +221,13 @@ impl DevicePool {
         self.host_sequences.len() - self.vacant.len()
     }
 
-    /// Returns whether none is.
+    /// Returns whether no sequence is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many can be.
+    /// Returns how many sequences can be in flight.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.host_sequences.len()

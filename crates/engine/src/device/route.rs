@@ -1,7 +1,7 @@
-//! A device as a route: rows of the host, one at a time, through the kernels.
+//! A device as a route: its kernels draw from rows of the host, one at a time.
 //!
-//! For samplers, and for comparing a device with the host. The state of a request lies on the host and goes along with
-//! each row, so a [`DevicePool`](super::DevicePool) is the faster way by far.
+//! This serves samplers, and tests that compare a device with the host. Each row copies its request's state
+//! to the device, so a [`DevicePool`](super::DevicePool) is much faster.
 
 use gumball_cpu::{Chosen, Level, Task};
 use gumball_cuda::{Assignment, Buffer, InitialState, Outputs, Prepared, Rows, Workspace, WorkspaceLimits};
@@ -25,7 +25,7 @@ pub struct DeviceRoute {
 }
 
 impl DeviceRoute {
-    /// Makes a route of a name.
+    /// Makes a route with a name.
     #[must_use]
     pub fn new(name: &str, device: Device) -> Self {
         let about = format!("the kernels on {}, a row at a time", device.name());
@@ -54,7 +54,7 @@ impl Route for DeviceRoute {
     }
 }
 
-/// Room for one row, made for what the last row needed.
+/// Buffers for one row, with the shape that the last row needed.
 #[derive(Debug)]
 struct DeviceStages {
     device: Device,
@@ -107,7 +107,7 @@ impl Stages for DeviceStages {
         self.kept.clear();
         if self.keep_ids {
             self.kept.extend(outputs.kept(0, vocab).unwrap_or_default());
-            // The device says which ids it kept; their order is a matter of the edited row.
+            // The device returns the kept ids unordered; sorting them needs the edited row.
             let request = Request {
                 prompt,
                 output,
@@ -138,7 +138,7 @@ impl Stages for DeviceStages {
     }
 }
 
-/// Reads the logprobs of a step of one row.
+/// Converts the logprobs of a step with one row.
 fn logprobs(asked: &LogprobsParams, outputs: &Outputs) -> Logprobs {
     let (layout, words) = (outputs.layout(), outputs.words());
     let member =

@@ -1,4 +1,4 @@
-//! Scores on a device: the logprobs of tokens that are known already.
+//! Scores on a device: the logprobs of given tokens.
 
 use gumball_cuda::{KnownTokens, Prepared, Rows, Workspace, WorkspaceLimits};
 use gumball_spec::layout::{Layout, Widths};
@@ -12,20 +12,21 @@ use crate::outputs::Outputs;
 use crate::pool::check_vocab;
 use crate::score::{Scored, conflict, prepare};
 
-/// How many rows are scored in one step, at most.
+/// The largest number of rows that one step scores.
 const ROWS: usize = 256;
 
 impl DevicePool {
-    /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
+    /// Returns the logprobs of given tokens, in any mode, with ranks, top tokens and requested ids.
     ///
-    /// The call of [`Pool::score`](crate::Pool::score), with the same outcome. No slot is touched. It waits for the device
-    /// and takes memory there, which the next scores of the same widths use again. Rows are scored one at a time where
-    /// the edits read the history.
+    /// The results equal those of [`Pool::score`](crate::Pool::score). No slot changes. The call waits for
+    /// the device. It allocates memory there, which later calls with the same widths reuse. If an edit reads
+    /// the history, the rows are scored one at a time.
     ///
     /// # Errors
     /// - Those of [`Pool::score`](crate::Pool::score).
-    /// - [`Error::Unavailable`] for an option that the device has no kernel for, if a row has a hook, which runs on the host
-    ///   alone, or if the device fails or has not enough memory.
+    /// - [`Error::Unavailable`] for an option that no kernel implements, or for a hook, which can only run on
+    ///   the host.
+    /// - [`Error::Unavailable`] if the device fails or has not enough memory.
     pub fn score(
         &mut self,
         logits: Logits<'_>,
@@ -87,7 +88,7 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Refuses hooks.
+    /// Returns an error if a row has a hook.
     pub(super) fn refuse_hooks(&self, options: &BatchOptions<'_>, rows: usize) -> Result<()> {
         match (0..rows).find(|row| options.hook(*row).is_some()) {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Sequences of a pool on a device: what the host knows of them, and how it learns the rest.
+//! Sequences of a pool on a device: the host's copies, and how they catch up with the device.
 
 use gumball_cuda::{InitialState, Prepared};
 use gumball_spec::{Error, NONE, Result};
@@ -7,12 +7,12 @@ use super::pool::DevicePool;
 use crate::pool::Slot;
 use crate::sequence::Sequence;
 
-/// What the host knows of a sequence.
+/// The host's copy of a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct HostSequence {
-    /// The sequence as far as it is known, but for `fetched`.
+    /// The sequence without the tokens in `fetched`.
     pub sequence: Sequence,
-    /// Tokens that were fetched since, each with mirostat's limit after it.
+    /// Tokens that were fetched but not yet appended, each with mirostat's limit after it.
     fetched: Vec<(u32, f32)>,
 }
 
@@ -21,7 +21,7 @@ impl HostSequence {
         Self { sequence, fetched: Vec::new() }
     }
 
-    /// Takes what the last step came to.
+    /// Records the token and mirostat's limit of a fetched step.
     pub fn apply(&mut self, token: i32, mu: f32) {
         if token != NONE {
             self.fetched.push((token as u32, mu));
@@ -36,12 +36,12 @@ impl HostSequence {
 impl DevicePool {
     /// Returns the state of a slot: seed, position, history, mirostat's limit.
     ///
-    /// Waits for the device where the host does not know the last tokens yet.
+    /// Waits for the device if the host does not know the last tokens yet.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
-    /// - [`Error::Unavailable`] if tokens are lost, because several steps were taken without fetching their outputs and
-    ///   the request keeps no history on the device; or if the device fails.
+    /// - [`Error::Unavailable`] if the device fails, or if tokens are lost. They are lost when several steps
+    ///   ran without a fetch of their outputs and the device keeps no history of the request.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.host_sequence(slot)?;
         if self.steps_unseen[slot as usize] > 0 {
@@ -55,13 +55,13 @@ impl DevicePool {
         Ok(&host_sequence.sequence)
     }
 
-    /// Returns what the host knows of a slot.
+    /// Returns the host's copy of a slot's sequence, which may be behind the device.
     pub(super) fn host_sequence(&self, slot: Slot) -> Result<&HostSequence> {
         let place = usize::try_from(slot).ok().and_then(|slot| self.host_sequences.get(slot));
         place.and_then(Option::as_ref).ok_or_else(|| Error::out_of_range("slot", slot, "an admitted slot"))
     }
 
-    /// Reads the state of a slot that fell behind.
+    /// Reads the state of a slot whose copy is behind.
     fn read_back(&mut self, slot: Slot) -> Result<()> {
         let standing = self.workspace.standing(slot)?;
         let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
@@ -70,7 +70,7 @@ impl DevicePool {
         let lost = standing.prompt_len + standing.output_len - known;
         match standing.history {
             Some(ids) => host_sequence.sequence.apply(&ids[known..], standing.mu),
-            // No step yielded a token.
+            // The steps yielded no token.
             None if lost == 0 => {}
             None => {
                 let reason = format!(
@@ -84,7 +84,7 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Writes a sequence to a slot of the device.
+    /// Writes a sequence to its slot on the device.
     pub(super) fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
         let prepared = Prepared::new(sequence.params(), self.config.vocab)?;
         let state = sequence.state();

@@ -1,7 +1,7 @@
-//! A step on a device: what its rows go by, the launches, and what they came to.
+//! A step on a device: assignment of its rows, launches, and outputs.
 //!
-//! What the rows go by is copied up only when it changes. So a step of the same slots is launches and nothing else, and
-//! a captured one is a single call.
+//! The host copies an assignment up only when it changes. A step with unchanged slots and options therefore
+//! only launches kernels, and replaying a captured step takes one call.
 
 use gumball_cuda::{Assignment, Graph, Rows};
 use gumball_spec::layout::Layout;
@@ -14,10 +14,11 @@ use crate::options::BatchOptions;
 use crate::outputs::Outputs;
 use crate::pool::{PADDING, Slot, check_slots, check_vocab};
 
-/// What the rows go by, as it lies on the device.
+/// The assignment that lies on the device: slots, forced tokens and row indices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Assigned {
-    /// Whether the lists are those of the device; after a failure nobody knows.
+    /// Whether the device's lists equal these. False after a failed copy, which leaves the device's lists
+    /// unknown.
     known: bool,
     pub slots: Vec<Slot>,
     forced: Vec<i32>,
@@ -26,7 +27,8 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    /// Returns whether these lists lie there already. Masks are not compared, but copied up each time.
+    /// Returns whether the device has these lists already. Masks are not compared: they are copied up each
+    /// time.
     fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>) -> bool {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
         self.known
@@ -39,7 +41,7 @@ impl Assigned {
     }
 }
 
-/// Returns a forced token as the device has it.
+/// Encodes a forced token for the device: its id, or `NONE`.
 fn code(forced: Option<u32>) -> i32 {
     forced.map_or(NONE, |id| id as i32)
 }
@@ -47,14 +49,14 @@ fn code(forced: Option<u32>) -> i32 {
 /// The step that was enqueued last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
-    /// The slot of each row; padding where the sequence is gone.
+    /// The slot of each row; padding if the row's sequence has ended since.
     slots: Vec<Slot>,
-    /// Whether the host has seen what it came to.
+    /// Whether the host has read the step's outputs.
     observed: bool,
 }
 
 impl Last {
-    /// Strikes out a slot whose sequence goes.
+    /// Turns the rows of a slot into padding when its sequence ends.
     pub fn forget(&mut self, slot: Slot) {
         self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
     }
@@ -63,11 +65,12 @@ impl Last {
 impl DevicePool {
     /// Chooses the next token of each row of the host's logits, and appends it to the sequence in the row's slot.
     ///
-    /// The call of [`Pool::step`](crate::Pool::step), with the same outcome: the logits are copied up, the outputs down.
+    /// The results equal those of [`Pool::step`](crate::Pool::step). The call copies the logits to the device
+    /// and the outputs back.
     ///
     /// # Errors
     /// - Those of [`DevicePool::enqueue`] and [`DevicePool::fetch`].
-    /// - [`Error::Unavailable`] if a row has a hook, which runs on the host alone.
+    /// - [`Error::Unavailable`] if a row has a hook, which can only run on the host.
     pub fn step(
         &mut self,
         logits: Logits<'_>,
@@ -81,7 +84,8 @@ impl DevicePool {
         }
         options.check(logits.rows(), self.config.vocab)?;
         self.refuse_hooks(options, slots.len())?;
-        // Nothing may be missing to tell what the step came to, once the sequences moved on.
+        // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
+        // tokens.
         self.check_kept(out)?;
         out.reserve(Layout { rows: slots.len(), widths: self.config.widths })?;
         let (data, lines, stride, select) = logits.matrix();
@@ -105,22 +109,24 @@ impl DevicePool {
 
     /// Enqueues a step: the next token of each row, appended to the sequence in the row's slot.
     ///
-    /// Returns before the device is done. Allocates nothing there; what the rows go by is copied up if it changed. Once in
-    /// as many tokens as the pool has room for, it moves histories, and waits.
+    /// Returns before the device has finished. The call allocates nothing on the device and copies the
+    /// assignment up only if it changed. Once in [`history_growth`](super::DevicePoolConfig::history_growth)
+    /// tokens of a sequence it moves histories and waits.
     ///
     /// # Shapes and units
-    /// `input`: rows of the pool's vocabulary in the device's memory, logits unless
-    /// [`Rows::with_kind`] says otherwise; from step to step they may change. `slots`: R slots, [`PADDING`] for a row without a
-    /// sequence, no other twice. `options`: R of each kind that is given; without `lines` the logits have R rows.
+    /// `input`: rows of the pool's vocabulary in the device's memory, logits unless [`Rows::with_kind`] says
+    /// otherwise; each step may read other memory. `slots`: R slots, or [`PADDING`] for a row without a
+    /// sequence; no other value twice. `options`: each list that is not empty has R elements. Without
+    /// `row_indices` the logits have R rows.
     ///
     /// # Errors
-    /// - [`Error::Length`] if a shape is not so, or there are more rows than the pool has room for.
-    /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a forced token outside the
-    ///   vocabulary, or a line that is not there.
+    /// - [`Error::Length`] if a shape differs, or the step has more rows than the pool allows.
+    /// - [`Error::OutOfRange`] for a vacant slot, a slot that occurs twice, a forced token outside the
+    ///   vocabulary, or a row index beyond the logits.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
     /// - [`Error::Unavailable`] if the device fails.
     ///
-    /// No sequence was changed then.
+    /// After an error no sequence has changed.
     pub fn enqueue<'b>(
         &mut self,
         input: impl Into<DeviceInput<'b>>,
@@ -131,10 +137,10 @@ impl DevicePool {
         self.enqueue_assigned(input)
     }
 
-    /// Says what the rows of the next steps go by, those of captured graphs included.
+    /// Assigns slots and options to the rows of the next steps, those of captured graphs included.
     ///
-    /// Waits for nothing, and copies nothing if it is what they go by already. A graph of the host program's own must not
-    /// be under capture on the stream, unless nothing changed.
+    /// The call does not wait for the device. It copies nothing if the assignment is unchanged. While the
+    /// host program captures a graph on the stream, only an unchanged assignment is allowed.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue`] that concern slots and options.
@@ -170,17 +176,18 @@ impl DevicePool {
             false => Vec::new(),
         };
         let (forced, lines) = (&assigned.forced, &assigned.lines);
-        // If the device fails, the rows stay whose they were, and are written anew when they are assigned again.
+        // If the copy fails, the rows keep their old assignment, and the next `assign` writes all lists
+        // again.
         self.assigned.known = false;
         self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks })?;
         self.assigned = assigned;
         Ok(())
     }
 
-    /// Enqueues a step whose rows go by what was assigned last: launches and nothing else.
+    /// Enqueues a step for the rows that were assigned last; it only launches kernels.
     ///
-    /// It may lie in a graph that the host program captures on the device's stream. Then it does not run yet, and
-    /// [`DevicePool::reserve_replays`] is to be called before replays.
+    /// The host program may capture the step in a graph of its own on the device's stream. The step does not
+    /// run then; call [`DevicePool::reserve_replays`] before replays.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue`] that concern the input.
@@ -194,10 +201,11 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Says that the host program is about to replay a graph of its own with steps of this pool, so many in all, for what is
-    /// assigned now.
+    /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
+    /// the current assignment.
     ///
-    /// Waits for the device where histories need more room, once in as many tokens as the pool has room for.
+    /// Waits for the device if histories need more memory, which happens once in
+    /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
@@ -210,8 +218,8 @@ impl DevicePool {
 
     /// Captures a step for each input, to be replayed in this order. Nothing runs yet.
     ///
-    /// Rows go by what is assigned at the time of a replay: requests can be admitted, released and assigned in between, as
-    /// long as their number stays, and whether there are lines and masks.
+    /// A replay uses the assignment of that moment. Requests may be admitted, released and assigned in
+    /// between. The number of rows, and whether row indices and masks exist, must stay the same.
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue_assigned`].
@@ -223,12 +231,12 @@ impl DevicePool {
     /// Enqueues the steps of a graph: one call, whatever their number.
     ///
     /// # Errors
-    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if what is assigned has another shape than when
-    ///   it was captured, or names a line that is not there.
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if the assignment's shape differs
+    ///   from that of the capture, or a row index lies beyond the captured logits.
     /// - [`Error::Unavailable`] if the device fails.
     ///
     /// # Panics
-    /// If it was captured by another pool.
+    /// If another pool captured the graph.
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.grow_histories(graph.steps())?;
         self.workspace.replay(graph)?;
@@ -236,10 +244,10 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Sees to it that the histories of the assigned rows have room for so many more tokens. That waits for the device, and
-    /// is needed once in as many tokens as the pool has room for.
+    /// Makes sure that the histories of the assigned rows can take `steps` more tokens. Growing one waits for
+    /// the device, which happens once in `history_growth` tokens.
     fn grow_histories(&mut self, steps: usize) -> Result<()> {
-        // What is captured does not run yet, and to wait would end the capture.
+        // A captured step does not run yet, and waiting would invalidate the capture.
         if self.workspace.has_history_left(steps as u64) || self.device.machine().is_capturing()? {
             return Ok(());
         }
@@ -248,7 +256,7 @@ impl DevicePool {
         slots.try_for_each(|slot| self.workspace.extend(*slot, room))
     }
 
-    /// Takes note that the assigned rows take steps.
+    /// Records that the assigned rows have taken `steps` steps.
     fn note(&mut self, steps: u64) {
         self.last.observed = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
@@ -258,11 +266,12 @@ impl DevicePool {
         }
     }
 
-    /// Waits for the steps enqueued so far and copies what the last one came to into `out`, at once.
+    /// Waits for the enqueued steps and copies the outputs of the last one into `out`, in one copy.
     ///
     /// # Errors
     /// - [`Error::Conflict`] if `out` collects kept sets and the pool keeps none.
-    /// - [`Error::Unavailable`] if the device fails, or failed in a step, or the system refuses the memory of the outputs.
+    /// - [`Error::Unavailable`] if the device fails or a step failed, or if the system refuses the memory of
+    ///   the outputs.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         let layout = self.outputs_layout();
         self.check_kept(out)?;
@@ -275,7 +284,7 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Checks that the pool keeps what outputs collect.
+    /// Returns an error if `out` collects kept sets and the pool does not report them.
     fn check_kept(&self, out: &Outputs) -> Result<()> {
         if !out.collects_kept() || self.config.kept {
             return Ok(());
@@ -284,7 +293,7 @@ impl DevicePool {
         Err(Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason })
     }
 
-    /// Returns where the outputs of the last step lie in the device's memory; the address stays.
+    /// Returns the address of the last step's outputs in the device's memory; it never changes.
     ///
     /// The tokens come first, so a model can read them there without the host.
     #[must_use]
@@ -292,13 +301,13 @@ impl DevicePool {
         self.workspace.outputs_address()
     }
 
-    /// Returns how the outputs of the last step lie there.
+    /// Returns the layout of the last step's outputs.
     #[must_use]
     pub fn outputs_layout(&self) -> Layout {
         Layout { rows: self.last.slots.len(), widths: self.config.widths }
     }
 
-    /// Learns what the last step came to, if the host has not seen it yet.
+    /// Reads the last step's outputs, if the host has not done so yet.
     pub(super) fn observe_last_step(&mut self) -> Result<()> {
         if !self.last.observed {
             let layout = Layout { rows: self.last.slots.len(), widths: self.config.widths };
@@ -309,14 +318,14 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Lets the host's sequences follow the last step, once.
+    /// Updates the host's sequences from the last step's outputs, once per step.
     fn apply(&mut self, layout: Layout, words: &[u32]) {
         if std::mem::replace(&mut self.last.observed, true) {
             return;
         }
         for (row, slot) in self.last.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (token, mu) = (words[layout.tokens()][row], words[layout.mirostat_mu()][row]);
-            // Where more than the last step is missing, its token alone is of no use.
+            // If several steps are missing, the last one's token alone cannot complete the sequence.
             let steps_unseen = &mut self.steps_unseen[*slot as usize];
             if *steps_unseen == 1 {
                 *steps_unseen = 0;

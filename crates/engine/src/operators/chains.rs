@@ -6,21 +6,21 @@ use gumball_spec::{Error, MAX_VOCAB, Result, Status, memory};
 use super::params::PerRow;
 use super::{Operators, ROOM};
 
-/// A batch of chains, each of n drafts, with the probabilities they are judged by.
+/// A batch of chains of n drafts each, with the probabilities of the drafter and of the target.
 ///
 /// Rows follow each other without gaps.
 #[derive(Clone, Copy, Debug)]
 pub struct Chains<'a> {
-    /// How many chains there are.
+    /// The number of chains.
     pub chains: usize,
-    /// How many drafts a chain has, n; may be 0.
+    /// The number of drafts in a chain, n; may be 0.
     pub drafts: usize,
     /// The number of ids in a row.
     pub vocab: usize,
     /// The probabilities that the drafts were drawn from: `[chains, n, vocab]`.
     pub draft_probs: &'a [f32],
-    /// The draft tokens: `[chains, n]`. One outside the vocabulary, [`NONE`](crate::NONE) included, was not drawn: its row
-    /// is drawn plainly and ends the chain.
+    /// The draft tokens: `[chains, n]`. An id outside the vocabulary, such as [`NONE`](crate::NONE), marks a
+    /// draft that was not drawn. Its token is then drawn from the target's row alone and ends the chain.
     pub draft_token_ids: &'a [i32],
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: &'a [f32],
@@ -28,36 +28,38 @@ pub struct Chains<'a> {
     pub seeds: PerRow<'a, u64>,
     /// The position of each chain's first draft: the number of tokens before it, modulo 2^32.
     pub positions: PerRow<'a, u32>,
-    /// The draw index of each chain; `None`: the chain's own number.
+    /// The draw index of each chain; `None`: the chain's own index in the batch.
     pub draws: Option<PerRow<'a, u32>>,
 }
 
-/// What became of the chains, one entry each.
+/// The results of the chains, one entry per chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    /// The number of drafts that would be accepted if each were tested independently, those after the first
+    /// rejected draft included.
     pub accepted: Vec<u32>,
-    /// How many drafts were emitted: accepted, and all before them too. The token after them is not counted.
+    /// The number of drafts that were emitted: accepted, with all drafts before them accepted too. The token
+    /// drawn after them is not counted.
     pub emitted: Vec<u32>,
-    /// What the rows had to say that the last token was drawn from.
+    /// The status of the rows from which the last token was drawn.
     pub statuses: Vec<Status>,
 }
 
 impl Operators {
-    /// Accepts each chain's drafts or replaces the first that is not accepted, so that every emitted token has the
-    /// distribution of the target's row, whatever the drafter proposed.
+    /// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every
+    /// emitted token has the distribution of the target's row, whatever the drafter proposed (rule S4).
     ///
-    /// Acceptance looks at two numbers a draft; at most two rows of a chain are read whole.
+    /// Accepting a draft reads two probabilities. Of each chain at most two rows are read in full.
     ///
     /// # Shapes and units
-    /// `chains`: as its fields say. `tokens`: `[chains, n + 1]`; the accepted drafts, the token drawn after them, then
-    /// [`NONE`](crate::NONE).
+    /// `chains`: the shapes that its fields name. `tokens`: `[chains, n + 1]`; receives the accepted drafts,
+    /// the token drawn after them, then [`NONE`](crate::NONE).
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the vocabulary is outside 1..=2^20.
-    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::Length`] if a shape differs.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn chain_speculative_sampling(&self, chains: &Chains<'_>, tokens: &mut [i32]) -> Result<Counts> {
         chains.check(tokens.len())?;
         let width = chains.drafts.saturating_add(1);

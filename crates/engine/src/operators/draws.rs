@@ -1,7 +1,7 @@
-//! Draws: any number of tokens from any rows, each row surveyed once for all of its draws.
+//! Draws: any number of tokens from any rows.
 //!
-//! Outputs are sorted by the line they draw from, and cut into blocks that are large beside a survey. So five million
-//! draws from one row cost five million races and a few hundred surveys.
+//! Outputs are sorted by the row they read and cut into blocks. A block surveys its row once for up to 16384
+//! draws, which makes the survey cheap beside them: five million draws from one row take 306 surveys.
 
 use gumball_cpu::{Draw, History};
 use gumball_spec::{Error, Kind, Result, Status, memory};
@@ -11,20 +11,20 @@ use super::write::task;
 use super::{Operators, ROOM};
 use crate::logits::Logits;
 
-/// Which draw each output is.
+/// The keys of each output's draw.
 #[derive(Clone, Copy, Debug)]
 pub struct Draws<'a> {
     /// The seed of each output.
     pub seeds: PerRow<'a, u64>,
     /// The position of each output.
     pub positions: PerRow<'a, u32>,
-    /// The draw index of each output; `None`: the output's own number, so that outputs of one seed and position are
-    /// independent.
+    /// The draw index of each output. `None` uses the output's own index, so that outputs with equal seed and
+    /// position draw independently.
     pub draws: Option<PerRow<'a, u32>>,
 }
 
 impl<'a> Draws<'a> {
-    /// Takes a seed and a position for all outputs, told apart by their numbers.
+    /// Takes one seed and one position for all outputs; each output's own index is its draw index.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
         Self { seeds: PerRow::All(seed), positions: PerRow::All(position), draws: None }
@@ -48,27 +48,27 @@ impl<'a> Draws<'a> {
     }
 }
 
-/// How many draws a thread makes from a row that it surveyed.
+/// The number of draws that a thread makes from one survey of a row.
 const BLOCK: usize = 16_384;
 
 impl Operators {
     /// Draws a token for each output from a row of probabilities, after its filters and bans.
     ///
-    /// The token is that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw index; a row without a
-    /// number above 0 yields [`NONE`](crate::NONE). Returns what each line of the matrix had to say, nothing for a line
-    /// that no output reads.
+    /// The token equals that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw
+    /// index. A row without a number above 0 yields [`NONE`](crate::NONE). Returns one status per matrix row;
+    /// a row that no output reads has none set.
     ///
     /// # Shapes and units
-    /// `probabilities`: L lines; R outputs, L of them or, after [`Logits::select`], one for each entry of the list.
-    /// `params`: columns of L. `draws`: one for all or R. `tokens`: R.
+    /// `probabilities`: L rows. The number of outputs R is L, or after [`Logits::select`] the length of its
+    /// list. `params`: columns of L. `draws`: one value for all, or R. `tokens`: R.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the rows are logits, or there are 2^32 outputs or more.
-    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::Length`] if a shape differs.
     /// - Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for).
-    /// - [`Error::Unavailable`] if the system refuses the memory to sort the outputs by line.
+    /// - [`Error::Unavailable`] if the system refuses the memory to sort the outputs by row.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn sample_probabilities(
         &self,
         probabilities: Logits<'_>,
@@ -82,7 +82,9 @@ impl Operators {
         self.sample(probabilities, params, draws, tokens)
     }
 
-    /// Draws a token for each output from a row of logits; [`Operators::sample_probabilities`] says the rest.
+    /// Draws a token for each output from a row of logits, after temperature, filters and bans. Shapes and
+    /// results are those of [`Operators::sample_probabilities`]; here a row without a logit above -inf yields
+    /// [`NONE`](crate::NONE).
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the rows are probabilities.
@@ -137,7 +139,7 @@ impl Operators {
     }
 }
 
-/// Returns the outputs by the line they read, in order within it.
+/// Returns the outputs sorted by the row they read; the outputs of one row stay in order.
 fn by_line(rows: &Logits<'_>) -> Result<Vec<u32>> {
     let line = |output: u32| rows.line(output as usize);
     let mut outputs = memory::room(ROOM, rows.rows())?;

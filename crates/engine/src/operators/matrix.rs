@@ -1,4 +1,4 @@
-//! A batch of rows to be written, strided, in the caller's type.
+//! A batch of rows to be written: strided, in the caller's type.
 
 use gumball_cpu::RowMut;
 use gumball_spec::{Kind, Result, memory};
@@ -17,7 +17,7 @@ pub struct LogitsMut<'a> {
 }
 
 impl<'a> LogitsMut<'a> {
-    /// Takes `rows` rows of `vocab` numbers that follow each other: a slice of f32, bf16 or f16.
+    /// Takes `rows` contiguous rows of `vocab` numbers: a slice of f32, bf16 or f16.
     ///
     /// # Errors
     /// Those of [`LogitsMut::strided`].
@@ -25,10 +25,12 @@ impl<'a> LogitsMut<'a> {
         Self::strided(data, rows, vocab, vocab)
     }
 
-    /// Takes `rows` rows of `vocab` numbers, the next one `stride` elements on; what lies between is not touched.
+    /// Takes `rows` rows of `vocab` numbers whose starts are `stride` elements apart; elements between rows
+    /// stay untouched.
     ///
     /// # Errors
-    /// - [`OutOfRange`](crate::Error::OutOfRange) if `vocab` is outside 1..=2^20, or `stride` less than it with several rows.
+    /// - [`OutOfRange`](crate::Error::OutOfRange) if `vocab` is outside 1..=2^20, or if several rows have a
+    ///   `stride` below `vocab`.
     /// - [`Length`](crate::Error::Length) if the data end before the last row does.
     pub fn strided(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         let data = data.into();
@@ -36,13 +38,13 @@ impl<'a> LogitsMut<'a> {
         Ok(Self { data, kind: Kind::Logits, rows, vocab, stride: stride.max(vocab) })
     }
 
-    /// Says what the numbers are, if the rows are changed in place; [`Kind::Logits`] if not said.
+    /// Sets what the numbers of rows are that an operator changes in place. The default is [`Kind::Logits`].
     #[must_use]
     pub fn with_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Returns what the numbers of the rows are.
+    /// Returns whether the rows hold logits or probabilities.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -60,7 +62,7 @@ impl<'a> LogitsMut<'a> {
         self.vocab
     }
 
-    /// Takes the matrix apart, each row with its number.
+    /// Splits the matrix into its rows, each with its index.
     pub(super) fn into_rows(self) -> Result<Vec<(usize, RowMut<'a>)>> {
         let Self { data, rows, vocab, stride, .. } = self;
         macro_rules! rows {

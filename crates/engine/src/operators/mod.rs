@@ -1,8 +1,9 @@
 //! Operators: softmax, renormalisation, masks, draws and chains over batches of rows, without sequences.
 //!
-//! For engines that hold probabilities or must return them, and bring seeds and positions themselves. What a row comes to
-//! is a function of its numbers, its parameters and its draw, as in a [`Pool`](crate::Pool); the batch, the thread count
-//! and the SIMD level change nothing. Everything is checked before anything is written.
+//! They serve engines that hold probabilities or must return them, and that choose seeds and positions
+//! themselves. A row's result is a function of its numbers, its parameters and its draw, as in a
+//! [`Pool`](crate::Pool). The batch, the thread count and the SIMD level do not change it. All arguments are
+//! checked before anything is written.
 
 mod chains;
 mod draws;
@@ -24,7 +25,7 @@ pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
 
-/// The operators of this machine, with buffers that are kept from call to call.
+/// The operators of the host. They keep their buffers from call to call.
 ///
 /// ```
 /// use gumball_engine::{Logits, LogitsMut, Operators};
@@ -45,11 +46,14 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Makes the operators of a SIMD level, `None` being the machine's best, for a number of threads in 1..=1024: 1 is the
-    /// caller's, `None` those that all pools and operators share, one a core.
+    /// Makes operators for a SIMD level and a number of threads.
+    ///
+    /// `level`: `None` takes the best level of the processor. `threads`: in 1..=1024, where 1 is the caller's
+    /// thread. `None` takes the threads that all pools and operators share, one per core.
     ///
     /// # Errors
-    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that this machine lacks, or a number of threads outside its range.
+    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that the processor lacks, or a number of
+    ///   threads outside its range.
     /// - [`Unavailable`](crate::Error::Unavailable) if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
         let level = level.map_or_else(Level::detect, Level::check)?;
@@ -63,7 +67,7 @@ impl Operators {
         self.level
     }
 
-    /// Does some work for each item, over the threads; returns what came out, in the items' order.
+    /// Runs `work` for each item on the threads; returns the results in the items' order.
     fn over<T: Send, R: Send>(
         &self,
         items: Vec<T>,
@@ -94,10 +98,10 @@ impl Operators {
     }
 }
 
-/// What is missing where rows are more than there is memory to work on them.
+/// The resource that errors name when the system refuses memory proportional to the rows.
 const ROOM: &str = "memory for rows";
 
-/// A workspace that goes back when it is dropped, unless a panic did so, which may have left anything in it.
+/// A borrowed workspace. Dropping it returns it, except during a panic, which may have left it inconsistent.
 struct Borrowed<'a> {
     operators: &'a Operators,
     workspace: Option<Workspace>,

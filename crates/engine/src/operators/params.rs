@@ -1,4 +1,4 @@
-//! What the rows of a batch are drawn by: parameters in common, and columns that differ from row to row.
+//! The parameters of a batch of rows: common ones, and columns with one value per row.
 
 use gumball_cpu::Prepared;
 use gumball_spec::{Error, Kind, Result, SamplingParams, memory};
@@ -8,7 +8,7 @@ use super::ROOM;
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
 pub enum PerRow<'a, T> {
-    /// The same for all.
+    /// One value for all rows.
     All(T),
     /// One per row.
     Rows(&'a [T]),
@@ -33,7 +33,7 @@ impl<'a, T> From<&'a Vec<T>> for PerRow<'a, T> {
 }
 
 impl<T: Copy> PerRow<'_, T> {
-    /// Checks that there is one for each of `rows` rows, or one for all.
+    /// Checks that a list has `rows` values.
     pub(super) fn check(&self, parameter: &'static str, rows: usize) -> Result<()> {
         match self {
             PerRow::Rows(values) if values.len() != rows => {
@@ -54,7 +54,7 @@ impl<T: Copy> PerRow<'_, T> {
 
 /// The parameters of a batch of rows: filters, bans and temperature, and no history.
 ///
-/// A column that is empty leaves its parameter as the common ones have it.
+/// An empty column leaves its parameter at the common value.
 ///
 /// ```
 /// use gumball_engine::{RowParams, SamplingParams};
@@ -64,26 +64,26 @@ impl<T: Copy> PerRow<'_, T> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams<'a> {
-    /// What all rows have in common. What speaks of a history finds it empty; seed and logprobs are not read.
+    /// The parameters of all rows. Rules that read a history find it empty; seed and logprobs are not read.
     pub common: &'a SamplingParams,
-    /// The temperature of each line of the matrix.
+    /// The temperature of each matrix row.
     pub temperature: &'a [f32],
-    /// The `top_k` of each line.
+    /// The `top_k` of each matrix row.
     pub top_k: &'a [i64],
-    /// The `top_p` of each line.
+    /// The `top_p` of each matrix row.
     pub top_p: &'a [f32],
-    /// The `min_p` of each line.
+    /// The `min_p` of each matrix row.
     pub min_p: &'a [f32],
 }
 
 impl<'a> RowParams<'a> {
-    /// Takes parameters that all rows have in common.
+    /// Takes parameters for all rows.
     #[must_use]
     pub fn new(common: &'a SamplingParams) -> Self {
         Self { common, temperature: &[], top_k: &[], top_p: &[], min_p: &[] }
     }
 
-    /// Validates the parameters of `lines` lines of a kind.
+    /// Validates the parameters of `lines` matrix rows of a kind.
     pub(super) fn prepare(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Lines> {
         let columns = [
             ("temperature", self.temperature.len()),
@@ -117,14 +117,14 @@ impl<'a> RowParams<'a> {
     }
 }
 
-/// The parameters of each line, validated.
+/// The validated parameters of each matrix row.
 pub(super) enum Lines {
     Alike(Box<Prepared>),
     PerRow(Vec<Prepared>),
 }
 
 impl Lines {
-    /// Returns the parameters of a line.
+    /// Returns the parameters of a matrix row.
     pub(super) fn of(&self, line: usize) -> &Prepared {
         match self {
             Lines::Alike(prepared) => prepared,

@@ -1,4 +1,4 @@
-//! Rows that are written: softmax, renormalised probabilities, masked rows.
+//! Operators that write rows: softmax, renormalised probabilities, masked rows.
 
 use gumball_cpu::{History, Output, Prepared, Task};
 use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
@@ -8,22 +8,26 @@ use super::{LogitsMut, Operators};
 use crate::logits::Logits;
 
 impl Operators {
-    /// Writes the softmax of each row at its temperature: fused, three visits to a row and nothing beside it.
+    /// Writes the softmax of each row at its temperature, fused: it visits a row three times and uses no
+    /// scratch memory.
     ///
-    /// The maximum is subtracted before the temperature divides, so logits of +-1e6 at 0.01 stay finite; equal logits have
-    /// equal probabilities, bit for bit. At temperature 0 the first of the largest logits has 1. Returns what each row had
-    /// to say; a row without a logit above -inf is all 0 and says `EMPTY`.
+    /// The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01 stay
+    /// finite. Equal logits get equal probabilities, bit for bit. At temperature 0 the first of the largest
+    /// logits gets 1. Returns each row's status. A row without a logit above -inf becomes all 0 and has the
+    /// status `EMPTY`.
     ///
     /// # Shapes and units
-    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or one per line of the matrix, which without
-    /// [`Logits::select`] is one per row. `out`: R rows of any of the types; each number is rounded to it once.
+    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or one per matrix row, which is one per row
+    /// unless [`Logits::select`] was used. `out`: R rows of any of these types; each number is rounded to it
+    /// once.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape is not so.
-    /// - [`Error::OutOfRange`] for a temperature outside 0 and (0, 2^100], or rows of probabilities.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape differs.
+    /// - [`Error::OutOfRange`] for a temperature other than 0 and outside (0, 2^100], or for rows of
+    ///   probabilities.
     /// - [`Error::Unavailable`] if the system refuses the memory to list the rows.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn softmax(
         &self,
         logits: Logits<'_>,
@@ -36,7 +40,7 @@ impl Operators {
         self.probabilities(logits, &params, out)
     }
 
-    /// Writes the softmax of each row in its place, each number rounded to the rows' type.
+    /// Replaces each row by its softmax, each number rounded to the rows' type.
     ///
     /// # Errors
     /// Those of [`Operators::softmax`].
@@ -51,22 +55,23 @@ impl Operators {
         self.probabilities_in_place(logits, &params)
     }
 
-    /// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and
-    /// filters, of probabilities what is kept of them, renormalised (rule P4).
+    /// Writes the distribution that each row's token is drawn from (rule P4). For logits it is the softmax
+    /// after temperature, bans and filters. For probabilities it is the kept ones, renormalised.
     ///
-    /// Filters are those of the parameters: `top_k`, `top_p`, `min_p`, each alone, one after the other or joint, and all
-    /// others. Returns what each row had to say. XTC acts by draw 0 of seed 0 at position 0.
+    /// All filters of the parameters apply, alone, as a chain or joint; `top_k`, `top_p` and `min_p` may
+    /// differ from row to row. XTC uses its random words for seed 0, position 0 and draw index 0. Returns
+    /// each row's status.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of either kind. `params`: columns of one per line of the matrix, which without
-    /// [`Logits::select`] is one per row. `out`: R rows of any of the types.
+    /// `rows`: R rows of either kind. `params`: columns of one per matrix row, which is one per row unless
+    /// [`Logits::select`] was used. `out`: R rows of f32, bf16 or f16.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape is not so.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape differs.
     /// - Those of [`SamplingParams::validate_for`].
     /// - [`Error::Unavailable`] if the system refuses the memory to list the rows.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn probabilities(
         &self,
         rows: Logits<'_>,
@@ -76,7 +81,8 @@ impl Operators {
         self.write(Output::Probabilities, rows, params, out)
     }
 
-    /// Writes the distribution that each row's token is drawn from in the row's place.
+    /// Replaces each row by the distribution that its token is drawn from, each number rounded to the rows'
+    /// type.
     ///
     /// # Errors
     /// Those of [`Operators::probabilities`].
@@ -84,10 +90,11 @@ impl Operators {
         self.write_in_place(Output::Probabilities, rows, params)
     }
 
-    /// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0.
+    /// Writes each row with only the tokens that its filters and bans keep. Other logits become -inf, other
+    /// probabilities 0.
     ///
-    /// Rows of only -inf stay as they are. What is kept counts as input does: -0.0 as +0.0, +inf as `f32::MAX`, which bf16 and
-    /// f16 round to +inf again.
+    /// Rows of only -inf stay as they are. Kept numbers are written as the stages read them: -0.0 as +0.0,
+    /// and +inf as `f32::MAX`, which bf16 and f16 round to +inf again.
     ///
     /// # Shapes and units
     /// Those of [`Operators::probabilities`].
@@ -103,7 +110,7 @@ impl Operators {
         self.write(Output::Masked, rows, params, out)
     }
 
-    /// Masks each row in its place.
+    /// Masks each row in place: [`Operators::mask_logits`] with the rows themselves as output.
     ///
     /// # Errors
     /// Those of [`Operators::probabilities`].
@@ -148,7 +155,7 @@ impl Operators {
     }
 }
 
-/// Refuses rows of probabilities where logits are asked for.
+/// Returns an error if the rows hold probabilities.
 fn check_logits(kind: Kind) -> Result<()> {
     match kind {
         Kind::Logits => Ok(()),
@@ -156,7 +163,7 @@ fn check_logits(kind: Kind) -> Result<()> {
     }
 }
 
-/// Returns parameters of one temperature and nothing else, or with the column of several beside them.
+/// Returns parameters with only a temperature set, and the column of temperatures if they differ.
 fn tempered(temperature: PerRow<'_, f32>, lines: usize) -> Result<(SamplingParams, &[f32])> {
     temperature.check("temperature", lines)?;
     let params = SamplingParams::default();
@@ -166,7 +173,7 @@ fn tempered(temperature: PerRow<'_, f32>, lines: usize) -> Result<(SamplingParam
     })
 }
 
-/// A task without a sequence.
+/// Returns a task for a row without a sequence: no history, and seed, position and draw index 0.
 pub(super) fn task<'a>(kind: Kind, prepared: &'a Prepared, history: &'a History) -> Task<'a> {
     let mu = prepared.params().initial_mu();
     Task { kind, prepared, history, seed: 0, position: 0, draw: 0, mu, mask: None, forced: None }

@@ -1,7 +1,7 @@
-"""What other packages' callers know, under their names, over gumball. Each module here stands for one of them.
+"""Gumball's functions under the names of other packages, for programs that call those.
 
-Importing this imports neither torch nor those packages; :mod:`gumball.compat.flashinfer` and
-:mod:`gumball.compat.tokenspeed` import torch.
+Each module replaces one package. Importing this module imports neither torch nor those packages.
+:mod:`gumball.compat.flashinfer` and :mod:`gumball.compat.tokenspeed` import torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["flashinfer_path"]
 
 
 def flashinfer_path() -> str:
-    """The folder that holds a package named `flashinfer`, Gumball's, for the front of `sys.path` or of `PYTHONPATH`.
+    """Returns the folder with Gumball's package named `flashinfer`, to be put first in `sys.path` or `PYTHONPATH`.
 
     ::
 
@@ -20,11 +20,12 @@ def flashinfer_path() -> str:
         sys.path.insert(0, gumball.compat.flashinfer_path())
         import flashinfer                       # sampling and logits_processor, drawn by Gumball
 
-    or, for a program that stays as it is::
+    or, for an unchanged program::
 
         PYTHONPATH=$(python -c "import gumball.compat; print(gumball.compat.flashinfer_path())") python serve.py
 
-    It is not on the path by itself, and hides an installed FlashInfer while it comes first. It has
-    `flashinfer.sampling` and `flashinfer.logits_processor`, and what the package itself exports of them; nothing else.
+    Nothing adds the folder to the path by itself. While it comes first, it hides an installed FlashInfer. The package
+    has `flashinfer.sampling` and `flashinfer.logits_processor`, and what FlashInfer exports of them at its top level;
+    nothing more.
     """
     return str(Path(__file__).parent.parent / "shims")

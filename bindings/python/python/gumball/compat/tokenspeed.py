@@ -1,17 +1,18 @@
-"""TokenSpeed's places for a sampler: a sampling backend over a pool, and its fused top-k and top-p.
+"""A sampling backend for TokenSpeed over a pool, and replacements for its fused top-k and top-p.
 
 ::
 
     from gumball.compat import tokenspeed
     tokenspeed.register()
 
-in the process that makes TokenSpeed's runtime, before it makes its sampling backend by name: "gumball". TokenSpeed's command line knows
-its own backends alone and cannot be told of this one. The backend has the methods of TokenSpeed's `SamplingBackend`, and is handed its config. Each request is a sequence of a
-:class:`gumball.Pool`: its parameters go in once, its draws depend on its seed and on how many tokens it has, not on the
-batch, and penalties count what it generated. Unlike the backends that come with TokenSpeed it leaves no parameter out:
-temperature, top-k, top-p on what top-k keeps, min-p, penalties, bias, `min_new_tokens` with `stop_token_ids`.
+in the process that makes TokenSpeed's runtime, before it makes its sampling backend by the name "gumball".
+TokenSpeed's command line accepts only the names of its own backends. This backend has the methods of TokenSpeed's
+`SamplingBackend` and takes its config. Each request is a sequence of a :class:`gumball.Pool`: its parameters are
+copied in once. Its draws depend on its seed and on its number of tokens, not on the batch, and penalties count the
+generated tokens. Unlike TokenSpeed's own backends it applies every parameter: temperature, top-k, top-p on what top-k
+keeps, min-p, penalties, bias, and `min_new_tokens` with `stop_token_ids`.
 
-Needs torch. TokenSpeed itself is needed by `register`, and where ranks are to agree on tokens.
+This module needs torch. TokenSpeed itself is needed by `register`, and by a backend whose ranks must agree on tokens.
 """
 
 from __future__ import annotations
@@ -50,27 +51,27 @@ def fused_topk_topp_renorm(
     out: torch.Tensor | None = None,
     enable_pdl: bool | None = None,
 ) -> torch.Tensor:
-    """What top-k keeps of each row of probabilities, of that what top-p keeps, summing to 1, and 0 elsewhere.
+    """Returns what top-k and then top-p keep of each row of probabilities, scaled to a sum of 1, and 0 elsewhere.
 
-    probs: [rows, vocab] float32. top_ks: [rows] int32; from the vocabulary up, as 1 << 30, off. There is no largest k.
-    top_ps: [rows] float32. out: [rows, vocab] float32. workspace and enable_pdl change nothing. Raises as
-    :func:`gumball.top_k_top_p_renorm_probs` does.
+    probs: [rows, vocab] float32. top_ks: [rows] int32; off from the vocabulary up, for example 1 << 30; any smaller k
+    is allowed. top_ps: [rows] float32. out: [rows, vocab] float32. workspace and enable_pdl have no effect. Raises
+    the errors of :func:`gumball.top_k_top_p_renorm_probs`.
     """
     return operators.top_k_top_p_renorm_probs(probs, top_ks, top_ps, out)
 
 
 def fused_topk_topp_workspace_size(batch_size: int, vocab_size: int) -> int:
-    """The bytes of a workspace: none are needed."""
+    """Returns the size of the workspace in bytes: 0."""
     return 0
 
 
 def fused_topk_topp_prepare(device: torch.device | str | int) -> None:
-    """Makes ready for calls within a graph's capture: there is nothing to do."""
+    """Prepares calls within a graph's capture: nothing to do."""
 
 
 @dataclasses.dataclass
 class SamplingBackendConfig:
-    """What the backend reads of TokenSpeed's config of the same name, which is taken as well."""
+    """The fields that the backend reads of TokenSpeed's config of the same name, which works as well."""
 
     max_bs: int = 1
     max_draft_tokens_per_req: int = 1
@@ -91,10 +92,10 @@ def _device(device: Any) -> str:
 
 
 def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
-    """Gumball's parameters of a request, from TokenSpeed's.
+    """Converts a request's parameters from TokenSpeed to Gumball.
 
-    What TokenSpeed leaves undone is left out: a `min_new_tokens` without `stop_token_ids`. Raises ValueError as
-    SamplingParams does.
+    As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. Raises ValueError as SamplingParams
+    does.
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
@@ -116,19 +117,19 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
 
 
 class GumballSamplingBackend:
-    """A sampling backend of TokenSpeed's kind.
+    """A sampling backend for TokenSpeed.
 
-    config: TokenSpeed's, or :class:`SamplingBackendConfig`; `vocab_size` and `max_req_pool_size` are needed. Raises
-    ValueError without them, and as :class:`gumball.Pool` does.
+    config: TokenSpeed's, or :class:`SamplingBackendConfig`; `vocab_size` and `max_req_pool_size` are required. Raises
+    ValueError without them, and the errors of :class:`gumball.Pool`.
 
-    **Drafts.** `verify` draws each position's token just as `sample` would, with the drafts before it as output, and
-    accepts a draft that is equal to it. So tokens are those of decoding without drafts, bit for bit, and their
-    distribution is the target's whatever the drafter does; probabilities of the drafter are not read. The next
-    `prepare_step` waits for the lengths that were accepted.
+    **Drafts.** `verify` draws each position's token as `sample` would, with the drafts before it as output, and
+    accepts a draft that equals this token. The tokens therefore equal those of decoding without drafts, bit for bit.
+    Their distribution is the target's for any drafter; the drafter's probabilities are not read. The next
+    `prepare_step` waits for the accepted lengths.
 
-    **Graphs.** Steps can be captured as TokenSpeed does: `prepare_capture`, a few eager calls, then the capture. Before
-    a replay `prepare_step` and then `cuda_graph_replay_variant`, which is what lets the pool know of the replay, and
-    gives rows beyond the batch to nobody, up to the smallest batch size captured that holds it.
+    **Graphs.** Steps are captured as TokenSpeed does it: `prepare_capture`, a few eager calls, then the capture.
+    Before a replay call `prepare_step` and then `cuda_graph_replay_variant`. The latter reserves the replay in the
+    pool and assigns padding to rows beyond the batch, up to the smallest captured batch size that holds it.
     """
 
     _HAS_POOL_STATE = True
@@ -150,17 +151,19 @@ class GumballSamplingBackend:
         place = {"dtype": torch.int32, "device": self.pool.device}
         self._tokens = torch.zeros(config.max_bs * self.most, **place)
         self._lengths = torch.ones(config.max_bs, **place)
-        # Which request has which place of the engine's, and which slot and how many tokens a request has here.
+        # The request at each of the engine's pool indices; the slot of each request; the number of tokens of each
+        # slot.
         self._requests: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._emitted: dict[int, int] = {}
-        # The slots of the step's rows, the batch sizes captured, whether the replay was announced; and the rows whose accepted
-        # lengths are not known here yet, how many tokens they drew, and where the lengths lie.
+        # The slots of the step's rows, the captured batch sizes, and whether the replay was announced. Then the rows
+        # whose accepted lengths the host does not know yet: their slots, the number of tokens they drew, and the
+        # tensor of lengths.
         self._rows: list[int] = []
         self._captured: set[int] = set()
         self._announced = False
         self._verified: tuple[list[int], int, Any] | None = None
-        # Where the pool's outputs lie on a device, by name and rows; they stay there.
+        # Views of the pool's outputs on a device, by name and number of rows; their addresses stay.
         self._views: dict[tuple[str, int], Any] = {}
         self._group: Any = None
         if config.enable_tp_sync and config.tp_group is not None and len(config.tp_group) > 1:
@@ -169,10 +172,10 @@ class GumballSamplingBackend:
             self._group = process_group_manager.get_process_group("nccl", config.tp_group)
 
     def configure_dp_sampling(self, runtime: Any) -> None:
-        """Takes note of sampling that is spread over ranks, which this backend leaves to others."""
+        """Does nothing: this backend does not spread rows over ranks."""
 
     def maybe_broadcast(self, *tensors: torch.Tensor) -> None:
-        """Gives all ranks of the group its first one's tensors."""
+        """Broadcasts tensors from the group's first rank to all ranks."""
         if self._group is not None:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, src=self.config.tp_group[0], group=self._group)
@@ -184,10 +187,10 @@ class GumballSamplingBackend:
         sampling_params_list: list[Any],
         num_tokens_per_req: int = 1,
     ) -> None:
-        """Says which requests the next step's rows are; a request that is new to its place is admitted.
+        """Assigns requests to the next step's rows; admits a request that is new at its pool index.
 
-        Waits for the last step if that verified drafts. Raises ValueError for lists of unequal length, a place outside
-        the pool, and parameters outside their range.
+        If the last step verified drafts, this waits for it. Raises ValueError for lists of unequal length, for an
+        index outside the pool, and for parameters outside their range.
         """
         lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
         if len(set(lengths)) != 1:
@@ -203,14 +206,14 @@ class GumballSamplingBackend:
         self._announced = False
 
     def _reset_slot(self, place: int, request: str, params: Any) -> None:
-        """Gives a place of the engine's to a request; whose it was is gone."""
+        """Gives a pool index to a request and releases the request that had it."""
         given = params_of(params, self.config.enable_output_logprobs)
         given.validate(self.config.vocab_size)
         if (last := self._requests.pop(place, None)) is not None:
             slot = self._slots.pop(last)
             del self._emitted[slot]
             self.pool.release(slot)
-        # The same request in another place goes on where it was.
+        # A request that moves to another pool index continues its sequence.
         self._requests = {known: other for known, other in self._requests.items() if other != request}
         if request not in self._slots:
             slot = self.pool.admit(given)
@@ -218,7 +221,7 @@ class GumballSamplingBackend:
         self._requests[place] = request
 
     def _settle(self) -> None:
-        """Takes back what the last step drew behind the tokens it accepted."""
+        """Truncates the sequences to what the last step accepted of the tokens it drew."""
         if self._verified is None:
             return
         (rows, width, lengths), self._verified = self._verified, None
@@ -229,25 +232,26 @@ class GumballSamplingBackend:
                     self.pool.truncate(slot, self._emitted[slot])
 
     def prepare_capture(self, bs: int, num_tokens_per_req: int = 1) -> None:
-        """Gets ready for `bs` rows of nobody, to warm up or to capture."""
+        """Assigns padding to `bs` rows, for a warm-up or a capture."""
         self._settle()
         self._rows = [PADDING] * bs
         self.pool.assign(self._rows)
         self._captured.add(bs)
 
     def cuda_graph_capture_variants(self, num_tokens_per_req: int) -> tuple[str, ...]:
-        """The graphs to capture for each batch size: one, which serves every request."""
+        """Returns the graphs to capture for each batch size: one, which serves every request."""
         return (CUDA_GRAPH_VARIANT_DEFAULT,)
 
     def prepare_capture_variant(self, bs: int, num_tokens_per_req: int, variant: str) -> None:
-        """As prepare_capture; ValueError for a variant that there is not."""
+        """Calls prepare_capture; raises ValueError for an unknown variant."""
         if variant != CUDA_GRAPH_VARIANT_DEFAULT:
             raise ValueError(f"Unsupported CUDA graph variant: {variant}")
         self.prepare_capture(bs, num_tokens_per_req)
 
     def cuda_graph_replay_variant(self, num_tokens_per_req: int) -> str:
-        """The graph to replay for the step that was prepared, which the pool is told of; once a step, and only before a
-        replay.
+        """Returns the graph to replay for the prepared step, and reserves the replay in the pool.
+
+        Call it once per step, and only before a replay.
         """
         held = [bs for bs in self._captured if bs >= len(self._rows)]
         if not self._announced and held:
@@ -258,16 +262,16 @@ class GumballSamplingBackend:
         return CUDA_GRAPH_VARIANT_DEFAULT
 
     def reset_capture_state(self) -> None:
-        """Forgets what warming up left behind: rows of nobody leave nothing."""
+        """Resets the state after a warm-up: nothing to do, because padding changes no state."""
 
     def get_packed_output_d2h(
         self, output_tokens: torch.Tensor, output_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Tokens and lengths on the host by one copy; None, as they do not lie side by side."""
+        """Returns None: tokens and lengths are not adjacent in memory, so one copy cannot fetch both."""
         return None
 
     def _count(self, rows: list[int], width: int, first: int) -> None:
-        """Takes note of what a step draws; with drafts, of whom to ask later."""
+        """Counts the tokens that a step draws; with drafts, remembers the lengths that _settle reads later."""
         if width > 1:
             self._verified = (rows, width, self._lengths[first : first + len(rows)])
             return
@@ -276,9 +280,10 @@ class GumballSamplingBackend:
                 self._emitted[slot] += 1
 
     def _started(self, logits_output: Any, sampling_info: Any, bs: int, width: int) -> tuple[Any, Any, Any]:
-        """The logits of a step, [bs * width, vocab], masked, and where its tokens and lengths go.
+        """Returns a step's masked logits, [bs * width, vocab], and the slices for its tokens and its lengths.
 
-        Its rows are assigned, unless a capture goes by what is. What one step of both kinds draws lies apart.
+        Assigns the step's rows, except during a capture, which uses the current assignment. If a step has both kinds
+        of rows, each kind gets slices of its own.
         """
         if getattr(logits_output, "logits_layout_plan", None) is not None:
             raise NotImplementedError(f"{type(self).__name__} does not spread rows over ranks")
@@ -296,14 +301,14 @@ class GumballSamplingBackend:
         return logits, self._tokens[first : first + bs * width], self._lengths[first : first + bs]
 
     def _drawn(self, logits: Any, out: Any, logprobs: Any) -> None:
-        """Takes one step of the pool; a row without a token, or of nobody, has token 0."""
+        """Takes one step of the pool; a row without a token, or of padding, gets token 0."""
         self.pool.enqueue(logits)
         torch.clamp(self._output("tokens", out.shape[0]), min=0, out=out)
         if logprobs is not None:
             logprobs.copy_(self._output("logprobs", out.shape[0]))
 
     def _output(self, name: str, rows: int) -> Any:
-        """What the pool's last step came to, where it lies."""
+        """Returns one of the outputs of the pool's last step, without a copy on a device."""
         if self.pool.device == "cpu":
             return torch.as_tensor(self.pool.outputs_on_device(name))
         if (view := self._views.get((name, rows))) is None:
@@ -318,11 +323,12 @@ class GumballSamplingBackend:
         return made
 
     def sample(self, logits_output: Any, sampling_info: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next token of each row, [rows] int32, and that there is one of each, [rows] int32.
+        """Draws the next token of each row. Returns tokens, [rows] int32, and their numbers, 1 each, [rows] int32.
 
-        logits_output: its `next_token_logits`, [rows, vocab], are read, and masked in place where sampling_info has a
-        `vocab_mask`; its `next_token_logprobs` are set if the config enables them, at temperature 1, after that mask and before
-        penalties and bias. The next step overwrites both results. A row without a token, or of no request, has token 0.
+        logits_output: `next_token_logits`, [rows, vocab], are read, and masked in place if sampling_info has a
+        `vocab_mask`. If the config enables logprobs, `next_token_logprobs` are set: at temperature 1, after that mask
+        and before penalties and bias. The next step overwrites both results. A row without a token, or without a
+        request, gets token 0.
         """
         bs = logits_output.next_token_logits.shape[0]
         logits, tokens, lengths = self._started(logits_output, sampling_info, bs, 1)
@@ -333,13 +339,13 @@ class GumballSamplingBackend:
     def verify(
         self, logits_output: Any, sampling_info: Any, candidates: torch.Tensor, *, tree: Any = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The tokens drawn at each position, [rows * width] int32, and how many of each row are its output, [rows]
-        int32.
+        """Draws a token at each position. Returns tokens, [rows * width] int32, and output lengths, [rows] int32.
 
-        candidates: [rows, width]: the last token of each row, then its drafts. logits_output: its `next_token_logits`,
-        [rows * width, vocab], are the model's after each of them. A row's output is its accepted drafts and one token
-        more: the first so many of its tokens. The rest as for sample. Raises NotImplementedError for trees, ValueError
-        for more candidates than the config says.
+        candidates: [rows, width]: the last token of each row, then its drafts. logits_output: its
+        `next_token_logits`, [rows * width, vocab], are the model's logits after each candidate. A row's output is its
+        accepted drafts and one more token: the first of its drawn tokens, as many as its length says. Masks, logprobs
+        and rows without a token: as for sample. Raises NotImplementedError for trees, ValueError for more candidates
+        than the config allows.
         """
         if tree is not None:
             raise NotImplementedError(f"{type(self).__name__} cannot verify draft trees")
@@ -350,7 +356,7 @@ class GumballSamplingBackend:
         logits, tokens = logits.view(bs, width, -1), flat.view(bs, width)
         logprobs = self._logprobs(logits_output, (bs, width))
         for position in range(width):
-            # Where a draft was not accepted before, what is drawn here is taken back by the next prepare_step.
+            # If an earlier draft was rejected, the next prepare_step truncates the token that is drawn here.
             drawn = None if logprobs is None else logprobs[:, position]
             self._drawn(logits[:, position], tokens[:, position], drawn)
         same = (tokens[:, :-1] == candidates[:, 1:]).to(torch.int32)
@@ -361,7 +367,7 @@ class GumballSamplingBackend:
 
 
 def register(name: str = "gumball") -> None:
-    """Registers the backend with TokenSpeed, under this name. Raises ImportError without TokenSpeed."""
+    """Registers the backend with TokenSpeed under this name. Raises ImportError without TokenSpeed."""
     from tokenspeed.runtime.sampling.registry import register_backend
 
     register_backend(name, GumballSamplingBackend)

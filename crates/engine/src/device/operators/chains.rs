@@ -10,16 +10,19 @@ impl DeviceOperators {
     /// [`Operators::chain_speculative_sampling`](crate::Operators::chain_speculative_sampling) on the device.
     ///
     /// # Shapes and units
-    /// For C chains of n drafts: `draft_probs` `[C, n, vocab]`, `draft_token_ids` `[C, n]`, `target_probs` `[C, n + 1, vocab]`. `draws`: of
-    /// each chain, at the position of its first draft. `out`: as its fields say.
+    /// For C chains of n drafts: `draft_probs` `[C, n, vocab]`, `draft_token_ids` `[C, n]`, `target_probs`
+    /// `[C, n + 1, vocab]`. `draws`: one per chain, at the position of its first draft. `out`: the shapes
+    /// that its fields name.
     ///
     /// # Errors
-    /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a shape is not so.
-    /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream, and a list were to be copied.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the device fails, or the host program captures the stream and there
-    ///   is no room yet.
+    /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a
+    ///   shape differs.
+    /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream and a list of
+    ///   the host would have to be copied.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the device fails, or if the host program
+    ///   captures the stream and the operator has not allocated its memory yet.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn chain_speculative_sampling(
         &mut self,
         draft_probs: ChainRows<'_>,

@@ -1,4 +1,4 @@
-//! Draws on a device: any number of tokens from any lines.
+//! Draws on a device: any number of tokens from any rows.
 
 use std::borrow::Cow;
 
@@ -9,25 +9,31 @@ use super::lists::check_length;
 use super::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams, check_kind, room};
 
 impl DeviceOperators {
-    /// Enqueues a draw for each output, from the line that it reads, after temperature and filters:
-    /// [`Operators::sample_logits`](crate::Operators::sample_logits), or by the rows' kind `sample_probabilities`, on the device.
+    /// Enqueues a draw for each output from the row that it reads, after temperature and filters.
     ///
-    /// An output without a token has [`NONE`](crate::NONE): of a row without a logit above -inf, or of an entry of a column of lines that is
-    /// no line. In columns, what is outside its range counts as the nearest value inside, and NaN as off.
+    /// The results are those of [`Operators::sample_logits`](crate::Operators::sample_logits), or for rows of
+    /// probabilities of [`Operators::sample_probabilities`](crate::Operators::sample_probabilities). An
+    /// output gets [`NONE`](crate::NONE) if its row has no logit above -inf, or if its index in a device
+    /// column of `lines` is not a row. In device columns a value outside its range counts as the nearest
+    /// value inside, and NaN turns the parameter off.
     ///
     /// # Shapes and units
-    /// `rows`: L lines. `params`: columns of L, or of one for all. `lines`: the line that each of R outputs reads; without it R is L.
-    /// `draws`: columns of R, or of one for all. `tokens`: R of i32 or i64, which are written. `statuses`: R of u32, the bits of
-    /// [`Status`](crate::Status) for each output.
+    /// `rows`: L rows. `params`: columns of L, or of one value for all. `lines`: the index of the row that
+    /// each of R outputs reads; if `None`, R is L. `draws`: columns of R, or of one value for all. `tokens`:
+    /// R of i32 or i64, written. `statuses`: R of u32, written: the bits of [`Status`](crate::Status) for
+    /// each output.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape, a type or a line of the host's is not so.
-    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate) for what the host sees.
-    /// - [`Error::Conflict`] if the host program captures the stream, and a list were to be copied.
-    /// - [`Error::Unavailable`] for bans and biases; if the device fails; or if the host program captures the stream and there is
-    ///   not enough room.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs, or if a row index of the host
+    ///   is outside 0..L.
+    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate), for values that lie on the
+    ///   host.
+    /// - [`Error::Conflict`] if the host program captures the stream and a list of the host would have to be
+    ///   copied.
+    /// - [`Error::Unavailable`] for bans and biases; if the device fails; or if the host program captures the
+    ///   stream and the operator would have to allocate memory.
     ///
-    /// Nothing was drawn then.
+    /// After an error nothing has been drawn.
     pub fn sample(
         &mut self,
         rows: &Rows<'_>,

@@ -1,4 +1,5 @@
-//! Values of rows for a device: one for all, a list that is copied there, or a column that lies there already.
+//! Values per row for a device: one for all rows, a list that is copied to the device, or a column that lies
+//! there.
 
 use std::borrow::Cow;
 
@@ -11,11 +12,12 @@ use crate::device::Device;
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
 pub enum DevicePerRow<'a, T, C = DeviceSlice<'a>> {
-    /// The same for all.
+    /// One value for all rows.
     All(T),
-    /// One per row, copied to the device. A graph would copy what is stale by then, so not while the host program captures.
+    /// One per row, copied to the device. Refused while the host program captures, because a replay would
+    /// copy stale values.
     Host(&'a [T]),
-    /// One per row where it lies on the device. The host does not see them, so none is refused.
+    /// One per row, in the device's memory. The host cannot see the values and refuses none.
     Device(C),
 }
 
@@ -33,14 +35,15 @@ impl<'a, T, C> From<&'a [T]> for DevicePerRow<'a, T, C> {
 
 /// The parameters of a batch of rows on a device: filters and temperature, and no history.
 ///
-/// A column has a number for each line of the matrix, or one for all.
+/// A device column has one number per row of the matrix, or one for all.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceRowParams<'a> {
-    /// What all rows have in common but for what stands below. Seed and logprobs are not read; bans and biases are refused.
+    /// The parameters of all rows, except those that the fields below replace. Seed and logprobs are not
+    /// read; bans and biases are refused.
     pub common: &'a SamplingParams,
     /// The temperature.
     pub temperature: Option<DevicePerRow<'a, f32>>,
-    /// `top_k`: of a column i32 or i64.
+    /// `top_k`; a device column is i32 or i64.
     pub top_k: Option<DevicePerRow<'a, i64, DeviceIntSlice<'a>>>,
     /// `top_p`.
     pub top_p: Option<DevicePerRow<'a, f32>>,
@@ -49,31 +52,33 @@ pub struct DeviceRowParams<'a> {
 }
 
 impl<'a> DeviceRowParams<'a> {
-    /// Takes parameters that all rows have in common.
+    /// Takes parameters for all rows.
     #[must_use]
     pub fn new(common: &'a SamplingParams) -> Self {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 }
 
-/// Which draw each output is. A column has a number for each output, or one for all.
+/// The keys of each output's draw. A device column has one number per output, or one for all.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceDraws<'a> {
-    /// The seeds: of a column 64 bits.
+    /// The seeds; a device column has 64-bit elements.
     pub seeds: DevicePerRow<'a, u64, DeviceIntSlice<'a>>,
-    /// The positions; of a wider column the low 32 bits count.
+    /// The positions; of 64-bit elements in a device column the low 32 bits count.
     pub positions: DevicePerRow<'a, u32, DeviceIntSlice<'a>>,
-    /// The draw indices, alike; `None`: each output's own number.
+    /// The draw indices; of 64-bit elements in a device column the low 32 bits count. `None`: each output's
+    /// own index.
     pub draws: Option<DevicePerRow<'a, u32, DeviceIntSlice<'a>>>,
-    /// Whether positions in a column of 64 bits are offsets: the low word is the position, and the high one, with its sign, times
-    /// 0x9E37_79B9_7F4A_7C15 is added to the seed. Else the low words alone count.
+    /// Whether 64-bit positions in a device column are offsets. The low word of an offset is the position.
+    /// The high word, as a signed integer times 0x9E37_79B9_7F4A_7C15, is added to the seed. If false, only
+    /// the low words count.
     pub offsets: bool,
-    /// Whether an output without a token is told as 0, and not as [`NONE`](crate::NONE).
+    /// Whether an output without a token is written as 0 instead of [`NONE`](crate::NONE).
     pub zero_for_none: bool,
 }
 
 impl DeviceDraws<'_> {
-    /// Takes a seed and a position for all outputs, told apart by their numbers.
+    /// Takes one seed and one position for all outputs; each output's own index is its draw index.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
         let (seeds, positions) = (DevicePerRow::All(seed), DevicePerRow::All(position));
@@ -81,12 +86,12 @@ impl DeviceDraws<'_> {
     }
 }
 
-/// Memory of a device that a list is copied to, which grows.
+/// Device memory for a copied list; it grows as needed.
 #[derive(Debug, Default)]
 pub(super) struct List(Option<Buffer>);
 
 impl List {
-    /// Copies a list there.
+    /// Copies a list to the device.
     ///
     /// # Errors
     /// - [`Error::Conflict`] if the host program captures the stream.
@@ -108,7 +113,7 @@ impl List {
     }
 }
 
-/// A list's memory for each parameter of rows.
+/// The memory of one list per row parameter.
 #[derive(Debug, Default)]
 pub(super) struct ParamLists {
     temperature: List,
@@ -118,7 +123,7 @@ pub(super) struct ParamLists {
 }
 
 impl ParamLists {
-    /// Brings the parameters of `lines` lines to the device. Values for all go to what the rows have in common.
+    /// Copies the host's lists for `lines` rows to the device. Values for all rows go into `common`.
     pub fn lower<'b>(
         &'b mut self,
         device: &Device,
@@ -175,7 +180,7 @@ pub(super) fn check_length(parameter: &'static str, length: usize, rows: usize) 
     Err(Error::length(parameter, length, format!("one per row, {rows}")))
 }
 
-/// A list's memory for what tells draws apart.
+/// The memory of one list per key of a draw.
 #[derive(Debug, Default)]
 pub(super) struct DrawLists {
     seeds: List,
@@ -184,7 +189,7 @@ pub(super) struct DrawLists {
 }
 
 impl DrawLists {
-    /// Brings the draws of so many outputs to the device.
+    /// Copies the host's lists of keys for `outputs` draws to the device.
     pub fn lower<'b>(
         &'b mut self,
         device: &Device,
@@ -201,7 +206,7 @@ impl DrawLists {
     }
 }
 
-/// Brings whole numbers to the device.
+/// Copies a list of integers to the device, if it lies on the host.
 fn integers<'b, T: Pod>(
     list: &'b mut List,
     device: &Device,

@@ -1,9 +1,10 @@
-//! Operators on a device: over rows that lie in its memory, without sequences.
+//! Operators on a device, over rows in its memory, without sequences.
 //!
-//! What a row comes to is what [`Operators`](crate::Operators) on the host make of it, bit for bit. A call is launches: it
-//! waits for nothing, and takes no memory once there is room for as many rows, so it can be captured in a graph. What the launches share
-//! lies in memory of these operators, in the order of the device's stream. So whoever works on several streams has
-//! operators for each, and replays graphs that were captured with the same ones one after the other.
+//! Results equal those of [`Operators`](crate::Operators) on the host, bit for bit. A call only launches
+//! kernels and waits for nothing. After a call with at least as many rows it allocates nothing either, so it
+//! can be captured in a graph. The launches share memory of these operators, in the order of the device's
+//! stream. Use separate operators for each stream, and replay graphs captured with the same operators one
+//! after the other.
 
 mod chains;
 mod draws;
@@ -19,7 +20,7 @@ use super::Device;
 pub use lists::{DeviceDraws, DevicePerRow, DeviceRowParams};
 use lists::{DrawLists, List, ParamLists, check_length};
 
-/// The operators of a device, in the order of its stream, with room that is kept from call to call.
+/// The operators of a device, in the order of its stream. They keep their memory from call to call.
 ///
 /// ```no_run
 /// use gumball_engine::cuda::{Buffer, Dtype};
@@ -47,7 +48,7 @@ pub struct DeviceOperators {
 }
 
 impl DeviceOperators {
-    /// Makes the operators of a device. Each takes its room when it is first called.
+    /// Makes the operators of a device. Each operator allocates its memory in its first call.
     #[must_use]
     pub fn new(device: Device) -> Self {
         Self {
@@ -68,20 +69,23 @@ impl DeviceOperators {
         &self.device
     }
 
-    /// Enqueues the softmax of each row at its temperature: [`Operators::softmax`](crate::Operators::softmax), fused.
+    /// Enqueues the softmax of each row at its temperature, fused:
+    /// [`Operators::softmax`](crate::Operators::softmax) on the device.
     ///
     /// # Shapes and units
-    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or R; of those that lie on the device, one that is NaN or less than 0
-    /// counts as 0 and one above 2^100 as 2^100. `out`: R rows, f32 or of the logits' type. `statuses`: R of u32, the bits of
-    /// [`Status`](crate::Status).
+    /// `logits`: R rows of f32, bf16 or f16. `temperature`: one, or R. In a device column NaN and negative
+    /// values count as 0, values above 2^100 as 2^100. `out`: R rows, f32 or of the logits' type. `statuses`:
+    /// R of u32, the bits of [`Status`](crate::Status).
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type is not so, or a temperature of the host's outside 0 and
-    ///   (0, 2^100].
-    /// - [`Error::Conflict`] if the host program captures the stream, and a list were to be copied.
-    /// - [`Error::Unavailable`] if the device fails, or the host program captures the stream and there is no room yet.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs, or if a temperature on the
+    ///   host is neither 0 nor in (0, 2^100].
+    /// - [`Error::Conflict`] if the host program captures the stream and a list of the host would have to be
+    ///   copied.
+    /// - [`Error::Unavailable`] if the device fails, or if the host program captures the stream and the
+    ///   operator has not allocated its memory yet.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn softmax(
         &mut self,
         logits: &Rows<'_>,
@@ -94,7 +98,7 @@ impl DeviceOperators {
         room(&self.device, &mut self.softmax, Softmax::new)?.enqueue(logits, out, temperature, statuses)
     }
 
-    /// Enqueues the softmax of each row in its place, each number rounded to the rows' type.
+    /// Enqueues the softmax of each row, which replaces the row. Each number is rounded to the rows' type.
     ///
     /// # Errors
     /// Those of [`DeviceOperators::softmax`].
@@ -110,7 +114,7 @@ impl DeviceOperators {
     }
 }
 
-/// Returns what an operator works with, which is made, and takes its room, if it is not there.
+/// Returns an operator; if it does not exist yet, makes it, which allocates its memory.
 fn room<'a, T>(
     device: &Device,
     place: &'a mut Option<T>,
@@ -126,7 +130,8 @@ fn room<'a, T>(
     Ok(place.insert(made))
 }
 
-/// Refuses to take memory where a graph would fill it at each replay.
+/// Returns an error while the stream is captured, because a graph would initialise new memory again at each
+/// replay.
 fn can_alloc(device: &Device) -> Result<()> {
     if device.machine().can_alloc()? {
         return Ok(());
@@ -135,7 +140,7 @@ fn can_alloc(device: &Device) -> Result<()> {
     Err(Error::Unavailable { resource: "room for the operator", reason })
 }
 
-/// Refuses rows of probabilities where logits are asked for.
+/// Returns an error if the rows hold probabilities.
 fn check_logits(rows: &Rows<'_>) -> Result<()> {
     match rows.kind() {
         Kind::Logits => Ok(()),
@@ -143,7 +148,7 @@ fn check_logits(rows: &Rows<'_>) -> Result<()> {
     }
 }
 
-/// Refuses parameters that speak of logits where rows hold probabilities.
+/// Returns an error if the rows hold probabilities and a parameter applies to logits only.
 fn check_kind(rows: &Rows<'_>, params: &DeviceRowParams<'_>) -> Result<()> {
     params.common.check_kind(rows.kind(), rows.vocab())?;
     let alike = matches!(params.temperature, None | Some(DevicePerRow::All(_)));
@@ -154,7 +159,7 @@ fn check_kind(rows: &Rows<'_>, params: &DeviceRowParams<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns temperatures where the device finds them.
+/// Returns the temperatures as the device's operator takes them; copies a list of the host.
 fn given<'a>(
     device: &Device,
     list: &'a mut List,
@@ -171,7 +176,7 @@ fn given<'a>(
     DeviceSlice::of(list.copy(device, values)?).first(values.len()).map(Temperature::PerRow)
 }
 
-/// Checks a temperature as the host's operators do.
+/// Checks a temperature against the range of the host's operators.
 fn check_temperature(temperature: f32) -> Result<f32> {
     const MOST: f32 = f32::from_bits((127 + 100) << 23);
     if (0.0..=MOST).contains(&temperature) {

@@ -1,4 +1,4 @@
-//! Rows that are written on a device: probabilities of what filters keep, masked rows.
+//! Operators that write rows on a device: probabilities of the kept tokens, masked rows.
 
 use std::borrow::Cow;
 
@@ -14,19 +14,22 @@ impl DeviceOperators {
     /// Rows of probabilities, which need not sum to 1, come out renormalised; a row without a token is all 0.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of f32, bf16 or f16. `params`: columns of R, or of one for all; in them what is outside its range counts as the
-    /// nearest value inside, and NaN as off; for rows of probabilities without one of temperatures. `out`: R rows, f32 or of the rows' type. `statuses`: R of u32, the bits of
-    /// [`Status`](crate::Status).
+    /// `rows`: R rows of f32, bf16 or f16. `params`: columns of R, or of one value for all. In device columns
+    /// a value outside its range counts as the nearest value inside, and NaN turns the parameter off. Rows of
+    /// probabilities take no column of temperatures. `out`: R rows, f32 or of the rows' type. `statuses`: R
+    /// of u32, the bits of [`Status`](crate::Status).
     ///
     /// # Errors
-    /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a shape or a type is not so.
-    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate) for what the host sees, and of
-    ///   [`SamplingParams::check_kind`](crate::SamplingParams::check_kind).
-    /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream, and a list were to be copied.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) for bans and biases; if the device fails; or if the host program captures the
-    ///   stream and there is not enough room.
+    /// - [`Error::Length`](crate::Error::Length) or [`Error::OutOfRange`](crate::Error::OutOfRange) if a
+    ///   shape or a type differs.
+    /// - Those of [`SamplingParams::validate`](crate::SamplingParams::validate), for values that lie on the
+    ///   host, and of [`SamplingParams::check_kind`](crate::SamplingParams::check_kind).
+    /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream and a list of
+    ///   the host would have to be copied.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) for bans and biases; if the device fails; or if
+    ///   the host program captures the stream and the operator would have to allocate memory.
     ///
-    /// Nothing was written then.
+    /// After an error nothing has been written.
     pub fn probabilities(
         &mut self,
         rows: &Rows<'_>,
@@ -37,7 +40,8 @@ impl DeviceOperators {
         self.write(rows, params, |operators, params| operators.probabilities(rows, params, out, statuses))
     }
 
-    /// Enqueues the same in the rows' place, each number rounded to their type.
+    /// Enqueues the distribution that each row's token is drawn from; it replaces the row, rounded to the
+    /// rows' type.
     ///
     /// # Errors
     /// Those of [`DeviceOperators::probabilities`].
@@ -52,8 +56,9 @@ impl DeviceOperators {
         })
     }
 
-    /// Enqueues each row with only the tokens that its filters keep, other logits being -inf and other probabilities 0:
-    /// [`Operators::mask_logits`](crate::Operators::mask_logits) on the device.
+    /// Enqueues a copy of each row in which only the tokens that its filters keep remain:
+    /// [`Operators::mask_logits`](crate::Operators::mask_logits) on the device. Other logits become -inf,
+    /// other probabilities 0.
     ///
     /// # Shapes and units
     /// Those of [`DeviceOperators::probabilities`].
@@ -70,7 +75,7 @@ impl DeviceOperators {
         self.write(rows, params, |operators, params| operators.mask(rows, params, out, statuses))
     }
 
-    /// Enqueues the same in the rows' place.
+    /// Enqueues the masking of each row in place, as [`DeviceOperators::mask_logits`] does into other memory.
     ///
     /// # Errors
     /// Those of [`DeviceOperators::probabilities`].
@@ -83,7 +88,7 @@ impl DeviceOperators {
         self.write(rows.rows(), params, |operators, params| operators.mask_in_place(rows, params, statuses))
     }
 
-    /// Checks the parameters, brings them to where the device finds them, and enqueues an operator of these rows.
+    /// Checks the parameters, copies lists of the host to the device, and enqueues an operator.
     fn write(
         &mut self,
         rows: &Rows<'_>,
