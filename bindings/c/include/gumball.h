@@ -260,7 +260,7 @@ typedef struct {
     // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
     // has one.
     const uint32_t *masks;
-    // The number of words in a line. Where `masks` is given, row_indices of 0 words forbid every id.
+    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     size_t mask_width;
     // How many words after a line the next one begins; 0: mask_width.
     size_t mask_stride;

@@ -26,7 +26,7 @@ pub struct StepOptions {
     /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
     /// has one.
     pub masks: *const u32,
-    /// The number of words in a line. Where `masks` is given, row_indices of 0 words forbid every id.
+    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
     pub mask_width: usize,
     /// How many words after a line the next one begins; 0: mask_width.
     pub mask_stride: usize,

@@ -60,7 +60,9 @@ def test_masks_of_no_words_forbid_every_token(call: Callable[[str, Any], Any], d
 def test_masks_with_a_number_for_each_id_are_refused(call: Callable[[str, Any], Any], device: str) -> None:
     if device.startswith("cuda"):
         pytest.skip("arrays of the host")
-    with pytest.raises(ValueError, match=r"masks.width is 900, but must be at most 58, twice as many as hold a bit for each of 900 ids"):
+    with pytest.raises(
+        ValueError, match=r"masks.width is 900, but must be less than 900: a bit for each of 900 ids, not a word"
+    ):
         call(device, WIDE)
 
 

@@ -96,7 +96,7 @@ impl Workspace {
     /// # Errors
     /// - Those of [`Workspace::step`].
     /// - [`Error::Length`] if there is not one bitmask per assigned row.
-    /// - [`Error::OutOfRange`] if a bitmask has more than twice the words that the vocabulary needs.
+    /// - [`Error::OutOfRange`] if a bitmask has a word for each id.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
         let vocab = self.limits.vocab;
         if rows.vocab != vocab {

@@ -133,7 +133,7 @@ impl Sampler {
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
-    /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has more than twice the words that it needs.
+    /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has a word for each id.
     /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if there is a hook.
     ///
     /// Nothing was changed then.

@@ -64,19 +64,22 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Checks that a grammar bitmask is not far wider than its vocabulary: one with a word for each id, say, is no bitmask.
+/// Checks that a grammar bitmask does not have a word for each id: that is no bitmask.
 ///
-/// Tokenizers pad, so a mask may have up to twice the words that the vocabulary needs. Bits beyond the vocabulary mean nothing.
+/// Tokenizers pad, so a mask may be wider than its vocabulary needs; bits beyond the vocabulary mean nothing.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] if it is wider.
+/// - [`Error::OutOfRange`] if it has as many words as the vocabulary has ids, and at least 64.
 pub fn check_mask_width(parameter: &'static str, words: usize, vocab: usize) -> Result<()> {
-    let most = 2 * vocab.div_ceil(32);
-    if words <= most {
+    let end = vocab.max(64);
+    if words < end {
         return Ok(());
     }
-    let allowed = format!("at most {most}, twice as many as hold a bit for each of {vocab} ids");
-    Err(Error::out_of_range(parameter, words, allowed))
+    Err(Error::out_of_range(
+        parameter,
+        words,
+        format!("less than {end}: a bit for each of {vocab} ids, not a word"),
+    ))
 }
 
 /// Checks that a forced token, if there is one, is a token.

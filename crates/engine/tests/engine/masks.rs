@@ -142,19 +142,19 @@ fn lines_without_words_forbid_every_id_on_a_device() {
 }
 
 #[test]
-fn a_mask_with_more_words_than_the_vocabulary_is_refused() {
+fn a_mask_with_a_word_for_each_id_is_refused() {
     let mut sampler = Sampler::new(SamplingParams::default(), VOCAB).unwrap();
     let wide = StepOptions { mask: Some(&[u32::MAX; VOCAB]), ..Default::default() };
     let error = sampler.sample_with(&vec![1.0f32; VOCAB], wide).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "mask's words is 900, but must be at most 58, twice as many as hold a bit for each of 900 ids"
+        "mask's words is 900, but must be less than 900: a bit for each of 900 ids, not a word"
     );
 }
 
 #[cfg(feature = "emulator")]
 #[test]
-fn masks_on_a_device_with_more_words_than_the_vocabulary_are_refused() {
+fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
     use gumball_engine::cuda::{Buffer, Dtype};
     use gumball_engine::{
         Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
@@ -165,15 +165,15 @@ fn masks_on_a_device_with_more_words_than_the_vocabulary_are_refused() {
     let mut pool = DevicePool::new(device.clone(), config).unwrap();
     let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();
     let memory = Buffer::of(device.machine(), &rows(0..3)).unwrap();
-    let words = Buffer::of(device.machine(), &[u32::MAX; 3 * 59]).unwrap();
+    let words = Buffer::of(device.machine(), &[u32::MAX; 3 * 900]).unwrap();
     let input = DeviceInput {
         logits: DeviceLogits::of(&memory, Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap(),
-        masks: Some(DeviceMasks::of(&words, 3, 59, 59).unwrap()),
+        masks: Some(DeviceMasks::of(&words, 3, 900, 900).unwrap()),
     };
     pool.assign(&slots, &DeviceOptions::default()).unwrap();
     let error = pool.enqueue_assigned(input).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "masks.width is 59, but must be at most 58, twice as many as hold a bit for each of 900 ids"
+        "masks.width is 900, but must be less than 900: a bit for each of 900 ids, not a word"
     );
 }

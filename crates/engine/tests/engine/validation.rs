@@ -27,7 +27,7 @@ fn a_refused_step_leaves_everything_unchanged() {
     let good = Logits::new(&data, 2, VOCAB).unwrap();
     let short = Logits::strided(&data, 2, VOCAB - 1, VOCAB).unwrap();
     let none = BatchOptions::default();
-    let words = [u32::MAX; 118];
+    let words = [u32::MAX; 1800];
     let hook: Option<RowHook<'_>> = None;
     let cases: [(&str, Logits<'_>, &[i32], BatchOptions<'_>); 10] = [
         ("logits has length 899", short, &[a, b], none),
@@ -43,10 +43,10 @@ fn a_refused_step_leaves_everything_unchanged() {
             BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none },
         ),
         (
-            "masks.width is 59, but must be at most 58, twice as many as hold a bit for each of 900 ids",
+            "masks.width is 900, but must be less than 900: a bit for each of 900 ids, not a word",
             good,
             &[a, b],
-            BatchOptions { masks: Masks::new(&words, 2, 59, 59).unwrap(), ..none },
+            BatchOptions { masks: Masks::new(&words, 2, 900, 900).unwrap(), ..none },
         ),
         (
             "forced is 900, but must be an id in 0..900",
