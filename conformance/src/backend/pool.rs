@@ -14,9 +14,10 @@ use gumball_engine::{
     BatchOptions, Chains, Device, DevicePool, DevicePoolConfig, Logits, LogitsMut, Masks, Operators, Outputs,
     PADDING, Pool, PoolConfig, RowHook, RowParams, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
+use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::verify::{Chain, Verified};
-use gumball_spec::{Error, NONE, Result, Row, Status};
+use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
@@ -69,7 +70,9 @@ pub trait Verbs: fmt::Debug + Send + Sized {
 
 /// Returns the kept ids of a case, which come ascending, in the order of tokens.
 fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
-    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), None).z;
+    let mut apply = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+    let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut apply) } else { None };
+    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), hook).z;
     let mut kept = kept.to_vec();
     kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
     kept
@@ -286,11 +289,11 @@ impl<P: Verbs> Pooled<P> {
     }
 }
 
-/// Returns the room that the logprobs of cases take.
+/// Returns the widths that the logprobs of cases need, as far as a pool may have them: a request that asks for more is refused.
 fn widths(cases: &[&Case]) -> Widths {
     let asked = || cases.iter().filter_map(|case| case.params.logprobs.as_ref());
     Widths {
-        top_n: asked().map(|logprobs| logprobs.top_n as usize).max().unwrap_or(0),
+        top_n: asked().map(|logprobs| logprobs.top_n as usize).max().unwrap_or(0).min(MAX_VOCAB),
         ids: asked().map(|logprobs| logprobs.ids.len()).max().unwrap_or(0),
     }
 }
