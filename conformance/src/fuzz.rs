@@ -303,7 +303,8 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let batch = Logits::new(&logits, rows, vocab).expect("as many");
     let mut out = Outputs::new();
     let stepped = pool.step(batch, &slots, &BatchOptions { masks, ..Default::default() }, &mut out);
-    assert_eq!(stepped.is_ok(), lines == rows, "{stepped:?}");
+    // A word for each id is no bitmask.
+    assert_eq!(stepped.is_ok(), lines == rows && width < vocab.max(64), "{stepped:?}");
     for row in 0..if stepped.is_ok() { rows } else { 0 } {
         let line = if width == 0 { &[][..] } else { &words[row * stride..][..width] };
         let mask = present[row].then_some(line);

@@ -52,4 +52,5 @@ bodies! {
     any_text_is_no_params_or_valid_json 8000,
     orders_parse_back 8000,
     numbers_are_monotone 20000,
+    any_masks_are_refused_or_forbid_what_they_lack 8000,
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
 const BACKENDS: [(&str, &str); 3] =
-    [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda/src")];
+    [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
 const WITHOUT_BODY: [(&str, &str); 5] = [
@@ -55,11 +55,13 @@ fn table_of_stages() -> Vec<Vec<String>> {
     table
 }
 
-/// Returns whether a backend has a file or a folder named for a stage.
+/// Returns whether a backend has a file named for a stage, alone or among other words, or a folder of its name.
 fn has_stage(backend: &str, stage: &str) -> bool {
     files(&root().join(backend), &[".rs", ".cu", ".cuh"]).iter().any(|file| {
         let folder = file.parent().and_then(Path::file_name);
-        file.file_stem().is_some_and(|name| name == stage) || folder.is_some_and(|name| name == stage)
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        stem.is_some_and(|stem| stem.split('_').any(|word| word == stage))
+            || folder.is_some_and(|name| name == stage)
     })
 }
 

@@ -113,8 +113,8 @@ impl Pool {
     ///   room for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        check_widths(self.widths, &params)?;
         let sequence = Sequence::new(params, self.vocab, prompt)?;
+        check_widths(self.widths, sequence.params())?;
         self.place(sequence)
     }
 
@@ -126,8 +126,8 @@ impl Pool {
     /// - Those of [`Pool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        check_widths(self.widths, &params)?;
         let sequence = Sequence::resume(params, self.vocab, state)?;
+        check_widths(self.widths, sequence.params())?;
         self.place(sequence)
     }
 

@@ -128,8 +128,8 @@ impl DevicePool {
     /// - [`Error::Unavailable`] for an option that no kernel implements, or if the device has not enough
     ///   memory.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        check_widths(self.config.widths, &params)?;
         let sequence = Sequence::new(params, self.config.vocab, prompt)?;
+        check_widths(self.config.widths, sequence.params())?;
         self.place(sequence)
     }
 
@@ -141,8 +141,8 @@ impl DevicePool {
     /// - Those of [`DevicePool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        check_widths(self.config.widths, &params)?;
         let sequence = Sequence::resume(params, self.config.vocab, state)?;
+        check_widths(self.config.widths, sequence.params())?;
         self.place(sequence)
     }
 

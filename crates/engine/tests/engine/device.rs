@@ -226,7 +226,7 @@ fn a_graph_is_held_to_the_shape_it_was_captured_for() {
     says(pool.replay(&graph).unwrap_err(), "assignment cannot be combined with step");
     let graph = pool.capture(&[lines(&buffer, 2).into()]).unwrap();
     pool.assign(&slots[..2], &DeviceOptions { row_indices: &[0, 2], ..Default::default() }).unwrap();
-    says(pool.replay(&graph).unwrap_err(), "lines is 2, but must be a row of the logits, in 0..2");
+    says(pool.replay(&graph).unwrap_err(), "row_indices is 2, but must be a row of the logits, in 0..2");
     for slot in &slots[..2] {
         assert_eq!(pool.sequence(*slot).unwrap().position(), 3, "nothing was launched");
     }
