@@ -121,7 +121,7 @@ def test_lines_say_which_row_is_read(batch: np.ndarray, device: str) -> None:
         assert made.step(batch, slots, row_indices=lines).tolist() == drawn("cpu", batch[order])
     with pytest.raises(ValueError, match="7"):
         made.step(batch, slots, row_indices=[0] * 6 + [7])
-    with pytest.raises(ValueError, match="lines is -1, but must be in 0..2"):
+    with pytest.raises(ValueError, match="row_indices is -1, but must be in 0..2"):
         made.step(batch, slots, row_indices=[-1] * 7)
 
 

@@ -136,7 +136,7 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
         lambda: pool.step(ROW, bad),
         lambda: pool.step(ROW, [bad]),
         lambda: pool.step(ROW, Interface()),
-        lambda: pool.step(ROW, [0], lines=Interface()),
+        lambda: pool.step(ROW, [0], row_indices=Interface()),
         lambda: pool.step(ROW, [0], hooks=bad),
         lambda: pool.step(ROW, [0], forced=[bad]),
         lambda: Sampler(SamplingParams(temperature=bad), VOCAB),

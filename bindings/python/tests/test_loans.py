@@ -44,7 +44,7 @@ def sampler(**options: Any) -> Sampler:
 def stepped(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
     return pool.step(
-        lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), lines=lend(np.array([2, 1, 0]))
+        lend(rows()), lend(np.arange(ROWS, dtype=np.int32)), masks=lend(masks()), row_indices=lend(np.array([2, 1, 0]))
     ).tolist()
 
 
@@ -61,13 +61,13 @@ def enqueued(lend: Any, device: str) -> Any:
 
 def assigned(lend: Any, device: str) -> Any:
     pool, _ = greedy(device)
-    pool.assign(lend(np.arange(ROWS)), masks=lend(masks()), lines=lend(np.array([0, 0, 2])))
+    pool.assign(lend(np.arange(ROWS)), masks=lend(masks()), row_indices=lend(np.array([0, 0, 2])))
     pool.enqueue(lend(rows()))
     return pool.fetch().tolist()
 
 
 def replayed(lend: Any, device: str) -> Any:
-    pool, slots = greedy(device, **({} if device == "cpu" else {"histories": True}))
+    pool, slots = greedy(device, **({} if device == "cpu" else {"keep_histories": True}))
     pool.assign(slots)
     graph = pool.capture([lend(rows()), lend(rows()[::-1].copy())])
     gc.collect()

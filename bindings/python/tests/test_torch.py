@@ -49,7 +49,7 @@ def test_masks_and_lists_are_tensors_too(batch: np.ndarray) -> None:
         masks=masks,
         mask_present=torch.tensor([True] * 6 + [False]),
         forced=torch.tensor([-1] * 5 + [9, -1]),
-        lines=torch.zeros(7, dtype=torch.int64),
+        row_indices=torch.zeros(7, dtype=torch.int64),
     )
     assert out.tolist()[:6] == [67] * 5 + [9] and out.tolist()[6] >= 0
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use gumball_spec::TILE;
-use gumball_spec::num::{key_id, key_logit};
+use gumball_spec::num::{key, key_id, key_logit};
 use gumball_spec::survey::{Factor, Measure};
 
 use crate::lanes::{Kernel, Lanes, Proven, WIDTH, dispatch};
@@ -50,6 +50,11 @@ impl List {
     pub fn give(&mut self, level: Proven, range: Range<usize>, measure: Measure) -> u64 {
         self.tiles.clear();
         self.places.clear();
+        // The range lies inside the list and has a token, unless another thread wrote the row meanwhile: then any token will do.
+        let range = range.start..range.end.max(range.start + 1);
+        if range.end > self.keys.len() {
+            self.keys.resize(range.end, key(0.0, 0));
+        }
         let first = key_logit(self.keys[range.start]);
         self.weights.clear();
         for key in &self.keys[range] {
