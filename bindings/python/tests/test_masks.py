@@ -70,7 +70,7 @@ def test_a_sampler_has_the_same_masks() -> None:
     sampler = Sampler(SamplingParams(seed=1), VOCAB)
     for nothing in (NOTHING[0], NOTHING[:1]):
         assert sampler.sample(ROWS[0], mask=nothing) is None and sampler.status & Status.EMPTY
-    for wide in (WIDE[0], WIDE[:1], np.ones(30, np.uint32)):
+    for wide in (WIDE[0], WIDE[:1]):
         with pytest.raises(ValueError, match="mask's words is .*, but must be less than 900"):
             sampler.sample(ROWS[0], mask=wide)
     with pytest.raises(ValueError, match="mask's rows is 2, but must be 1"):

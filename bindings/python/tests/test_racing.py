@@ -14,6 +14,9 @@ import pytest
 import gumball
 from gumball import DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams
 
+# What these meet depends on chance, so they run in `ci/long python` for as long as one likes, and not in every run.
+pytestmark = pytest.mark.slow
+
 VOCAB = 32_000
 SECONDS = 0.5
 

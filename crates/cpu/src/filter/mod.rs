@@ -102,6 +102,11 @@ fn apply(
     if !matches!(filter, Filter::TopK | Filter::MinP) {
         given.list(reader, buffers);
     }
+    if given.listed.as_ref().is_some_and(|range| range.is_empty() || range.end > buffers.list.keys.len()) {
+        // Another thread wrote the row meanwhile, and what was listed is gone: some token stands for it.
+        *given = Given::only_first(reader);
+        given.list(reader, buffers);
+    }
     match filter {
         Filter::TopNSigma => given.top_n_sigma(reader, buffers, params.top_n_sigma),
         Filter::TopK => given.take(reader, buffers, params.top_k as usize),

@@ -16,7 +16,7 @@ impl Given {
     /// Returns the first `k` tokens of the set; all of it if there are no more (top-k).
     pub fn take(&self, reader: &Reader<'_>, buffers: &mut Buffers, k: usize) -> Given {
         if let Some(range) = &self.listed {
-            let last = buffers.list.keys[range.start + k.min(range.len()) - 1];
+            let last = buffers.list.keys[range.start + k.min(range.len()).max(1) - 1];
             return self.keep(buffers, last);
         }
         if self.list_top(reader, buffers, k) {
