@@ -16,10 +16,10 @@ use std::sync::Mutex;
 
 use gumball_cuda::{Arch, Kernel, Nvrtc, PROGRAMS, Program};
 
-use report::StepFeatures;
+use report::KernelResources;
 
 /// Registers and stack of kernels, by architecture and name.
-type Taken = HashMap<(Arch, &'static str), StepFeatures>;
+type Taken = HashMap<(Arch, &'static str), KernelResources>;
 
 const ARCHS: [Arch; 4] = [
     Arch { major: 8, minor: 0 },
@@ -114,7 +114,7 @@ fn compile_one(nvrtc: Nvrtc, program: &'static Program, arch: Arch) -> Taken {
     program.kernels.iter().map(|kernel| of(kernel)).collect()
 }
 
-fn check(arch: Arch, kernel: &str, found: StepFeatures) {
+fn check(arch: Arch, kernel: &str, found: KernelResources) {
     assert!((1..=MOST_REGISTERS).contains(&found.registers), "{kernel} for {arch}: {found:?}");
     let most = if ["finish", "find_cut"].iter().any(|end| kernel.starts_with(end)) {
         MOST_STACK

@@ -6,14 +6,14 @@ use std::fmt;
 
 /// Registers, stack and spills of a function, per thread, without those of the functions that it calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepFeatures {
+pub struct KernelResources {
     pub registers: u32,
     pub stack_bytes: u32,
     pub spilled_bytes: u32,
     pub reloaded_bytes: u32,
 }
 
-impl fmt::Display for StepFeatures {
+impl fmt::Display for KernelResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { registers, stack_bytes, spilled_bytes, reloaded_bytes } = self;
         if (*stack_bytes, *spilled_bytes, *reloaded_bytes) == (0, 0, 0) {
@@ -24,8 +24,8 @@ impl fmt::Display for StepFeatures {
 }
 
 /// Reads a compiler's log. Returns the reported functions by name, and all other lines, which are warnings.
-pub fn read(log: &str) -> (BTreeMap<String, StepFeatures>, Vec<&str>) {
-    let mut functions: BTreeMap<String, StepFeatures> = BTreeMap::new();
+pub fn read(log: &str) -> (BTreeMap<String, KernelResources>, Vec<&str>) {
+    let mut functions: BTreeMap<String, KernelResources> = BTreeMap::new();
     let (mut name, mut warnings) = (String::new(), Vec::new());
     for line in log.lines().filter(|line| !line.trim().is_empty()) {
         let told = line.strip_prefix("ptxas info").map(|told| told.trim_start_matches([' ', ':']));
@@ -77,11 +77,11 @@ fn a_report_is_told_from_a_warning() {
                16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
                ptxas info    : Used 128 registers, used 1 barriers, 16 bytes cumulative stack size";
     let (functions, warnings) = read(log);
-    let needs = StepFeatures { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
+    let needs = KernelResources { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
     assert_eq!(functions, BTreeMap::from([("finish_general_f32".to_owned(), needs)]));
     assert_eq!(warnings.len(), 1);
     assert_eq!(
-        (needs.to_string(), StepFeatures { registers: 40, ..StepFeatures::default() }.to_string()),
+        (needs.to_string(), KernelResources { registers: 40, ..KernelResources::default() }.to_string()),
         ("128/16/8/12".into(), "40".into())
     );
 }
