@@ -7,7 +7,7 @@ use crate::registry::routes;
 use crate::route::RACE;
 use crate::sequence::Sequence;
 use crate::state::State;
-use crate::workers::Workers;
+use crate::workers::{Threads, Workers};
 use gumball_spec::layout::Widths;
 
 /// A place in a [`Pool`], from 0; [`PADDING`] stands for none.
@@ -89,7 +89,7 @@ impl Pool {
         if !(1..=i32::MAX as usize).contains(&config.slots) {
             return Err(Error::out_of_range("slots", config.slots, "in 1..2^31"));
         }
-        check_threads(config.threads)?;
+        Threads::check(config.threads)?;
         config.widths.check()?;
         let level = config.level.map_or_else(Level::detect, Level::check)?;
         let workers = Workers::new(routes().get(&config.route)?, level, config.threads)?;
@@ -240,16 +240,6 @@ impl Pool {
 
 /// What is missing where a pool is made for more sequences than there is memory for.
 pub(crate) const SLOTS: &str = "memory for slots";
-
-/// Checks that a number of threads, if it is given, is one that a machine may have.
-pub(crate) fn check_threads(threads: Option<usize>) -> Result<()> {
-    match threads {
-        Some(threads) if !(1..=1024).contains(&threads) => {
-            Err(Error::out_of_range("threads", threads, "in 1..=1024"))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// Checks that a pool has room for the logprobs that are asked for.
 pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {

@@ -41,11 +41,21 @@ pub(crate) enum Threads {
 impl Threads {
     /// Starts threads: 1 is the caller's, `None` those that are shared.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
+        Self::check(threads)?;
         match threads {
             None => Ok(Threads::Shared),
             Some(1) => Ok(Threads::Caller),
-            Some(n) if (1..=MOST).contains(&n) => Team::own(n).map(Threads::Own),
-            Some(n) => Err(Error::out_of_range("threads", n, format!("in 1..={MOST}"))),
+            Some(n) => Team::own(n).map(Threads::Own),
+        }
+    }
+
+    /// Checks that a number of threads, if there is one, lies in its range.
+    pub(crate) fn check(threads: Option<usize>) -> Result<()> {
+        match threads {
+            Some(n) if !(1..=MOST).contains(&n) => {
+                Err(Error::out_of_range("threads", n, format!("in 1..={MOST}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -76,7 +86,7 @@ impl Threads {
 /// The threads of pools and operators that have none of their own.
 static SHARED: Team = Team { count: 0, first: Generation::new() };
 
-/// Threads that are started when they are needed, and in a child of a fork anew.
+/// Threads that are started when work first needs them; the child of a fork starts its own.
 #[derive(Debug)]
 pub(crate) struct Team {
     /// How many; 0 is one a core.
@@ -145,7 +155,7 @@ fn one_a_core() -> usize {
     asked.filter(|number| *number > 0).unwrap_or_else(cores).min(MOST)
 }
 
-/// Starts so many threads.
+/// Starts `count` threads.
 fn start(count: usize) -> std::result::Result<rayon::ThreadPool, rayon::ThreadPoolBuildError> {
     let name = |thread| format!("gumball-{thread}");
     let here = |_| STARTED_HERE.set(true);

@@ -17,7 +17,6 @@ use gumball_cpu::{Level, Workspace};
 use gumball_spec::Result;
 use rayon::prelude::*;
 
-use crate::pool::check_threads;
 use crate::workers::Threads;
 
 pub use chains::{Chains, Counts};
@@ -57,7 +56,6 @@ impl Operators {
     /// - [`Unavailable`](crate::Error::Unavailable) if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
         let level = level.map_or_else(Level::detect, Level::check)?;
-        check_threads(threads)?;
         Ok(Self { level, threads: Threads::new(threads)?, idle: Mutex::default() })
     }
 
