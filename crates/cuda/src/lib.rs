@@ -11,78 +11,40 @@
 //! results equal those of the oracle in `gumball-spec` bit for bit. An option without a kernel is an error
 //! when parameters are [prepared](Prepared); it is never ignored.
 
-mod abi;
-mod cache;
 mod error;
-mod kernel_table;
-mod nvrtc;
-mod private;
-mod probe;
-mod program;
-mod runtime;
 
-mod gpu;
-mod graph;
-mod modules;
-mod transfer;
-mod work_sharing;
-
-#[cfg(feature = "emulator")]
-mod emulator;
-
-mod history_budget;
-mod outputs;
-mod prepared;
-mod request_buffers;
-mod request_table;
-mod rows;
-mod step;
-mod variant;
-mod workspace;
-
-mod edit;
-mod shared_rows;
-mod survey;
-
-mod filter;
-
-mod logprobs;
-
-mod score;
-
-mod softmax;
-
+mod abi;
+mod driver;
+mod launch;
+mod memory;
 mod operators;
-
-mod chains;
-mod int_matrix;
-mod verify;
-
-pub mod numbers;
+mod pipeline;
+mod requests;
 
 pub use abi::Slot;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
-pub use cache::Cache;
-pub use chains::{ChainRows, Chains, Verified};
+pub use abi::program::{KernelModule, PROGRAMS, Program};
+pub use driver::cache::Cache;
 #[cfg(feature = "emulator")]
-pub use emulator::Emulator;
+pub use driver::emulator::Emulator;
+pub use driver::gpu::Gpu;
+pub use driver::nvrtc::{Arch, Compiled, Nvrtc};
+pub use driver::probe::{CudaInfo, DeviceInfo};
+pub use driver::runtime::{Buffer, CapturedLaunches, Grid, Kernel, Runtime};
 pub use error::{Error, Result};
-pub use gpu::Gpu;
-pub use graph::Graph;
-pub use int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
-pub use nvrtc::{Arch, Compiled, Nvrtc};
+pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
+pub use memory::rows::{DeviceIntSlice, DeviceSlice, Dtype, IntType, MaskRows, Rows, RowsOut};
+pub use operators::chains::{ChainRows, Chains, Verified};
+pub use operators::numbers;
+pub use operators::softmax::{Softmax, Temperature};
+pub use operators::verify::Verify;
 pub use operators::{Draws, Operators, PerRow, RowParams};
-pub use outputs::Outputs;
-pub use prepared::Prepared;
-pub use probe::{CudaInfo, DeviceInfo};
-pub use program::{KernelModule, PROGRAMS, Program};
-pub use request_table::{InitialState, RequestState};
-pub use rows::{DeviceIntSlice, DeviceSlice, Dtype, IntType, MaskRows, Rows, RowsOut};
-pub use runtime::{Buffer, CapturedLaunches, Grid, Kernel, Runtime};
-pub use score::KnownTokens;
-pub use softmax::{Softmax, Temperature};
-pub use step::Step;
-pub use variant::Variant;
-pub use verify::Verify;
-pub use workspace::{Assignment, Workspace, WorkspaceLimits};
+pub use pipeline::graph::Graph;
+pub use pipeline::outputs::Outputs;
+pub use pipeline::score::KnownTokens;
+pub use pipeline::step::Step;
+pub use pipeline::workspace::{Assignment, Workspace, WorkspaceLimits};
+pub use requests::prepared::Prepared;
+pub use requests::request_table::{InitialState, RequestState};
+pub use requests::variant::Variant;

@@ -5,18 +5,22 @@
 //! read. The results equal the oracle's bit for bit. All checks come before anything is enqueued. No call
 //! waits, and every call can be captured.
 
+pub(crate) mod chains;
+pub mod numbers;
 mod params;
 mod sample;
 mod scratch;
+pub(crate) mod softmax;
+pub(crate) mod verify;
 mod write;
 
 use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::program::KernelModule;
-use crate::runtime::Runtime;
-use crate::softmax::Softmax;
+use crate::abi::program::KernelModule;
+use crate::driver::runtime::Runtime;
+use crate::operators::softmax::Softmax;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;

@@ -4,9 +4,9 @@
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
-use crate::rows::{DeviceIntSlice, DeviceSlice, IntType};
-use crate::variant::StepFeatures;
-use crate::{edit, filter};
+use crate::memory::rows::{DeviceIntSlice, DeviceSlice, IntType};
+use crate::requests::variant::StepFeatures;
+use crate::requests::{edit_params, filter_params};
 
 /// One value for all rows, or a column with one value per row. A column of one number holds for all rows.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +109,7 @@ impl<'b> RowParams<'b> {
         check_edits(&tried, vocab)?;
         let prepared = |params: &SamplingParams| {
             let mut prepared = Params::default();
-            filter::prepare(params, vocab, &mut prepared);
+            filter_params::prepare(params, vocab, &mut prepared);
             prepared
         };
         asked.base = prepared(&tried);
@@ -221,7 +221,7 @@ fn each(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result
 
 /// Checks that the parameters have no biases or bans, which operators do not support.
 fn check_edits(params: &SamplingParams, vocab: usize) -> Result<()> {
-    let edits = edit::prepare(params, vocab, &mut Params::default());
+    let edits = edit_params::prepare(params, vocab, &mut Params::default());
     if edits.bias.is_empty() && edits.allowed.is_none() && edits.stop_ids.is_empty() {
         return Ok(());
     }

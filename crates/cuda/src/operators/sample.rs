@@ -9,17 +9,17 @@ use gumball_spec::{Error, Kind, Result, TILE, Widths};
 use super::params::{Asked, integers};
 use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
+use crate::abi::program::KernelModule;
 use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
 };
-use crate::filter;
-use crate::program::KernelModule;
-use crate::rows::{DeviceIntSlice, DeviceSlice, IntType, Rows};
-use crate::runtime::{Grid, Kernel};
-use crate::step::{finish, finish_grid};
-use crate::survey::{self, Survey};
-use crate::variant::{StepFeatures, Variant};
-use crate::work_sharing::{self, WorkSharing};
+use crate::driver::runtime::{Grid, Kernel};
+use crate::launch::survey::{self, Survey};
+use crate::launch::work_sharing::{self, WorkSharing};
+use crate::memory::rows::{DeviceIntSlice, DeviceSlice, IntType, Rows};
+use crate::pipeline::step::{finish, finish_grid};
+use crate::requests::filter_params;
+use crate::requests::variant::{StepFeatures, Variant};
 
 const PREPARE: Kernel = Kernel::named("params_from_columns");
 
@@ -190,7 +190,7 @@ impl Operators {
             (Piece::Requests, count * size_of::<Request>()),
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
-            (Piece::Scratch, searches * filter::scratch_words(tiles) * size_of::<u64>()),
+            (Piece::Scratch, searches * filter_params::scratch_words(tiles) * size_of::<u64>()),
             (Piece::WorkSharing, work_sharing::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Kept, count * size_of::<RowCut>()),
@@ -223,7 +223,7 @@ impl Operators {
             shared_records: if by_line { room.at(Piece::LineRecords) } else { 0 },
             shared_filter_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
             scratch: room.at(Piece::Scratch),
-            scratch_words: filter::scratch_words(tiles) as u64,
+            scratch_words: filter_params::scratch_words(tiles) as u64,
             work_sharing: room.at(Piece::WorkSharing),
             outputs: room.at(Piece::Outputs),
             flags: flags::SLOT_IS_ROW,

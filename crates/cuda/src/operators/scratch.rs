@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::runtime::{Buffer, Runtime};
+use crate::driver::runtime::{Buffer, Runtime};
 
 /// The buffers of the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,15 +10,15 @@ use gumball_spec::{Error, Kind, Result};
 use super::params::Asked;
 use super::scratch::Piece;
 use super::{Operators, RowParams, check_rows};
+use crate::abi::kernel_table::{ByDtype, ByRows, by_rows};
+use crate::abi::program::KernelModule;
 use crate::abi::{self, from_columns_flags};
-use crate::kernel_table::{ByDtype, ByRows, by_rows};
-use crate::program::KernelModule;
-use crate::rows::{DeviceSlice, Dtype, Rows, RowsOut};
-use crate::runtime::{Grid, Kernel};
-use crate::softmax::{Softmax, Temperature};
-use crate::step::finish_grid;
-use crate::variant::Variant;
-use crate::work_sharing::WorkSharing;
+use crate::driver::runtime::{Grid, Kernel};
+use crate::launch::work_sharing::WorkSharing;
+use crate::memory::rows::{DeviceSlice, Dtype, Rows, RowsOut};
+use crate::operators::softmax::{Softmax, Temperature};
+use crate::pipeline::step::finish_grid;
+use crate::requests::variant::Variant;
 
 const FIND_CUT: ByRows = by_rows!("find_cut_", "");
 

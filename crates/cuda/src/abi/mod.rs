@@ -1,0 +1,9 @@
+//! What host and device share: the structs that cross between them, the kernels' names and their sources.
+//!
+//! Depends on no other room.
+
+pub(crate) mod kernel_table;
+pub(crate) mod program;
+mod structs;
+
+pub use structs::*;

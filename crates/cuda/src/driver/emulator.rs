@@ -1,0 +1,302 @@
+//! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
+//!
+//! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
+//! no GPU. It finds wrong results, and barriers that some threads miss. It does not find races inside a
+//! block.
+//!
+//! Blocks run one after the other, unless they may wait for each other: co-resident blocks run on two host
+//! threads, and the blocks of a cluster on one host thread each.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+
+use libloading::{Library, Symbol};
+
+use crate::abi::program::{HEADERS, PROGRAMS, Source};
+use crate::driver::cache::{Cache, fnv1a};
+use crate::driver::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
+use crate::error::{Error, Result};
+
+const SOURCES: &[Source] = &[
+    ("block.hpp", include_str!("../../emulator/block.hpp")),
+    ("cuda.hpp", include_str!("../../emulator/cuda.hpp")),
+    ("kernels.cpp", include_str!("../../emulator/kernels.cpp")),
+    ("probabilities.cpp", include_str!("../../emulator/probabilities.cpp")),
+];
+
+/// `-ffp-contract=off` keeps products and sums apart, as the rules write them. `-mfma` makes the rules' own
+/// fma one instruction.
+const OPTIONS: [&str; 8] = [
+    "-std=c++17",
+    "-O2",
+    "-mfma",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+];
+
+const ALIGNMENT: usize = 256;
+
+/// The emulated device: a [`Runtime`] whose memory is the host's. A launch returns when the kernel is
+/// complete.
+#[derive(Debug)]
+pub struct Emulator {
+    kernels: LoadedKernels,
+    /// The launches recorded so far, by each thread that is recording.
+    recording: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
+}
+
+/// The kernels, built for the host.
+#[derive(Clone, Debug)]
+struct LoadedKernels {
+    library: Arc<Library>,
+}
+
+/// A launch: what `gumball_run` needs to run it.
+#[derive(Clone, Debug)]
+struct Launch {
+    kernel: Kernel,
+    grid: Grid,
+    /// The kernel's argument, in words of 64 bits so that it is aligned.
+    argument: Vec<u64>,
+}
+
+/// Recorded launches, and the library of their kernels.
+#[derive(Debug)]
+struct Recorded {
+    kernels: LoadedKernels,
+    launches: Vec<Launch>,
+}
+
+type Run = unsafe extern "C" fn(*const c_void, *const u8, *const Spread);
+/// The shape of a launch, as `Grid` in `block.hpp` lays it out.
+#[repr(C)]
+struct Spread {
+    blocks: u32,
+    threads: u32,
+    dynamic_smem_bytes: u32,
+    cluster: u32,
+    side_by_side: u32,
+}
+
+type LayoutOf = unsafe extern "C" fn(*mut u64, u64) -> u64;
+
+impl Emulator {
+    /// Builds the kernels for the host, or loads them from `cache`. A process does this once; later calls
+    /// share the result, an error included.
+    ///
+    /// # Errors
+    /// - [`Error::Missing`] if there is no C++ compiler (`CXX`, or `c++`), or the processor is not x86-64
+    ///   with fma.
+    /// - [`Error::Compile`] with the compiler's messages, if the kernels do not compile.
+    /// - [`Error::Call`] if the sources cannot be written, or the library cannot be loaded.
+    pub fn new(cache: &Cache) -> Result<Self> {
+        static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
+        Ok(Self { kernels: LoadedKernels { library }, recording: Mutex::default() })
+    }
+
+    /// Returns the recordings in progress.
+    fn recording(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the sizes and offsets of the structs that host and kernels share, in bytes, as the kernels
+    /// have them.
+    ///
+    /// For tests, which compare them with [`layout`](crate::layout).
+    #[must_use]
+    pub fn layout(&self) -> Vec<u64> {
+        let mut out = vec![0; 256];
+        let layout: Symbol<'_, LayoutOf> = self.kernels.symbol("gumball_layout");
+        // SAFETY: the function writes at most `out.len()` words to `out`.
+        let count = unsafe { layout(out.as_mut_ptr(), out.len() as u64) };
+        out.truncate(usize::try_from(count).expect("a count"));
+        out
+    }
+}
+
+fn build(cache: &Cache) -> Result<Library> {
+    #[cfg(target_arch = "x86_64")]
+    let able = std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    let able = false;
+    if !able {
+        let remedy = "the emulator runs on x86-64 with fma".to_owned();
+        return Err(Error::Missing { library: "the processor's fma", remedy });
+    }
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let missing = |error: std::io::Error| Error::Missing {
+        library: "a C++ compiler",
+        remedy: format!("let CXX name one: {compiler}: {error}"),
+    };
+    let version = Command::new(&compiler).arg("--version").output().map_err(missing)?;
+    let text: String = PROGRAMS.iter().map(|program| program.text()).collect();
+    let own: String = SOURCES.iter().map(|(_, source)| *source).collect();
+    let key = format!("host {} {OPTIONS:?}\n{text}{own}", String::from_utf8_lossy(&version.stdout));
+
+    let folder =
+        std::env::temp_dir().join(format!("gumball-{}-{:x}", std::process::id(), fnv1a(&[key.as_bytes()])));
+    std::fs::create_dir_all(&folder).map_err(|error| Error::call("create_dir_all", error))?;
+    let loaded =
+        cache.get_or_make(&key, || compile(&compiler, &folder)).and_then(|image| load(&folder, &image));
+    // A loaded library does not need its file. If the folder cannot be removed, it stays among temporary
+    // files.
+    let _ = std::fs::remove_dir_all(&folder);
+    loaded
+}
+
+fn compile(compiler: &str, folder: &Path) -> Result<Vec<u8>> {
+    let io = |error: std::io::Error| Error::call("writing the sources", error);
+    for (name, source) in HEADERS.iter().chain(SOURCES) {
+        let file = folder.join(name);
+        std::fs::create_dir_all(file.parent().unwrap_or(folder)).map_err(io)?;
+        std::fs::write(file, source).map_err(io)?;
+    }
+    let library = folder.join("made.so");
+    let mut command = Command::new(compiler);
+    command
+        .args(OPTIONS)
+        .arg("-I")
+        .arg(folder)
+        .arg("-o")
+        .arg(&library)
+        .arg(folder.join("kernels.cpp"))
+        .arg(folder.join("probabilities.cpp"));
+    let output = command.output().map_err(|error| Error::call("c++", error))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::Compile { program: "kernels.cpp", target: "the host".to_owned(), log });
+    }
+    std::fs::read(&library).map_err(io)
+}
+
+fn load(folder: &Path, image: &[u8]) -> Result<Library> {
+    let path: PathBuf = folder.join("kernels.so");
+    std::fs::write(&path, image).map_err(|error| Error::call("writing the library", error))?;
+    // SAFETY: the library was built from our sources, whose initialisers only make empty vectors.
+    unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
+}
+
+/// Returns the layout of an allocation; `None` if the address space cannot hold it.
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes.max(1), ALIGNMENT).ok()
+}
+
+impl Runtime for Emulator {
+    fn name(&self) -> String {
+        "emulated".to_owned()
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        2
+    }
+
+    /// A small number, because each thread costs a fiber.
+    fn threads_per_row(&self) -> u32 {
+        64
+    }
+
+    /// A small size, so that the emulator splits rows over several blocks too.
+    fn shared_memory_per_block(&self) -> usize {
+        16 << 10
+    }
+
+    fn clusters(&self, _blocks: u32) -> u32 {
+        2
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        let refused = || Error::call("alloc", format!("no {bytes} bytes"));
+        let layout = layout(bytes).ok_or_else(refused)?;
+        // SAFETY: the layout has a size above 0.
+        let place = unsafe { alloc_zeroed(layout) };
+        if place.is_null() { Err(refused()) } else { Ok(place as u64) }
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize) {
+        let layout = layout(bytes).expect("`take` found one");
+        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which used this
+        // layout.
+        unsafe { dealloc(address as *mut u8, layout) }
+    }
+
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller guarantees that the range lies in memory of `alloc`; no kernel runs after its
+        // launch.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the caller guarantees that the range lies in memory of `alloc`; no kernel runs after its
+        // launch.
+        unsafe { std::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
+        bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
+        let launch = Launch { kernel, grid, argument: words };
+        let this = thread::current().id();
+        if let Some((_, launches)) = self.recording().iter_mut().find(|(thread, _)| *thread == this) {
+            launches.push(launch);
+            return Ok(());
+        }
+        // SAFETY: the caller guarantees what `Runtime::launch` requires.
+        unsafe { self.kernels.run(&launch) };
+        Ok(())
+    }
+
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
+        let this = thread::current().id();
+        self.recording().push((this, Vec::new()));
+        let launched = launch();
+        let mut recording = self.recording();
+        let place = recording.iter().position(|(thread, _)| *thread == this).expect("pushed above");
+        let (_, launches) = recording.swap_remove(place);
+        launched?;
+        Ok(Box::new(Recorded { kernels: self.kernels.clone(), launches }))
+    }
+}
+
+impl LoadedKernels {
+    fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
+        // SAFETY: the library is built from kernels.cpp; callers name its functions with their types.
+        unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Runs a launch to its end.
+    ///
+    /// # Safety
+    /// The conditions of [`Runtime::launch`].
+    unsafe fn run(&self, launch: &Launch) {
+        let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
+        let function: Symbol<'_, *const c_void> = self.symbol(name);
+        let run: Symbol<'_, Run> = self.symbol("gumball_run");
+        let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
+        let side_by_side = cluster.max(1 + u32::from(co_resident));
+        let spread = Spread { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1), side_by_side };
+        // SAFETY: the function is a kernel of this library, which takes its argument by reference. The caller
+        // guarantees the argument's type and all that it points to. Shared memory is thread-local, so
+        // launches do not share it.
+        unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };
+    }
+}
+
+impl CapturedLaunches for Recorded {
+    unsafe fn replay(&self) -> Result<()> {
+        for launch in &self.launches {
+            // SAFETY: the caller guarantees what each launch points to.
+            unsafe { self.kernels.run(launch) };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! A GPU as a [`Runtime`]: its context, one stream, and the kernels compiled for it.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::{
+    CudaContext, CudaStream, DriverError, result,
+    sys::{self, CUdevice_attribute_enum as Attribute, CUstream},
+};
+
+use crate::abi::program::KernelModule;
+use crate::driver::cache::Cache;
+use crate::driver::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};
+use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::driver::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
+use crate::driver::transfer::{DownloadBuffer, UploadBuffer};
+use crate::error::{Error, Result, failed};
+
+/// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
+const OLDEST_DRIVER: i32 = 12_000;
+
+/// A GPU with one stream, on which all launches and copies are enqueued in order.
+pub struct Gpu {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    kernels: Arc<LoadedKernels>,
+    arch: Arch,
+    multiprocessors: u32,
+    /// The most shared memory that a block can have.
+    block_bytes: usize,
+    name: String,
+    /// Page-locked memory for copies to the device.
+    upload: Mutex<UploadBuffer>,
+    /// Page-locked memory for short copies from the device.
+    download: Mutex<DownloadBuffer>,
+}
+
+impl Gpu {
+    /// Opens a device in its primary context, which it shares with the host program's CUDA libraries, with a
+    /// stream of its own.
+    ///
+    /// `ordinal` is the driver's number of the device, from 0. Kernels are compiled, or read from `cache`,
+    /// when an object that launches them is made.
+    ///
+    /// # Errors
+    /// - [`Error::Missing`] if there is no driver or no NVRTC.
+    /// - [`Error::TooOld`] if one of them is older than 12.0.
+    /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
+    /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
+    pub fn new(ordinal: usize, cache: &Cache) -> Result<Self> {
+        driver_version()?;
+        let device = |error: DriverError| Error::Device { ordinal, reason: error.to_string() };
+        let context = CudaContext::new(ordinal).map_err(device)?;
+        let (major, minor) = context.compute_capability().map_err(device)?;
+        let arch = Arch { major, minor };
+        if arch < Arch::OLDEST {
+            let reason = format!("it is {arch}, but the kernels need {} or newer", Arch::OLDEST);
+            return Err(Error::Device { ordinal, reason });
+        }
+        let name = context.name().map_err(device)?;
+        let count = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(device)?;
+        let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
+        let shared = context.attribute(shared).map_err(device)?;
+        let block = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let block = context.attribute(block).map_err(device)?;
+
+        let nvrtc = Nvrtc::load()?;
+        let kernels = LoadedKernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
+        let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
+        Ok(Self {
+            upload: Mutex::new(UploadBuffer::new(&stream)?),
+            download: Mutex::new(DownloadBuffer::new(&stream)?),
+            stream,
+            kernels: Arc::new(kernels),
+            multiprocessors: u32::try_from(count).unwrap_or(1),
+            block_bytes: usize::try_from(block).unwrap_or(0),
+            arch,
+            name,
+            context,
+        })
+    }
+
+    /// Returns the device's architecture.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Returns the device's primary context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Returns the stream on which all launches and copies are enqueued.
+    #[must_use]
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Returns this device, with its loaded kernels, on another stream of its context.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver has no page-locked memory to give.
+    pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
+        Ok(Self {
+            upload: Mutex::new(UploadBuffer::new(&stream)?),
+            download: Mutex::new(DownloadBuffer::new(&stream)?),
+            context: Arc::clone(&self.context),
+            stream,
+            kernels: Arc::clone(&self.kernels),
+            arch: self.arch,
+            multiprocessors: self.multiprocessors,
+            block_bytes: self.block_bytes,
+            name: self.name.clone(),
+        })
+    }
+
+    /// Returns this device, with its loaded kernels, on a stream of the host program, such as torch's current
+    /// stream.
+    ///
+    /// Launches and copies are then in stream order with the work of the host program, so neither side has to
+    /// wait.
+    ///
+    /// # Errors
+    /// The errors of [`Gpu::on_stream`].
+    ///
+    /// # Safety
+    /// `stream` is the handle of a stream (`CUstream`, `cudaStream_t`; 0 is the default stream) of this
+    /// device's primary context. It outlives the returned value and all objects made with it.
+    pub unsafe fn on_raw_stream(&self, stream: usize) -> Result<Self> {
+        // SAFETY: the caller guarantees that the stream is of this context and lives long enough; the wrapper
+        // does not own it.
+        let stream = unsafe { self.context.wrap_borrowed_stream(stream as CUstream) };
+        self.on_stream(stream)
+    }
+
+    /// Returns the registers and the bytes of local memory that a thread of a kernel has. Loads the kernel if
+    /// needed.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::prepare`], and [`Error::Call`] if the driver fails.
+    pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
+        let function = &self.kernels.loaded(kernel)?.function;
+        let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
+        Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
+    }
+
+    /// Launches a kernel; if `early`, as a dependent launch, where the architecture has that.
+    ///
+    /// # Safety
+    /// The conditions of [`Runtime::launch`], or if `early` those of [`Runtime::launch_dependent`].
+    unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
+        self.bind()?;
+        let LoadedKernel { function, exclusive_smem_bytes } = self.kernels.loaded(kernel)?;
+        let mut attributes = [
+            attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            ),
+            attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                cluster_of(grid.cluster),
+            ),
+        ];
+        let from = usize::from(!early || self.arch < HOPPER);
+        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
+        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: if grid.one_block_per_sm {
+                *exclusive_smem_bytes
+            } else {
+                grid.dynamic_smem_bytes
+            },
+            hStream: self.stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        // SAFETY: the function's module lives as long as this device, and the function takes one argument.
+        // The call copies the argument, and the configuration with its attributes. The caller guarantees the
+        // argument's type and all that it points to.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                function.cu_function(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        launched.result().map_err(failed("cuLaunchKernelEx"))
+    }
+
+    fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
+    }
+}
+
+/// Returns the version of CUDA that the driver supports, major and minor.
+///
+/// # Errors
+/// - [`Error::Missing`] if there is no driver.
+/// - [`Error::TooOld`] if the driver supports no version from `OLDEST_DRIVER` on.
+/// - [`Error::Call`] if the driver does not return its version.
+pub(crate) fn driver_version() -> Result<(i32, i32)> {
+    // SAFETY: this loads the driver's library and runs its initialisers, which have no preconditions.
+    if !unsafe { sys::is_culib_present() } {
+        let remedy = "install NVIDIA's driver (libcuda)".to_owned();
+        return Err(Error::Missing { library: "the CUDA driver", remedy });
+    }
+    let mut version = 0;
+    // SAFETY: the check above found the library, and the pointer is to a live integer.
+    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    status.result().map_err(failed("cuDriverGetVersion"))?;
+    if version < OLDEST_DRIVER {
+        let words = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
+        let needed = format!("one for CUDA {} or newer", words(OLDEST_DRIVER));
+        return Err(Error::TooOld { library: "the CUDA driver", found: words(version), needed });
+    }
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("name", &self.name).field("arch", &self.arch).finish_non_exhaustive()
+    }
+}
+
+impl Runtime for Gpu {
+    fn name(&self) -> String {
+        format!("{} ({})", self.name, self.arch)
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    fn shared_memory_per_block(&self) -> usize {
+        if self.arch < HOPPER { 0 } else { self.block_bytes }
+    }
+
+    fn clusters(&self, blocks: u32) -> u32 {
+        self.kernels.clusters(blocks)
+    }
+
+    fn prepare(&self, group: KernelModule) -> Result<()> {
+        self.kernels.prepare(group)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64> {
+        self.bind()?;
+        // SAFETY: the context is current, and the memory is filled before anybody reads it.
+        let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
+        // SAFETY: the memory was just allocated with `bytes` bytes; the stream is alive.
+        let filled = unsafe { result::memset_d8_async(address, 0, bytes, self.stream.cu_stream()) };
+        filled.map_err(failed("cuMemsetD8Async"))?;
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64, _bytes: usize) {
+        // A failure leaks the memory; the driver reports its cause at the next call that returns an error.
+        let _ = self.bind();
+        // SAFETY: the caller guarantees that the address came from `alloc` and is used no more; the call
+        // waits for the device.
+        let _ = unsafe { result::free_sync(address) };
+    }
+
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.bind()?;
+        let mut upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+        // current.
+        unsafe { upload.write(address, bytes) }
+    }
+
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.bind()?;
+        if bytes.len() <= DownloadBuffer::BYTES {
+            let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+            // current.
+            return unsafe { download.read(address, bytes) };
+        }
+        // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
+        // copy is complete, because the synchronisation below waits for it.
+        let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
+        copied.map_err(failed("cuMemcpyDtoHAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller guarantees what `Runtime::launch` requires.
+        unsafe { self.enqueue(kernel, grid, argument, false) }
+    }
+
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller guarantees what `Runtime::launch_dependent` requires.
+        unsafe { self.enqueue(kernel, grid, argument, true) }
+    }
+
+    fn is_capturing(&self) -> Result<bool> {
+        let status = self.stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
+        self.captured(launch)
+    }
+}
+
+impl dyn Runtime {
+    /// Returns the runtime as a GPU, for its stream and context; `None` if it is not a GPU.
+    #[must_use]
+    pub fn gpu(&self) -> Option<&Gpu> {
+        (self as &dyn Any).downcast_ref()
+    }
+}

@@ -1,0 +1,14 @@
+//! The driver: a device's memory, copies and launches, and the compiled kernels, behind [`runtime::Runtime`].
+//!
+//! Depends on `abi`.
+
+pub(crate) mod cache;
+#[cfg(feature = "emulator")]
+pub(crate) mod emulator;
+pub(crate) mod gpu;
+mod modules;
+pub(crate) mod nvrtc;
+mod private_files;
+pub(crate) mod probe;
+pub(crate) mod runtime;
+mod transfer;

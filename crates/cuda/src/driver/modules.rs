@@ -1,0 +1,218 @@
+//! The kernels that a GPU has loaded. The first object that launches a kernel of a group loads the whole
+//! group, from the cache or through the compiler. So nobody waits for kernels that nobody launches.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::{
+    CudaContext, CudaFunction,
+    sys::{self, CUfunction_attribute_enum as Function, CUstreamCaptureMode},
+};
+use cudarc::nvrtc::Ptx;
+
+use crate::abi::program::{KernelModule, PROGRAMS, Program};
+use crate::driver::cache::Cache;
+use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::driver::runtime::Kernel;
+use crate::error::{Result, failed};
+
+/// The kernel for which clusters are counted, the most blocks of a cluster, and the threads of its blocks.
+const CLUSTERED: Kernel = Kernel::named("softmax_cluster_f32");
+const MOST_BLOCKS: usize = 16;
+const CLUSTERED_THREADS: u32 = 640;
+
+/// Returns the value of the launch attribute for clusters of `blocks` blocks.
+pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
+    sys::CUlaunchAttributeValue {
+        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
+    }
+}
+
+/// Returns a launch attribute.
+pub(crate) fn attribute(
+    id: sys::CUlaunchAttributeID,
+    value: sys::CUlaunchAttributeValue,
+) -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute { id, pad: [0; 4], value }
+}
+
+/// The kernels of a device, loaded on first use.
+#[derive(Debug)]
+pub(crate) struct LoadedKernels {
+    context: Arc<CudaContext>,
+    nvrtc: Nvrtc,
+    cache: Cache,
+    arch: Arch,
+    /// Bytes of shared memory of a multiprocessor, and the most that a block can have.
+    shared: i32,
+    block: i32,
+    /// The kernels by [`Kernel`] index.
+    loaded: Box<[OnceLock<LoadedKernel>]>,
+    /// A bit for each group whose kernels are all loaded. One atomic load, because every call of an operator
+    /// checks it.
+    ready: AtomicU32,
+    /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
+    /// i + 1 blocks.
+    clusters: OnceLock<[u32; MOST_BLOCKS]>,
+    /// Held while a group is loaded, so that no program is compiled twice.
+    loading: Mutex<()>,
+}
+
+/// A loaded kernel.
+#[derive(Debug)]
+pub(crate) struct LoadedKernel {
+    pub function: CudaFunction,
+    /// Bytes of dynamic shared memory with which no two blocks of the kernel fit one multiprocessor.
+    pub exclusive_smem_bytes: u32,
+}
+
+impl LoadedKernel {
+    /// Prepares a kernel for launches: allows the most dynamic shared memory, and from sm_90 on the largest
+    /// clusters. `shared` is the shared memory of a multiprocessor in bytes, `block` the most that a block
+    /// can have.
+    fn new(function: CudaFunction, arch: Arch, shared: i32, block: i32) -> Result<Self> {
+        let own = function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        // The system reserves some shared memory for each block, so two blocks of half the memory do not fit.
+        let rest = (shared / 2 - own).max(0);
+        let most = Function::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(most, block - own).map_err(failed("cuFuncSetAttribute"))?;
+        if arch >= HOPPER {
+            let large = Function::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            function.set_attribute(large, 1).map_err(failed("cuFuncSetAttribute"))?;
+        }
+        Ok(Self { function, exclusive_smem_bytes: rest as u32 })
+    }
+}
+
+impl LoadedKernels {
+    /// Returns a device's kernels, none of them loaded. The last argument is the shared memory of a
+    /// multiprocessor and the most of a block, in bytes.
+    pub fn new(
+        context: Arc<CudaContext>,
+        nvrtc: Nvrtc,
+        cache: Cache,
+        arch: Arch,
+        (shared, block): (i32, i32),
+    ) -> Self {
+        let loaded = Kernel::all().map(|_| OnceLock::new()).collect();
+        let (ready, clusters, loading) = (AtomicU32::new(0), OnceLock::new(), Mutex::new(()));
+        Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
+    }
+
+    /// Returns a kernel; loads its group first if that is not loaded.
+    ///
+    /// # Errors
+    /// The errors of [`LoadedKernels::prepare`].
+    pub fn loaded(&self, kernel: Kernel) -> Result<&LoadedKernel> {
+        if let Some(loaded) = self.loaded[kernel.0].get() {
+            return Ok(loaded);
+        }
+        self.prepare(kernel.group())?;
+        Ok(self.loaded[kernel.0].get().expect("its group is loaded"))
+    }
+
+    /// Returns how many clusters of `blocks` blocks can run concurrently, with one block per multiprocessor.
+    /// 0 if the device has no such clusters, or the group of the clustered kernels is not loaded yet.
+    pub fn clusters(&self, blocks: u32) -> u32 {
+        let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
+        place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
+    }
+
+    /// Loads a group of programs if it is not loaded. Another thread that loads it is waited for.
+    ///
+    /// # Errors
+    /// The errors of [`Nvrtc::cubin`], and [`Error::Call`](crate::Error::Call) if the driver fails.
+    pub fn prepare(&self, group: KernelModule) -> Result<()> {
+        if self.has(group) {
+            return Ok(());
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has(group) {
+            return Ok(());
+        }
+        let missing = || PROGRAMS.iter().filter(|program| program.group == group);
+        let programs: Vec<&Program> = missing().collect();
+        let cubins = self.nvrtc.cubins(&programs, self.arch, &self.cache);
+        let cubins = missing().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
+        let cubins: Vec<(&Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        // The host program may be capturing a stream; loading enqueues nothing on any stream.
+        relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
+        if group == CLUSTERED.group() && self.arch >= HOPPER {
+            let counts = self.count_clusters()?;
+            self.clusters.get_or_init(|| counts);
+        }
+        self.ready.fetch_or(1 << group as u32, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns whether all kernels of a group are loaded.
+    fn has(&self, group: KernelModule) -> bool {
+        self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
+    }
+
+    fn load(&self, program: &Program, cubin: Vec<u8>) -> Result<()> {
+        let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
+        for name in program.kernels {
+            let function = module.load_function(name).map_err(failed("cuModuleGetFunction"))?;
+            let loaded = LoadedKernel::new(function, self.arch, self.shared, self.block)?;
+            self.loaded[Kernel::named(name).0].get_or_init(|| loaded);
+        }
+        Ok(())
+    }
+
+    /// Counts the clusters that can run concurrently, for each size up to `MOST_BLOCKS`. Each block takes the
+    /// most shared memory that a block can have, and so a multiprocessor to itself.
+    fn count_clusters(&self) -> Result<[u32; MOST_BLOCKS]> {
+        let loaded = self.loaded[CLUSTERED.0].get().expect("it was just loaded");
+        let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        let mut counts = [0; MOST_BLOCKS];
+        for (less_one, found) in counts.iter_mut().enumerate() {
+            let blocks = less_one as u32 + 1;
+            let mut attributes = [attribute(
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                cluster_of(blocks),
+            )];
+            let config = sys::CUlaunchConfig {
+                gridDimX: blocks,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: CLUSTERED_THREADS,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: (self.block - own) as u32,
+                hStream: std::ptr::null_mut(),
+                attrs: attributes.as_mut_ptr(),
+                numAttrs: 1,
+            };
+            let mut count = 0;
+            // SAFETY: the function's module is loaded; the call reads the live configuration and writes
+            // `count`.
+            let status = unsafe {
+                sys::cuOccupancyMaxActiveClusters(
+                    &raw mut count,
+                    loaded.function.cu_function(),
+                    &raw const config,
+                )
+            };
+            // The call fails for sizes that the device does not support: there are no such clusters.
+            *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
+        }
+        Ok(counts)
+    }
+}
+
+/// Calls a function in relaxed capture mode: the calling thread may then allocate device memory although a
+/// stream is being captured.
+fn relaxed<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
+    let exchange = |mode: &mut CUstreamCaptureMode| {
+        // SAFETY: a context exists, so the driver is loaded; the pointer is to a live value.
+        let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut *mode) };
+        status.result().map_err(failed("cuThreadExchangeStreamCaptureMode"))
+    };
+    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange(&mut mode)?;
+    let done = call();
+    exchange(&mut mode)?;
+    done
+}

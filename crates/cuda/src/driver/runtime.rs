@@ -1,0 +1,304 @@
+//! Runtimes: memory, copies and launches behind one interface, which a GPU and the emulator implement.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use gumball_spec::memory;
+
+use crate::abi::program::KernelModule;
+use crate::error::Result;
+
+/// A kernel, by its index among the kernels of all programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub(crate) usize);
+
+/// The shape of a launch: how many blocks of how many threads, and what they need of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// The number of blocks.
+    pub blocks: u32,
+    /// The number of threads of a block.
+    pub threads: u32,
+    /// Whether no two blocks may share a multiprocessor. The emulator ignores it.
+    pub one_block_per_sm: bool,
+    /// Whether blocks may wait for other blocks, which in turn never wait for them.
+    pub co_resident: bool,
+    /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for no clusters. A kernel
+    /// that uses cluster instructions needs clusters, of one block at least.
+    pub cluster: u32,
+    /// Bytes of dynamic shared memory of a block. A GPU ignores it if `one_block_per_sm` is set.
+    pub dynamic_smem_bytes: u32,
+}
+
+impl Grid {
+    /// Returns a grid of `blocks` blocks of `threads` threads, which the device may place on any
+    /// multiprocessor.
+    #[must_use]
+    pub fn new(blocks: u32, threads: u32) -> Self {
+        Self {
+            blocks,
+            threads,
+            one_block_per_sm: false,
+            co_resident: false,
+            cluster: 0,
+            dynamic_smem_bytes: 0,
+        }
+    }
+
+    /// Returns this grid with [`Grid::one_block_per_sm`] set.
+    #[must_use]
+    pub fn one_block_per_sm(self, one_block_per_sm: bool) -> Self {
+        Self { one_block_per_sm, ..self }
+    }
+
+    /// Returns this grid with [`Grid::co_resident`] set.
+    #[must_use]
+    pub fn co_resident(self, co_resident: bool) -> Self {
+        Self { co_resident, ..self }
+    }
+
+    /// Returns this grid in clusters of `cluster` blocks, each with `dynamic_smem_bytes` bytes of dynamic
+    /// shared memory.
+    #[must_use]
+    pub fn clustered(self, cluster: u32, dynamic_smem_bytes: u32) -> Self {
+        Self { cluster, dynamic_smem_bytes, ..self }
+    }
+}
+
+/// A device with its own memory that runs kernels in the order in which they are enqueued: a GPU with one
+/// stream, or the emulator.
+pub trait Runtime: Any + fmt::Debug + Send + Sync {
+    /// Returns the runtime's name, for messages.
+    fn name(&self) -> String;
+
+    /// Returns the number of multiprocessors. Tuning depends on it, results do not.
+    fn multiprocessors(&self) -> u32;
+
+    /// Returns the usual number of threads of a block that handles a whole row, a multiple of 32. Tuning
+    /// depends on it; kernels work with any number of warps.
+    fn threads_per_row(&self) -> u32 {
+        512
+    }
+
+    /// Returns the most shared memory that a block can have, in bytes, static and dynamic together. 0 if the
+    /// device has no bulk copies, which fill shared memory while the threads work.
+    fn shared_memory_per_block(&self) -> usize {
+        0
+    }
+
+    /// Returns how many clusters of `_blocks` blocks can run concurrently, with one block per multiprocessor.
+    /// 0 if the device has no clusters of that size, and before [`KernelModule::Softmax`] is prepared.
+    fn clusters(&self, _blocks: u32) -> u32 {
+        0
+    }
+
+    /// Returns whether [`Runtime::alloc`] may be called now. It may not while the host program captures the
+    /// stream: the graph would contain the fill with zeros, and each replay would clear the memory again.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    fn can_alloc(&self) -> Result<bool> {
+        Ok(!self.is_capturing()?)
+    }
+
+    /// Loads the kernels of a group, if they are not loaded. Objects call this when they are made, before
+    /// they launch a kernel. To compile the largest program takes half a minute.
+    ///
+    /// # Errors
+    /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
+    ///   does not compile.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    fn prepare(&self, _group: KernelModule) -> Result<()> {
+        Ok(())
+    }
+
+    /// Allocates `bytes` bytes, filled with zeros in stream order. The address is a multiple of 256.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if there is not enough memory.
+    fn alloc(&self, bytes: usize) -> Result<u64>;
+
+    /// Frees memory, after all work enqueued before is complete.
+    ///
+    /// # Safety
+    /// `address` came from [`Runtime::alloc`] of this runtime with `bytes`, and nobody uses the memory any
+    /// more.
+    unsafe fn free(&self, address: u64, bytes: usize);
+
+    /// Copies bytes into the runtime's memory, in stream order.
+    ///
+    /// The caller may change `bytes` on return, though the copy may not be complete then. A recording does
+    /// not include the copy.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails, or the host program captures the stream:
+    ///   its graph would copy stale bytes.
+    ///
+    /// # Safety
+    /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Copies bytes out of the runtime's memory, in stream order, and waits until the copy is complete.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails, or work that was enqueued before has
+    ///   failed.
+    ///
+    /// # Safety
+    /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    ///
+    /// # Safety
+    /// The kernel accepts the grid, and the argument is of its type. Everything that the argument points to
+    /// is as the kernel's header requires, and stays so until the kernel is complete.
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()>;
+
+    /// Enqueues a kernel as a dependent launch: it may start before the preceding kernel is complete.
+    ///
+    /// It starts once all blocks of the preceding kernel have triggered their dependents or ended. On a
+    /// device without dependent launches it starts when that kernel is complete.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::launch`].
+    ///
+    /// # Safety
+    /// The conditions of [`Runtime::launch`]. Also, each block of the kernel waits for the preceding kernels,
+    /// and until then neither reads what they write nor writes what they use.
+    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+        // SAFETY: the caller guarantees the conditions of `launch`, and more.
+        unsafe { self.launch(kernel, grid, argument) }
+    }
+
+    /// Returns whether the host program is capturing this runtime's stream in a graph of its own.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    fn is_capturing(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Records the kernels that a function launches on the calling thread, for later replays. No kernel runs.
+    ///
+    /// # Errors
+    /// - The error of the function.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
+}
+
+/// Launches that [`Runtime::record`] has recorded.
+pub trait CapturedLaunches: fmt::Debug {
+    /// Enqueues the launches in the order in which they were recorded. Allocates no memory and does not wait.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    ///
+    /// # Safety
+    /// Everything that the arguments of the launches point to is as their kernels require, and stays so until
+    /// the kernels are complete.
+    unsafe fn replay(&self) -> Result<()>;
+}
+
+/// The purpose of an allocation, as errors name it: memory by slot, and memory by row.
+pub(crate) const SLOTS: &str = "memory for slots";
+pub(crate) const ROWS: &str = "memory for rows";
+
+/// Memory of a runtime, freed when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    runtime: Arc<dyn Runtime>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Allocates `bytes` bytes, one at least, filled with zeros.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::alloc`].
+    pub fn zeroed(runtime: &Arc<dyn Runtime>, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(1);
+        Ok(Self { address: runtime.alloc(bytes)?, runtime: Arc::clone(runtime), bytes })
+    }
+
+    /// Allocates as many bytes as the product of `sizes`, filled with zeros.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the product is too large for any memory, with `resource` in
+    ///   its text, or if [`Runtime::alloc`] fails.
+    pub(crate) fn sized(
+        runtime: &Arc<dyn Runtime>,
+        resource: &'static str,
+        sizes: &[usize],
+    ) -> gumball_spec::Result<Self> {
+        Ok(Self::zeroed(runtime, memory::product(resource, sizes)?)?)
+    }
+
+    /// Allocates memory for `values` and copies them there.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::alloc`] and [`Runtime::write`].
+    pub fn of<T: Pod>(runtime: &Arc<dyn Runtime>, values: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(runtime, size_of_val(values))?;
+        buffer.write(0, values)?;
+        Ok(buffer)
+    }
+
+    /// Returns the address of the first byte, a multiple of 256.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Returns the size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn check(&self, start: usize, bytes: usize) {
+        let inside = start.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside, "{bytes} bytes from {start} of a buffer of {}", self.bytes);
+    }
+
+    /// Copies `values` into the buffer from byte `start` on, in stream order.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::write`].
+    ///
+    /// # Panics
+    /// If the values do not fit there.
+    pub fn write<T: Pod>(&mut self, start: usize, values: &[T]) -> Result<()> {
+        let bytes = bytemuck::cast_slice(values);
+        self.check(start, bytes.len());
+        // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
+        unsafe { self.runtime.write(self.address + start as u64, bytes) }
+    }
+
+    /// Fills `values` from the buffer's bytes from `start` on, after all work enqueued before is complete.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::read`].
+    ///
+    /// # Panics
+    /// If the buffer ends before the last value.
+    pub fn read<T: Pod>(&self, start: usize, values: &mut [T]) -> Result<()> {
+        let bytes = bytemuck::cast_slice_mut(values);
+        self.check(start, bytes.len());
+        // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
+        unsafe { self.runtime.read(self.address + start as u64, bytes) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the address came from `alloc` of this runtime, and the buffer, its only owner, ends here.
+        unsafe { self.runtime.free(self.address, self.bytes) }
+    }
+}

@@ -1,0 +1,196 @@
+//! The survey: chooses and launches its kernels, and decides how many tiles each warp takes.
+
+use gumball_spec::{Kind, TILE};
+
+use crate::abi;
+use crate::abi::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
+use crate::driver::runtime::{Grid, Kernel, Runtime};
+use crate::error::Result;
+use crate::memory::rows::Dtype;
+use crate::requests::variant::{Edits, StepFeatures};
+
+/// The survey kernels. Indices: few or many tiles; without or with edits; without or with sums.
+const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
+    [
+        [by_rows!("survey_", "_few"), by_rows!("survey_sums_", "_few")],
+        [by_rows!("survey_edited_", "_few"), by_rows!("survey_edited_sums_", "_few")],
+    ],
+    [
+        [by_rows!("survey_", "_many"), by_rows!("survey_sums_", "_many")],
+        [by_rows!("survey_edited_", "_many"), by_rows!("survey_edited_sums_", "_many")],
+    ],
+];
+
+/// With edits, for numbers of tiles between few and many. Index: without or with sums.
+const OF_SOME_ROWS: [ByRows; 2] =
+    [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
+
+/// For few tiles and rows that need nothing but an unfiltered draw.
+const SURVEY_DRAW: ByDtype = by_dtype!("survey_draw_", "");
+
+const RECORDS_FROM_SHARED_ROWS: Kernel = Kernel::named("records_from_shared_rows");
+
+/// A survey's launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub kernel: Kernel,
+    /// Threads per block.
+    pub threads: u32,
+    /// Blocks per row.
+    pub blocks_per_row: u32,
+}
+
+/// The work of a block: its number of warps, and the number of tiles that each warp takes.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    warps: usize,
+    tiles: usize,
+}
+
+/// Blocks for few tiles, and for many. Index of the latter: without or with edits.
+const OF_FEW: Block = Block { warps: 8, tiles: 1 };
+const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 8 }];
+
+/// Blocks for numbers of tiles between few and many, with edits; they all run in one wave.
+const OF_SOME: Block = Block { warps: 4, tiles: 4 };
+
+/// The tiles that an SM holds at once in blocks of `OF_SOME`. Up to this number, a second wave would leave
+/// SMs idle.
+const TILES_OF_SOME: usize = 160;
+
+/// The most tiles per SM at which a warp takes one tile: the tiles that an SM's resident blocks hold at once.
+/// Index: without edits and sums, or with either. Above it, a warp takes several tiles, so that fewer warps
+/// draw arrivals.
+const TILES_OF_FEW: [usize; 2] = [48, 40];
+
+/// The most tiles per SM at which the survey scores every token while logits load.
+const TILES_OF_SURVEY_DRAW: usize = 16;
+
+/// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens. It does if
+/// tiles are so few that SMs would otherwise idle while logits load.
+pub(crate) fn draws_in_survey(multiprocessors: u32, rows: usize, vocab: usize) -> bool {
+    rows * vocab.div_ceil(TILE) <= multiprocessors as usize * TILES_OF_SURVEY_DRAW
+}
+
+/// Returns the survey that also scores every token.
+pub(crate) fn survey_draw(vocab: usize, dtype: Dtype) -> Survey {
+    Survey {
+        kernel: SURVEY_DRAW.of(dtype),
+        threads: 32 * OF_FEW.warps as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
+    }
+}
+
+/// Chooses a step's survey: a pure function of the features that its rows need, the shape and the device.
+pub(crate) fn survey(
+    multiprocessors: u32,
+    rows: usize,
+    vocab: usize,
+    (kind, dtype): (Kind, Dtype),
+    needs: StepFeatures,
+) -> Survey {
+    let tiles = vocab.div_ceil(TILE);
+    let edited = needs.over > Edits::None;
+    let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
+    let some = many && edited && rows * tiles <= multiprocessors as usize * TILES_OF_SOME;
+    let kernels = SURVEYS[usize::from(many)][usize::from(edited)];
+    let (kernels, block) = match (many, some) {
+        (_, true) => (OF_SOME_ROWS, OF_SOME),
+        (true, false) => (kernels, OF_MANY[usize::from(edited)]),
+        (false, false) => (kernels, OF_FEW),
+    };
+    Survey {
+        kernel: kernels[usize::from(needs.sums)].of(kind, dtype),
+        threads: 32 * block.warps as u32,
+        blocks_per_row: tiles.div_ceil(block.warps * block.tiles) as u32,
+    }
+}
+
+/// The tiles per SM whose survey must be saved before a kernel that only makes records from shared rows pays
+/// off.
+const SPARED_TILES: usize = 128;
+
+/// Returns whether to survey each row of logits once, rather than once for each row of the step that reads
+/// it. That pays if it saves more reads than the kernel that gives the rows their arrivals costs.
+pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: usize) -> bool {
+    rows.saturating_sub(lines) * vocab.div_ceil(TILE) >= multiprocessors as usize * SPARED_TILES
+}
+
+/// Returns the launch of the kernel that makes rows' records from those of shared rows, and adds arrivals.
+pub(crate) fn arrive(vocab: usize) -> Survey {
+    let threads = 256;
+    Survey {
+        kernel: RECORDS_FROM_SHARED_ROWS,
+        threads: threads as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(threads) as u32,
+    }
+}
+
+/// Enqueues a step's survey.
+///
+/// # Safety
+/// As for [`Runtime::launch`]. `step` must have the survey's number of blocks per row.
+pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
+    // SAFETY: the grid is the one that survey.cu expects. The caller guarantees what `step` points to.
+    // tests/abi.rs checks that its layout equals the kernels'.
+    unsafe { runtime.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
+}
+
+/// Enqueues a step's survey as a dependent launch: it may begin while the kernel launched last still makes
+/// the requests of its rows.
+///
+/// # Safety
+/// As for [`enqueue`].
+pub(crate) unsafe fn enqueue_early(runtime: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
+    // SAFETY: the caller guarantees what [`enqueue`] requires. Each block of survey_draw.cu, and of survey.cu
+    // without edits, waits before it reads requests that the last kernel makes.
+    unsafe { runtime.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
+
+    /// Returns the number of tiles per block on a device of 132 SMs.
+    fn tiles_per_block(rows: usize, vocab: usize) -> usize {
+        let survey = survey(132, rows, vocab, F32, StepFeatures::NONE);
+        vocab.div_ceil(TILE).div_ceil(survey.blocks_per_row as usize)
+    }
+
+    #[test]
+    fn one_row_is_spread_and_many_are_not() {
+        for vocab in [1, 255, 256, 257, 1024, 1025, 151_936, 1 << 20] {
+            assert!(tiles_per_block(1, vocab) <= 8);
+            assert!(tiles_per_block(100_000, vocab) <= 32);
+        }
+        // These counts of rows are measured.
+        assert_eq!(tiles_per_block(10, 151_936), 8);
+        assert_eq!(tiles_per_block(11, 151_936), 32);
+    }
+
+    #[test]
+    fn rows_with_edits_take_a_second_round_where_blocks_wait_for_room() {
+        let needs = StepFeatures { over: Edits::PerToken, ..StepFeatures::NONE };
+        let blocks = |rows| survey(132, rows, 151_936, F32, needs).blocks_per_row;
+        assert_eq!([1, 8, 32, 35, 36, 512].map(blocks), [75, 75, 38, 38, 19, 19]);
+    }
+
+    #[test]
+    fn few_rows_are_raced() {
+        assert!(draws_in_survey(132, 3, 151_936) && draws_in_survey(132, 8, 32_768));
+        assert!(!draws_in_survey(132, 4, 151_936) && !draws_in_survey(132, 32, 32_768));
+    }
+
+    #[test]
+    fn lines_are_surveyed_once_where_many_rows_read_few() {
+        assert!(by_line(132, 64, 1, 151_936));
+        assert!(by_line(132, 512, 128, 151_936));
+        assert!(!by_line(132, 4, 1, 151_936));
+        assert!(!by_line(132, 64, 64, 151_936));
+        assert!(!by_line(132, 64, 1_000, 151_936));
+    }
+}

@@ -1,0 +1,408 @@
+//! Rows of logits, probabilities or bitmasks, and columns of numbers, in device memory that a caller
+//! provides.
+
+use std::marker::PhantomData;
+
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
+
+use crate::driver::runtime::Buffer;
+
+/// The type of a row's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// IEEE 754 single precision, 4 bytes.
+    F32,
+    /// bfloat16: the upper 16 bits of a single-precision number, 2 bytes.
+    Bf16,
+    /// IEEE 754 half precision, 2 bytes.
+    F16,
+}
+
+impl Dtype {
+    /// Returns the type's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::Bf16 => "bf16",
+            Dtype::F16 => "f16",
+        }
+    }
+
+    /// Returns the size of an element in bytes.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        if self == Dtype::F32 { 4 } else { 2 }
+    }
+}
+
+/// Rows of logits or probabilities in device memory that lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) kind: Kind,
+    pub(crate) rows: usize,
+    pub(crate) vocab: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'b> Rows<'b> {
+    /// Sets whether the numbers are logits or probabilities; [`Kind::Logits`] if not set.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Returns whether the numbers are logits or probabilities.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns a range of the rows.
+    pub(crate) fn part(&self, rows: std::ops::Range<usize>) -> Self {
+        let start = rows.start * self.stride * self.dtype.bytes();
+        Self { address: self.address + start as u64, rows: rows.len(), ..*self }
+    }
+
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of elements in a row.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Returns the type of the elements.
+    #[must_use]
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Describes `rows` rows of `vocab` elements, `stride` elements apart, that begin at a device address.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::OutOfRange`] if there are several rows and `stride` is less than `vocab`.
+    /// - [`Error::OutOfRange`] if the rows reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of an element's size.
+    /// - [`Error::Length`] if there are 2^32 or more rows.
+    ///
+    /// # Safety
+    /// For `'b`, all rows lie in memory that the device can read. Nobody writes them while a step that reads
+    /// them runs.
+    pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        if rows > 1 && stride < vocab {
+            return Err(Error::out_of_range(
+                "stride",
+                stride,
+                format!("at least the width of a row, {vocab}"),
+            ));
+        }
+        if !address.is_multiple_of(dtype.bytes() as u64) {
+            let allowed = format!("a multiple of {} bytes", dtype.bytes());
+            return Err(Error::out_of_range("logits", format!("{address:#x}"), allowed));
+        }
+        check_extent("stride", address, dtype.bytes(), (rows, vocab, stride))?;
+        Ok(Self { memory: PhantomData, address, dtype, kind: Kind::Logits, rows, vocab, stride })
+    }
+
+    /// Describes rows that begin `start` elements into a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`Rows::new`].
+    /// - [`Error::Length`] if the buffer ends before the last row does.
+    pub fn of(
+        buffer: &'b Buffer,
+        dtype: Dtype,
+        start: usize,
+        rows: usize,
+        vocab: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        if !holds(buffer, dtype.bytes(), start, (rows, vocab, stride)) {
+            let allowed = format!("at least {rows} rows of {vocab} elements, {stride} apart, from {start}");
+            return Err(Error::length("logits", buffer.bytes() / dtype.bytes(), allowed));
+        }
+        let address = buffer.address() + (start * dtype.bytes()) as u64;
+        // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
+        // enqueues a write until then; freeing it waits for the work that was enqueued before.
+        unsafe { Self::new(address, dtype, rows, vocab, stride) }
+    }
+}
+
+/// Rows in device memory that kernels write, or read and write. The caller has exclusive access to them for
+/// `'b`.
+#[derive(Debug)]
+pub struct RowsOut<'b>(Rows<'b>);
+
+impl<'b> RowsOut<'b> {
+    /// Sets whether the numbers are logits or probabilities; [`Kind::Logits`] if not set.
+    #[must_use]
+    pub fn with_kind(self, kind: Kind) -> Self {
+        Self(self.0.with_kind(kind))
+    }
+
+    /// Returns the address, type and shape of the rows.
+    #[must_use]
+    pub fn rows(&self) -> &Rows<'b> {
+        &self.0
+    }
+
+    /// Describes `rows` rows of `vocab` elements, `stride` elements apart, that begin at a device address.
+    ///
+    /// # Errors
+    /// Those of [`Rows::new`].
+    ///
+    /// # Safety
+    /// For `'b`, all rows lie in memory that the device can read and write. Nobody else reads or writes them
+    /// while work that was enqueued with them runs.
+    pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
+        // SAFETY: the caller guarantees more than [`Rows::new`] requires.
+        unsafe { Rows::new(address, dtype, rows, vocab, stride) }.map(Self)
+    }
+
+    /// Describes rows that begin `start` elements into a buffer.
+    ///
+    /// # Errors
+    /// Those of [`Rows::of`].
+    pub fn of(
+        buffer: &'b mut Buffer,
+        dtype: Dtype,
+        start: usize,
+        rows: usize,
+        vocab: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        Rows::of(buffer, dtype, start, rows, vocab, stride).map(Self)
+    }
+}
+
+/// One 32-bit number per row, contiguous in device memory that lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlice<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) rows: usize,
+}
+
+impl<'b> DeviceSlice<'b> {
+    /// Describes the numbers of `rows` rows that begin at a device address.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
+    ///
+    /// # Safety
+    /// For `'b`, the numbers lie in memory that the device can read, and also write if kernels store results
+    /// there. Nobody else writes them while work that was enqueued with them runs.
+    pub unsafe fn new(address: u64, rows: usize) -> Result<Self> {
+        if !address.is_multiple_of(4) {
+            return Err(Error::out_of_range("column", format!("{address:#x}"), "a multiple of 4 bytes"));
+        }
+        Ok(Self { memory: PhantomData, address, rows })
+    }
+
+    /// Describes all numbers of a buffer.
+    #[must_use]
+    pub fn of(buffer: &'b Buffer) -> Self {
+        Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
+    }
+
+    /// Returns the first `rows` numbers.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are fewer.
+    pub fn first(self, rows: usize) -> Result<Self> {
+        if rows > self.rows {
+            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
+        }
+        Ok(Self { rows, ..self })
+    }
+}
+
+/// The type of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntType {
+    /// Signed, 32 bits.
+    I32,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Signed, 64 bits.
+    I64,
+    /// Unsigned, 64 bits.
+    U64,
+}
+
+impl IntType {
+    /// Returns the type's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IntType::I32 => "i32",
+            IntType::U32 => "u32",
+            IntType::I64 => "i64",
+            IntType::U64 => "u64",
+        }
+    }
+
+    /// Returns the size of an integer in bytes.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        if matches!(self, IntType::I32 | IntType::U32) { 4 } else { 8 }
+    }
+}
+
+/// Integers that are contiguous in device memory, which lives as long as `'b`.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceIntSlice<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) dtype: IntType,
+    pub(crate) rows: usize,
+}
+
+impl<'b> DeviceIntSlice<'b> {
+    /// Describes the integers of `rows` rows that begin at a device address.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the address is not a multiple of an integer's size.
+    ///
+    /// # Safety
+    /// The conditions of [`DeviceSlice::new`].
+    pub unsafe fn new(address: u64, dtype: IntType, rows: usize) -> Result<Self> {
+        if !address.is_multiple_of(dtype.bytes() as u64) {
+            let allowed = format!("a multiple of {} bytes", dtype.bytes());
+            return Err(Error::out_of_range("integers", format!("{address:#x}"), allowed));
+        }
+        Ok(Self { memory: PhantomData, address, dtype, rows })
+    }
+
+    /// Describes all integers of a buffer.
+    #[must_use]
+    pub fn of(buffer: &'b Buffer, dtype: IntType) -> Self {
+        let rows = buffer.bytes() / dtype.bytes();
+        Self { memory: PhantomData, address: buffer.address(), dtype, rows }
+    }
+
+    /// Returns the first `rows` integers.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are fewer.
+    pub fn first(self, rows: usize) -> Result<Self> {
+        if rows > self.rows {
+            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
+        }
+        Ok(Self { rows, ..self })
+    }
+
+    /// Returns the number of integers.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the type of the integers.
+    #[must_use]
+    pub fn dtype(&self) -> IntType {
+        self.dtype
+    }
+}
+
+/// Grammar bitmasks in device memory that lives as long as `'b`, one per row.
+///
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond a bitmask's words are forbidden. Bitmasks without
+/// words forbid every id, and their address may be arbitrary.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskRows<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'b> MaskRows<'b> {
+    /// Describes `rows` bitmasks of `width` 32-bit words, `stride` words apart, that begin at a device
+    /// address.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `width` is above 2^15, the words of the largest vocabulary.
+    /// - [`Error::OutOfRange`] if there are several bitmasks and `stride` is less than `width`.
+    /// - [`Error::OutOfRange`] if the bitmasks reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 or more bitmasks.
+    ///
+    /// # Safety
+    /// For `'b`, all bitmasks lie in memory that the device can read. Nobody writes them while a step that
+    /// reads them runs.
+    pub unsafe fn new(address: u64, rows: usize, width: usize, stride: usize) -> Result<Self> {
+        if width > MAX_VOCAB / 32 {
+            return Err(Error::out_of_range("masks.width", width, "in 0..=2^15 words"));
+        }
+        if rows > 1 && stride < width {
+            let allowed = format!("at least the width of a row, {width}");
+            return Err(Error::out_of_range("masks.stride", stride, allowed));
+        }
+        if !address.is_multiple_of(4) {
+            return Err(Error::out_of_range("masks", format!("{address:#x}"), "a multiple of 4 bytes"));
+        }
+        check_extent("masks.stride", address, size_of::<u32>(), (rows, width, stride))?;
+        Ok(Self { memory: PhantomData, address, rows, width, stride })
+    }
+
+    /// Describes bitmasks that begin at the start of a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`MaskRows::new`].
+    /// - [`Error::Length`] if the buffer ends before the last bitmask does.
+    pub fn of(buffer: &'b Buffer, rows: usize, width: usize, stride: usize) -> Result<Self> {
+        if !holds(buffer, size_of::<u32>(), 0, (rows, width, stride)) {
+            let allowed = format!("at least {rows} rows of {width} words, {stride} apart");
+            return Err(Error::length("masks", buffer.bytes() / size_of::<u32>(), allowed));
+        }
+        // SAFETY: the check above saw that the bitmasks lie in the buffer, which stays borrowed for `'b`.
+        unsafe { Self::new(buffer.address(), rows, width, stride) }
+    }
+}
+
+/// Checks that rows of elements end inside the address space, and that 32-bit indices can number them.
+pub(crate) fn check_extent(
+    parameter: &'static str,
+    address: u64,
+    element: usize,
+    (lines, width, stride): (usize, usize, usize),
+) -> Result<()> {
+    if u32::try_from(lines).is_err() {
+        return Err(Error::length("rows", lines, "less than 2^32 rows"));
+    }
+    let last = lines.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
+    let bytes = last.and_then(|end| isize::try_from(end.checked_mul(element)?).ok());
+    match bytes.and_then(|bytes| address.checked_add(bytes as u64)) {
+        Some(_) => Ok(()),
+        None => Err(Error::out_of_range(parameter, stride, "less, so that all lines lie inside memory")),
+    }
+}
+
+/// Returns whether rows of elements that begin `start` elements into a buffer end inside it.
+pub(crate) fn holds(
+    buffer: &Buffer,
+    element: usize,
+    start: usize,
+    (lines, width, stride): (usize, usize, usize),
+) -> bool {
+    if lines == 0 {
+        return true;
+    }
+    let last = (lines - 1).checked_mul(stride);
+    let end = last.and_then(|last| last.checked_add(start)?.checked_add(width)?.checked_mul(element));
+    end.is_some_and(|end| end <= buffer.bytes())
+}

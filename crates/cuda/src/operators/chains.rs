@@ -1,0 +1,218 @@
+//! Chains of drafts in device memory, and the buffers that receive their results.
+
+use std::marker::PhantomData;
+
+use gumball_spec::{Error, MAX_VOCAB, Result};
+
+use crate::driver::runtime::Buffer;
+use crate::memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
+use crate::memory::rows::{DeviceSlice, IntType, check_extent};
+use crate::operators::{Draws, PerRow};
+
+/// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainRows<'b> {
+    memory: PhantomData<&'b Buffer>,
+    pub(crate) address: u64,
+    pub(crate) shape: [usize; 3],
+    pub(crate) strides: [usize; 2],
+}
+
+impl<'b> ChainRows<'b> {
+    /// Returns the number of chains.
+    #[must_use]
+    pub fn chains(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Describes rows of `shape`, `[chains, rows, vocab]`, that begin at a device address.
+    ///
+    /// `strides` are in elements: between the first rows of two neighbouring chains, and between two
+    /// neighbouring rows of a chain.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20.
+    /// - [`Error::OutOfRange`] if a stride makes rows overlap, or reach beyond the address space.
+    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
+    /// - [`Error::Length`] if there are 2^32 or more chains, or 2^32 or more rows in a chain.
+    ///
+    /// # Safety
+    /// For `'b`, all rows lie in memory that the device can read. Nobody writes them while work that was
+    /// enqueued with them runs. The address may be arbitrary if there are no rows.
+    pub unsafe fn new(address: u64, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
+        let [chains, rows, vocab] = shape;
+        if !(1..=MAX_VOCAB).contains(&vocab) {
+            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
+        }
+        if chains > 0 && rows > 1 && strides[1] < vocab {
+            let allowed = format!("at least the width of a row, {vocab}");
+            return Err(Error::out_of_range("stride of rows", strides[1], allowed));
+        }
+        let length = rows.saturating_sub(1).saturating_mul(strides[1]).saturating_add(vocab);
+        if chains > 1 && rows > 0 && strides[0] < length {
+            let allowed = format!("at least the length of a chain, {length}");
+            return Err(Error::out_of_range("stride of chains", strides[0], allowed));
+        }
+        if chains > 0 && rows > 0 && !address.is_multiple_of(4) {
+            return Err(Error::out_of_range(
+                "probabilities",
+                format!("{address:#x}"),
+                "a multiple of 4 bytes",
+            ));
+        }
+        check_extent("stride of chains", address, size_of::<f32>(), (chains, length, strides[0]))?;
+        check_extent("stride of rows", address, size_of::<f32>(), (rows, vocab, strides[1]))?;
+        Ok(Self { memory: PhantomData, address, shape, strides })
+    }
+
+    /// Describes rows that begin `start` elements into a buffer.
+    ///
+    /// # Errors
+    /// - Those of [`ChainRows::new`].
+    /// - [`Error::Length`] if the buffer ends before the last row does.
+    pub fn of(buffer: &'b Buffer, start: usize, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
+        let [chains, rows, vocab] = shape;
+        let room = buffer.bytes() / size_of::<f32>();
+        let end = || {
+            let last = (chains - 1).checked_mul(strides[0])?;
+            last.checked_add((rows - 1).checked_mul(strides[1])?)?.checked_add(vocab)?.checked_add(start)
+        };
+        if chains > 0 && rows > 0 && end().is_none_or(|end| end > room) {
+            let allowed = format!("room for {shape:?} elements from {start}, {strides:?} apart");
+            return Err(Error::length("probabilities", room, allowed));
+        }
+        let address = buffer.address() + (start * size_of::<f32>()) as u64;
+        // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
+        // enqueues a write until then; freeing it waits for the work that was enqueued before.
+        unsafe { Self::new(address, shape, strides) }
+    }
+
+    /// Returns the address of a chain's first row.
+    pub(crate) fn chain(&self, chain: usize) -> u64 {
+        self.address + (chain * self.strides[0] * size_of::<f32>()) as u64
+    }
+}
+
+/// Chains of n drafts each, with the probabilities that decide which drafts are accepted (S4).
+#[derive(Clone, Copy, Debug)]
+pub struct Chains<'b> {
+    /// The distributions that the drafts were drawn from: `[chains, n, vocab]`.
+    pub draft_probs: ChainRows<'b>,
+    /// The drafts: `[chains, n]`. A draft outside the vocabulary was not drawn from its row. It ends the
+    /// chain: the last token is drawn from the target's row, not from a residual.
+    pub draft_token_ids: DeviceIntMatrix<'b>,
+    /// The target's probabilities: `[chains, n + 1, vocab]`.
+    pub target_probs: ChainRows<'b>,
+    /// Each chain's seed, draw index, and position of its first draft. The position is the number of tokens
+    /// before that draft, modulo 2^32.
+    pub draws: Draws<'b>,
+}
+
+impl Chains<'_> {
+    /// Returns the number of chains, the number of drafts in each, and the vocabulary.
+    pub(crate) fn shape(&self) -> [usize; 3] {
+        let [chains, rows, vocab] = self.target_probs.shape;
+        [chains, rows.saturating_sub(1), vocab]
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let [chains, n, vocab] = self.shape();
+        let [_, rows, _] = self.target_probs.shape;
+        if rows == 0 {
+            return Err(Error::length("target_probs", rows, "one row more than there are drafts"));
+        }
+        let [draft_chains, drafts, draft_vocab] = self.draft_probs.shape;
+        let lengths = [("chains", draft_chains, chains), ("rows", drafts, n), ("ids", draft_vocab, vocab)];
+        for (what, length, wanted) in lengths {
+            if length != wanted {
+                let allowed = format!("{wanted} {what}, as target_probs of {:?}", self.target_probs.shape);
+                return Err(Error::length("draft_probs", length, allowed));
+            }
+        }
+        self.draft_token_ids.check("draft_token_ids", chains, n)?;
+        let Draws { seeds, positions, draws, .. } = &self.draws;
+        check_column("seeds", seeds, chains)?;
+        check_column("positions", positions, chains)?;
+        draws.as_ref().map_or(Ok(()), |draws| check_column("draws", draws, chains))
+    }
+}
+
+/// Checks that a column has one number per chain, or a single one for all chains.
+fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usize) -> Result<()> {
+    match column {
+        PerRow::Rows(column) if column.rows != chains && column.rows != 1 => {
+            let allowed = format!("one for each of {chains} chains, or for all");
+            Err(Error::length(parameter, column.rows, allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Numbers as kernels read them: a column's address and layout, or address 0 and the number of all chains.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbers {
+    pub of_all: u64,
+    pub address: u64,
+    /// Whether the column's numbers have 64 bits.
+    pub wide: bool,
+    /// Whether the column has one number per chain; otherwise its first number is that of all chains.
+    pub each: bool,
+}
+
+impl Numbers {
+    pub fn of<T: Copy + Into<u64>>(numbers: &PerRow<'_, T>) -> Self {
+        match numbers {
+            PerRow::All(number) => Self { of_all: (*number).into(), ..Self::default() },
+            PerRow::Rows(column) => Self {
+                of_all: 0,
+                address: column.address,
+                wide: matches!(column.dtype, IntType::I64 | IntType::U64),
+                each: column.rows != 1,
+            },
+        }
+    }
+
+    /// Returns the address of the numbers of chain `chain` and those after it.
+    pub fn from(&self, chain: usize) -> u64 {
+        let bytes = if self.wide { size_of::<u64>() } else { size_of::<u32>() };
+        self.address + if self.each { (chain * bytes) as u64 } else { 0 }
+    }
+}
+
+/// The buffers that receive the results of chains of n drafts.
+#[derive(Debug)]
+pub struct Verified<'b> {
+    /// The accepted drafts, then the token drawn after them, then [`gumball_spec::NONE`]: `[chains, n + 1]`.
+    pub tokens: DeviceIntMatrixMut<'b>,
+    /// The number of drafts that rule S4 accepts when each is judged alone, including drafts after the end of
+    /// the chain.
+    pub accepted: Option<DeviceSlice<'b>>,
+    /// The number of drafts that were emitted: those before the first draft that was not accepted. The token
+    /// drawn after them does not count.
+    pub emitted: Option<DeviceSlice<'b>>,
+    /// The [`gumball_spec::Status`] bits of the rows that the last token was drawn from.
+    pub statuses: Option<DeviceSlice<'b>>,
+    /// Whether kernels add `accepted` and `emitted` to the values in memory; otherwise they overwrite them.
+    pub adds: bool,
+}
+
+impl<'b> Verified<'b> {
+    /// Describes results of which only the tokens are wanted.
+    #[must_use]
+    pub fn new(tokens: DeviceIntMatrixMut<'b>) -> Self {
+        Self { tokens, accepted: None, emitted: None, statuses: None, adds: false }
+    }
+
+    pub(crate) fn check(&self, chains: usize, n: usize) -> Result<()> {
+        self.tokens.ids().check("tokens", chains, n + 1)?;
+        let columns =
+            [("accepted", &self.accepted), ("emitted", &self.emitted), ("statuses", &self.statuses)];
+        for (name, column) in columns {
+            if let Some(column) = column.as_ref().filter(|column| column.rows != chains) {
+                let allowed = format!("one for each of {chains} chains");
+                return Err(Error::length(name, column.rows, allowed));
+            }
+        }
+        Ok(())
+    }
+}

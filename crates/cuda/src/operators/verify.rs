@@ -1,0 +1,181 @@
+//! Verify: accepts chains of drafts, or replaces a draft, by rejection sampling in the kernels of `verify.cu`
+//! (rule S4).
+//!
+//! The first kernel surveys the one or two rows that a chain's last token is drawn from, and computes the
+//! residual on the way. The second races and writes. Both judge the drafts, for which each reads two numbers
+//! per draft. So neither waits for a third kernel that judges, and the second judges while the first still
+//! reads.
+
+use std::sync::Arc;
+
+use gumball_spec::{Result, TILE};
+
+use crate::abi::program::KernelModule;
+use crate::abi::{self, chain_flags};
+use crate::driver::runtime::{Buffer, Grid, Kernel, Runtime};
+use crate::memory::rows::DeviceSlice;
+use crate::operators::chains::{Chains, Numbers, Verified};
+use crate::pipeline::step::finish_grid;
+use crate::requests::variant::Variant;
+
+const SURVEY: Kernel = Kernel::named("verify_survey");
+const FINISH: Kernel = Kernel::named("verify_finish");
+
+/// Warps per block of the survey, and the most tiles that each warp takes.
+const WARPS: usize = 8;
+const MOST_PER_WARP: usize = 4;
+
+/// The tiles that an SM's resident blocks hold at once, with one tile per warp.
+const TILES_AT_ONCE: usize = 40;
+
+/// The number of records in the scratch memory.
+const RECORDS: usize = 1 << 18;
+
+/// Verification on a device. It holds 4 MiB of scratch memory, whatever the shapes of its calls are.
+#[derive(Debug)]
+pub struct Verify {
+    runtime: Arc<dyn Runtime>,
+    records: Buffer,
+    /// The most chains that one launch takes.
+    most: usize,
+}
+
+impl Verify {
+    /// Prepares the kernels and allocates the scratch memory.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the kernels cannot be compiled, or the device has not enough
+    ///   memory.
+    pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
+        runtime.prepare(KernelModule::Verify)?;
+        let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
+        Ok(Self { runtime, records, most: usize::MAX })
+    }
+
+    /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.
+    #[must_use]
+    pub fn few_at_a_time(self, chains: usize) -> Self {
+        Self { most: chains.max(1), ..self }
+    }
+
+    /// Enqueues the verification of chains on the device's stream, and returns without waiting. Allocates
+    /// nothing and can be captured.
+    ///
+    /// Kernels accept each chain's drafts up to the first that is not accepted, and draw one token after
+    /// them. Every emitted token has the distribution of the target's row, whatever the drafter proposed. The
+    /// results equal those of [`gumball_spec::verify::Chain::verify`]. Per draft, kernels read two numbers;
+    /// per chain, they read at most two rows whole.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] if two shapes do not match.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    pub fn enqueue(&self, chains: &Chains<'_>, out: &Verified<'_>) -> Result<()> {
+        chains.check()?;
+        let [count, length, vocab] = chains.shape();
+        out.check(count, length)?;
+        let tiles = vocab.div_ceil(TILE);
+        let at_a_time = self.most.min(RECORDS / tiles);
+        for from in (0..count).step_by(at_a_time) {
+            let now = at_a_time.min(count - from);
+            let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };
+            // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` saw their
+            // shapes. The scratch memory has a record for each tile of `now` chains.
+            unsafe { self.launch(now, asked) }?;
+        }
+        Ok(())
+    }
+
+    /// Launches the kernels for `chains` chains.
+    ///
+    /// # Safety
+    /// As for [`Runtime::launch`].
+    unsafe fn launch(&self, chains: usize, asked: abi::Chains) -> crate::Result<()> {
+        let runtime = &*self.runtime;
+        let tiles = asked.tiles as usize;
+        let per_warp = per_warp(runtime.multiprocessors() as usize, chains * tiles);
+        let blocks_per_chain = tiles.div_ceil(WARPS * per_warp) as u32;
+        let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
+        let chains = chains as u32;
+        let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
+        // SAFETY: the grid is the one that verify.cu expects, and tests/abi.rs checks that the argument's
+        // layout equals the kernels'. Each block waits before it does anything. The caller guarantees the
+        // rest.
+        unsafe { runtime.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        let grid = finish_grid(runtime, chains, asked.tiles, Variant::Simple, Default::default());
+        // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
+        // reads the survey's records, and before it writes. It begins after all blocks of the survey have
+        // waited, so the results of earlier kernels are visible.
+        unsafe { runtime.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
+    }
+}
+
+/// Returns how many tiles a warp of the survey takes: one, while the device holds all tiles at once.
+fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
+    tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MOST_PER_WARP)
+}
+
+/// Returns the argument for the chains from index `from` on, without the scratch memory.
+fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
+    let [_, length, vocab] = chains.shape();
+    let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
+    let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
+    let draws = chains.draws.draws.as_ref().map_or_else(Numbers::default, Numbers::of);
+    let flags = [
+        (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::DRAFTS_I64),
+        (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::TOKENS_I64),
+        (seeds.wide, chain_flags::SEEDS_U64),
+        (positions.wide, chain_flags::POSITIONS_U64),
+        (draws.wide, chain_flags::DRAWS_U64),
+        (seeds.each, chain_flags::SEED_PER_CHAIN),
+        (positions.each, chain_flags::POSITION_PER_CHAIN),
+        (draws.each, chain_flags::DRAW_PER_CHAIN),
+        (chains.draws.draws.is_none(), chain_flags::DRAW_IS_INDEX),
+        (out.adds, chain_flags::ADD_COUNTS),
+        (chains.draws.offsets && positions.wide, chain_flags::OFFSETS),
+        (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
+    ];
+    let column = |column: &Option<DeviceSlice<'_>>| {
+        column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
+    };
+    abi::Chains {
+        draft_probs: chains.draft_probs.chain(from),
+        draft_stride: chains.draft_probs.strides[0] as u64,
+        draft_row_stride: chains.draft_probs.strides[1] as u64,
+        target_probs: chains.target_probs.chain(from),
+        target_stride: chains.target_probs.strides[0] as u64,
+        target_row_stride: chains.target_probs.strides[1] as u64,
+        drafts: drafts.row(from),
+        drafts_stride: drafts.stride as u64,
+        tokens: tokens.row(from),
+        tokens_stride: tokens.stride as u64,
+        accepted: column(&out.accepted),
+        emitted: column(&out.emitted),
+        statuses: column(&out.statuses),
+        seeds: seeds.from(from),
+        positions: positions.from(from),
+        draws: draws.from(from),
+        seed: seeds.of_all,
+        position: positions.of_all as u32,
+        draw: draws.of_all as u32,
+        records: 0,
+        draft_count: length as u32,
+        vocab: vocab as u32,
+        tiles: vocab.div_ceil(TILE) as u32,
+        blocks_per_chain: 0,
+        tiles_per_warp: 0,
+        flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
+        first_chain: from as u32,
+        reserved: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warps_take_one_tile_while_all_are_there_at_once() {
+        let tiles = |chains: usize| chains * 151_936usize.div_ceil(TILE);
+        assert_eq!([1, 8, 9, 16, 32, 128].map(|chains| per_warp(132, tiles(chains))), [1, 1, 2, 2, 4, 4]);
+    }
+}

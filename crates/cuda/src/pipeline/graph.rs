@@ -1,0 +1,154 @@
+//! Graphs: steps that are captured once and replayed with one call; positions advance on the device.
+//!
+//! A replay reads what the workspace holds at that time. Between replays, requests may be admitted, released
+//! and assigned to rows while the shape stays. A graph does not borrow its workspace; the workspace's
+//! [`Workspace::replay`] launches it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use cudarc::driver::CudaGraph;
+use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use gumball_spec::{Kind, Result};
+
+use crate::driver::gpu::Gpu;
+use crate::driver::runtime::CapturedLaunches;
+use crate::error::{self, Error};
+use crate::pipeline::step::Step;
+use crate::pipeline::workspace::{Shape, Workspace};
+use crate::requests::variant::StepFeatures;
+
+/// Captured steps of a workspace; their logits live as long as `'b`.
+#[derive(Debug)]
+pub struct Graph<'b> {
+    workspace: u64,
+    steps: usize,
+    /// The largest number of tokens by which one replay can advance a request.
+    moves: u64,
+    shape: Shape,
+    /// [`Kind::Probabilities`] if any step reads rows of probabilities.
+    kind: Kind,
+    /// The smallest number of logits rows that any of the steps has.
+    lines: usize,
+    /// The captured launches, by the features that they support.
+    recordings: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
+    memory: PhantomData<&'b ()>,
+}
+
+impl Graph<'_> {
+    /// Returns how many steps one replay runs.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+}
+
+impl Workspace {
+    /// Captures steps in the order in which a replay runs them. Nothing runs during capture.
+    ///
+    /// The graph holds the launches for every combination of features, and a replay picks the one that its
+    /// rows need.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::enqueue`].
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If another workspace made a step.
+    pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
+        steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
+        let record = |needs: StepFeatures| {
+            let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
+            Ok((needs, self.runtime.record(&mut launch)?))
+        };
+        let recordings = StepFeatures::all().map(record).collect::<crate::Result<Vec<_>>>()?;
+        let moves = steps.iter().map(Step::moves).sum();
+        let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
+        let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
+        Ok(Graph {
+            workspace: self.id,
+            steps: steps.len(),
+            moves,
+            shape: self.assigned.shape,
+            kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
+            lines,
+            recordings,
+            memory: PhantomData,
+        })
+    }
+
+    /// Enqueues the captured steps on the workspace's stream, and returns without waiting. Allocates nothing.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for one token per captured
+    /// step.
+    ///
+    /// # Panics
+    /// If another workspace captured the graph.
+    pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
+        assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
+        self.check(graph.shape, graph.lines)?;
+        self.check_kind(graph.kind)?;
+        self.spend(graph.moves)?;
+        let needs = self.needs();
+        let recording = graph.recordings.iter().find_map(|(serves, it)| (*serves == needs).then_some(it));
+        let recording = recording.expect("there is one for all that rows may need");
+        // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
+        // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
+        unsafe { recording.replay() }?;
+        self.served.count(needs.variant, graph.steps as u64);
+        Ok(())
+    }
+}
+
+/// A graph of the CUDA driver.
+struct Captured(CudaGraph);
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Captured").finish_non_exhaustive()
+    }
+}
+
+impl CapturedLaunches for Captured {
+    unsafe fn replay(&self) -> error::Result<()> {
+        self.0.launch().map_err(|error| Error::call("cuGraphLaunch", error))
+    }
+}
+
+impl Gpu {
+    /// Captures what `launch` enqueues on the stream as a graph.
+    pub(crate) fn captured(
+        &self,
+        launch: &mut dyn FnMut() -> error::Result<()>,
+    ) -> error::Result<Box<dyn CapturedLaunches>> {
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let begun = self.stream().begin_capture(mode);
+        begun.map_err(|error| Error::call("cuStreamBeginCapture", error))?;
+        let launched = launch();
+        let ended = self.stream().end_capture(CUgraphInstantiate_flags(0));
+        launched?;
+        let graph = ended.map_err(|error| Error::call("cuStreamEndCapture", error))?;
+        let graph = graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))?;
+        Ok(Box::new(Captured(graph)))
+    }
+
+    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
+    /// by CUDA events.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] with the driver's message.
+    /// - The errors of `enqueue`.
+    pub fn elapsed_us<E: From<Error>>(
+        &self,
+        enqueue: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<f32, E> {
+        let failed = |error| Error::call("timing by events", error);
+        let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+        let began = event()?;
+        enqueue()?;
+        let ended = event()?;
+        ended.synchronize().map_err(failed)?;
+        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
+    }
+}

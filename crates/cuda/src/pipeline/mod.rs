@@ -1,0 +1,10 @@
+//! Steps of requests: a workspace holds the memory, a step turns rows into tokens, a graph replays steps.
+//!
+//! Depends on `abi`, `driver`, `memory`, `requests` and `launch`.
+
+pub(crate) mod graph;
+pub(crate) mod outputs;
+pub(crate) mod score;
+mod shared_rows;
+pub(crate) mod step;
+pub(crate) mod workspace;

@@ -1,0 +1,144 @@
+//! Scores: the logprobs of tokens that are already known, such as those of a prompt.
+//!
+//! A known token is a forced token: a step reports what it would report if it had drawn that token. If no
+//! edit reads the history, one step scores many rows and does not advance the request. Otherwise each step
+//! scores one row, and known tokens extend the history. Inside the prompt, the request is admitted again for
+//! each row, because a step would count its token as output.
+
+use gumball_spec::layout::Layout;
+use gumball_spec::{Error, Result};
+
+use crate::abi::Slot;
+use crate::memory::rows::Rows;
+use crate::pipeline::outputs::Outputs;
+use crate::pipeline::workspace::{Assignment, Workspace};
+use crate::requests::prepared::Prepared;
+use crate::requests::request_table::InitialState;
+
+/// A known sequence and the tokens of it to score: row i scores `ids[start + i]`, given all ids before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KnownTokens<'a> {
+    /// The ids of the prompt, then those of the output.
+    pub ids: &'a [u32],
+    /// The number of ids that are prompt.
+    pub prompt_len: usize,
+    /// The index in `ids` of the token that row 0 predicts.
+    pub start: usize,
+    /// The seed, which XTC reads; the draw index is 0.
+    pub seed: u64,
+    /// Mirostat's limit in bits, which every row uses.
+    pub mu: f32,
+}
+
+impl KnownTokens<'_> {
+    /// Checks that there is an id of the vocabulary for each of `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if an id is missing.
+    /// - [`Error::OutOfRange`] if an id is outside the vocabulary, or `prompt_len` exceeds the number of ids.
+    pub fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+        self.targets(rows, vocab).map(drop)
+    }
+
+    fn targets(&self, rows: usize, vocab: usize) -> Result<Vec<i32>> {
+        let KnownTokens { ids, prompt_len, start, .. } = *self;
+        if prompt_len > ids.len() {
+            return Err(Error::out_of_range("prompt_len", prompt_len, format!("in 0..={}", ids.len())));
+        }
+        let targets = start.checked_add(rows).and_then(|end| ids.get(start..end));
+        let targets = targets.ok_or_else(|| {
+            Error::length("ids", ids.len(), format!("an id for each of {rows} rows from {start} on"))
+        })?;
+        match targets.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(Error::out_of_range("ids", id, format!("an id in 0..{vocab}"))),
+            None => Ok(targets.iter().map(|id| *id as i32).collect()),
+        }
+    }
+}
+
+impl Workspace {
+    /// Returns the logprobs of known tokens as `request` configures them, and all other outputs of steps in
+    /// which these tokens are forced. Waits for the device.
+    ///
+    /// The call puts the request into `slot` and leaves it there in an unspecified state. The workspace's
+    /// assignment is lost.
+    ///
+    /// # Shapes and units
+    /// `rows`: logits or probabilities. `lines`: for each scored row, the index of the row of `rows` that it
+    /// reads; if empty, scored row i reads row i. Scored row i predicts `known.ids[known.start + i]`.
+    /// `masks`: one per scored row, or empty.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::admit`] and [`Workspace::step`].
+    /// - [`Error::Length`] if a known token or a mask is missing.
+    /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
+    /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` exceeds the number
+    ///   of ids.
+    /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
+    pub fn score(
+        &mut self,
+        slot: Slot,
+        request: &Prepared,
+        known: &KnownTokens<'_>,
+        rows: &Rows<'_>,
+        lines: &[u32],
+        masks: &[Option<&[u32]>],
+    ) -> Result<Outputs> {
+        let count = if lines.is_empty() { rows.rows() } else { lines.len() };
+        let targets = known.targets(count, self.limits.vocab)?;
+        if !masks.is_empty() && masks.len() != targets.len() {
+            let allowed = format!("one per row, {}, or 0", targets.len());
+            return Err(Error::length("masks", masks.len(), allowed));
+        }
+        if self.limits.rows == 0 {
+            return Err(Error::out_of_range("rows", 0, "at least 1, to score in"));
+        }
+        let stays = !request.reads_history();
+        let mut all =
+            Outputs::room_for(Layout { rows: targets.len(), widths: self.limits.widths }, self.kept_words())?;
+        let mut row = 0;
+        while row < targets.len() {
+            let end = targets.len().min(row + if stays { self.limits.rows } else { 1 });
+            let place = known.start + row;
+            // The first row needs an admission, and so does every row after a token of the prompt. If steps
+            // do not advance the request, every step needs one.
+            if stays || row == 0 || place <= known.prompt_len {
+                self.admit(slot, request, &known.start_at(place, stays, targets.len() - row))?;
+            }
+            let slots = vec![slot; end - row];
+            let masks = if masks.is_empty() { masks } else { &masks[row..end] };
+            let (lines, rows) = match lines {
+                [] => (lines, rows.part(row..end)),
+                _ => (&lines[row..end], *rows),
+            };
+            self.assign_scores(&Assignment {
+                slots: &slots,
+                forced: &targets[row..end],
+                row_indices: lines,
+                masks,
+            })?;
+            let step = self.step(&rows)?;
+            self.enqueue(&if stays { step.scoring() } else { step })?;
+            all.place(row, &self.outputs(end - row)?);
+            row = end;
+        }
+        Ok(all)
+    }
+}
+
+impl<'a> KnownTokens<'a> {
+    /// Returns the request's state before the id at index `place`; without a history if `bare`.
+    fn start_at(&self, place: usize, bare: bool, room: usize) -> InitialState<'a> {
+        let (prompt, output) = self.ids[..place].split_at(self.prompt_len.min(place));
+        InitialState {
+            seed: self.seed,
+            draw: 0,
+            position: place as u32,
+            mu: self.mu,
+            prompt: if bare { &[] } else { prompt },
+            output: if bare { &[] } else { output },
+            room,
+            keep_history: false,
+        }
+    }
+}

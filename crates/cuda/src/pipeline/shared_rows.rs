@@ -1,0 +1,67 @@
+//! Rows of logits that several rows of a step read: each is surveyed once, for a request without edits and
+//! sums.
+//!
+//! Many draws from one row of logits then cost one survey. The survey kernels are those of greedy rows,
+//! because their records have no arrivals. The kernel `records_from_shared_rows` then gives each row its own
+//! arrivals.
+
+use std::sync::Arc;
+
+use gumball_spec::{Result, TILE, memory};
+
+use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
+use crate::driver::runtime::{Buffer, ROWS, Runtime};
+use crate::launch::survey::{self, Survey};
+use crate::memory::rows::Rows;
+use crate::requests::variant::StepFeatures;
+
+/// The records of shared rows, and the request that they are surveyed for.
+#[derive(Debug)]
+pub(crate) struct SharedRows {
+    records: Buffer,
+    params: Buffer,
+    /// Zeros that serve as a state, as a request, and as the slots of all shared rows.
+    zeros: Buffer,
+}
+
+impl SharedRows {
+    /// Allocates records for as many shared rows as a step has rows.
+    pub fn new(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
+        let tiles = vocab.div_ceil(TILE);
+        let slots = memory::product(ROWS, &[rows, size_of::<Slot>()])?;
+        let zeros = size_of::<State>().max(size_of::<Request>()).max(slots);
+        let greedy = Params { features: features::GREEDY, ..Params::default() };
+        Ok(Self {
+            records: Buffer::sized(runtime, ROWS, &[rows, tiles, size_of::<TileRecord>()])?,
+            params: Buffer::of(runtime, &[greedy])?,
+            zeros: Buffer::zeroed(runtime, zeros)?,
+        })
+    }
+
+    /// Returns the survey of the shared rows with its step, the launch that makes each row's records from
+    /// theirs, and the step of that launch.
+    pub fn cut(
+        &self,
+        multiprocessors: u32,
+        rows: &Rows<'_>,
+        step: abi::Step,
+    ) -> ((Survey, abi::Step), Survey, abi::Step) {
+        let holds = (rows.kind, rows.dtype);
+        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, holds, StepFeatures::NONE);
+        let zeros = self.zeros.address();
+        let lines = abi::Step {
+            rows: rows.rows as u32,
+            row_indices: 0,
+            slots: zeros,
+            params: self.params.address(),
+            requests: zeros,
+            states: zeros,
+            records: self.records.address(),
+            ..step
+        }
+        .cut(survey.blocks_per_row);
+        let arrive = survey::arrive(rows.vocab);
+        let line_records = self.records.address();
+        ((survey, lines), arrive, abi::Step { shared_records: line_records, ..step })
+    }
+}

@@ -1,0 +1,322 @@
+//! Steps: kernels that turn rows of logits or probabilities into tokens.
+//!
+//! [`Workspace::step`] fixes the launches for a shape. [`Workspace::enqueue`] launches the kernels of the
+//! [`Variant`] that the assigned rows need. It neither allocates nor waits, so a step can be captured in a
+//! graph and replayed; positions advance on the device. A step does not borrow its workspace, so requests can
+//! come and go between two replays.
+
+use std::marker::PhantomData;
+
+use gumball_spec::request::check_mask_width;
+use gumball_spec::{Error, Kind, Result};
+
+use crate::abi::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
+use crate::abi::program::KernelModule;
+use crate::abi::{self, flags};
+use crate::driver::runtime::{Grid, Kernel, Runtime};
+use crate::launch::survey::{self, Survey};
+use crate::launch::work_sharing::WorkSharing;
+use crate::memory::rows::{Dtype, MaskRows, Rows};
+use crate::pipeline::workspace::{Shape, Workspace};
+use crate::requests::edit_params;
+use crate::requests::variant::{Edits, StepFeatures, Variant};
+
+const FINISH_GENERAL: ByRows = by_rows!("finish_general_", "");
+const FINISH_SIMPLE: ByRows = by_rows!("finish_simple_", "");
+const FINISH_SURVEY_DRAW: ByDtype = by_dtype!("finish_survey_draw_", "");
+const FINISH_CANDIDATES: ByRows = by_rows!("finish_candidates_", "");
+const FINISH_CANDIDATES_LOGPROB: ByRows = by_rows!("finish_candidates_logprob_", "");
+
+/// Returns the kernel that finishes a step's rows.
+pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
+    let kernels = match variant {
+        Variant::SurveyDraw => return FINISH_SURVEY_DRAW.of(dtype),
+        Variant::Simple => FINISH_SIMPLE,
+        Variant::Candidates => FINISH_CANDIDATES,
+        Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,
+        Variant::General => FINISH_GENERAL,
+    };
+    kernels.of(kind, dtype)
+}
+
+/// Returns the grid of the kernel that finishes rows.
+///
+/// While rows are no more than SMs, variants up to `CandidatesLogprob` get one thread per tile, because they
+/// are bound by latency. That is at least 256 threads and at most twice `threads_per_row`.
+/// `CandidatesLogprob` gets one more warp, which draws while the others compute logprobs. From two rows per
+/// SM on, blocks wait for each other and have 256 threads. In all other cases a block has `threads_per_row`
+/// threads. The candidate kernels take one block per SM while rows are no more than SMs, because two on one
+/// SM take longer. All of this is measured.
+pub(crate) fn finish_grid(
+    runtime: &dyn Runtime,
+    rows: u32,
+    tiles: u32,
+    variant: Variant,
+    help: WorkSharing,
+) -> Grid {
+    let (usual, multiprocessors) = (runtime.threads_per_row(), runtime.multiprocessors());
+    let of_many = usual.min(THREADS_OF_MANY);
+    let threads = if rows >= 2 * multiprocessors {
+        of_many
+    } else if variant <= Variant::CandidatesLogprob && rows <= multiprocessors {
+        let drawing = if variant == Variant::CandidatesLogprob { 32 } else { 0 };
+        (tiles.next_multiple_of(32) + drawing).clamp(of_many, 2 * usual)
+    } else {
+        usual
+    };
+    let lists = matches!(variant, Variant::Candidates | Variant::CandidatesLogprob);
+    Grid::new(rows + help.blocks, threads)
+        .one_block_per_sm(lists && rows <= multiprocessors)
+        .co_resident(help.blocks != 0)
+}
+
+/// Threads per block from two rows per SM on.
+const THREADS_OF_MANY: u32 = 256;
+
+impl Workspace {
+    /// Fixes the launches of a step over rows, for the current assignment.
+    ///
+    /// Row i of the step reads row i of `rows`, or the one that the assignment's `row_indices` names.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if `rows` has another vocabulary than the workspace.
+    /// - [`Error::Length`] if the assignment has no `row_indices`, and `rows` has another number of rows than
+    ///   it.
+    /// - [`Error::OutOfRange`] if a row index is not below the number of rows.
+    /// - [`Error::Unavailable`] if `rows` holds probabilities and their kernels cannot be compiled.
+    pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
+        self.step_masked(rows, None)
+    }
+
+    /// Fixes the launches of a step like [`Workspace::step`], with bitmasks in device memory.
+    ///
+    /// These bitmasks replace those of the assignment, for the rows that have one there. If the assignment
+    /// has no bitmasks, they apply to every row.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step`].
+    /// - [`Error::Length`] if there is not one bitmask per assigned row.
+    /// - [`Error::OutOfRange`] if a bitmask has a word for each id.
+    pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
+        let vocab = self.limits.vocab;
+        if rows.vocab != vocab {
+            let allowed = format!("{vocab} elements in a row, the vocabulary");
+            return Err(Error::length("logits", rows.vocab, allowed));
+        }
+        if rows.kind == Kind::Probabilities {
+            self.runtime.prepare(KernelModule::Probabilities)?;
+        }
+        let mut abi = self.abi();
+        if abi.row_indices == 0 && rows.rows != self.rows() {
+            return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
+        }
+        if let Some(masks) = masks {
+            if masks.rows != self.rows() {
+                let allowed = format!("one per row, {}", self.rows());
+                return Err(Error::length("masks", masks.rows, allowed));
+            }
+            check_mask_width("masks.width", masks.width, vocab)?;
+            // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
+            // rows without bitmasks.
+            abi.masks = if masks.width == 0 { abi.slots } else { masks.address };
+            abi.mask_words = masks.width as u32;
+            abi.mask_stride = masks.stride as u64;
+        }
+        let step =
+            abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
+        let multiprocessors = self.runtime.multiprocessors();
+        let alike = step.row_indices != 0 && step.masks == 0;
+        let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
+        let (by_line, step) = if by_line {
+            let (survey, arrive, step) = self.shared_rows.cut(multiprocessors, rows, step);
+            (Some((survey, arrive)), step)
+        } else {
+            (None, step)
+        };
+        let step = Step {
+            workspace: self.id,
+            shape: self.assigned.shape,
+            lines: rows.rows,
+            kind: rows.kind,
+            dtype: rows.dtype,
+            by_line,
+            ends: true,
+            step,
+            memory: PhantomData,
+        };
+        self.check(step.shape, step.lines)?;
+        Ok(step)
+    }
+
+    /// Checks that the assignment still has the shape that a step was fixed for. Its row indices must be
+    /// below `lines`, the number of logits rows.
+    pub(crate) fn check(&self, shape: Shape, lines: usize) -> Result<()> {
+        let assigned = &self.assigned;
+        if assigned.shape.rows != shape.rows {
+            let allowed = format!("{} rows, for which the step was fixed", shape.rows);
+            return Err(Error::length("slots", assigned.shape.rows, allowed));
+        }
+        if assigned.shape != shape {
+            let reason = "a step that was fixed with lines or masks needs some, and one without takes none";
+            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+        }
+        if assigned.lines_end > lines {
+            let line = assigned.lines_end - 1;
+            return Err(Error::out_of_range(
+                "row_indices",
+                line,
+                format!("a row of the logits, in 0..{lines}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that the requests of the assigned rows are allowed on rows of a kind (P2).
+    pub(crate) fn check_kind(&self, kind: Kind) -> Result<()> {
+        if kind == Kind::Probabilities { self.refusal() } else { Ok(()) }
+    }
+
+    /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing.
+    ///
+    /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
+    /// step becomes part of its graph, with kernels that handle every request. Call
+    /// [`Workspace::reserve_replays`] before replays of that graph.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::Conflict`] if the assignment's shape has changed since the step was
+    ///   fixed.
+    /// - [`Error::OutOfRange`] if the assignment names a row that the logits do not have.
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for another token.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
+    ///   request has parameters defined for logits only.
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If another workspace fixed the step.
+    pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
+        self.check(step.shape, step.lines)?;
+        self.check_kind(step.kind)?;
+        if self.runtime.is_capturing()? {
+            // The step does not run yet, and the host program may replay it for any requests.
+            self.captured.note(step.kind);
+            self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
+            return Ok(false);
+        }
+        self.spend(step.moves())?;
+        let needs = self.needs();
+        self.enqueue_kernels(step, needs)?;
+        self.served.count(needs.variant, 1);
+        Ok(true)
+    }
+
+    /// Announces that the host program will replay graphs of its own that run `steps` steps of this workspace
+    /// in total.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
+    ///   captured. They concern requests of rows whose parameters are defined for logits only.
+    pub fn reserve_replays(&self, steps: u64) -> Result<()> {
+        self.check_kind(self.captured.kind())?;
+        self.spend(steps)?;
+        self.served.count(StepFeatures::EVERYTHING.variant, steps);
+        Ok(())
+    }
+
+    /// Launches the kernels that support `needs`, which must include the features of the step's rows.
+    pub(crate) fn enqueue_kernels(&self, fixed: &Step<'_>, needs: StepFeatures) -> crate::Result<()> {
+        assert_eq!(fixed.workspace, self.id, "a step goes to the workspace that fixed it");
+        let (runtime, step) = (&*self.runtime, &fixed.step);
+        if step.rows == 0 {
+            return Ok(());
+        }
+        let needs = if step.masks == 0 { needs } else { needs.and(StepFeatures::MASKS) };
+        if needs.over == Edits::HistoryDependent {
+            // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
+            // to this workspace as well.
+            unsafe { edit_params::enqueue(runtime, step) }?;
+        }
+        let (multiprocessors, rows) = (runtime.multiprocessors(), step.rows as usize);
+        let survey_draw = fixed.by_line.is_none()
+            && fixed.kind == Kind::Logits
+            && step.flags & flags::NO_CANDIDATES == 0
+            && survey::draws_in_survey(multiprocessors, rows, self.limits.vocab);
+        let needs = if survey_draw { needs } else { needs.and(StepFeatures::SIMPLE) };
+        let survey = match &fixed.by_line {
+            // If any row has edits or needs sums, all rows are surveyed separately.
+            Some(((survey, lines), arrive)) if needs.over == Edits::None && !needs.sums => {
+                // SAFETY: the conditions of the survey's launch below hold here too. `by_line` saw that there
+                // are no more logits rows than rows, so the records fit.
+                unsafe { survey::enqueue(runtime, *survey, lines) }?;
+                *arrive
+            }
+            _ if needs.variant == Variant::SurveyDraw => survey::survey_draw(self.limits.vocab, fixed.dtype),
+            _ => survey::survey(multiprocessors, rows, self.limits.vocab, (fixed.kind, fixed.dtype), needs),
+        };
+        let step = &step.cut(survey.blocks_per_row);
+        // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
+        // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
+        // guarantees the logits.
+        unsafe { survey::enqueue(runtime, survey, step) }?;
+        if !fixed.ends {
+            return Ok(());
+        }
+        let help = WorkSharing::of(multiprocessors, step.rows, needs);
+        let step = &abi::Step { chunks: help.parts, ..*step };
+        let grid = finish_grid(runtime, step.rows, step.tiles, needs.variant, help);
+        // SAFETY: the conditions of the survey's launch hold here too. The grid is the one that the kernel
+        // expects, and each of its blocks waits for the survey. tests/abi.rs checks that the layout of `step`
+        // equals the kernels'.
+        unsafe {
+            runtime.launch_dependent(
+                finish(fixed.kind, fixed.dtype, needs.variant),
+                grid,
+                bytemuck::bytes_of(step),
+            )
+        }
+    }
+}
+
+/// A step of a workspace, ready to be enqueued there; its logits live as long as `'b`.
+#[derive(Clone, Debug)]
+pub struct Step<'b> {
+    workspace: u64,
+    pub(crate) shape: Shape,
+    /// The number of rows that the logits have.
+    pub(crate) lines: usize,
+    pub(crate) kind: Kind,
+    dtype: Dtype,
+    /// The survey of logits rows that several rows read, with its step, and the launch that makes each row's
+    /// records from theirs.
+    by_line: Option<((Survey, abi::Step), Survey)>,
+    /// Whether the step finishes its rows; otherwise it only surveys them.
+    ends: bool,
+    step: abi::Step,
+    memory: PhantomData<&'b ()>,
+}
+
+impl Step<'_> {
+    /// Returns a step that scores: row i is i positions after its request, and no row advances its request.
+    pub(crate) fn scoring(mut self) -> Self {
+        self.step.flags |= flags::SCORING;
+        self
+    }
+
+    /// Returns a step that searches short kept sets like long ones, with the same results. For tests.
+    #[must_use]
+    pub fn searching(mut self) -> Self {
+        self.step.flags |= flags::NO_CANDIDATES;
+        self
+    }
+
+    /// Returns a step that only surveys its rows and yields no tokens. For measurements.
+    #[must_use]
+    pub fn survey_only(self) -> Self {
+        Self { ends: false, ..self }
+    }
+
+    /// Returns the largest number of tokens by which the step can advance a request.
+    pub(crate) fn moves(&self) -> u64 {
+        u64::from(self.ends && self.step.flags & flags::SCORING == 0)
+    }
+}

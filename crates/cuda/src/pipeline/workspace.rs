@@ -1,0 +1,447 @@
+//! The workspace: requests by slot, and memory for steps, whose size is fixed when the workspace is made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gumball_spec::layout::{Layout, Widths};
+use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
+
+use crate::abi::program::KernelModule;
+use crate::abi::{self, Slot, TileRecord, TileSum};
+use crate::driver::runtime::{Buffer, ROWS, Runtime};
+use crate::launch::work_sharing;
+use crate::pipeline::outputs::{Outputs, set_ids};
+use crate::pipeline::shared_rows::SharedRows;
+use crate::requests::filter_params;
+use crate::requests::prepared::Prepared;
+use crate::requests::request_table::{InitialState, RequestState, RequestTable};
+use crate::requests::variant::{StepFeatures, Variant, VariantCounters};
+
+/// The capacity of a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkspaceLimits {
+    /// The number of ids in the vocabulary; in 1..=2^20.
+    pub vocab: usize,
+    /// The number of slots, which is how many requests can be in flight; in 0..2^31.
+    pub slots: usize,
+    /// The most rows that a step can have; in 0..2^31.
+    pub rows: usize,
+    /// The most logprobs that a row can report, of the likeliest tokens and of given ids; both in 0..=2^20.
+    pub widths: Widths,
+    /// Whether steps record the kept sets.
+    pub kept: bool,
+}
+
+/// The assignment of a step's rows to requests, with forced tokens, row indices and bitmasks. An empty list
+/// means that no row has a value of that kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assignment<'a> {
+    /// The slot of each row; -1 is padding. No slot occurs twice.
+    pub slots: &'a [Slot],
+    /// The token to emit in each row instead of a drawn one; -1 for none.
+    pub forced: &'a [i32],
+    /// The index of the row of logits that each row reads; if empty, row i reads row i.
+    pub row_indices: &'a [u32],
+    /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
+    pub masks: &'a [Option<&'a [u32]>],
+}
+
+/// Requests by slot, and device memory for steps over them.
+#[derive(Debug)]
+pub struct Workspace {
+    /// Identifies the workspace: a step or a graph works only in the workspace that made it.
+    pub(crate) id: u64,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) limits: WorkspaceLimits,
+    table: RequestTable,
+    slots: Buffer,
+    forced: Buffer,
+    lines: Buffer,
+    masks: Buffer,
+    masked: Buffer,
+    records: Buffer,
+    sums: Buffer,
+    told: Buffer,
+    pub(crate) shared_rows: SharedRows,
+    scratch: Buffer,
+    help: Buffer,
+    outputs: Buffer,
+    kept: Buffer,
+    pub(crate) assigned: Assigned,
+    pub(crate) served: VariantCounters,
+    pub(crate) captured: Captured,
+}
+
+impl WorkspaceLimits {
+    /// Checks that each size is in its range.
+    fn check(&self) -> Result<()> {
+        if !(1..=MAX_VOCAB).contains(&self.vocab) {
+            return Err(Error::out_of_range("vocab", self.vocab, "in 1..=2^20"));
+        }
+        for (parameter, size) in [("slots", self.slots), ("rows", self.rows)] {
+            if i32::try_from(size).is_err() {
+                return Err(Error::out_of_range(parameter, size, "in 0..2^31"));
+            }
+        }
+        // A survey may have a block per tile, and a grid has at most 2^31 - 1 blocks.
+        let most = i32::MAX as usize / self.vocab.div_ceil(TILE);
+        if self.rows > most {
+            let allowed = format!("at most {most} with a vocabulary of {}", self.vocab);
+            return Err(Error::out_of_range("rows", self.rows, allowed));
+        }
+        self.widths.check()
+    }
+}
+
+/// Whether the host program ever captured a step on rows of probabilities.
+#[derive(Debug, Default)]
+pub(crate) struct Captured(AtomicBool);
+
+impl Captured {
+    pub fn note(&self, kind: Kind) {
+        self.0.fetch_or(kind == Kind::Probabilities, Ordering::Relaxed);
+    }
+
+    pub fn kind(&self) -> Kind {
+        if self.0.load(Ordering::Relaxed) { Kind::Probabilities } else { Kind::Logits }
+    }
+}
+
+/// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub lines: bool,
+    pub masks: bool,
+}
+
+/// The last assignment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Assigned {
+    pub shape: Shape,
+    /// One more than the highest row index; 0 if row i reads row i of the logits.
+    pub lines_end: usize,
+}
+
+impl Workspace {
+    /// Allocates the memory of a workspace, and prepares the kernels of its steps.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
+    /// - [`Error::Unavailable`] if the device or the host has not enough memory, or the kernels cannot be
+    ///   compiled.
+    pub fn new(runtime: Arc<dyn Runtime>, limits: WorkspaceLimits) -> Result<Self> {
+        limits.check()?;
+        let WorkspaceLimits { vocab, slots, rows, widths, kept } = limits;
+        runtime.prepare(KernelModule::Step)?;
+        let tiles = vocab.div_ceil(TILE);
+        let mask_bytes = tiles * TILE / 8;
+        let take = |bytes_a_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_a_row]);
+        // The largest buffers come first, so that a far too large workspace fails before it has allocated
+        // much.
+        let scratch = take(filter_params::scratch_words(tiles) * size_of::<u64>())?;
+        let outputs = take(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        Ok(Self {
+            id: MADE.fetch_add(1, Ordering::Relaxed),
+            table: RequestTable::new(&runtime, vocab, slots, widths)?,
+            slots: take(size_of::<Slot>())?,
+            forced: take(size_of::<i32>())?,
+            lines: take(size_of::<u32>())?,
+            masks: take(mask_bytes)?,
+            masked: take(size_of::<u32>())?,
+            shared_rows: SharedRows::new(&runtime, rows, vocab)?,
+            records: take(tiles * size_of::<TileRecord>())?,
+            sums: take(tiles * size_of::<u64>())?,
+            told: take(tiles * size_of::<TileSum>())?,
+            scratch,
+            help: Buffer::sized(&runtime, ROWS, &[work_sharing::words(rows), size_of::<u32>()])?,
+            outputs,
+            kept: take(if kept { mask_bytes } else { 0 })?,
+            assigned: Assigned::default(),
+            served: VariantCounters::default(),
+            captured: Captured::default(),
+            runtime,
+            limits,
+        })
+    }
+
+    /// Puts a request into a slot, and replaces the request that was there.
+    ///
+    /// Allocates device memory, and then waits, only if the slot's lists have never been as long.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot, or the request was prepared for another vocabulary.
+    /// - [`Error::OutOfRange`] if the request's `top_n` exceeds the capacity, or its history's capacity
+    ///   exceeds a u32.
+    /// - [`Error::Length`] if the request names more ids for logprobs than the capacity.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
+        self.table.admit(slot, request, start)
+    }
+
+    /// Empties a slot, and keeps its memory for the next request. A row that is still assigned to the slot is
+    /// drawn without edits and filters.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        self.table.release(slot)
+    }
+
+    /// Returns whether the histories of the assigned rows have capacity for `steps` more tokens, whatever is
+    /// drawn.
+    #[must_use]
+    pub fn has_history_left(&self, steps: u64) -> bool {
+        self.table.has_history_left(steps)
+    }
+
+    /// Enlarges the history in a slot to take `room` more ids than it has now, if the slot keeps a history.
+    /// Waits for the steps enqueued before.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot, or the history's capacity would exceed a u32.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
+        self.table.extend(slot, room)
+    }
+
+    /// Assigns slots, forced tokens, row indices and bitmasks to the rows of the next steps.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there are more rows than the capacity, or the lists differ in length.
+    /// - [`Error::OutOfRange`] if a slot or a token does not exist, or a slot occurs twice.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
+        let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
+        sorted.sort_unstable();
+        if let Some([slot, _]) = sorted.array_windows().find(|[a, b]| a == b) {
+            return Err(Error::out_of_range(
+                "slots",
+                format!("{slot} twice"),
+                "a slot that stands in a step once",
+            ));
+        }
+        self.assign_scores(rows)
+    }
+
+    /// Assigns rows that may share a slot, as in scoring, where steps do not advance the request.
+    pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
+        let WorkspaceLimits { vocab, slots, rows: most, .. } = self.limits;
+        let count = rows.slots.len();
+        if count > most {
+            return Err(Error::length("slots", count, format!("at most {most} rows")));
+        }
+        for (parameter, length) in [
+            ("forced", rows.forced.len()),
+            ("row_indices", rows.row_indices.len()),
+            ("masks", rows.masks.len()),
+        ] {
+            if length != 0 && length != count {
+                return Err(Error::length(parameter, length, format!("one per row, {count}, or 0")));
+            }
+        }
+        let within =
+            |value: i32, end: usize| value == -1 || usize::try_from(value).is_ok_and(|value| value < end);
+        if let Some(slot) = rows.slots.iter().find(|slot| !within(**slot, slots)) {
+            return Err(Error::out_of_range("slots", slot, format!("in -1..{slots}")));
+        }
+        if let Some(token) = rows.forced.iter().find(|token| !within(**token, vocab)) {
+            return Err(Error::out_of_range("forced", token, format!("an id in 0..{vocab}")));
+        }
+        self.slots.write(0, rows.slots)?;
+        if rows.forced.is_empty() {
+            self.forced.write(0, &vec![-1i32; count])?;
+        } else {
+            self.forced.write(0, rows.forced)?;
+        }
+        self.table.assign(rows.slots);
+        self.lines.write(0, rows.row_indices)?;
+        self.write_masks(rows.masks)?;
+        let shape = Shape { rows: count, lines: !rows.row_indices.is_empty(), masks: !rows.masks.is_empty() };
+        self.assigned =
+            Assigned { shape, lines_end: rows.row_indices.iter().max().map_or(0, |line| *line as usize + 1) };
+        Ok(())
+    }
+
+    /// Makes a row of the next steps padding, whatever its assignment, because its request is about to leave.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such row.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn retire(&mut self, row: usize) -> Result<()> {
+        let rows = self.limits.rows;
+        if row >= rows {
+            return Err(Error::out_of_range("row", row, format!("in 0..{rows}")));
+        }
+        self.table.retire(row);
+        Ok(self.slots.write(row * size_of::<Slot>(), &[-1])?)
+    }
+
+    fn write_masks(&mut self, masks: &[Option<&[u32]>]) -> Result<()> {
+        if masks.is_empty() {
+            return Ok(());
+        }
+        let width = self.mask_words();
+        let mut words = vec![0u32; masks.len() * width];
+        for (row, mask) in masks.iter().enumerate() {
+            let mask = mask.unwrap_or_default();
+            let common = mask.len().min(width);
+            words[row * width..][..common].copy_from_slice(&mask[..common]);
+        }
+        let masked: Vec<u32> = masks.iter().map(|mask| u32::from(mask.is_some())).collect();
+        self.masks.write(0, &words)?;
+        self.masked.write(0, &masked)?;
+        Ok(())
+    }
+
+    fn mask_words(&self) -> usize {
+        self.limits.vocab.div_ceil(TILE) * TILE / 32
+    }
+
+    /// Returns the number of 32-bit words in a row's kept set; 0 if steps do not record them.
+    pub(crate) fn kept_words(&self) -> usize {
+        if self.limits.kept { self.mask_words() } else { 0 }
+    }
+
+    /// Returns the argument of a step's kernels, without the logits.
+    pub(crate) fn abi(&self) -> abi::Step {
+        let tiles = self.limits.vocab.div_ceil(TILE);
+        let given = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
+        let words = self.mask_words();
+        abi::Step {
+            vocab: self.limits.vocab as u32,
+            tiles: tiles as u32,
+            mask_words: words as u32,
+            mask_stride: words as u64,
+            row_indices: given(self.assigned.shape.lines, &self.lines),
+            slots: self.slots.address(),
+            forced: self.forced.address(),
+            masks: given(self.assigned.shape.masks, &self.masks),
+            mask_present: given(self.assigned.shape.masks, &self.masked),
+            params: self.table.params.address(),
+            requests: self.table.requests.address(),
+            states: self.table.states.address(),
+            records: self.records.address(),
+            filter_sums: self.sums.address(),
+            logprob_sums: self.told.address(),
+            scratch: self.scratch.address(),
+            scratch_words: filter_params::scratch_words(tiles) as u64,
+            work_sharing: self.help.address(),
+            outputs: self.outputs.address(),
+            top_n_width: self.limits.widths.top_n as u32,
+            ids_width: self.limits.widths.ids as u32,
+            kept_bits: given(self.limits.kept, &self.kept),
+            ..abi::Step::default()
+        }
+    }
+
+    /// Returns the number of assigned rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.assigned.shape.rows
+    }
+
+    /// Waits for the steps enqueued before, and reads the outputs of the last one, in the layout of its rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If `words` is longer than the outputs of the workspace.
+    pub fn read_outputs(&self, words: &mut [u32]) -> Result<()> {
+        Ok(self.outputs.read(0, words)?)
+    }
+
+    /// Waits for the steps enqueued before, and appends the kept ids of each row of the last one to its list,
+    /// ascending.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace does not record kept sets, or has capacity for fewer rows.
+    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
+        assert!(self.limits.kept, "the workspace was made to keep none");
+        let width = self.mask_words();
+        let mut words = vec![0u32; rows.len() * width];
+        self.kept.read(0, &mut words)?;
+        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
+            ids.extend(set_ids(words, self.limits.vocab));
+        }
+        Ok(())
+    }
+
+    /// Returns the device address of the last step's outputs, in the layout of its rows. The address never
+    /// changes.
+    #[must_use]
+    pub fn outputs_address(&self) -> u64 {
+        self.outputs.address()
+    }
+
+    /// Returns the workspace's capacity.
+    #[must_use]
+    pub fn limits(&self) -> WorkspaceLimits {
+        self.limits
+    }
+
+    /// Waits for the steps enqueued before, and returns the outputs of the last one, which has `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace has capacity for fewer rows.
+    pub fn outputs(&self, rows: usize) -> Result<Outputs> {
+        let layout = Layout { rows, widths: self.limits.widths };
+        let mut outputs = Outputs::room_for(layout, self.kept_words())?;
+        self.outputs.read(0, &mut outputs.words)?;
+        self.kept.read(0, &mut outputs.kept)?;
+        Ok(outputs)
+    }
+
+    /// Returns the features that the assigned rows need.
+    pub(crate) fn needs(&self) -> StepFeatures {
+        let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
+        let kept = if self.limits.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
+        self.table.needs().and(masks).and(kept)
+    }
+
+    /// Returns the error of an assigned row's request that is not allowed on rows of probabilities, if there
+    /// is one (P2).
+    pub(crate) fn refusal(&self) -> Result<()> {
+        self.table.refusal()
+    }
+
+    /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
+    #[must_use]
+    pub fn served(&self, variant: Variant) -> u64 {
+        self.served.steps(variant)
+    }
+
+    /// Subtracts `moves` tokens, by which steps advance the rows' requests, from the capacity of their
+    /// histories.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if a history may not have capacity for them.
+    pub(crate) fn spend(&self, moves: u64) -> Result<()> {
+        self.table.spend(moves)
+    }
+
+    /// Waits for the steps enqueued before, and returns the state of the request in a slot.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is no such slot.
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
+        self.table.standing(slot)
+    }
+
+    /// Waits for the steps enqueued before, and returns the position of the request in a slot.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::standing`].
+    pub fn position(&self, slot: Slot) -> Result<u32> {
+        Ok(self.standing(slot)?.position)
+    }
+}

@@ -1,0 +1,122 @@
+//! Edits: turns penalties, bias and bans from parameters into what `edit.cu` and `edited_row.cuh` read.
+//!
+//! Bans that never change form a bitmap. Every other edit is a number in the entry of the id that it touches.
+//! A tile without touched ids therefore costs only a look at its bits. DRY and most bans depend on how the
+//! history ends: the kernel `edit` finds these before the survey and stamps them into entries.
+
+use gumball_spec::{SamplingParams, Scope, TILE};
+
+use crate::abi::{self, Params, features};
+use crate::driver::runtime::{Grid, Kernel, Runtime};
+use crate::error::Result;
+
+const EDIT: Kernel = Kernel::named("edit");
+
+/// The lists of a request's edits; scalar edit parameters are in [`Params`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Edits {
+    /// Finite biases, by id.
+    pub bias: Vec<(u32, f32)>,
+    /// One bit per id, padded to whole tiles; 0 if a ban that never changes forbids the id. `None`: no such
+    /// ban.
+    pub allowed: Option<Vec<u32>>,
+    /// The stop ids in the vocabulary, which are banned until the output has `min_tokens` tokens; empty if
+    /// that is 0.
+    pub stop_ids: Vec<u32>,
+    /// Ids that no DRY repeat reaches across.
+    pub breakers: Vec<u32>,
+    /// The bad words of two or more ids, concatenated.
+    pub bad_words: Vec<u32>,
+    /// For each of these words, the index in `bad_words` after its last id.
+    pub bad_word_ends: Vec<u32>,
+}
+
+fn scope(scope: Scope, on: bool) -> u32 {
+    match scope {
+        _ if !on => 0,
+        Scope::Prompt => 1,
+        Scope::Output => 2,
+        Scope::Both => 3,
+    }
+}
+
+/// Writes a request's edit parameters into `prepared`, and returns the lists of its edits.
+pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) -> Edits {
+    let inside = |id: &u32| (*id as usize) < vocab;
+    let mut edits = Edits { allowed: allowed(params, vocab), ..Edits::default() };
+    edits.bias = params.logit_bias.iter().copied().filter(|(_, bias)| bias.is_finite()).collect();
+    for word in params.bad_words.iter().filter(|word| word.len() > 1 && word.last().is_some_and(inside)) {
+        edits.bad_words.extend(word);
+        edits.bad_word_ends.push(edits.bad_words.len() as u32);
+    }
+    if params.min_tokens > 0 {
+        edits.stop_ids = params.stop_ids.iter().copied().filter(inside).collect();
+        prepared.min_tokens = params.min_tokens;
+    }
+
+    let others = params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
+    prepared.repetition_penalty = params.repetition_penalty;
+    prepared.frequency_penalty = params.frequency_penalty;
+    prepared.presence_penalty = params.presence_penalty;
+    prepared.repetition_scope = scope(params.repetition_scope, params.repetition_penalty != 1.0);
+    prepared.penalty_scope = scope(params.penalty_scope, others);
+    let dry = &params.dry;
+    if dry.multiplier != 0.0 {
+        prepared.dry_multiplier = dry.multiplier;
+        prepared.dry_base = dry.base;
+        prepared.dry_allowed_length = dry.allowed_length;
+        edits.breakers.clone_from(&dry.breakers);
+    }
+    prepared.no_repeat_ngram = params.no_repeat_ngram;
+    // Each edit is monotone in the logit. Under these conditions only a bias can raise a logit, so the
+    // largest bias bounds how much edits raise one.
+    let lowers = params.repetition_penalty >= 1.0
+        && params.frequency_penalty >= 0.0
+        && params.presence_penalty >= 0.0
+        && dry.multiplier >= 0.0;
+    prepared.max_raise = match lowers {
+        true => edits.bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max),
+        false => f32::INFINITY,
+    };
+
+    let repeats = dry.multiplier != 0.0 || params.no_repeat_ngram != 0;
+    let counts = repeats || prepared.repetition_scope != 0 || others;
+    let search = repeats || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
+    for (bit, set) in [
+        (features::EDITS, counts || search || !edits.bias.is_empty()),
+        (features::TOKEN_COUNTS, counts),
+        (features::HISTORY_EDITS, search),
+        (features::BANNED_IDS, edits.allowed.is_some()),
+    ] {
+        prepared.features |= if set { bit } else { 0 };
+    }
+    edits
+}
+
+/// Returns a bit per id that is 0 if the id is banned permanently, or `None` if no id is.
+fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
+    let by_bias = params.logit_bias.iter().filter(|(_, bias)| *bias == f32::NEG_INFINITY).map(|(id, _)| id);
+    let words = params.bad_words.iter().filter(|word| word.len() == 1).flatten();
+    let banned = params.banned_ids.iter().chain(by_bias).chain(words);
+    let mut banned = banned.filter(|id| (**id as usize) < vocab).peekable();
+    if params.allowed_ids.is_none() && banned.peek().is_none() {
+        return None;
+    }
+    let words = vocab.div_ceil(TILE) * TILE / 32;
+    let mut allowed = vec![if params.allowed_ids.is_some() { 0 } else { u32::MAX }; words];
+    params.allowed_ids.iter().flatten().for_each(|id| allowed[*id as usize / 32] |= 1 << (id % 32));
+    banned.for_each(|id| allowed[*id as usize / 32] &= !(1 << (id % 32)));
+    Some(allowed)
+}
+
+/// Enqueues the kernel that finds edits which depend on the ends of histories. It must precede the survey of
+/// the step.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, step: &abi::Step) -> Result<()> {
+    let grid = Grid::new(step.rows, runtime.threads_per_row());
+    // SAFETY: the grid is the one that edit.cu expects. The caller guarantees what `step` points to.
+    // tests/abi.rs checks that its layout equals the kernels'.
+    unsafe { runtime.launch(EDIT, grid, bytemuck::bytes_of(step)) }
+}

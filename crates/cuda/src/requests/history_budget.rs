@@ -1,0 +1,131 @@
+//! How many more steps the assigned rows can take. The host counts steps when it enqueues them, so no kernel
+//! ever appends to a full history.
+//!
+//! A step appends at most one id to each history. The number of enqueued steps therefore bounds every length
+//! from above, and the host reads nothing back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gumball_spec::{Error, Result, memory};
+
+use crate::abi::Slot;
+use crate::driver::runtime::SLOTS;
+
+/// How many more ids each slot's history can take, and how many steps remain for the assigned rows.
+#[derive(Debug)]
+pub(crate) struct HistoryBudget {
+    /// Ids that each slot's history can still take, by slot; [`UNBOUNDED`] if the slot keeps no history.
+    rooms: Vec<u64>,
+    /// The slot of each row; -1 is padding.
+    rows: Vec<Slot>,
+    /// The number of steps the rows could take when they were assigned, and the number that remains.
+    granted: u64,
+    left: AtomicU64,
+}
+
+/// No limit: more steps than any program enqueues.
+pub(crate) const UNBOUNDED: u64 = u64::MAX;
+
+impl HistoryBudget {
+    /// Makes the budget of slots that are all empty.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the system refuses the memory.
+    pub fn new(slots: usize) -> Result<Self> {
+        let left = AtomicU64::new(UNBOUNDED);
+        let rooms = memory::filled(SLOTS, UNBOUNDED, slots)?;
+        Ok(Self { rooms, rows: Vec::new(), granted: UNBOUNDED, left })
+    }
+
+    /// Records how many more ids a slot's history can take from now on.
+    pub fn set(&mut self, slot: usize, room: u64) {
+        self.settle();
+        self.rooms[slot] = room;
+        self.grant();
+    }
+
+    /// Records the slots that the next steps advance; -1 is padding.
+    pub fn assign(&mut self, rows: &[Slot]) {
+        self.settle();
+        self.rows.clear();
+        self.rows.extend(rows);
+        self.grant();
+    }
+
+    /// Records that a row became padding.
+    pub fn retire(&mut self, row: usize) {
+        self.settle();
+        if let Some(slot) = self.rows.get_mut(row) {
+            *slot = -1;
+        }
+        self.grant();
+    }
+
+    /// Returns the slot of each row.
+    pub fn rows(&self) -> &[Slot] {
+        &self.rows
+    }
+
+    /// Returns how many more steps every row's history can take.
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Subtracts steps that are about to be enqueued.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if a history cannot take one id per step; nothing is subtracted then.
+    pub fn spend(&self, steps: u64) -> Result<()> {
+        let spend = |left: u64| left.checked_sub(steps);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend) {
+            Ok(_) => Ok(()),
+            Err(left) => {
+                let allowed = format!("at least {steps} more ids of history in every row's request");
+                Err(Error::out_of_range("room", left, allowed))
+            }
+        }
+    }
+
+    /// Subtracts the steps enqueued since the last grant from the capacities of the rows' slots.
+    fn settle(&mut self) {
+        let spent = self.granted - self.left.load(Ordering::Relaxed);
+        for slot in &self.rows {
+            if let Some(room) = usize::try_from(*slot).ok().map(|slot| &mut self.rooms[slot]) {
+                *room = if *room == UNBOUNDED { UNBOUNDED } else { room.saturating_sub(spent) };
+            }
+        }
+    }
+
+    fn grant(&mut self) {
+        let rooms =
+            self.rows.iter().filter_map(|slot| usize::try_from(*slot).ok()).map(|slot| self.rooms[slot]);
+        self.granted = rooms.min().unwrap_or(UNBOUNDED);
+        self.left.store(self.granted, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_count_for_the_rows_they_were_enqueued_for() {
+        let mut history_budget = HistoryBudget::new(4).unwrap();
+        history_budget.set(0, 3);
+        history_budget.set(2, 5);
+        history_budget.assign(&[0, -1, 1]);
+        history_budget.spend(2).unwrap();
+        let message = history_budget.spend(2).unwrap_err().to_string();
+        assert_eq!(message, "room is 1, but must be at least 2 more ids of history in every row's request");
+        history_budget.assign(&[2, 0]);
+        history_budget.spend(1).unwrap();
+        assert!(history_budget.spend(1).is_err());
+        history_budget.assign(&[2, 1]);
+        history_budget.spend(4).unwrap();
+        assert!(history_budget.spend(1).is_err());
+        history_budget.set(2, 1);
+        history_budget.spend(1).unwrap();
+        history_budget.assign(&[1, 3, -1]);
+        history_budget.spend(1_000_000).unwrap();
+    }
+}

@@ -1,0 +1,75 @@
+//! Prepared requests: parameters that are validated and turned into the numbers that kernels read.
+
+use std::sync::Arc;
+
+use gumball_spec::{Error, Kind, Result, SamplingParams};
+
+use crate::abi::{Params, features};
+use crate::requests::edit_params::Edits;
+use crate::requests::variant::Variant;
+use crate::requests::{edit_params, filter_params, logprob_params};
+
+/// Parameters that are validated for a vocabulary, in the form that kernels read.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    params: Params,
+    edits: Arc<Edits>,
+    logprob_ids: Vec<u32>,
+    vocab: usize,
+    /// The error for rows of probabilities, if these parameters are not allowed there (P2).
+    refusal: Option<Error>,
+}
+
+impl Prepared {
+    /// Validates and prepares parameters for a vocabulary of `vocab` ids.
+    ///
+    /// # Errors
+    /// - Those of [`SamplingParams::validate`].
+    pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
+        params.validate(vocab)?;
+        let mut prepared = Params::default();
+        filter_params::prepare(params, vocab, &mut prepared);
+        let edits = Arc::new(edit_params::prepare(params, vocab, &mut prepared));
+        logprob_params::prepare(params, &mut prepared);
+        let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
+        let refusal = params.check_kind(Kind::Probabilities, vocab).err();
+        Ok(Self { params: prepared, edits, logprob_ids, vocab, refusal })
+    }
+
+    /// Returns the parameters in the form that kernels read, without seed and draw index.
+    pub(crate) fn params(&self) -> Params {
+        self.params
+    }
+
+    /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).
+    pub(crate) fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
+    }
+
+    /// Returns whether any edit depends on the history.
+    pub(crate) fn reads_history(&self) -> bool {
+        self.params.features & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
+    }
+
+    /// Returns the lists of the edits.
+    pub(crate) fn edits(&self) -> &Arc<Edits> {
+        &self.edits
+    }
+
+    /// Returns the ids whose logprobs each step reports.
+    pub(crate) fn logprob_ids(&self) -> &[u32] {
+        &self.logprob_ids
+    }
+
+    /// Returns the most specialised variant of a step that handles these parameters.
+    #[must_use]
+    pub fn variant(&self) -> Variant {
+        Variant::of(&self.params)
+    }
+
+    /// Returns the vocabulary that the parameters were validated for.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+}

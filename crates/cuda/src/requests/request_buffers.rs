@@ -1,0 +1,194 @@
+//! A request's lists, in one buffer per slot: the table of entries, the bitmaps, and the history.
+//!
+//! The host lays them out and copies them at once. A slot's buffer only grows, so a later request of at most
+//! its size allocates nothing.
+
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use gumball_spec::{Error, Result, TILE};
+
+use crate::abi::{Params, Request, TokenEntry, features};
+use crate::driver::runtime::{Buffer, Runtime};
+use crate::requests::edit_params::Edits;
+
+/// A request's history when it enters a slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct History<'a> {
+    pub prompt: &'a [u32],
+    pub output: &'a [u32],
+    /// How many more ids the history must be able to take.
+    pub room: usize,
+}
+
+impl History<'_> {
+    fn ids(&self) -> impl Iterator<Item = u32> {
+        self.prompt.iter().chain(self.output).copied()
+    }
+
+    fn len(&self) -> usize {
+        self.prompt.len() + self.output.len()
+    }
+
+    /// Returns the largest number of ids that the history can hold.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if that number exceeds a u32.
+    fn end(&self) -> Result<u32> {
+        let end = self.len().checked_add(self.room).and_then(|end| u32::try_from(end).ok());
+        end.ok_or_else(|| {
+            Error::out_of_range("room", self.room, "less than 2^32 together with the history's length")
+        })
+    }
+}
+
+/// Lays lists out in units of a [`TokenEntry`], so that every list is aligned for entries.
+#[derive(Debug, Default)]
+pub(crate) struct RequestBuffersBuilder {
+    units: Vec<TokenEntry>,
+}
+
+const UNIT: usize = size_of::<TokenEntry>();
+
+impl RequestBuffersBuilder {
+    /// Appends zeros for a list of `bytes` bytes, and returns its offset in units.
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let start = self.units.len();
+        self.units.resize(start + bytes.div_ceil(UNIT), TokenEntry::zeroed());
+        start
+    }
+
+    fn words(&mut self, start: usize) -> &mut [u32] {
+        bytemuck::cast_slice_mut(&mut self.units[start..])
+    }
+
+    /// Appends a list, and returns its offset in units.
+    fn append(&mut self, list: &[u32]) -> usize {
+        let start = self.reserve(size_of_val(list));
+        self.words(start)[..list.len()].copy_from_slice(list);
+        start
+    }
+
+    /// Appends the bitmap of touched ids, whose offset is 0, and the table of their entries. Returns the
+    /// table's offset in units and its size in entries. All ids that may join the table fill at most half of
+    /// it.
+    fn table(&mut self, vocab: usize, edits: &Edits, history: History<'_>) -> (usize, usize) {
+        let ends = edits.bad_word_ends.iter().map(|end| edits.bad_words[*end as usize - 1]);
+        let biased = edits.bias.iter().map(|(id, _)| *id);
+        let listed = biased.chain(edits.stop_ids.iter().copied()).chain(ends);
+        let inside = |id: &u32| (*id as usize) < vocab;
+        let bits = self.reserve(vocab.div_ceil(TILE) * TILE / 8);
+        let touched = self.words(bits);
+        let mut distinct = 0;
+        for id in listed.clone().chain(history.ids().filter(inside)) {
+            let (word, bit) = (id as usize / 32, 1 << (id % 32));
+            distinct += usize::from(touched[word] & bit == 0);
+            touched[word] |= bit;
+        }
+
+        let size = (2 * vocab.min(distinct + history.room)).next_power_of_two();
+        let start = self.reserve(size * UNIT);
+        let entries = &mut self.units[start..];
+        listed.for_each(|id| _ = entry(entries, id));
+        edits.bias.iter().for_each(|(id, bias)| entry(entries, *id).bias = *bias);
+        history.prompt.iter().copied().filter(inside).for_each(|id| entry(entries, id).prompt_count += 1);
+        history.output.iter().copied().filter(inside).for_each(|id| entry(entries, id).output_count += 1);
+        (start, size)
+    }
+}
+
+/// Returns an id's entry, and makes it if there is none: the twin of `find_entry` in `edits.cuh`.
+///
+/// The number of entries is a power of two and at least 2, and at least one entry is empty. The probe starts
+/// at an even index because kernels read entries in pairs.
+fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
+    let mask = entries.len() - 1;
+    let x = id.wrapping_mul(0x9E37_79B1);
+    let mut place = (x ^ x >> 15) as usize & mask & !1;
+    while ![0, id + 1].contains(&entries[place].id_plus_1) {
+        place = (place + 1) & mask;
+    }
+    entries[place].id_plus_1 = id + 1;
+    &mut entries[place]
+}
+
+/// The device memory of a slot's lists.
+#[derive(Debug, Default)]
+pub(crate) struct RequestBuffers {
+    memory: Option<Buffer>,
+}
+
+impl RequestBuffers {
+    /// Writes a request's lists to the device, and returns their addresses and lengths.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the history's capacity exceeds a u32.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn write(
+        &mut self,
+        runtime: &Arc<dyn Runtime>,
+        builder: &mut RequestBuffersBuilder,
+        params: &Params,
+        vocab: usize,
+        edits: &Edits,
+        history: History<'_>,
+    ) -> Result<Request> {
+        let has = |bits: u32| params.features & bits != 0;
+        let mut request = Request::default();
+        if !has(features::EDITS | features::BANNED_IDS | features::KEEP_HISTORY) {
+            return Ok(request);
+        }
+        let end = history.end()?;
+        builder.units.clear();
+        let (touched, mut entries) = (0, 0);
+        if has(features::EDITS) {
+            let counted = if has(features::TOKEN_COUNTS) { history } else { History::default() };
+            let (table, size) = builder.table(vocab, edits, counted);
+            request.entries_mask = size as u32 - 1;
+            entries = table;
+        }
+        let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
+        let lists = [&edits.stop_ids, &edits.breakers, &edits.bad_words, &edits.bad_word_ends];
+        let [stop_ids, breakers, bad_words, ends] = lists.map(|list| builder.append(list));
+        let mut ids = builder.units.len();
+        let mut bytes = ids * UNIT;
+        if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
+            request.history_capacity = end;
+            ids = builder.reserve(history.len() * size_of::<u32>());
+            builder.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
+            // The capacity is rounded up to whole units, so it may end after the last id.
+            bytes += (end as usize * size_of::<u32>()).next_multiple_of(UNIT);
+        }
+
+        let memory = match &mut self.memory {
+            Some(memory) if memory.bytes() >= bytes => memory,
+            memory => memory.insert(Buffer::zeroed(runtime, bytes.next_power_of_two())?),
+        };
+        memory.write(0, &builder.units)?;
+        let at = |unit: usize| memory.address() + (unit * UNIT) as u64;
+        request.entries = at(entries);
+        request.touched = at(touched);
+        request.allowed = allowed.map_or(0, at);
+        request.stop_ids = at(stop_ids);
+        request.breakers = at(breakers);
+        request.bad_words = at(bad_words);
+        request.bad_word_ends = at(ends);
+        request.history = at(ids);
+        request.stop_count = edits.stop_ids.len() as u32;
+        request.breaker_count = edits.breakers.len() as u32;
+        request.bad_word_count = edits.bad_word_ends.len() as u32;
+        Ok(request)
+    }
+
+    /// Reads the first `length` ids of a history back.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails.
+    pub fn read_history(&self, request: &Request, length: u32) -> Result<Vec<u32>> {
+        let mut ids = vec![0; length.min(request.history_capacity) as usize];
+        if let Some(memory) = &self.memory {
+            memory.read((request.history - memory.address()) as usize, &mut ids)?;
+        }
+        Ok(ids)
+    }
+}

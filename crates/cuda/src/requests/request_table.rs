@@ -1,0 +1,256 @@
+//! The request table: the requests in the slots, and how many more tokens each history can take.
+
+use std::sync::Arc;
+
+use gumball_spec::layout::Widths;
+use gumball_spec::{Error, Result, memory};
+
+use crate::abi::{Params, Request, Slot, State, features};
+use crate::driver::runtime::{Buffer, Runtime, SLOTS};
+use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
+use crate::requests::logprob_params;
+use crate::requests::prepared::Prepared;
+use crate::requests::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
+use crate::requests::variant::StepFeatures;
+
+/// A request's state when it enters a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InitialState<'a> {
+    /// The seed in use.
+    pub seed: u64,
+    /// The draw index.
+    pub draw: u32,
+    /// The number of tokens before the next one, modulo 2^32.
+    pub position: u32,
+    /// Mirostat's limit for the next token, in bits.
+    pub mu: f32,
+    /// The ids of the prompt.
+    pub prompt: &'a [u32],
+    /// The ids generated so far.
+    pub output: &'a [u32],
+    /// How many more ids the history must be able to take.
+    pub room: usize,
+    /// Whether the device keeps the history even if no edit reads it, so that it can be read back.
+    pub keep_history: bool,
+}
+
+/// A request's state, as read back from the device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestState {
+    /// The number of tokens before the next one, modulo 2^32.
+    pub position: u32,
+    /// Mirostat's limit for the next token, in bits.
+    pub mu: f32,
+    /// The number of ids in the prompt.
+    pub prompt_len: usize,
+    /// The number of generated ids, including those that the request had when it entered the slot.
+    pub output_len: usize,
+    /// The ids of the prompt, then those of the output; `None` if the device keeps no history.
+    pub history: Option<Vec<u32>>,
+}
+
+/// The host's record of a slot.
+#[derive(Debug, Default)]
+struct SlotEntry {
+    /// `None` if the slot is empty.
+    request: Option<Prepared>,
+    keep_history: bool,
+    on_machine: Request,
+    lists: RequestBuffers,
+}
+
+impl SlotEntry {
+    fn features(&self) -> u32 {
+        self.request.as_ref().map_or(0, |request| request.params().features)
+    }
+
+    /// Returns a request's parameters with the features that this slot adds.
+    fn params_of(&self, request: &Prepared) -> Params {
+        let mut params = request.params();
+        params.features |= if self.keep_history { features::KEEP_HISTORY } else { 0 };
+        params
+    }
+
+    fn has_history(&self) -> bool {
+        self.keep_history || self.features() & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
+    }
+}
+
+/// The requests by slot.
+#[derive(Debug)]
+pub(crate) struct RequestTable {
+    runtime: Arc<dyn Runtime>,
+    vocab: usize,
+    widths: Widths,
+    /// `[slots, widths.ids]`: the ids whose logprobs each slot's request reports.
+    logprob_ids: Buffer,
+    pub params: Buffer,
+    pub requests: Buffer,
+    pub states: Buffer,
+    slots: Vec<SlotEntry>,
+    builder: RequestBuffersBuilder,
+    history_budget: HistoryBudget,
+    /// The features that each slot's request needs, and the union over the rows' requests.
+    needs: Vec<StepFeatures>,
+    rows_features: StepFeatures,
+    /// A slot of the rows whose request is not allowed on rows of probabilities.
+    refuses: Option<usize>,
+}
+
+impl RequestTable {
+    pub fn new(runtime: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
+        let take = |sizes: &[usize]| Buffer::sized(runtime, SLOTS, sizes);
+        Ok(Self {
+            logprob_ids: take(&[slots, widths.ids, size_of::<u32>()])?,
+            params: take(&[slots, size_of::<Params>()])?,
+            requests: take(&[slots, size_of::<Request>()])?,
+            states: take(&[slots, size_of::<State>()])?,
+            slots: memory::collected(SLOTS, (0..slots).map(|_| SlotEntry::default()))?,
+            builder: RequestBuffersBuilder::default(),
+            history_budget: HistoryBudget::new(slots)?,
+            needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
+            rows_features: StepFeatures::NONE,
+            refuses: None,
+            runtime: Arc::clone(runtime),
+            vocab,
+            widths,
+        })
+    }
+
+    /// Puts a request into a slot. See [`crate::Workspace::admit`].
+    pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
+        let place = self.place(slot)?;
+        if request.vocab() != self.vocab {
+            return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
+        }
+        logprob_params::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
+        self.slots[place].keep_history = start.keep_history;
+        let InitialState { seed, draw, prompt, output, room, .. } = *start;
+        let params = Params { seed, draw, ..self.slots[place].params_of(request) };
+        self.write_lists(place, request, History { prompt, output, room })?;
+        let state = State {
+            position: start.position,
+            mirostat_mu: start.mu,
+            length: (start.prompt.len() + start.output.len()) as u32,
+            prompt_length: start.prompt.len() as u32,
+            step: 1,
+            ..State::default()
+        };
+        self.params.write(place * size_of::<Params>(), &[params])?;
+        Ok(self.states.write(place * size_of::<State>(), &[state])?)
+    }
+
+    /// Writes a request's lists to the device, and records its features and its history's capacity.
+    fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
+        let resident = &mut self.slots[place];
+        let (params, edits) = (resident.params_of(request), request.edits());
+        resident.on_machine =
+            resident.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
+        resident.request = Some(request.clone());
+        let ids = place * self.widths.ids * size_of::<u32>();
+        self.logprob_ids.write(ids, request.logprob_ids())?;
+        resident.on_machine.logprob_ids = self.logprob_ids.address() + ids as u64;
+        resident.on_machine.logprob_id_count = request.logprob_ids().len() as u32;
+        let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
+        self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
+        self.history_budget.set(place, room);
+        self.needs[place] = StepFeatures::of(&params);
+        self.choose();
+        Ok(())
+    }
+
+    /// Empties a slot. See [`crate::Workspace::release`].
+    pub fn release(&mut self, slot: Slot) -> Result<()> {
+        let place = self.place(slot)?;
+        let resident = &mut self.slots[place];
+        resident.request = None;
+        resident.keep_history = false;
+        resident.on_machine = Request::default();
+        self.history_budget.set(place, UNBOUNDED);
+        self.needs[place] = StepFeatures::NONE;
+        self.choose();
+        self.params.write(place * size_of::<Params>(), &[Params::default()])?;
+        Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
+    }
+
+    /// Enlarges a history's capacity. See [`crate::Workspace::extend`].
+    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
+        let place = self.place(slot)?;
+        let Some(request) = self.slots[place].request.clone() else { return Ok(()) };
+        let RequestState { prompt_len, history: Some(ids), .. } = self.standing(slot)? else { return Ok(()) };
+        let (prompt, output) = ids.split_at(prompt_len);
+        self.write_lists(place, &request, History { prompt, output, room })
+    }
+
+    /// Returns a request's state. See [`crate::Workspace::standing`].
+    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
+        let place = self.place(slot)?;
+        let mut state = [State::default()];
+        self.states.read(place * size_of::<State>(), &mut state)?;
+        let [State { position, mirostat_mu: mu, length, prompt_length, .. }] = state;
+        let resident = &self.slots[place];
+        let read = || resident.lists.read_history(&resident.on_machine, length);
+        Ok(RequestState {
+            position,
+            mu,
+            prompt_len: prompt_length as usize,
+            output_len: (length - prompt_length) as usize,
+            history: resident.has_history().then(read).transpose()?,
+        })
+    }
+
+    /// Records the slots that the next steps advance; -1 is padding.
+    pub fn assign(&mut self, rows: &[Slot]) {
+        self.history_budget.assign(rows);
+        self.choose();
+    }
+
+    /// Records that a row became padding.
+    pub fn retire(&mut self, row: usize) {
+        self.history_budget.retire(row);
+        self.choose();
+    }
+
+    /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
+    fn choose(&mut self) {
+        let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
+        self.rows_features =
+            slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::and);
+        let refuses = |slot: &usize| self.refusal_of(*slot).is_some();
+        self.refuses = slots.clone().find(refuses);
+    }
+
+    fn refusal_of(&self, slot: usize) -> Option<&Error> {
+        self.slots[slot].request.as_ref().and_then(Prepared::refusal)
+    }
+
+    /// Returns the error of a row's request that is not allowed on rows of probabilities, if there is one
+    /// (P2).
+    pub fn refusal(&self) -> Result<()> {
+        self.refuses.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Returns the features that the rows' requests need.
+    pub fn needs(&self) -> StepFeatures {
+        self.rows_features
+    }
+
+    /// Returns whether every row's history can take `steps` more tokens.
+    pub fn has_history_left(&self, steps: u64) -> bool {
+        self.history_budget.left() >= steps
+    }
+
+    /// Subtracts steps that advance the rows' requests from their capacity.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if a history may not have capacity for their tokens.
+    pub fn spend(&self, steps: u64) -> Result<()> {
+        self.history_budget.spend(steps)
+    }
+
+    fn place(&self, slot: Slot) -> Result<usize> {
+        let slots = self.slots.len();
+        let place = usize::try_from(slot).ok().filter(|place| *place < slots);
+        place.ok_or_else(|| Error::out_of_range("slot", slot, format!("in 0..{slots}")))
+    }
+}

@@ -1,0 +1,264 @@
+//! Which kernels a step launches: a function of its requests, its shape and the device, never of its logits.
+//!
+//! The choice is made when the rows change. A captured graph holds the launches for every choice, so a replay
+//! never runs kernels that lack a feature of its rows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::abi::{Params, features};
+use crate::requests::filter_params;
+
+/// The kernel that finishes a step's rows, from the most specialised to the most general.
+///
+/// Each variant also handles the requests of all earlier ones, so the maximum over the rows handles the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Variant {
+    /// Unfiltered sampling in small batches, where the survey has already scored every token.
+    SurveyDraw,
+    /// Greedy decoding, unfiltered sampling, and min-p as the only filter.
+    Simple,
+    /// Filter chains that begin with top-p, or with top-k up to 256, and usually leave a short candidate
+    /// list.
+    Candidates,
+    /// Edits, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on what `Candidates`
+    /// handles.
+    CandidatesLogprob,
+    /// Every request, including any filter chain, dynamic temperature, mirostat, top-n logprobs and kept
+    /// sets.
+    General,
+}
+
+impl Variant {
+    /// All variants, in ascending order.
+    pub const ALL: [Self; 5] =
+        [Self::SurveyDraw, Self::Simple, Self::Candidates, Self::CandidatesLogprob, Self::General];
+
+    /// Returns the most specialised variant that handles a request.
+    pub(crate) fn of(params: &Params) -> Self {
+        const SIMPLE: u32 =
+            features::GREEDY | features::JOINT | features::TEMPERATURE_LAST | features::KEEP_HISTORY;
+        const CANDIDATES: u32 = SIMPLE | features::CANDIDATES | features::FILTER_SUMS;
+        const EDITS: u32 =
+            features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
+        const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
+        let has = |bits: u32| params.features & bits != 0;
+        let within = |kinds: u32| params.features & !kinds == 0;
+        let races = params.filter_chain == 0 || params.filter_chain == filter_params::MIN_P;
+        let alone =
+            !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
+        match () {
+            () if params.filter_chain == 0 && within(SIMPLE) && !has(features::GREEDY) => Self::SurveyDraw,
+            () if races && within(SIMPLE) => Self::Simple,
+            () if (races || has(features::CANDIDATES)) && within(CANDIDATES) => Self::Candidates,
+            () if (races || has(features::CANDIDATES)) && within(CANDIDATES | EDITS | LOGPROBS) && alone => {
+                Self::CandidatesLogprob
+            }
+            () => Self::General,
+        }
+    }
+}
+
+/// How a step's logits are edited. The maximum over the rows handles the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Edits {
+    /// The survey reads the logits as they are.
+    None,
+    /// Bitmasks, and edits that are looked up by token id: penalties, biases, fixed bans.
+    PerToken,
+    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel `edit` finds
+    /// them.
+    HistoryDependent,
+}
+
+/// The features that a step's kernels must support: the union over its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepFeatures {
+    /// How the rows' logits are edited.
+    pub over: Edits,
+    /// Whether the survey must sum weights, for a filter or for logprobs.
+    pub sums: bool,
+    /// Whether top-p acts first in `Candidates`: a nucleus may then be long, and idle blocks share its
+    /// search.
+    pub long: bool,
+    /// The most specialised variant that handles all rows.
+    pub variant: Variant,
+}
+
+impl StepFeatures {
+    /// The features of rows without a request.
+    pub const NONE: Self = Self { over: Edits::None, sums: false, long: false, variant: Variant::SurveyDraw };
+
+    /// The least features of a shape for which the survey does not score every token.
+    pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
+
+    /// Features that support every request.
+    pub const EVERYTHING: Self =
+        Self { over: Edits::HistoryDependent, sums: true, long: false, variant: Variant::General };
+
+    /// The features of rows with bitmasks.
+    pub const MASKS: Self = Self { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
+
+    /// The features of rows whose kept sets the workspace records.
+    pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
+
+    /// Returns the features that a request needs.
+    pub fn of(params: &Params) -> Self {
+        let has = |bits: u32| params.features & bits != 0;
+        let over = match () {
+            () if has(features::HISTORY_EDITS) => Edits::HistoryDependent,
+            () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
+            () => Edits::None,
+        };
+        let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filter_params::TOP_P;
+        Self {
+            over,
+            sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),
+            long: false,
+            variant: Variant::of(params),
+        }
+        .with(long)
+    }
+
+    /// Returns these features with `long` set if `long` is true and the variant is `Candidates`, the only one
+    /// whose searches other blocks can share; otherwise with `long` cleared.
+    fn with(self, long: bool) -> Self {
+        Self { long: long && self.variant == Variant::Candidates, ..self }
+    }
+
+    /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later
+    /// variant, and those with sums `Candidates` or a later one.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let overs = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
+        let all = overs.into_iter().flat_map(|over| {
+            let sums = [(false, false), (true, false), (true, true)].into_iter();
+            sums.flat_map(move |(sums, long)| Variant::ALL.map(|variant| Self { over, sums, long, variant }))
+        });
+        let all = all.filter(|needs| needs.with(needs.long) == *needs);
+        all.filter(|needs| {
+            let least = match needs {
+                Self { over: Edits::PerToken | Edits::HistoryDependent, .. } => Variant::CandidatesLogprob,
+                Self { sums: true, .. } => Variant::Candidates,
+                _ => Variant::SurveyDraw,
+            };
+            needs.variant >= least
+        })
+    }
+
+    /// Returns the union of the features of both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            over: self.over.max(other.over),
+            sums: self.sums || other.sums,
+            long: false,
+            variant: self.variant.max(other.variant),
+        }
+        .with(self.long || other.long)
+    }
+}
+
+/// The number of steps that each variant has run.
+#[derive(Debug, Default)]
+pub(crate) struct VariantCounters([AtomicU64; Variant::ALL.len()]);
+
+impl VariantCounters {
+    pub fn count(&self, variant: Variant, steps: u64) {
+        self.0[variant as usize].fetch_add(steps, Ordering::Relaxed);
+    }
+
+    pub fn steps(&self, variant: Variant) -> u64 {
+        self.0[variant as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gumball_spec::{LogprobMode, LogprobsParams, SamplingParams};
+
+    use super::*;
+    use crate::Prepared;
+
+    fn needs(params: SamplingParams) -> StepFeatures {
+        StepFeatures::of(&Prepared::new(&params, 1000).unwrap().params())
+    }
+
+    fn variant(params: SamplingParams) -> Variant {
+        needs(params).variant
+    }
+
+    #[test]
+    fn needs_add_up_to_some_that_there_may_be() {
+        let all: Vec<StepFeatures> = StepFeatures::all().collect();
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
+            assert!(all.contains(&one.and(other)) && one.and(other) == other.and(one));
+            assert_eq!(one.and(StepFeatures::EVERYTHING), StepFeatures::EVERYTHING);
+            assert_eq!(one.and(one).and(StepFeatures::NONE), one);
+        }
+        for needs in [
+            StepFeatures::NONE,
+            StepFeatures::SIMPLE,
+            StepFeatures::EVERYTHING,
+            StepFeatures::MASKS,
+            StepFeatures::KEPT,
+        ] {
+            assert!(all.contains(&needs));
+        }
+        let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
+        let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
+        assert!(top_p.sums && top_p.long && !top_k.sums && all.contains(&top_p));
+        let joint = |top_k| {
+            let order = gumball_spec::FilterOrder::Joint;
+            needs(SamplingParams { top_k, top_p: 0.9, min_p: 0.1, order, ..Default::default() })
+        };
+        assert_eq!(
+            joint(50),
+            StepFeatures { sums: true, variant: Variant::Candidates, ..StepFeatures::NONE }
+        );
+        assert_eq!(joint(900), top_p);
+        assert_eq!([joint(50).and(top_p), top_k.and(top_p)], [top_p; 2]);
+        let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
+        assert_eq!(
+            told,
+            StepFeatures { sums: true, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
+        );
+        let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
+        assert_eq!(
+            edited,
+            StepFeatures { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
+        );
+        assert_eq!(
+            needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over,
+            Edits::HistoryDependent
+        );
+    }
+
+    #[test]
+    fn requests_take_the_least_variant() {
+        let plain = SamplingParams::default;
+        assert_eq!(variant(plain()), Variant::SurveyDraw);
+        assert_eq!(variant(SamplingParams { temperature: 0.0, ..plain() }), Variant::Simple);
+        assert_eq!(
+            variant(SamplingParams { min_p: 0.1, temperature_last: true, ..plain() }),
+            Variant::Simple
+        );
+        assert_eq!(variant(SamplingParams { min_p: 0.1, xtc_probability: 0.5, ..plain() }), Variant::General);
+        let listed = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain() };
+        assert_eq!(variant(listed.clone()), Variant::Candidates);
+        assert_eq!(variant(SamplingParams { top_p: 0.9, ..plain() }), Variant::Candidates);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..plain() }), Variant::General);
+        assert_eq!(variant(SamplingParams { typical_p: 0.9, ..listed.clone() }), Variant::General);
+        let edited = SamplingParams { repetition_penalty: 1.5, banned_ids: vec![4], ..listed };
+        assert_eq!(variant(edited.clone()), Variant::CandidatesLogprob);
+        assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::CandidatesLogprob);
+        assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::General);
+        let told = |mode, top_n, ids| SamplingParams {
+            logprobs: Some(LogprobsParams { mode, top_n, ids }),
+            ..edited.clone()
+        };
+        for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {
+            assert_eq!(variant(told(mode, 0, vec![])), Variant::CandidatesLogprob);
+            assert_eq!(variant(told(mode, 1, vec![])), Variant::General);
+            assert_eq!(variant(told(mode, 0, vec![7])), Variant::General);
+        }
+        assert_eq!(variant(told(LogprobMode::Processed, 0, vec![])), Variant::General);
+    }
+}
