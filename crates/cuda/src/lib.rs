@@ -22,6 +22,8 @@ mod pipeline;
 mod requests;
 
 pub use abi::Slot;
+pub use abi::dtype::{Dtype, IntType};
+pub use abi::kernel_table::Kernel;
 #[cfg(feature = "emulator")]
 pub use abi::layout;
 pub use abi::program::{KernelModule, PROGRAMS, Program};
@@ -31,10 +33,12 @@ pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;
 pub use driver::nvrtc::{Arch, Compiled, Nvrtc};
 pub use driver::probe::{CudaInfo, DeviceInfo};
-pub use driver::runtime::{Buffer, CapturedLaunches, Grid, Kernel, Runtime};
+pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
 pub use error::{Error, Result};
+pub use memory::buffer::Buffer;
 pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
-pub use memory::rows::{DeviceIntSlice, DeviceSlice, Dtype, IntType, MaskRows, Rows, RowsOut};
+pub use memory::rows::{MaskRows, Rows, RowsOut};
+pub use memory::slices::{DeviceIntSlice, DeviceSlice};
 pub use operators::chains::{ChainRows, Chains, Verified};
 pub use operators::numbers;
 pub use operators::softmax::{Softmax, Temperature};

@@ -1,10 +1,13 @@
 //! Tables of kernels, by name, type and kind of rows. Rust's compiler looks the names up, so a step only
 //! indexes tables.
 
+use crate::abi::dtype::Dtype;
 use crate::abi::program::{KernelModule, PROGRAMS};
-use crate::driver::runtime::Kernel;
-use crate::memory::rows::Dtype;
 use gumball_spec::Kind;
+
+/// A kernel, by its index among the kernels of all programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub(crate) usize);
 
 impl Kernel {
     /// Returns the kernel of a name.
@@ -91,9 +94,9 @@ impl ByDtype {
 macro_rules! by_dtype {
     ($begin:literal, $end:expr) => {
         $crate::abi::kernel_table::ByDtype([
-            $crate::driver::runtime::Kernel::named(concat!($begin, "f32", $end)),
-            $crate::driver::runtime::Kernel::named(concat!($begin, "bf16", $end)),
-            $crate::driver::runtime::Kernel::named(concat!($begin, "f16", $end)),
+            $crate::abi::kernel_table::Kernel::named(concat!($begin, "f32", $end)),
+            $crate::abi::kernel_table::Kernel::named(concat!($begin, "bf16", $end)),
+            $crate::abi::kernel_table::Kernel::named(concat!($begin, "f16", $end)),
         ])
     };
 }

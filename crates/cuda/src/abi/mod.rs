@@ -2,6 +2,7 @@
 //!
 //! Depends on no other room.
 
+pub(crate) mod dtype;
 pub(crate) mod kernel_table;
 pub(crate) mod program;
 mod structs;

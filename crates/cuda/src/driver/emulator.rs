@@ -16,9 +16,10 @@ use std::thread::{self, ThreadId};
 
 use libloading::{Library, Symbol};
 
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::{HEADERS, PROGRAMS, Source};
 use crate::driver::cache::{Cache, fnv1a};
-use crate::driver::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
 
 const SOURCES: &[Source] = &[

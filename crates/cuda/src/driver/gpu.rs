@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{
     CudaContext, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute, CUstream},
+    sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags, CUstream},
 };
 
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::KernelModule;
 use crate::driver::cache::Cache;
+use crate::driver::capture::capture;
 use crate::driver::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
-use crate::driver::runtime::{CapturedLaunches, Grid, Kernel, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::driver::transfer::{DownloadBuffer, UploadBuffer};
 use crate::error::{Error, Result, failed};
 
@@ -146,6 +148,25 @@ impl Gpu {
         let function = &self.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
+    }
+
+    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
+    /// by CUDA events.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] with the driver's message.
+    /// - The errors of `enqueue`.
+    pub fn elapsed_us<E: From<Error>>(
+        &self,
+        enqueue: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<f32, E> {
+        let failed = |error| Error::call("timing by events", error);
+        let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+        let began = event()?;
+        enqueue()?;
+        let ended = event()?;
+        ended.synchronize().map_err(failed)?;
+        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
     }
 
     /// Launches a kernel; if `early`, as a dependent launch, where the architecture has that.
@@ -311,7 +332,7 @@ impl Runtime for Gpu {
     }
 
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
-        self.captured(launch)
+        capture(&self.stream, launch)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Depends on `abi`.
 
 pub(crate) mod cache;
+mod capture;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
 pub(crate) mod gpu;

@@ -10,10 +10,10 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::{KernelModule, PROGRAMS, Program};
 use crate::driver::cache::Cache;
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
-use crate::driver::runtime::Kernel;
 use crate::error::{Result, failed};
 
 /// The kernel for which clusters are counted, the most blocks of a cluster, and the threads of its blocks.

@@ -3,10 +3,11 @@
 use gumball_spec::{Kind, TILE};
 
 use crate::abi;
+use crate::abi::dtype::Dtype;
+use crate::abi::kernel_table::Kernel;
 use crate::abi::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
-use crate::driver::runtime::{Grid, Kernel, Runtime};
+use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
-use crate::memory::rows::Dtype;
 use crate::requests::variant::{Edits, StepFeatures};
 
 /// The survey kernels. Indices: few or many tiles; without or with edits; without or with sums.

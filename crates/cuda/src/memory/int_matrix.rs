@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
-use crate::driver::runtime::Buffer;
-use crate::memory::rows::{IntType, check_extent, holds};
+use crate::abi::dtype::IntType;
+use crate::memory::buffer::Buffer;
+use crate::memory::rows::{check_extent, holds};
 
 /// Rows of ids in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]

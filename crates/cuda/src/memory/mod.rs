@@ -1,6 +1,9 @@
-//! Descriptions of device memory that callers provide: rows, columns and matrices, checked when they are made.
+//! Device memory: buffers that own some, and rows, columns and matrices that callers provide, checked when they
+//! are made.
 //!
 //! Depends on `abi` and `driver`.
 
+pub(crate) mod buffer;
 pub(crate) mod int_matrix;
 pub(crate) mod rows;
+pub(crate) mod slices;

@@ -1,40 +1,11 @@
-//! Rows of logits, probabilities or bitmasks, and columns of numbers, in device memory that a caller
-//! provides.
+//! Rows of logits, probabilities or bitmasks in device memory that a caller provides.
 
 use std::marker::PhantomData;
 
 use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
 
-use crate::driver::runtime::Buffer;
-
-/// The type of a row's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dtype {
-    /// IEEE 754 single precision, 4 bytes.
-    F32,
-    /// bfloat16: the upper 16 bits of a single-precision number, 2 bytes.
-    Bf16,
-    /// IEEE 754 half precision, 2 bytes.
-    F16,
-}
-
-impl Dtype {
-    /// Returns the type's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "f32",
-            Dtype::Bf16 => "bf16",
-            Dtype::F16 => "f16",
-        }
-    }
-
-    /// Returns the size of an element in bytes.
-    #[must_use]
-    pub fn bytes(self) -> usize {
-        if self == Dtype::F32 { 4 } else { 2 }
-    }
-}
+use crate::abi::dtype::Dtype;
+use crate::memory::buffer::Buffer;
 
 /// Rows of logits or probabilities in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
@@ -184,136 +155,6 @@ impl<'b> RowsOut<'b> {
         stride: usize,
     ) -> Result<Self> {
         Rows::of(buffer, dtype, start, rows, vocab, stride).map(Self)
-    }
-}
-
-/// One 32-bit number per row, contiguous in device memory that lives as long as `'b`.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceSlice<'b> {
-    memory: PhantomData<&'b Buffer>,
-    pub(crate) address: u64,
-    pub(crate) rows: usize,
-}
-
-impl<'b> DeviceSlice<'b> {
-    /// Describes the numbers of `rows` rows that begin at a device address.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the address is not a multiple of 4 bytes.
-    ///
-    /// # Safety
-    /// For `'b`, the numbers lie in memory that the device can read, and also write if kernels store results
-    /// there. Nobody else writes them while work that was enqueued with them runs.
-    pub unsafe fn new(address: u64, rows: usize) -> Result<Self> {
-        if !address.is_multiple_of(4) {
-            return Err(Error::out_of_range("column", format!("{address:#x}"), "a multiple of 4 bytes"));
-        }
-        Ok(Self { memory: PhantomData, address, rows })
-    }
-
-    /// Describes all numbers of a buffer.
-    #[must_use]
-    pub fn of(buffer: &'b Buffer) -> Self {
-        Self { memory: PhantomData, address: buffer.address(), rows: buffer.bytes() / size_of::<u32>() }
-    }
-
-    /// Returns the first `rows` numbers.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if there are fewer.
-    pub fn first(self, rows: usize) -> Result<Self> {
-        if rows > self.rows {
-            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
-        }
-        Ok(Self { rows, ..self })
-    }
-}
-
-/// The type of integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IntType {
-    /// Signed, 32 bits.
-    I32,
-    /// Unsigned, 32 bits.
-    U32,
-    /// Signed, 64 bits.
-    I64,
-    /// Unsigned, 64 bits.
-    U64,
-}
-
-impl IntType {
-    /// Returns the type's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            IntType::I32 => "i32",
-            IntType::U32 => "u32",
-            IntType::I64 => "i64",
-            IntType::U64 => "u64",
-        }
-    }
-
-    /// Returns the size of an integer in bytes.
-    #[must_use]
-    pub fn bytes(self) -> usize {
-        if matches!(self, IntType::I32 | IntType::U32) { 4 } else { 8 }
-    }
-}
-
-/// Integers that are contiguous in device memory, which lives as long as `'b`.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceIntSlice<'b> {
-    memory: PhantomData<&'b Buffer>,
-    pub(crate) address: u64,
-    pub(crate) dtype: IntType,
-    pub(crate) rows: usize,
-}
-
-impl<'b> DeviceIntSlice<'b> {
-    /// Describes the integers of `rows` rows that begin at a device address.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the address is not a multiple of an integer's size.
-    ///
-    /// # Safety
-    /// The conditions of [`DeviceSlice::new`].
-    pub unsafe fn new(address: u64, dtype: IntType, rows: usize) -> Result<Self> {
-        if !address.is_multiple_of(dtype.bytes() as u64) {
-            let allowed = format!("a multiple of {} bytes", dtype.bytes());
-            return Err(Error::out_of_range("integers", format!("{address:#x}"), allowed));
-        }
-        Ok(Self { memory: PhantomData, address, dtype, rows })
-    }
-
-    /// Describes all integers of a buffer.
-    #[must_use]
-    pub fn of(buffer: &'b Buffer, dtype: IntType) -> Self {
-        let rows = buffer.bytes() / dtype.bytes();
-        Self { memory: PhantomData, address: buffer.address(), dtype, rows }
-    }
-
-    /// Returns the first `rows` integers.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if there are fewer.
-    pub fn first(self, rows: usize) -> Result<Self> {
-        if rows > self.rows {
-            return Err(Error::length("column", self.rows, format!("{rows} numbers at least")));
-        }
-        Ok(Self { rows, ..self })
-    }
-
-    /// Returns the number of integers.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Returns the type of the integers.
-    #[must_use]
-    pub fn dtype(&self) -> IntType {
-        self.dtype
     }
 }
 

@@ -4,9 +4,11 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, MAX_VOCAB, Result};
 
-use crate::driver::runtime::Buffer;
+use crate::abi::dtype::IntType;
+use crate::memory::buffer::Buffer;
 use crate::memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
-use crate::memory::rows::{DeviceSlice, IntType, check_extent};
+use crate::memory::rows::check_extent;
+use crate::memory::slices::DeviceSlice;
 use crate::operators::{Draws, PerRow};
 
 /// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.

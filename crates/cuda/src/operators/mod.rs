@@ -4,6 +4,8 @@
 //! device memory. The kernel `params_from_columns` makes requests from these, which a step's kernels then
 //! read. The results equal the oracle's bit for bit. All checks come before anything is enqueued. No call
 //! waits, and every call can be captured.
+//!
+//! Depends on every room but `pipeline`.
 
 pub(crate) mod chains;
 pub mod numbers;

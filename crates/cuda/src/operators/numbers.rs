@@ -9,9 +9,11 @@ use gumball_spec::row::clean;
 use gumball_spec::survey::Factor;
 use half::f16;
 
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::KernelModule;
-use crate::driver::runtime::{Buffer, Grid, Kernel, Runtime};
+use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
+use crate::memory::buffer::Buffer;
 
 /// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;

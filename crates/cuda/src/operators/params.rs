@@ -3,8 +3,9 @@
 
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
+use crate::abi::dtype::IntType;
 use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
-use crate::memory::rows::{DeviceIntSlice, DeviceSlice, IntType};
+use crate::memory::slices::{DeviceIntSlice, DeviceSlice};
 use crate::requests::variant::StepFeatures;
 use crate::requests::{edit_params, filter_params};
 

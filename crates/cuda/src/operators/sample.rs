@@ -9,15 +9,18 @@ use gumball_spec::{Error, Kind, Result, TILE, Widths};
 use super::params::{Asked, integers};
 use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
+use crate::abi::dtype::IntType;
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::KernelModule;
 use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
 };
-use crate::driver::runtime::{Grid, Kernel};
+use crate::driver::runtime::Grid;
+use crate::launch::finish::{finish, finish_grid};
 use crate::launch::survey::{self, Survey};
 use crate::launch::work_sharing::{self, WorkSharing};
-use crate::memory::rows::{DeviceIntSlice, DeviceSlice, IntType, Rows};
-use crate::pipeline::step::{finish, finish_grid};
+use crate::memory::rows::Rows;
+use crate::memory::slices::{DeviceIntSlice, DeviceSlice};
 use crate::requests::filter_params;
 use crate::requests::variant::{StepFeatures, Variant};
 

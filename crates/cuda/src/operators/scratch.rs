@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::driver::runtime::{Buffer, Runtime};
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::Buffer;
 
 /// The buffers of the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,14 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result, TILE};
 
 use crate::abi;
+use crate::abi::dtype::Dtype;
+use crate::abi::kernel_table::Kernel;
 use crate::abi::kernel_table::{ByDtype, by_dtype};
 use crate::abi::program::KernelModule;
-use crate::driver::runtime::{Buffer, Grid, Kernel, Runtime};
-use crate::memory::rows::{DeviceSlice, Dtype, Rows, RowsOut};
+use crate::driver::runtime::{Grid, Runtime};
+use crate::memory::buffer::Buffer;
+use crate::memory::rows::{Rows, RowsOut};
+use crate::memory::slices::DeviceSlice;
 
 /// The cluster kernels, by the type of the logits: first those that write that type, then those that write
 /// f32.

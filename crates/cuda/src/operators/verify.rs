@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use gumball_spec::{Result, TILE};
 
+use crate::abi::kernel_table::Kernel;
 use crate::abi::program::KernelModule;
 use crate::abi::{self, chain_flags};
-use crate::driver::runtime::{Buffer, Grid, Kernel, Runtime};
-use crate::memory::rows::DeviceSlice;
+use crate::driver::runtime::{Grid, Runtime};
+use crate::launch::finish::finish_grid;
+use crate::memory::buffer::Buffer;
+use crate::memory::slices::DeviceSlice;
 use crate::operators::chains::{Chains, Numbers, Verified};
-use crate::pipeline::step::finish_grid;
 use crate::requests::variant::Variant;
 
 const SURVEY: Kernel = Kernel::named("verify_survey");

@@ -4,16 +4,11 @@
 //! and assigned to rows while the shape stays. A graph does not borrow its workspace; the workspace's
 //! [`Workspace::replay`] launches it.
 
-use std::fmt;
 use std::marker::PhantomData;
 
-use cudarc::driver::CudaGraph;
-use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use gumball_spec::{Kind, Result};
 
-use crate::driver::gpu::Gpu;
 use crate::driver::runtime::CapturedLaunches;
-use crate::error::{self, Error};
 use crate::pipeline::step::Step;
 use crate::pipeline::workspace::{Shape, Workspace};
 use crate::requests::variant::StepFeatures;
@@ -98,57 +93,5 @@ impl Workspace {
         unsafe { recording.replay() }?;
         self.served.count(needs.variant, graph.steps as u64);
         Ok(())
-    }
-}
-
-/// A graph of the CUDA driver.
-struct Captured(CudaGraph);
-
-impl fmt::Debug for Captured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Captured").finish_non_exhaustive()
-    }
-}
-
-impl CapturedLaunches for Captured {
-    unsafe fn replay(&self) -> error::Result<()> {
-        self.0.launch().map_err(|error| Error::call("cuGraphLaunch", error))
-    }
-}
-
-impl Gpu {
-    /// Captures what `launch` enqueues on the stream as a graph.
-    pub(crate) fn captured(
-        &self,
-        launch: &mut dyn FnMut() -> error::Result<()>,
-    ) -> error::Result<Box<dyn CapturedLaunches>> {
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        let begun = self.stream().begin_capture(mode);
-        begun.map_err(|error| Error::call("cuStreamBeginCapture", error))?;
-        let launched = launch();
-        let ended = self.stream().end_capture(CUgraphInstantiate_flags(0));
-        launched?;
-        let graph = ended.map_err(|error| Error::call("cuStreamEndCapture", error))?;
-        let graph = graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))?;
-        Ok(Box::new(Captured(graph)))
-    }
-
-    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
-    /// by CUDA events.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] with the driver's message.
-    /// - The errors of `enqueue`.
-    pub fn elapsed_us<E: From<Error>>(
-        &self,
-        enqueue: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<f32, E> {
-        let failed = |error| Error::call("timing by events", error);
-        let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
-        let began = event()?;
-        enqueue()?;
-        let ended = event()?;
-        ended.synchronize().map_err(failed)?;
-        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
     }
 }

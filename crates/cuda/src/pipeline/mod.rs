@@ -1,6 +1,6 @@
 //! Steps of requests: a workspace holds the memory, a step turns rows into tokens, a graph replays steps.
 //!
-//! Depends on `abi`, `driver`, `memory`, `requests` and `launch`.
+//! Depends on every room but `operators`.
 
 pub(crate) mod graph;
 pub(crate) mod outputs;

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
-use crate::driver::runtime::{Buffer, ROWS, Runtime};
+use crate::driver::runtime::Runtime;
 use crate::launch::survey::{self, Survey};
+use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::requests::variant::StepFeatures;
 

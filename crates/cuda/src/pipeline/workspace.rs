@@ -8,8 +8,9 @@ use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
 use crate::abi::program::KernelModule;
 use crate::abi::{self, Slot, TileRecord, TileSum};
-use crate::driver::runtime::{Buffer, ROWS, Runtime};
+use crate::driver::runtime::Runtime;
 use crate::launch::work_sharing;
+use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
 use crate::requests::filter_params;

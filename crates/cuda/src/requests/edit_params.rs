@@ -6,11 +6,7 @@
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
-use crate::abi::{self, Params, features};
-use crate::driver::runtime::{Grid, Kernel, Runtime};
-use crate::error::Result;
-
-const EDIT: Kernel = Kernel::named("edit");
+use crate::abi::{Params, features};
 
 /// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
@@ -107,16 +103,4 @@ fn allowed(params: &SamplingParams, vocab: usize) -> Option<Vec<u32>> {
     params.allowed_ids.iter().flatten().for_each(|id| allowed[*id as usize / 32] |= 1 << (id % 32));
     banned.for_each(|id| allowed[*id as usize / 32] &= !(1 << (id % 32)));
     Some(allowed)
-}
-
-/// Enqueues the kernel that finds edits which depend on the ends of histories. It must precede the survey of
-/// the step.
-///
-/// # Safety
-/// As for [`Runtime::launch`].
-pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, step: &abi::Step) -> Result<()> {
-    let grid = Grid::new(step.rows, runtime.threads_per_row());
-    // SAFETY: the grid is the one that edit.cu expects. The caller guarantees what `step` points to.
-    // tests/abi.rs checks that its layout equals the kernels'.
-    unsafe { runtime.launch(EDIT, grid, bytemuck::bytes_of(step)) }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::Slot;
-use crate::driver::runtime::SLOTS;
+use crate::memory::buffer::SLOTS;
 
 /// How many more ids each slot's history can take, and how many steps remain for the assigned rows.
 #[derive(Debug)]

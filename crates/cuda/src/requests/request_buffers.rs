@@ -9,7 +9,8 @@ use bytemuck::Zeroable;
 use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::{Params, Request, TokenEntry, features};
-use crate::driver::runtime::{Buffer, Runtime};
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::Buffer;
 use crate::requests::edit_params::Edits;
 
 /// A request's history when it enters a slot.

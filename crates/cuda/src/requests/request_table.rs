@@ -6,7 +6,8 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::{Params, Request, Slot, State, features};
-use crate::driver::runtime::{Buffer, Runtime, SLOTS};
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::{Buffer, SLOTS};
 use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::requests::logprob_params;
 use crate::requests::prepared::Prepared;
