@@ -176,7 +176,7 @@ OF_LIBRARY thread_local std::vector<char> dynamic_smem;
 // Guards mbarriers, because several blocks change them and wait for them.
 OF_LIBRARY std::mutex mbarrier_mutex;
 
-// The shape of a launch; `Spread` in src/emulator.rs has the same layout.
+// The shape of a launch; `Spread` in src/driver/emulator.rs has the same layout.
 struct Grid {
     unsigned int blocks, threads, dynamic_smem_bytes, cluster;
     // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster size.

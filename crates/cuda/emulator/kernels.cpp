@@ -36,7 +36,7 @@ extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, c
     emulator::run_grid(kernel, argument, *grid);
 }
 
-// Writes the sizes and offsets of the structs that host and kernels share, in the order of src/abi.rs. Writes at most
+// Writes the sizes and offsets of the structs that host and kernels share, in the order of structs.rs. Writes at most
 // `capacity` words; returns how many there are.
 extern "C" u64 gumball_layout(u64* out, u64 capacity) {
     const u64 layout[] = {

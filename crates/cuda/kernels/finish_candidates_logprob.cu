@@ -5,7 +5,7 @@
 //            next state
 // Never      reads a logit outside the tiles that the list, the race or the rank needs, unless the list fails or leaves
 //            a doubt
-// Twins      finish_general.cu for every request; src/variant.rs chooses
+// Twins      finish_general.cu for every request; variant.rs chooses
 // Shapes     records, logprob_sums [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout
 //            (spec/src/layout.rs)
 // Grid       x = row; whole warps up to 1024 threads; no dynamic shared memory

@@ -3,7 +3,7 @@
 // Computes   a row's token, status and temperature, as finish_general.cu would; empty logprobs; the request's next
 //            state
 // Never      reads a logit outside the tiles that the race opens
-// Twins      finish_general.cu for every request, finish_candidates.cu for candidate lists; src/variant.rs chooses
+// Twins      finish_general.cu for every request, finish_candidates.cu for candidate lists; variant.rs chooses
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       x = row; whole warps up to 1024 threads; no dynamic shared memory
 // Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;

@@ -2,7 +2,7 @@
 // definitions.
 //
 // Computes   for each input the result of one function, as bits
-// Twins      src/numbers.rs, which has the definitions in the same order
+// Twins      src/operators/numbers.rs, which has the definitions in the same order
 // Shapes     out [count]
 // Grid       x = blocks of 256 inputs, one thread per input
 // Requires   nothing; outside a function's domain the result is arbitrary

@@ -1,9 +1,9 @@
 // params_from_columns.cu: makes a step's requests from an operator's columns of parameters.
 //
-// Computes   for each output its Params and State, as filter.rs does on the host, from numbers that only device memory
+// Computes   for each output its Params and State, as the host does for requests, from numbers that only device memory
 //            holds; its slot, and the row that it reads
 // Never      reads a row of logits; trusts a number: a value outside its range counts as the nearest one inside
-// Twins      host src/filter.rs, spec/src/filter.rs | src/operators
+// Twins      host src/requests/filter_params.rs, spec/src/filter.rs | src/operators
 // Shapes     columns of seeds, positions, draws and row indices [outputs] or [1]; of temperatures and filters
 //            [logits_rows] or [1]
 // Grid       x = blocks of 128 outputs, one thread per output
@@ -59,7 +59,7 @@ DEVICE u32 fraction_to_u32(float p) {
     return whole + (u32_to_float(whole) < scaled);
 }
 
-// The largest top-k with which joint filters begin; FEW in filter.rs is its twin.
+// The largest top-k with which joint filters begin; FEW in filter_params.rs is its twin.
 #define MAX_JOINT_TOP_K 256
 
 // Whether a chain of joint filters consists of top-k, top-p and min-p alone.
@@ -72,7 +72,7 @@ DEVICE bool are_prefixes(u32 chain) {
     return prefixes;
 }
 
-// Reorders joint filters for the row's own top-k (filter.rs). The host has ordered them as for a small k.
+// Reorders joint filters for the row's own top-k (filter_params.rs). The host has ordered them as for a small k.
 DEVICE void order_joint(Params& params) {
     const u32 BOTH = FILTER_TOP_P << 4 | FILTER_TOP_K;
     if (!(params.features & FEATURE_JOINT) || !are_prefixes(params.filter_chain)) {
@@ -86,7 +86,7 @@ DEVICE void order_joint(Params& params) {
     }
 }
 
-// Whether a filter chain is first tried on a candidate list (filter.rs), whatever top-k is: with too large a k the
+// Whether a filter chain is first tried on a candidate list, as on the host, whatever top-k is: with too large a k the
 // list fails, and the row is searched.
 DEVICE bool fits_candidates(u32 chain, u32 features) {
     u32 first = chain & 15, rest = chain >> 4;

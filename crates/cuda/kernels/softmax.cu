@@ -3,7 +3,7 @@
 // Computes   what softmax.cuh says. softmax_cluster reads a row once and keeps it in shared memory; softmax_reduce and
 //            softmax_write read it once each
 // Never      allocates; never waits for the host; never reads or writes beyond a row
-// Twins      definition spec/src/outputs.rs | src/softmax.rs | why docs/stages/softmax.md
+// Twins      definition spec/src/outputs.rs | src/operators/softmax.rs | why docs/stages/softmax.md
 // Shapes     logits [rows, vocab] of T, out [rows, vocab] of f32 or T; row strides in elements
 // Grid       softmax_cluster: x = (cluster, block), one block per multiprocessor, one warp more than process tiles;
 //            cluster c takes rows c, c + clusters and so on. softmax_reduce and softmax_write: x = (row, block), 8

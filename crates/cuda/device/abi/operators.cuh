@@ -1,6 +1,6 @@
 // operators.cuh: the arguments of the operators' kernels, laid out as on the host.
 //
-// Twins      src/abi.rs, held equal by tests/abi.rs
+// Twins      src/abi/structs.rs, held equal by tests/abi.rs
 // Requires   pointers are aligned to their types
 #pragma once
 

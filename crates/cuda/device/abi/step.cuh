@@ -1,6 +1,6 @@
 // step.cuh: the argument of a step's kernels, laid out as on the host.
 //
-// Twins      src/abi.rs, held equal by tests/abi.rs
+// Twins      src/abi/structs.rs, held equal by tests/abi.rs
 // Requires   slots are -1 or below the pool's; pointers are aligned to their types
 #pragma once
 

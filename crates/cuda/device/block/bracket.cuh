@@ -127,7 +127,7 @@ struct PublishedSearch {
     u64 total;
 };
 
-// The size of PublishedSearch in words of scratch memory; src/filter.rs repeats this number.
+// The size of PublishedSearch in words of scratch memory; src/requests/filter_params.rs repeats this number.
 #define PUBLISHED_WORDS 64
 
 DEVICE PublishedSearch& published_search(const Step& step, u32 row) {

@@ -3,7 +3,7 @@
 // Computes   what softmax.cuh says; cluster c takes rows c, c + clusters, c + 2 * clusters and so on
 // Never      lets more than one warp per block wait for other blocks, except at the start; never bulk-copies from or to
 //            an address that is not a multiple of 16 bytes
-// Twins      definition spec/src/outputs.rs | src/softmax.rs | why docs/stages/softmax.md
+// Twins      definition spec/src/outputs.rs | src/operators/softmax.rs | why docs/stages/softmax.md
 // Requires   clusters of blocks_per_row blocks; one warp more than the workers that process tiles; dynamic shared
 //            memory for the workers' pairs, mbarriers and tile sums; rows >= clusters
 //

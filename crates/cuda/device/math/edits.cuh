@@ -2,7 +2,7 @@
 //
 // Computes   the entry of an id; an edited logit
 // Never      probes for long: a table is at most half full, so runs of used entries are short
-// Twins      oracle spec/src/edit.rs | src/request_buffers.rs makes the tables
+// Twins      oracle spec/src/edit.rs | src/requests/request_buffers.rs makes the tables
 // Requires   a table with FEATURE_EDITS; one thread at a time advances a request
 #pragma once
 
