@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "launch.hpp"
+
 struct Dim3 {
     unsigned int x = 1, y = 1, z = 1;
 };
@@ -176,15 +178,8 @@ OF_LIBRARY thread_local std::vector<char> dynamic_smem;
 // Guards mbarriers, because several blocks change them and wait for them.
 OF_LIBRARY std::mutex mbarrier_mutex;
 
-// The shape of a launch; `Spread` in src/driver/emulator.rs has the same layout.
-struct Grid {
-    unsigned int blocks, threads, dynamic_smem_bytes, cluster;
-    // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster size.
-    unsigned int side_by_side;
-};
-
 // Runs all blocks of a grid.
-inline void run_grid(void (*kernel)(const void*), const void* of, const Grid& grid) {
+inline void run_grid(void (*kernel)(const void*), const void* of, const LaunchShape& grid) {
     Cluster shared(grid.side_by_side);
     std::atomic<unsigned int> next{0};
     auto run = [&](unsigned int own) {

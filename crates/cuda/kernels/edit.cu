@@ -18,8 +18,6 @@
 
 #include "math/edits.cuh"
 
-#define EDIT_THREADS 512
-
 // How many ids directly before index j equal those at the history's end, `most` at most.
 DEVICE u32 match_length(const u32* history, u32 length, u32 j, u32 most) {
     u32 n = 0, end = most < j ? most : j;

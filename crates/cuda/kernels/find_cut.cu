@@ -22,8 +22,6 @@
 #include "stage/row_cut.cuh"
 #include "stage/candidate_draw.cuh"
 
-#define FIND_CUT_THREADS 1024
-
 // What the block's threads share about their row; in shared memory.
 struct CutState {
     Scales scales;

@@ -28,8 +28,6 @@
 #include "stage/logprobs.cuh"
 
 // One thread per tile in vocabularies of up to 262144 tokens.
-#define FINISH_CANDIDATES_LOGPROB_THREADS 1024
-
 // What a block needs of its row's request, in shared memory: registers are scarce, and each read from global memory
 // would add its latency.
 struct LogprobRowInputs {

@@ -22,7 +22,6 @@
 #include "stage/candidate_draw.cuh"
 #include "stage/logprobs.cuh"
 
-#define FINISH_GENERAL_THREADS 512
 // One resident block per multiprocessor: held to the registers of two, the compiler spills. With more threads it spills
 // even with one block.
 #define FINISH_GENERAL_BOUNDS FINISH_GENERAL_THREADS, 1

@@ -25,8 +25,6 @@
 #include "stage/logprobs.cuh"
 
 // One thread per tile in vocabularies of up to 262144 tokens.
-#define FINISH_SIMPLE_THREADS 1024
-
 // Draws a row's token from all its tokens or from those that min-p keeps, and sets `status` to the row's status bits.
 // Returns NO_TOKEN if the row is empty or its token is forced.
 template <class RecordKind, class V>

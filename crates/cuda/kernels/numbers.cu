@@ -7,15 +7,8 @@
 // Grid       x = blocks of 256 inputs, one thread per input
 // Requires   nothing; outside a function's domain the result is arbitrary
 
+#include "abi/operators.cuh"
 #include "math/measure.cuh"
-
-struct Sweep {
-    u64 from;
-    u64 step;
-    u64 count;
-    u64 which;
-    u64* out;
-};
 
 DEVICE u64 number(u64 which, u64 input) {
     u32 word = (u32)input;
@@ -64,8 +57,8 @@ DEVICE u64 number(u64 which, u64 input) {
     }
 }
 
-KERNEL(numbers, 256, Sweep, sweep) {
-    u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+KERNEL(numbers, NUMBERS_THREADS, Sweep, sweep) {
+    u64 i = (u64)blockIdx.x * NUMBERS_THREADS + threadIdx.x;
     if (i < sweep.count) {
         sweep.out[i] = number(sweep.which, sweep.from + i * sweep.step);
     }

@@ -59,9 +59,6 @@ DEVICE u32 fraction_to_u32(float p) {
     return whole + (u32_to_float(whole) < scaled);
 }
 
-// The largest top-k with which joint filters begin; FEW in filter_params.rs is its twin.
-#define MAX_JOINT_TOP_K 256
-
 // Whether a chain of joint filters consists of top-k, top-p and min-p alone.
 DEVICE bool are_prefixes(u32 chain) {
     bool prefixes = true;
@@ -166,8 +163,6 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     bool of_row = (chain & 15) == FILTER_TOP_P || params.features & FEATURE_JOINT;
     params.features |= (listed ? FEATURE_CANDIDATES : 0) | (listed && of_row ? FEATURE_FILTER_SUMS : 0);
 }
-
-#define COLUMNS_THREADS 128
 
 KERNEL(params_from_columns, COLUMNS_THREADS, ParamColumns, args) {
     warm_constant_bank(args);

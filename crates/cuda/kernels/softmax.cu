@@ -33,8 +33,6 @@ DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool 
     }
 }
 
-#define TWO_PASS_WARPS 8
-
 // A warp's tiles of a row that is read twice: every TWO_PASS_WARPS-th tile of its block. The next tile loads while the
 // warp works on one.
 template <class T, class Q>

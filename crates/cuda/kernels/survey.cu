@@ -134,8 +134,6 @@ DEVICE void survey(const Step& step) {
 }
 
 #if !GUMBALL_PROBABILITIES
-#define SHARED_ROWS_THREADS 256
-
 // Copies records to the rows that share a row of logits, one tile per thread, and draws each row's own arrivals. The
 // survey made these records once for each shared row of logits.
 KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {

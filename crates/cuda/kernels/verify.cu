@@ -30,9 +30,6 @@
 #include "block/bounded_race.cuh"
 #include "stage/accept_drafts.cuh"
 
-#define SURVEY_WARPS 8
-#define MAX_TILES_PER_WARP 4
-
 // The survey races a tile if two of its tokens have p / e of at least this, with e the tile's first arrival. The row's
 // winner has p / e = m / x, with m the sum of all p and x an exponential variable. So the finish kernel seldom rereads
 // a tile that was not raced.

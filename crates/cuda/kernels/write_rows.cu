@@ -13,8 +13,6 @@
 
 #include "stage/row_cut.cuh"
 
-#define WRITE_ROWS_WARPS 8
-
 template <class T, class Out>
 struct RowWriter {
     typedef typename T::Element Element;

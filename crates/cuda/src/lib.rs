@@ -23,10 +23,7 @@ mod requests;
 
 pub use abi::Slot;
 pub use abi::dtype::{Dtype, IntType};
-pub use abi::kernel_table::Kernel;
-#[cfg(feature = "emulator")]
-pub use abi::layout;
-pub use abi::program::{KernelModule, PROGRAMS, Program};
+pub use abi::kernels::{Kernel, KernelModule, Program};
 pub use driver::cache::Cache;
 #[cfg(feature = "emulator")]
 pub use driver::emulator::Emulator;

@@ -127,9 +127,6 @@ struct PublishedSearch {
     u64 total;
 };
 
-// The size of PublishedSearch in words of scratch memory; src/requests/filter_params.rs repeats this number.
-#define PUBLISHED_WORDS 64
-
 DEVICE PublishedSearch& published_search(const Step& step, u32 row) {
     static_assert(sizeof(PublishedSearch) <= PUBLISHED_WORDS * sizeof(u64),
                   "the scratch has room for what is handed on");

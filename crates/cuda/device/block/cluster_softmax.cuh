@@ -21,9 +21,6 @@
 #include "platform/sm90.cuh"
 #include "warp/softmax.cuh"
 
-#define MAX_ROWS_IN_FLIGHT 4
-#define MAX_CLUSTER_BLOCKS 16
-#define MAX_WORKER_WARPS 19
 // Warps load, await and process tiles in pairs: a single tile is too small to pay for one copy and one wait.
 #define PAIR_TOKENS (2 * TILE)
 
@@ -431,6 +428,7 @@ struct ClusterWorker {
 // The body of a kernel: the softmax of all rows, as the head of this file outlines it.
 template <class T, class Out>
 DEVICE void softmax_cluster(const SoftmaxArgs& softmax) {
+    static_assert(sizeof(ClusterState) <= CLUSTER_STATIC_SMEM_BYTES, "the host leaves room for it");
     __shared__ ClusterState cluster_state;
     DYNAMIC_SMEM(smem);
     ClusterWorker<T, Out> work(softmax, cluster_state, smem);

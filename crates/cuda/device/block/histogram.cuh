@@ -15,8 +15,7 @@
 #include "block/mass.cuh"
 
 #define LEVELS 2048
-// How many keys the shared list holds; how many tokens a bracket takes on either side of a guess from all tiles.
-#define LIST_CAPACITY 2048
+// How many tokens a bracket takes on either side of a guess from all tiles.
 #define MARGIN 64
 
 // Returns the least logit that passes, by a warp. `first` passes, and so does every logit above one that passes.

@@ -23,8 +23,6 @@
 #include "warp/edited_row.cuh"
 #include "block/records.cuh"
 
-#define MAX_TILES 4096
-
 // Packs a score and its token into a leader: the larger score is the larger word, and of equal scores the smaller id
 // is. The sum makes -0.0 equal to +0.0.
 DEVICE u64 make_leader(float score, u32 id) { return make_key(score + 0.0f, id); }

@@ -42,7 +42,7 @@ struct EditMasks {
 
 // The index at which the search for an id begins: an even one, because entries are read in pairs.
 DEVICE u32 home_index(u32 id, u32 entries_mask) {
-    u32 x = id * 0x9E3779B1u;
+    u32 x = id * ENTRY_HASH;
     return (x ^ x >> 15) & entries_mask & ~1u;
 }
 

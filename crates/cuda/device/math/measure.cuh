@@ -7,10 +7,8 @@
 // Every value above MASKED_VALUE is a token's. Larger values come first in the order, for both kinds.
 #pragma once
 
+#include "abi/step.cuh"
 #include "math/num.cuh"
-
-// Status bits of a row.
-enum Status : u32 { STATUS_NAN = 1, STATUS_INF = 2, STATUS_EMPTY = 4 };
 
 #if GUMBALL_PROBABILITIES
 

@@ -1,7 +1,7 @@
 // record.cuh: the packed word of a tile's record.
 //
 // Computes   one word from the offset of the tile's token, status bits, and a bound of the tile's other values
-// Twins      src/abi/structs.rs for the record
+// Twins      src/abi/step.rs for the record
 #pragma once
 
 #include "abi/step.cuh"

@@ -43,6 +43,8 @@ struct alignas(16) U32x4 {
     extern "C" __global__ void __launch_bounds__(threads, blocks) \
         KERNEL_NAME(name)(const __grid_constant__ Argument argument)
 #define INF_F32 __int_as_float(0x7F800000)
+// The distance of a field from the start of its struct, in bytes.
+#define OFFSET_OF(Struct, field) __INTADDR__(&((Struct*)0)->field)
 
 DEVICE float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // The larger of two; if one is NaN, the other.
@@ -231,6 +233,7 @@ DEVICE unsigned int pack_f16x2(float low, float high) {
 #define KERNEL(name, threads, Argument, argument) extern "C" void KERNEL_NAME(name)(const Argument& argument)
 #define KERNEL_MIN_BLOCKS(name, threads, blocks, Argument, argument) KERNEL(name, threads, Argument, argument)
 #define INF_F32 __builtin_inff()
+#define OFFSET_OF(Struct, field) __builtin_offsetof(Struct, field)
 
 DEVICE float fma_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float max_f32(float a, float b) { return b > a || a != a ? b : a; }

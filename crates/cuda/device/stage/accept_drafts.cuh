@@ -3,7 +3,7 @@
 // Computes   for each draft whether it is accepted; the row that ends the chain, and whether the last token is drawn
 //            from that row's residual
 // Traffic    per draft its id and two probabilities
-// Twins      definition spec/src/verify.rs | the kernels' argument src/abi/structs.rs | why docs/stages/verify.md
+// Twins      definition spec/src/verify.rs | the kernels' argument src/abi/operators.rs | why docs/stages/verify.md
 // Requires   whole warps, all threads of the block
 #pragma once
 

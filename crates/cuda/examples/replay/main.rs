@@ -94,9 +94,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
     println!("{}", gpu.name());
     if asked.report == Report::Table {
-        for kernel in Kernel::all() {
-            let (registers, local) = gpu.resources(Kernel::named(kernel))?;
-            println!("{kernel:22} {registers:3} registers, {local} bytes of local memory");
+        for (kernel, name) in Kernel::all() {
+            let (registers, local) = gpu.resources(kernel)?;
+            println!("{name:22} {registers:3} registers, {local} bytes of local memory");
         }
     }
     for vocab in &asked.vocabs {

@@ -21,7 +21,6 @@
 #include "warp/tile.cuh"
 #include "block/survey_grid.cuh"
 
-#define SURVEY_DRAW_WARPS 8
 #define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
 
 // Loads a lane's eight logits of a tile. Scalar loads yield the same ids per lane as vectorized ones; beyond the

@@ -1,10 +1,18 @@
-//! What host and device share: the structs that cross between them, the kernels' names and their sources.
+//! What host and device share, written once: structs, constants and flags (`step`, `operators`), of which
+//! `header` makes the kernels' headers; the table of kernels (`kernels`); and the sources that the compilers
+//! read (`sources`).
 //!
 //! Depends on no other room.
 
 pub(crate) mod dtype;
-pub(crate) mod kernel_table;
-pub(crate) mod program;
-mod structs;
+mod header;
+pub(crate) mod kernels;
+#[cfg(feature = "emulator")]
+pub(crate) mod launch;
+mod operators;
+pub(crate) mod sources;
+mod step;
 
-pub use structs::*;
+pub(crate) use operators::*;
+pub use step::Slot;
+pub(crate) use step::*;

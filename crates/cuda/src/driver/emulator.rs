@@ -14,10 +14,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
+use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::{HEADERS, PROGRAMS, Source};
+use crate::abi::kernels::{Kernel, Program};
+use crate::abi::launch::{LAUNCH, LaunchShape};
+use crate::abi::sources::{Source, headers};
 use crate::driver::cache::{Cache, fnv1a};
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
@@ -75,18 +77,7 @@ struct Recorded {
     launches: Vec<Launch>,
 }
 
-type Run = unsafe extern "C" fn(*const c_void, *const u8, *const Spread);
-/// The shape of a launch, as `Grid` in `block.hpp` lays it out.
-#[repr(C)]
-struct Spread {
-    blocks: u32,
-    threads: u32,
-    dynamic_smem_bytes: u32,
-    cluster: u32,
-    side_by_side: u32,
-}
-
-type LayoutOf = unsafe extern "C" fn(*mut u64, u64) -> u64;
+type Run = unsafe extern "C" fn(*const c_void, *const u8, *const LaunchShape);
 
 impl Emulator {
     /// Builds the kernels for the host, or loads them from `cache`. A process does this once; later calls
@@ -107,20 +98,21 @@ impl Emulator {
     fn recording(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Returns the sizes and offsets of the structs that host and kernels share, in bytes, as the kernels
-    /// have them.
-    ///
-    /// For tests, which compare them with [`layout`](crate::layout).
-    #[must_use]
-    pub fn layout(&self) -> Vec<u64> {
-        let mut out = vec![0; 256];
-        let layout: Symbol<'_, LayoutOf> = self.kernels.symbol("gumball_layout");
-        // SAFETY: the function writes at most `out.len()` words to `out`.
-        let count = unsafe { layout(out.as_mut_ptr(), out.len() as u64) };
-        out.truncate(usize::try_from(count).expect("a count"));
-        out
-    }
+/// Returns the sources that only the emulator has: its files, the shape of a launch, and for each kind of
+/// rows the lines that include its kernels.
+fn own_sources() -> Vec<(&'static str, String)> {
+    let kernels = |kind| {
+        let includes = Program::of(kind).map(|program| format!("#include \"{}\"\n", program.file().0));
+        includes.collect()
+    };
+    let generated = [
+        (LAUNCH.name, LAUNCH.text()),
+        ("logits.inc", kernels(Kind::Logits)),
+        ("probabilities.inc", kernels(Kind::Probabilities)),
+    ];
+    SOURCES.iter().map(|(name, text)| (*name, (*text).to_owned())).chain(generated).collect()
 }
 
 fn build(cache: &Cache) -> Result<Library> {
@@ -138,24 +130,26 @@ fn build(cache: &Cache) -> Result<Library> {
         remedy: format!("let CXX name one: {compiler}: {error}"),
     };
     let version = Command::new(&compiler).arg("--version").output().map_err(missing)?;
-    let text: String = PROGRAMS.iter().map(|program| program.text()).collect();
-    let own: String = SOURCES.iter().map(|(_, source)| *source).collect();
-    let key = format!("host {} {OPTIONS:?}\n{text}{own}", String::from_utf8_lossy(&version.stdout));
+    let sources = headers().map(|(name, source)| (name, source.to_owned())).chain(own_sources());
+    let sources: Vec<(&str, String)> = sources.collect();
+    let text: String = sources.iter().map(|(name, source)| format!("{name}\n{source}")).collect();
+    let key = format!("host {} {OPTIONS:?}\n{text}", String::from_utf8_lossy(&version.stdout));
 
     let folder =
         std::env::temp_dir().join(format!("gumball-{}-{:x}", std::process::id(), fnv1a(&[key.as_bytes()])));
     std::fs::create_dir_all(&folder).map_err(|error| Error::call("create_dir_all", error))?;
-    let loaded =
-        cache.get_or_make(&key, || compile(&compiler, &folder)).and_then(|image| load(&folder, &image));
+    let loaded = cache
+        .get_or_make(&key, || compile(&compiler, &folder, &sources))
+        .and_then(|image| load(&folder, &image));
     // A loaded library does not need its file. If the folder cannot be removed, it stays among temporary
     // files.
     let _ = std::fs::remove_dir_all(&folder);
     loaded
 }
 
-fn compile(compiler: &str, folder: &Path) -> Result<Vec<u8>> {
+fn compile(compiler: &str, folder: &Path, sources: &[(&str, String)]) -> Result<Vec<u8>> {
     let io = |error: std::io::Error| Error::call("writing the sources", error);
-    for (name, source) in HEADERS.iter().chain(SOURCES) {
+    for (name, source) in sources {
         let file = folder.join(name);
         std::fs::create_dir_all(file.parent().unwrap_or(folder)).map_err(io)?;
         std::fs::write(file, source).map_err(io)?;
@@ -279,16 +273,16 @@ impl LoadedKernels {
     /// # Safety
     /// The conditions of [`Runtime::launch`].
     unsafe fn run(&self, launch: &Launch) {
-        let name = Kernel::all().nth(launch.kernel.0).expect("a kernel has a place");
-        let function: Symbol<'_, *const c_void> = self.symbol(name);
+        let function: Symbol<'_, *const c_void> = self.symbol(&launch.kernel.name());
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
         let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
         let side_by_side = cluster.max(1 + u32::from(co_resident));
-        let spread = Spread { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1), side_by_side };
+        let cluster = cluster.max(1);
+        let shape = LaunchShape { blocks, threads, dynamic_smem_bytes, cluster, side_by_side };
         // SAFETY: the function is a kernel of this library, which takes its argument by reference. The caller
         // guarantees the argument's type and all that it points to. Shared memory is thread-local, so
         // launches do not share it.
-        unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const spread) };
+        unsafe { run(*function, launch.argument.as_ptr().cast(), &raw const shape) };
     }
 }
 

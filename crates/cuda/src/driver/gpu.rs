@@ -10,8 +10,8 @@ use cudarc::driver::{
     sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags, CUstream},
 };
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::Kernel;
+use crate::abi::kernels::KernelModule;
 use crate::driver::cache::Cache;
 use crate::driver::capture::capture;
 use crate::driver::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};

@@ -9,17 +9,18 @@ use cudarc::driver::{
     sys::{self, CUfunction_attribute_enum as Function, CUstreamCaptureMode},
 };
 use cudarc::nvrtc::Ptx;
+use gumball_spec::Kind;
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::{KernelModule, PROGRAMS, Program};
+use crate::abi::dtype::Dtype;
+use crate::abi::kernels::{Kernel, KernelModule, Program, SOFTMAX_CLUSTER};
+use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_WORKER_WARPS};
 use crate::driver::cache::Cache;
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
 use crate::error::{Result, failed};
 
-/// The kernel for which clusters are counted, the most blocks of a cluster, and the threads of its blocks.
-const CLUSTERED: Kernel = Kernel::named("softmax_cluster_f32");
-const MOST_BLOCKS: usize = 16;
-const CLUSTERED_THREADS: u32 = 640;
+/// The kernel for which clusters are counted, and the threads of its blocks.
+const CLUSTERED: Kernel = SOFTMAX_CLUSTER.of(Kind::Logits, Dtype::F32);
+const CLUSTERED_THREADS: u32 = 32 * (MAX_WORKER_WARPS as u32 + 1);
 
 /// Returns the value of the launch attribute for clusters of `blocks` blocks.
 pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
@@ -53,7 +54,7 @@ pub(crate) struct LoadedKernels {
     ready: AtomicU32,
     /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
     /// i + 1 blocks.
-    clusters: OnceLock<[u32; MOST_BLOCKS]>,
+    clusters: OnceLock<[u32; MAX_CLUSTER_BLOCKS]>,
     /// Held while a group is loaded, so that no program is compiled twice.
     loading: Mutex<()>,
 }
@@ -94,7 +95,7 @@ impl LoadedKernels {
         arch: Arch,
         (shared, block): (i32, i32),
     ) -> Self {
-        let loaded = Kernel::all().map(|_| OnceLock::new()).collect();
+        let loaded = (0..Kernel::COUNT).map(|_| OnceLock::new()).collect();
         let (ready, clusters, loading) = (AtomicU32::new(0), OnceLock::new(), Mutex::new(()));
         Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
     }
@@ -107,7 +108,7 @@ impl LoadedKernels {
         if let Some(loaded) = self.loaded[kernel.0].get() {
             return Ok(loaded);
         }
-        self.prepare(kernel.group())?;
+        self.prepare(kernel.module())?;
         Ok(self.loaded[kernel.0].get().expect("its group is loaded"))
     }
 
@@ -130,15 +131,14 @@ impl LoadedKernels {
         if self.has(group) {
             return Ok(());
         }
-        let missing = || PROGRAMS.iter().filter(|program| program.group == group);
-        let programs: Vec<&Program> = missing().collect();
+        let programs: Vec<Program> = Program::all().filter(|program| program.module() == group).collect();
         let cubins = self.nvrtc.cubins(&programs, self.arch, &self.cache);
-        let cubins = missing().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
-        let cubins: Vec<(&Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
+        let cubins = programs.into_iter().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
+        let cubins: Vec<(Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         // The host program may be capturing a stream; loading enqueues nothing on any stream.
         relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
-        if group == CLUSTERED.group() && self.arch >= HOPPER {
+        if group == CLUSTERED.module() && self.arch >= HOPPER {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
         }
@@ -151,22 +151,22 @@ impl LoadedKernels {
         self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
     }
 
-    fn load(&self, program: &Program, cubin: Vec<u8>) -> Result<()> {
+    fn load(&self, program: Program, cubin: Vec<u8>) -> Result<()> {
         let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
-        for name in program.kernels {
-            let function = module.load_function(name).map_err(failed("cuModuleGetFunction"))?;
+        for (kernel, name) in program.kernels() {
+            let function = module.load_function(&name).map_err(failed("cuModuleGetFunction"))?;
             let loaded = LoadedKernel::new(function, self.arch, self.shared, self.block)?;
-            self.loaded[Kernel::named(name).0].get_or_init(|| loaded);
+            self.loaded[kernel.0].get_or_init(|| loaded);
         }
         Ok(())
     }
 
-    /// Counts the clusters that can run concurrently, for each size up to `MOST_BLOCKS`. Each block takes the
+    /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block takes the
     /// most shared memory that a block can have, and so a multiprocessor to itself.
-    fn count_clusters(&self) -> Result<[u32; MOST_BLOCKS]> {
+    fn count_clusters(&self) -> Result<[u32; MAX_CLUSTER_BLOCKS]> {
         let loaded = self.loaded[CLUSTERED.0].get().expect("it was just loaded");
         let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
-        let mut counts = [0; MOST_BLOCKS];
+        let mut counts = [0; MAX_CLUSTER_BLOCKS];
         for (less_one, found) in counts.iter_mut().enumerate() {
             let blocks = less_one as u32 + 1;
             let mut attributes = [attribute(

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::abi::program::{HEADERS, Program};
+use crate::abi::kernels::Program;
+use crate::abi::sources::headers;
 use crate::driver::cache::Cache;
 use crate::error::{Error, Result};
 
@@ -95,7 +96,7 @@ impl Nvrtc {
     ///
     /// # Errors
     /// The errors of [`Nvrtc::compile`].
-    pub fn cubin(&self, program: &Program, arch: Arch, cache: &Cache) -> Result<Vec<u8>> {
+    pub fn cubin(&self, program: Program, arch: Arch, cache: &Cache) -> Result<Vec<u8>> {
         let (major, minor) = self.version;
         let key = format!("{arch} nvrtc {major}.{minor} {OPTIONS:?}\n{}", program.text());
         cache.get_or_make(&key, || Ok(self.compile(program, arch)?.cubin))
@@ -103,7 +104,7 @@ impl Nvrtc {
 
     /// Returns the machine code of several programs, in their order, each with the errors of
     /// [`Nvrtc::cubin`]. Compiles them in parallel, because the largest takes half a minute.
-    pub fn cubins(&self, programs: &[&Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
+    pub fn cubins(&self, programs: &[Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
         std::thread::scope(|scope| {
             let spawn = |program| scope.spawn(move || self.cubin(program, arch, cache));
             let threads: Vec<_> = programs.iter().copied().map(spawn).collect();
@@ -119,7 +120,7 @@ impl Nvrtc {
     /// - [`Error::TooOld`] if this compiler does not know the architecture.
     /// - [`Error::Compile`] with the compiler's messages, if the program does not compile.
     /// - [`Error::Call`] if another call of NVRTC fails.
-    pub fn compile(&self, program: &Program, arch: Arch) -> Result<Compiled> {
+    pub fn compile(&self, program: Program, arch: Arch) -> Result<Compiled> {
         self.compile_with(program, arch, &[])
     }
 
@@ -128,7 +129,7 @@ impl Nvrtc {
     ///
     /// # Errors
     /// The errors of [`Nvrtc::compile`].
-    pub fn compile_with(&self, program: &Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
+    pub fn compile_with(&self, program: Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
         if !self.knows(arch)? {
             let found = format!("{}.{}", self.version.0, self.version.1);
             let needed = format!("one that compiles for {arch}");
@@ -141,7 +142,7 @@ impl Nvrtc {
         let done = unsafe { result::compile_program(handle.0, &options) };
         let log = handle.log()?;
         if done.is_err() {
-            return Err(Error::Compile { program: program.name, target: arch.to_string(), log });
+            return Err(Error::Compile { program: program.name(), target: arch.to_string(), log });
         }
         Ok(Compiled { cubin: handle.cubin()?, log })
     }
@@ -184,22 +185,22 @@ fn load_named() -> Result<Vec<libloading::Library>> {
 struct Handle(sys::nvrtcProgram);
 
 impl Handle {
-    fn new(program: &Program) -> Result<Self> {
+    fn new(program: Program) -> Result<Self> {
         let c_string = |text: &str| CString::new(text).expect("sources and names hold no zero byte");
-        let (source, name) = (c_string(program.source), c_string(&format!("{}.cu", program.name)));
-        let names: Vec<CString> = HEADERS.iter().map(|(name, _)| c_string(name)).collect();
-        let sources: Vec<CString> = HEADERS.iter().map(|(_, source)| c_string(source)).collect();
+        let (source, name) = (c_string(program.source()), c_string(&format!("{}.cu", program.name())));
+        let names: Vec<CString> = headers().map(|(name, _)| c_string(name)).collect();
+        let sources: Vec<CString> = headers().map(|(_, source)| c_string(source)).collect();
         let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
         let (names, sources) = (pointers(&names), pointers(&sources));
         let mut handle = ptr::null_mut();
         // SAFETY: all strings end in zero and live until the call returns, which copies them; both lists have
-        // HEADERS.len() pointers; `handle` is live.
+        // as many pointers as there are headers; `handle` is live.
         let status = unsafe {
             sys::nvrtcCreateProgram(
                 &raw mut handle,
                 source.as_ptr(),
                 name.as_ptr(),
-                HEADERS.len() as i32,
+                names.len() as i32,
                 sources.as_ptr(),
                 names.as_ptr(),
             )

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::KernelModule;
+use crate::abi::ROW_THREADS;
+use crate::abi::kernels::{Kernel, KernelModule};
 use crate::error::Result;
 
 /// The shape of a launch: how many blocks of how many threads, and what they need of the device.
@@ -72,7 +72,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Returns the usual number of threads of a block that handles a whole row, a multiple of 32. Tuning
     /// depends on it; kernels work with any number of warps.
     fn threads_per_row(&self) -> u32 {
-        512
+        ROW_THREADS
     }
 
     /// Returns the most shared memory that a block can have, in bytes, static and dynamic together. 0 if the

@@ -3,21 +3,17 @@
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::kernel_table::{ByDtype, ByRows, Kernel, by_dtype, by_rows};
+use crate::abi::kernels::{
+    FINISH_CANDIDATES, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE, FINISH_SURVEY_DRAW, Kernel,
+};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::launch::work_sharing::WorkSharing;
 use crate::requests::variant::Variant;
 
-const FINISH_GENERAL: ByRows = by_rows!("finish_general_", "");
-const FINISH_SIMPLE: ByRows = by_rows!("finish_simple_", "");
-const FINISH_SURVEY_DRAW: ByDtype = by_dtype!("finish_survey_draw_", "");
-const FINISH_CANDIDATES: ByRows = by_rows!("finish_candidates_", "");
-const FINISH_CANDIDATES_LOGPROB: ByRows = by_rows!("finish_candidates_logprob_", "");
-
 /// Returns the kernel that finishes a step's rows.
 pub(crate) fn finish(kind: Kind, dtype: Dtype, variant: Variant) -> Kernel {
     let kernels = match variant {
-        Variant::SurveyDraw => return FINISH_SURVEY_DRAW.of(dtype),
+        Variant::SurveyDraw => FINISH_SURVEY_DRAW,
         Variant::Simple => FINISH_SIMPLE,
         Variant::Candidates => FINISH_CANDIDATES,
         Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,

@@ -2,34 +2,15 @@
 
 use gumball_spec::{Kind, TILE};
 
-use crate::abi;
 use crate::abi::dtype::Dtype;
-use crate::abi::kernel_table::Kernel;
-use crate::abi::kernel_table::{ByDtype, ByRows, by_dtype, by_rows};
+use crate::abi::kernels::{
+    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
+    Size,
+};
+use crate::abi::{self, SHARED_ROWS_THREADS};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
 use crate::requests::variant::{Edits, StepFeatures};
-
-/// The survey kernels. Indices: few or many tiles; without or with edits; without or with sums.
-const SURVEYS: [[[ByRows; 2]; 2]; 2] = [
-    [
-        [by_rows!("survey_", "_few"), by_rows!("survey_sums_", "_few")],
-        [by_rows!("survey_edited_", "_few"), by_rows!("survey_edited_sums_", "_few")],
-    ],
-    [
-        [by_rows!("survey_", "_many"), by_rows!("survey_sums_", "_many")],
-        [by_rows!("survey_edited_", "_many"), by_rows!("survey_edited_sums_", "_many")],
-    ],
-];
-
-/// With edits, for numbers of tiles between few and many. Index: without or with sums.
-const OF_SOME_ROWS: [ByRows; 2] =
-    [by_rows!("survey_edited_", "_some"), by_rows!("survey_edited_sums_", "_some")];
-
-/// For few tiles and rows that need nothing but an unfiltered draw.
-const SURVEY_DRAW: ByDtype = by_dtype!("survey_draw_", "");
-
-const RECORDS_FROM_SHARED_ROWS: Kernel = Kernel::named("records_from_shared_rows");
 
 /// A survey's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +57,7 @@ pub(crate) fn draws_in_survey(multiprocessors: u32, rows: usize, vocab: usize) -
 /// Returns the survey that also scores every token.
 pub(crate) fn survey_draw(vocab: usize, dtype: Dtype) -> Survey {
     Survey {
-        kernel: SURVEY_DRAW.of(dtype),
+        kernel: SURVEY_DRAW.of(Kind::Logits, dtype),
         threads: 32 * OF_FEW.warps as u32,
         blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
     }
@@ -94,14 +75,19 @@ pub(crate) fn survey(
     let edited = needs.over > Edits::None;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
     let some = many && edited && rows * tiles <= multiprocessors as usize * TILES_OF_SOME;
-    let kernels = SURVEYS[usize::from(many)][usize::from(edited)];
-    let (kernels, block) = match (many, some) {
-        (_, true) => (OF_SOME_ROWS, OF_SOME),
-        (true, false) => (kernels, OF_MANY[usize::from(edited)]),
-        (false, false) => (kernels, OF_FEW),
+    let (size, block) = match (many, some) {
+        (_, true) => (Size::Some, OF_SOME),
+        (true, false) => (Size::Many, OF_MANY[usize::from(edited)]),
+        (false, false) => (Size::Few, OF_FEW),
+    };
+    let kernels = match (edited, needs.sums) {
+        (false, false) => SURVEY,
+        (false, true) => SURVEY_SUMS,
+        (true, false) => SURVEY_EDITED,
+        (true, true) => SURVEY_EDITED_SUMS,
     };
     Survey {
-        kernel: kernels[usize::from(needs.sums)].of(kind, dtype),
+        kernel: kernels.sized(size, kind, dtype),
         threads: 32 * block.warps as u32,
         blocks_per_row: tiles.div_ceil(block.warps * block.tiles) as u32,
     }
@@ -119,11 +105,10 @@ pub(crate) fn by_line(multiprocessors: u32, rows: usize, lines: usize, vocab: us
 
 /// Returns the launch of the kernel that makes rows' records from those of shared rows, and adds arrivals.
 pub(crate) fn arrive(vocab: usize) -> Survey {
-    let threads = 256;
     Survey {
-        kernel: RECORDS_FROM_SHARED_ROWS,
-        threads: threads as u32,
-        blocks_per_row: vocab.div_ceil(TILE).div_ceil(threads) as u32,
+        kernel: RECORDS_FROM_SHARED_ROWS.kernel(),
+        threads: SHARED_ROWS_THREADS as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(SHARED_ROWS_THREADS) as u32,
     }
 }
 
@@ -134,7 +119,6 @@ pub(crate) fn arrive(vocab: usize) -> Survey {
 pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, survey: Survey, step: &abi::Step) -> Result<()> {
     let grid = Grid::new(step.rows * survey.blocks_per_row, survey.threads);
     // SAFETY: the grid is the one that survey.cu expects. The caller guarantees what `step` points to.
-    // tests/abi.rs checks that its layout equals the kernels'.
     unsafe { runtime.launch(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }
 

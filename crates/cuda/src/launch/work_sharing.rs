@@ -1,14 +1,12 @@
 //! Work sharing: blocks without a row take chunks of another row's search, if its candidates fit no list
 //! (`device/block/work_sharing.cuh`).
 
+use crate::abi::CHUNKS_LEFT;
 use crate::requests::variant::{StepFeatures, Variant};
-
-/// Words before those of the rows: `CHUNKS_LEFT` of `device/abi/step.cuh`.
-const LEFT: usize = 32;
 
 /// Returns the number of 32-bit words that work sharing needs for `rows` rows.
 pub(crate) const fn words(rows: usize) -> usize {
-    LEFT + rows
+    CHUNKS_LEFT + rows
 }
 
 /// The helper blocks of a step.

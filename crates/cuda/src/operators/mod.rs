@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::KernelModule;
 use crate::driver::runtime::Runtime;
 use crate::operators::softmax::Softmax;
 

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use bytemuck::{Pod, Zeroable};
 use gumball_spec::num;
 use gumball_spec::row::clean;
 use gumball_spec::survey::Factor;
 use half::f16;
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::{self, KernelModule};
+use crate::abi::{NUMBERS_THREADS, Sweep};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
@@ -77,17 +76,6 @@ fn is_positive(x: f32) -> bool {
     x > 0.0 && x.is_finite()
 }
 
-/// The kernel's argument, in the layout of `numbers.cu`.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Sweep {
-    from: u64,
-    step: u64,
-    count: u64,
-    which: u64,
-    out: u64,
-}
-
 /// Inputs in an arithmetic sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs {
@@ -101,7 +89,6 @@ pub struct Inputs {
 
 /// Inputs per launch.
 const CHUNK: usize = 1 << 22;
-const THREADS: u32 = 256;
 
 /// Compares function `which` on a device with its definition. Returns the number of compared inputs, or a
 /// message that names the first difference found.
@@ -120,7 +107,6 @@ pub fn hold(
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
     runtime.prepare(KernelModule::Numbers)?;
-    let kernel = Kernel::named("numbers");
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(runtime, chunk * size_of::<u64>())?;
     let mut got = vec![0u64; chunk];
@@ -135,10 +121,11 @@ pub fn hold(
             which: which as u64,
             out: buffer.address(),
         };
-        let blocks = (count as u32).div_ceil(THREADS);
+        let blocks = (count as u32).div_ceil(NUMBERS_THREADS);
+        let (kernel, grid) = (kernels::NUMBERS.kernel(), Grid::new(blocks, NUMBERS_THREADS));
         // SAFETY: the kernel takes a `Sweep` and writes `count` words to `out`, whose buffer holds at least
         // as many.
-        unsafe { runtime.launch(kernel, Grid::new(blocks, THREADS), bytemuck::bytes_of(&sweep)) }?;
+        unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&sweep)) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
             Ok(inside) => held += inside,

@@ -10,10 +10,10 @@ use super::params::{Asked, integers};
 use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
 use crate::abi::dtype::IntType;
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::{KernelModule, PARAMS_FROM_COLUMNS};
 use crate::abi::{
-    self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
+    self, COLUMNS_THREADS, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags,
+    from_columns_flags,
 };
 use crate::driver::runtime::Grid;
 use crate::launch::finish::{finish, finish_grid};
@@ -21,13 +21,7 @@ use crate::launch::survey::{self, Survey};
 use crate::launch::work_sharing::{self, WorkSharing};
 use crate::memory::rows::Rows;
 use crate::memory::slices::{DeviceIntSlice, DeviceSlice};
-use crate::requests::filter_params;
 use crate::requests::variant::{StepFeatures, Variant};
-
-const PREPARE: Kernel = Kernel::named("params_from_columns");
-
-/// Threads per block of `params_from_columns`, and outputs per block.
-const PREPARE_THREADS: u32 = 128;
 
 /// The most rows, and the most tiles, that one group of launches takes.
 const MOST_ROWS: usize = 1024;
@@ -193,7 +187,7 @@ impl Operators {
             (Piece::Requests, count * size_of::<Request>()),
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::Sums, count * sums),
-            (Piece::Scratch, searches * filter_params::scratch_words(tiles) * size_of::<u64>()),
+            (Piece::Scratch, searches * abi::Step::scratch_words(tiles) * size_of::<u64>()),
             (Piece::WorkSharing, work_sharing::words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Kept, count * size_of::<RowCut>()),
@@ -226,7 +220,7 @@ impl Operators {
             shared_records: if by_line { room.at(Piece::LineRecords) } else { 0 },
             shared_filter_sums: if by_line && plan.needs.sums { room.at(Piece::LineSums) } else { 0 },
             scratch: room.at(Piece::Scratch),
-            scratch_words: filter_params::scratch_words(tiles) as u64,
+            scratch_words: abi::Step::scratch_words(tiles) as u64,
             work_sharing: room.at(Piece::WorkSharing),
             outputs: room.at(Piece::Outputs),
             flags: flags::SLOT_IS_ROW,
@@ -250,12 +244,14 @@ impl Operators {
     }
 
     fn enqueue_prepare(&self, prepare: &ParamColumns) -> Result<()> {
-        let grid = Grid::new(prepare.rows.div_ceil(PREPARE_THREADS), PREPARE_THREADS);
+        let grid = Grid::new(prepare.rows.div_ceil(COLUMNS_THREADS), COLUMNS_THREADS);
         // SAFETY: the grid is the one that params_from_columns.cu expects, and the scratch memory has an
         // element for each row. The columns' creators guarantee their memory, and `ask` saw their lengths.
-        // tests/abi.rs checks that the argument's layout equals the kernels'. Each block waits for the
-        // earlier kernels before it does anything, and lets the survey begin only then.
-        unsafe { self.runtime.launch_dependent(PREPARE, grid, bytemuck::bytes_of(prepare)) }?;
+        // Each block waits for the earlier kernels before it does anything, and lets the survey begin only
+        // then.
+        unsafe {
+            self.runtime.launch_dependent(PARAMS_FROM_COLUMNS.kernel(), grid, bytemuck::bytes_of(prepare))
+        }?;
         Ok(())
     }
 

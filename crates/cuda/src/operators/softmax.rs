@@ -6,42 +6,18 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Error, Result, TILE};
+use gumball_spec::{Error, Kind, Result, TILE};
 
-use crate::abi;
 use crate::abi::dtype::Dtype;
-use crate::abi::kernel_table::Kernel;
-use crate::abi::kernel_table::{ByDtype, by_dtype};
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
+use crate::abi::{
+    self, CLUSTER_STATIC_SMEM_BYTES, MAX_CLUSTER_BLOCKS, MAX_ROWS_IN_FLIGHT, MAX_WORKER_WARPS, TWO_PASS_WARPS,
+};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::memory::slices::DeviceSlice;
 
-/// The cluster kernels, by the type of the logits: first those that write that type, then those that write
-/// f32.
-const ON_CHIP: [ByDtype; 2] = [
-    by_dtype!("softmax_cluster_", ""),
-    ByDtype([
-        Kernel::named("softmax_cluster_f32"),
-        Kernel::named("softmax_cluster_bf16_f32"),
-        Kernel::named("softmax_cluster_f16_f32"),
-    ]),
-];
-
-/// The kernels that read rows twice: one sums the weights of each tile, the other writes probabilities.
-const WEIGH: ByDtype = by_dtype!("softmax_reduce_", "");
-const WRITE: [ByDtype; 2] = [
-    by_dtype!("softmax_write_", ""),
-    ByDtype([
-        Kernel::named("softmax_write_f32"),
-        Kernel::named("softmax_write_bf16_f32"),
-        Kernel::named("softmax_write_f16_f32"),
-    ]),
-];
-
-/// Warps per block of the kernels that read rows twice.
-const TWICE_WARPS: usize = 8;
 /// Blocks per SM before a warp takes several tiles, and the most tiles that a warp takes; for rows read
 /// twice.
 const BLOCKS_OF_TWICE: usize = 4;
@@ -53,14 +29,9 @@ const TILES_OF_TWICE: usize = 160;
 const TILES_AT_A_TIME: usize = 20 << 10;
 
 /// The numbers of blocks that a cluster may have, which share a row.
-const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// Limits of a block of a cluster: warps that work on tiles (`MAX_WORKER_WARPS`), rows in flight
-/// (`MAX_ROWS_IN_FLIGHT`), and the bytes of static shared memory, rounded up (`BESIDE`).
-const MOST_WARPS: usize = 19;
+const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, MAX_CLUSTER_BLOCKS];
 /// The most pairs of tiles for which a warp has slots in shared memory.
 const MOST_SLOTS: usize = 32;
-const MOST_ROWS: usize = 4;
-const BESIDE: usize = 1536;
 
 /// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
 #[derive(Clone, Copy, Debug)]
@@ -116,19 +87,19 @@ impl Shape {
     fn new(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
         let clusters = rows.min(runtime.clusters(blocks as u32) as usize);
         let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
-        let per_warp = pairs.div_ceil(MOST_WARPS);
+        let per_warp = pairs.div_ceil(MAX_WORKER_WARPS);
         let warps = pairs.div_ceil(per_warp);
         // A slot holds a pair of tiles and an mbarrier. If rows do not begin at multiples of 16 bytes, up to
         // 16 bytes before the pair are copied with it.
         let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
         let share = 2 * pairs;
-        let records = MOST_ROWS * share * size_of::<abi::TileSum>();
-        let room = runtime.shared_memory_per_block().checked_sub(BESIDE + records)?;
+        let records = MAX_ROWS_IN_FLIGHT * share * size_of::<abi::TileSum>();
+        let room = runtime.shared_memory_per_block().checked_sub(CLUSTER_STATIC_SMEM_BYTES + records)?;
         let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
         if clusters == 0 || slots < per_warp {
             return None;
         }
-        let ahead = (slots - per_warp).min((MOST_ROWS - 2) * per_warp);
+        let ahead = (slots - per_warp).min((MAX_ROWS_IN_FLIGHT - 2) * per_warp);
         let room = records + warps * slots * slot_bytes;
         Some(Self { clusters, blocks, share, warps, slots, ahead, room })
     }
@@ -159,8 +130,8 @@ fn path(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: O
     }
     let rows = rows.min((TILES_AT_A_TIME / tiles).max(1));
     // Each block also sums its row's tile masses, which is overhead: so as few blocks as keep all SMs busy.
-    let per_warp = (rows * tiles).div_ceil(multiprocessors * BLOCKS_OF_TWICE * TWICE_WARPS);
-    Path::Twice { rows, share: TWICE_WARPS * per_warp.clamp(1, MOST_PER_WARP) }
+    let per_warp = (rows * tiles).div_ceil(multiprocessors * BLOCKS_OF_TWICE * TWO_PASS_WARPS);
+    Path::Twice { rows, share: TWO_PASS_WARPS * per_warp.clamp(1, MOST_PER_WARP) }
 }
 
 impl Softmax {
@@ -276,7 +247,6 @@ impl Softmax {
             temperature_stride,
             reserved: 0,
         };
-        let to = usize::from(out.dtype != dtype);
         if rows == 0 {
             return Ok(());
         }
@@ -291,9 +261,8 @@ impl Softmax {
                 ..at(&all, from, (dtype, out.dtype))
             };
             // SAFETY: the creators of the rows, temperatures and statuses guarantee their memory. `told` has
-            // one element per tile of `at_a_time` rows that are read twice. tests/abi.rs checks that the
-            // argument's layout equals the kernels'.
-            unsafe { self.launch(path, asked, dtype, to) }?;
+            // one element per tile of `at_a_time` rows that are read twice.
+            unsafe { self.launch(path, asked, (dtype, out.dtype)) }?;
         }
         Ok(())
     }
@@ -306,8 +275,7 @@ impl Softmax {
         &self,
         path: Path,
         asked: abi::SoftmaxArgs,
-        dtype: Dtype,
-        to: usize,
+        (from, to): (Dtype, Dtype),
     ) -> crate::Result<()> {
         let runtime = &*self.runtime;
         match path {
@@ -321,19 +289,22 @@ impl Softmax {
                 };
                 let grid = Grid::new((clusters * blocks) as u32, 32 * (warps as u32 + 1));
                 let grid = grid.clustered(blocks as u32, room as u32);
+                let kernel = SOFTMAX_CLUSTER.to(Kind::Logits, from, to);
                 // SAFETY: the grid is the one that softmax.cu expects, with shared memory for its tiles. The
                 // caller guarantees the rest.
-                unsafe { runtime.launch(ON_CHIP[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&asked)) }
             }
             Path::Twice { share, .. } => {
                 let blocks_per_row = asked.tiles.div_ceil(share as u32);
                 let asked = abi::SoftmaxArgs { blocks_per_row, tiles_per_block: share as u32, ..asked };
-                let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWICE_WARPS as u32);
+                let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWO_PASS_WARPS as u32);
+                let reduce = SOFTMAX_REDUCE.of(Kind::Logits, from);
+                let write = SOFTMAX_WRITE.to(Kind::Logits, from, to);
                 // SAFETY: the grid is the one that softmax.cu expects. The caller guarantees the rest.
-                unsafe { runtime.launch(WEIGH.of(dtype), grid, bytemuck::bytes_of(&asked)) }?;
+                unsafe { runtime.launch(reduce, grid, bytemuck::bytes_of(&asked)) }?;
                 // SAFETY: softmax.cu expects this grid, and the caller guarantees the rest. The kernel waits
                 // before it reads the first kernel's sums, and before it writes.
-                unsafe { runtime.launch_dependent(WRITE[to].of(dtype), grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch_dependent(write, grid, bytemuck::bytes_of(&asked)) }
             }
         }
     }

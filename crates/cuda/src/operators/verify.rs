@@ -10,22 +10,14 @@ use std::sync::Arc;
 
 use gumball_spec::{Result, TILE};
 
-use crate::abi::kernel_table::Kernel;
-use crate::abi::program::KernelModule;
-use crate::abi::{self, chain_flags};
+use crate::abi::kernels::{KernelModule, VERIFY_FINISH, VERIFY_SURVEY};
+use crate::abi::{self, MAX_TILES_PER_WARP, SURVEY_WARPS, chain_flags};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::launch::finish::finish_grid;
 use crate::memory::buffer::Buffer;
 use crate::memory::slices::DeviceSlice;
 use crate::operators::chains::{Chains, Numbers, Verified};
 use crate::requests::variant::Variant;
-
-const SURVEY: Kernel = Kernel::named("verify_survey");
-const FINISH: Kernel = Kernel::named("verify_finish");
-
-/// Warps per block of the survey, and the most tiles that each warp takes.
-const WARPS: usize = 8;
-const MOST_PER_WARP: usize = 4;
 
 /// The tiles that an SM's resident blocks hold at once, with one tile per warp.
 const TILES_AT_ONCE: usize = 40;
@@ -95,25 +87,24 @@ impl Verify {
         let runtime = &*self.runtime;
         let tiles = asked.tiles as usize;
         let per_warp = per_warp(runtime.multiprocessors() as usize, chains * tiles);
-        let blocks_per_chain = tiles.div_ceil(WARPS * per_warp) as u32;
+        let blocks_per_chain = tiles.div_ceil(SURVEY_WARPS * per_warp) as u32;
         let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
         let chains = chains as u32;
-        let grid = Grid::new(chains * blocks_per_chain, 32 * WARPS as u32);
-        // SAFETY: the grid is the one that verify.cu expects, and tests/abi.rs checks that the argument's
-        // layout equals the kernels'. Each block waits before it does anything. The caller guarantees the
-        // rest.
-        unsafe { runtime.launch_dependent(SURVEY, grid, bytemuck::bytes_of(&asked)) }?;
+        let grid = Grid::new(chains * blocks_per_chain, 32 * SURVEY_WARPS as u32);
+        // SAFETY: the grid is the one that verify.cu expects. Each block waits before it does anything. The
+        // caller guarantees the rest.
+        unsafe { runtime.launch_dependent(VERIFY_SURVEY.kernel(), grid, bytemuck::bytes_of(&asked)) }?;
         let grid = finish_grid(runtime, chains, asked.tiles, Variant::Simple, Default::default());
         // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
         // reads the survey's records, and before it writes. It begins after all blocks of the survey have
         // waited, so the results of earlier kernels are visible.
-        unsafe { runtime.launch_dependent(FINISH, grid, bytemuck::bytes_of(&asked)) }
+        unsafe { runtime.launch_dependent(VERIFY_FINISH.kernel(), grid, bytemuck::bytes_of(&asked)) }
     }
 }
 
 /// Returns how many tiles a warp of the survey takes: one, while the device holds all tiles at once.
 fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
-    tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MOST_PER_WARP)
+    tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MAX_TILES_PER_WARP)
 }
 
 /// Returns the argument for the chains from index `from` on, without the scratch memory.

@@ -11,10 +11,8 @@ use super::params::Asked;
 use super::scratch::Piece;
 use super::{Operators, RowParams, check_rows};
 use crate::abi::dtype::Dtype;
-use crate::abi::kernel_table::Kernel;
-use crate::abi::kernel_table::{ByDtype, ByRows, by_rows};
-use crate::abi::program::KernelModule;
-use crate::abi::{self, from_columns_flags};
+use crate::abi::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
+use crate::abi::{self, WRITE_ROWS_WARPS, from_columns_flags};
 use crate::driver::runtime::Grid;
 use crate::launch::finish::finish_grid;
 use crate::launch::work_sharing::WorkSharing;
@@ -23,28 +21,8 @@ use crate::memory::slices::DeviceSlice;
 use crate::operators::softmax::{Softmax, Temperature};
 use crate::requests::variant::Variant;
 
-const FIND_CUT: ByRows = by_rows!("find_cut_", "");
-
-/// The kernels that write rows: to the type of the input, and to f32.
-const WRITE_ROWS: [ByRows; 2] = [
-    by_rows!("write_rows_", ""),
-    ByRows([
-        ByDtype([
-            Kernel::named("write_rows_f32"),
-            Kernel::named("write_rows_bf16_f32"),
-            Kernel::named("write_rows_f16_f32"),
-        ]),
-        ByDtype([
-            Kernel::named("write_rows_f32_probs"),
-            Kernel::named("write_rows_bf16_f32_probs"),
-            Kernel::named("write_rows_f16_f32_probs"),
-        ]),
-    ]),
-];
-
-/// Of `write_rows`: warps per block, blocks per SM before a warp takes several tiles, and the most tiles that
+/// Of `write_rows`: blocks per SM before a warp takes several tiles, and the most tiles that
 /// a warp takes if all rows are written.
-const EMIT_WARPS: usize = 8;
 const EMIT_BLOCKS: usize = 4;
 const MOST_PER_WARP: usize = 8;
 
@@ -235,8 +213,7 @@ impl Operators {
         let grid = finish_grid(runtime, step.rows, step.tiles, Variant::Candidates, help);
         // SAFETY: the grid is the one that find_cut.cu expects. The buffers are this object's scratch memory,
         // which `reserve` made large enough, with a cut for each row. Every block waits for the survey, which
-        // began after the requests were made. tests/abi.rs checks that the argument's layout equals the
-        // kernels'.
+        // began after the requests were made.
         unsafe { runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
         Ok(())
     }
@@ -255,11 +232,11 @@ impl Operators {
         // If the rows are pre-filled, `find_cut` has written most of them. Then there are no more blocks than
         // run at once, so that none has to wait only to see that its row is written.
         let per_warp = if step.prefill_out == 0 {
-            (rows * tiles).div_ceil(blocks * EMIT_WARPS).clamp(1, MOST_PER_WARP)
+            (rows * tiles).div_ceil(blocks * WRITE_ROWS_WARPS).clamp(1, MOST_PER_WARP)
         } else {
-            tiles.div_ceil((blocks / rows).max(1) * EMIT_WARPS)
+            tiles.div_ceil((blocks / rows).max(1) * WRITE_ROWS_WARPS)
         };
-        let share = EMIT_WARPS * per_warp;
+        let share = WRITE_ROWS_WARPS * per_warp;
         let emit = abi::WriteRows {
             logits: step.logits,
             out,
@@ -274,17 +251,11 @@ impl Operators {
             tiles_per_block: share as u32,
             mask_only: u32::from(output == Output::Masked),
         };
-        let grid = Grid::new(emit.rows * emit.blocks_per_row, 32 * EMIT_WARPS as u32);
+        let grid = Grid::new(emit.rows * emit.blocks_per_row, 32 * WRITE_ROWS_WARPS as u32);
         // SAFETY: the grid is the one that write_rows.cu expects. Every block waits for `find_cut`, which was
         // enqueued before. The rows' creators guarantee their memory, and `check_out` saw that the output
         // rows have the input's shape.
-        unsafe {
-            runtime.launch_dependent(
-                WRITE_ROWS[usize::from(to != from)].of(kind, from),
-                grid,
-                bytemuck::bytes_of(&emit),
-            )
-        }?;
+        unsafe { runtime.launch_dependent(WRITE_ROWS.to(kind, from, to), grid, bytemuck::bytes_of(&emit)) }?;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::KernelModule;
 use crate::abi::{self, flags};
 use crate::launch::edit;
 use crate::launch::finish::{finish, finish_grid};
@@ -213,8 +213,7 @@ impl Workspace {
         let step = &abi::Step { chunks: help.parts, ..*step };
         let grid = finish_grid(runtime, step.rows, step.tiles, needs.variant, help);
         // SAFETY: the conditions of the survey's launch hold here too. The grid is the one that the kernel
-        // expects, and each of its blocks waits for the survey. tests/abi.rs checks that the layout of `step`
-        // equals the kernels'.
+        // expects, and each of its blocks waits for the survey.
         unsafe {
             runtime.launch_dependent(
                 finish(fixed.kind, fixed.dtype, needs.variant),

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
-use crate::abi::program::KernelModule;
+use crate::abi::kernels::KernelModule;
 use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::driver::runtime::Runtime;
 use crate::launch::work_sharing;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
-use crate::requests::filter_params;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::{InitialState, RequestState, RequestTable};
 use crate::requests::variant::{StepFeatures, Variant, VariantCounters};
@@ -140,7 +139,7 @@ impl Workspace {
         let take = |bytes_a_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_a_row]);
         // The largest buffers come first, so that a far too large workspace fails before it has allocated
         // much.
-        let scratch = take(filter_params::scratch_words(tiles) * size_of::<u64>())?;
+        let scratch = take(abi::Step::scratch_words(tiles) * size_of::<u64>())?;
         let outputs = take(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
         static MADE: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
@@ -328,7 +327,7 @@ impl Workspace {
             filter_sums: self.sums.address(),
             logprob_sums: self.told.address(),
             scratch: self.scratch.address(),
-            scratch_words: filter_params::scratch_words(tiles) as u64,
+            scratch_words: abi::Step::scratch_words(tiles) as u64,
             work_sharing: self.help.address(),
             outputs: self.outputs.address(),
             top_n_width: self.limits.widths.top_n as u32,

@@ -6,7 +6,7 @@
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
-use crate::abi::{Params, features};
+use crate::abi::{Params, features, scopes};
 
 /// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
@@ -29,10 +29,10 @@ pub(crate) struct Edits {
 
 fn scope(scope: Scope, on: bool) -> u32 {
     match scope {
-        _ if !on => 0,
-        Scope::Prompt => 1,
-        Scope::Output => 2,
-        Scope::Both => 3,
+        _ if !on => scopes::NONE,
+        Scope::Prompt => scopes::PROMPT,
+        Scope::Output => scopes::OUTPUT,
+        Scope::Both => scopes::BOTH,
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     };
 
     let repeats = dry.multiplier != 0.0 || params.no_repeat_ngram != 0;
-    let counts = repeats || prepared.repetition_scope != 0 || others;
+    let counts = repeats || prepared.repetition_scope != scopes::NONE || others;
     let search = repeats || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
     for (bit, set) in [
         (features::EDITS, counts || search || !edits.bias.is_empty()),

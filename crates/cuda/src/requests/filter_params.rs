@@ -5,35 +5,19 @@ use gumball_spec::num::log2;
 use gumball_spec::survey::scale;
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
-use crate::abi::{Params, features};
-
-/// Tokens that a block sorts at once: `LIST_CAPACITY` of `device/block/histogram.cuh`.
-const LIST_CAPACITY: usize = 2048;
-
-/// Words with which a row's block shares its search with helpers: `PUBLISHED_WORDS` of
-/// `device/block/bracket.cuh`.
-const PUBLISHED_WORDS: usize = 64;
-
-/// Returns the number of 64-bit scratch words of a row.
-pub(crate) fn scratch_words(tiles: usize) -> usize {
-    2 * tiles + 2 * LIST_CAPACITY + PUBLISHED_WORDS
-}
-
-/// The codes of top-p and min-p in [`Params::filter_chain`].
-pub(crate) const TOP_P: u32 = 4;
-pub(crate) const MIN_P: u32 = 5;
+use crate::abi::{MAX_JOINT_TOP_K, Params, features, filters};
 
 /// Returns a filter's code in [`Params::filter_chain`].
 fn code(filter: Filter) -> u32 {
     match filter {
-        Filter::TopNSigma => 1,
-        Filter::TopK => 2,
-        Filter::TypicalP => 3,
-        Filter::TopP => TOP_P,
-        Filter::MinP => MIN_P,
-        Filter::EpsilonCutoff => 6,
-        Filter::EtaCutoff => 7,
-        Filter::Xtc => 8,
+        Filter::TopNSigma => filters::TOP_N_SIGMA,
+        Filter::TopK => filters::TOP_K,
+        Filter::TypicalP => filters::TYPICAL_P,
+        Filter::TopP => filters::TOP_P,
+        Filter::MinP => filters::MIN_P,
+        Filter::EpsilonCutoff => filters::EPSILON,
+        Filter::EtaCutoff => filters::ETA,
+        Filter::Xtc => filters::XTC,
     }
 }
 
@@ -53,7 +37,7 @@ fn are_prefixes(chain: &[Filter]) -> bool {
 /// given set. With top-p first, such filters keep the same tokens one after the other: top-k counts from the
 /// first token, and min-p compares with it.
 ///
-/// A nucleus may be long, however. If top-k keeps at most `FEW` tokens, top-k goes first, because its
+/// A nucleus may be long, however. If top-k keeps at most `MAX_JOINT_TOP_K` tokens, top-k goes first, because its
 /// candidate list is short whatever the nucleus is. Then top-p is second and jointly uses the mass of the
 /// whole row, which the survey sums.
 fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
@@ -62,7 +46,7 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     }
     chain.sort_by_key(|filter| PREFIXES.iter().position(|other| other == filter));
     // With dynamic temperature, the survey does not know the scale of the mass.
-    let few = params.top_k <= FEW && params.dynamic_temperature.is_none();
+    let few = params.top_k <= MAX_JOINT_TOP_K && params.dynamic_temperature.is_none();
     let listed = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
     if listed {
         chain.swap(0, 1);
@@ -70,16 +54,12 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     listed
 }
 
-/// The largest top-k for which the candidate-list path is tried first: `MAX_JOINT_TOP_K` of
-/// `params_from_columns.cu`.
-const FEW: i64 = 256;
-
 /// Returns whether this filter chain usually keeps few tokens, so that the candidate-list path is tried
 /// first.
 fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let Some((first, rest)) = chain.split_first() else { return false };
     let short = match first {
-        Filter::TopK => params.top_k <= FEW,
+        Filter::TopK => params.top_k <= MAX_JOINT_TOP_K,
         // The survey sums weights for top-p, at a scale that must not depend on the row.
         Filter::TopP => params.dynamic_temperature.is_none(),
         _ => false,

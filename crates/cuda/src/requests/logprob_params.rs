@@ -4,7 +4,7 @@
 use gumball_spec::num::LOG2_E;
 use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
 
-use crate::abi::{Params, features};
+use crate::abi::{Params, features, logprob_modes};
 
 /// Writes a request's logprob parameters into `prepared`, in which everything else is prepared already.
 pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
@@ -12,10 +12,10 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     prepared.features |= features::LOGPROBS;
     prepared.top_n = logprobs.top_n;
     prepared.logprob_mode = match logprobs.mode {
-        LogprobMode::Raw => 0,
-        LogprobMode::Edited => 1,
-        LogprobMode::Tempered => 2,
-        LogprobMode::Processed => 3,
+        LogprobMode::Raw => logprob_modes::RAW,
+        LogprobMode::Edited => logprob_modes::EDITED,
+        LogprobMode::Tempered => logprob_modes::TEMPERED,
+        LogprobMode::Processed => logprob_modes::PROCESSED,
     };
     if logprobs.top_n == 0 && logprobs.ids.is_empty() {
         prepared.features |= features::TOKEN_LOGPROB_ONLY;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use gumball_spec::{Error, Result, TILE};
 
-use crate::abi::{Params, Request, TokenEntry, features};
+use crate::abi::{ENTRY_HASH, Params, Request, TokenEntry, features};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::Buffer;
 use crate::requests::edit_params::Edits;
@@ -104,7 +104,7 @@ impl RequestBuffersBuilder {
 /// at an even index because kernels read entries in pairs.
 fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
     let mask = entries.len() - 1;
-    let x = id.wrapping_mul(0x9E37_79B1);
+    let x = id.wrapping_mul(ENTRY_HASH);
     let mut place = (x ^ x >> 15) as usize & mask & !1;
     while ![0, id + 1].contains(&entries[place].id_plus_1) {
         place = (place + 1) & mask;

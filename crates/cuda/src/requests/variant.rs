@@ -5,8 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Params, features};
-use crate::requests::filter_params;
+use crate::abi::{Params, features, filters};
 
 /// The kernel that finishes a step's rows, from the most specialised to the most general.
 ///
@@ -43,7 +42,7 @@ impl Variant {
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
         let within = |kinds: u32| params.features & !kinds == 0;
-        let races = params.filter_chain == 0 || params.filter_chain == filter_params::MIN_P;
+        let races = params.filter_chain == 0 || params.filter_chain == filters::MIN_P;
         let alone =
             !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
         match () {
@@ -109,7 +108,7 @@ impl StepFeatures {
             () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
             () => Edits::None,
         };
-        let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filter_params::TOP_P;
+        let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filters::TOP_P;
         Self {
             over,
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),

@@ -14,12 +14,12 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
 
-use gumball_cuda::{Arch, Kernel, Nvrtc, PROGRAMS, Program};
+use gumball_cuda::{Arch, Kernel, Nvrtc, Program};
 
 use report::KernelResources;
 
 /// Registers and stack of kernels, by architecture and name.
-type Taken = HashMap<(Arch, &'static str), KernelResources>;
+type Taken = HashMap<(Arch, String), KernelResources>;
 
 const ARCHS: [Arch; 4] = [
     Arch { major: 8, minor: 0 },
@@ -71,7 +71,7 @@ fn hold(archs: &[Arch]) {
     if recorded.lines().next() == found.to_string().lines().next() {
         let recorded = report::read_table(&recorded);
         for ((arch, kernel), needs) in &found.columns {
-            let before = recorded.get(&(arch.to_string(), (*kernel).to_owned()));
+            let before = recorded.get(&(arch.to_string(), kernel.clone()));
             if before != Some(&needs.to_string()) {
                 println!("not as recorded: {kernel} for {arch} takes {needs}, took {before:?}");
             }
@@ -82,7 +82,7 @@ fn hold(archs: &[Arch]) {
 /// Compiles every kernel for some architectures, with one program per core at a time. Returns registers and
 /// stack of each.
 fn compile(nvrtc: Nvrtc, archs: &[Arch]) -> Taken {
-    let programs = archs.iter().flat_map(|arch| PROGRAMS.iter().map(|program| (*arch, program)));
+    let programs = archs.iter().flat_map(|arch| Program::all().map(|program| (*arch, program)));
     let left = Mutex::new(programs);
     let worker = || {
         let mut taken = Taken::new();
@@ -102,16 +102,16 @@ fn compile(nvrtc: Nvrtc, archs: &[Arch]) -> Taken {
     })
 }
 
-fn compile_one(nvrtc: Nvrtc, program: &'static Program, arch: Arch) -> Taken {
+fn compile_one(nvrtc: Nvrtc, program: Program, arch: Arch) -> Taken {
     let compiled =
         nvrtc.compile_with(program, arch, &["--ptxas-options=-v"]).unwrap_or_else(|error| panic!("{error}"));
     let (functions, warnings) = report::read(&compiled.log);
-    assert!(warnings.is_empty(), "{} for {arch}: {warnings:#?}", program.name);
-    let of = |kernel: &'static str| {
-        let needs = functions.get(kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
-        ((arch, kernel), *needs)
+    assert!(warnings.is_empty(), "{} for {arch}: {warnings:#?}", program.name());
+    let of = |kernel: String| {
+        let needs = *functions.get(&kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
+        ((arch, kernel), needs)
     };
-    program.kernels.iter().map(|kernel| of(kernel)).collect()
+    program.kernels().map(|(_, name)| of(name)).collect()
 }
 
 fn check(arch: Arch, kernel: &str, found: KernelResources) {
@@ -141,9 +141,10 @@ impl fmt::Display for Table {
         let archs: Vec<_> =
             ARCHS.iter().filter(|arch| self.columns.keys().any(|(other, _)| other == *arch)).collect();
         archs.iter().try_for_each(|arch| write!(f, " {:>18}", arch.to_string()))?;
-        for kernel in Kernel::all() {
+        for (_, kernel) in Kernel::all() {
             write!(f, "\n{kernel:42}")?;
-            archs.iter().try_for_each(|arch| write!(f, " {:>18}", self.columns[&(**arch, kernel)]))?;
+            let needs = |arch: Arch| self.columns[&(arch, kernel.clone())];
+            archs.iter().try_for_each(|arch| write!(f, " {:>18}", needs(**arch)))?;
         }
         writeln!(f)
     }

@@ -1,0 +1,26 @@
+// launch.hpp: the shape of an emulated launch.
+//
+// Generated from src/abi/launch.rs. This file is a copy for readers: no compiler reads it.
+#pragma once
+
+#include "platform/portability.cuh"
+
+// The shape of a launch.
+struct LaunchShape {
+    u32 blocks;
+    u32 threads;
+    u32 dynamic_smem_bytes;
+    // Neighbouring blocks that form a cluster, at least 1.
+    u32 cluster;
+    // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster
+    // size.
+    u32 side_by_side;
+};
+
+// The layout of the structs on the host, in bytes.
+static_assert(sizeof(LaunchShape) == 20 && alignof(LaunchShape) == 4);
+static_assert(OFFSET_OF(LaunchShape, blocks) == 0);
+static_assert(OFFSET_OF(LaunchShape, threads) == 4);
+static_assert(OFFSET_OF(LaunchShape, dynamic_smem_bytes) == 8);
+static_assert(OFFSET_OF(LaunchShape, cluster) == 12);
+static_assert(OFFSET_OF(LaunchShape, side_by_side) == 16);

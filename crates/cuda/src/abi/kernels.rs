@@ -1,0 +1,326 @@
+//! The table of kernels: which source file defines which kernels, and in which module they are loaded.
+//!
+//! Kernels that differ only in the rows that they take form a [`Family`]. A step finds a kernel by arithmetic
+//! on constants; names are made when kernels are loaded.
+
+use gumball_spec::Kind;
+
+use crate::abi::dtype::Dtype;
+
+/// A group of programs that the same caller needs. The first use of one of its kernels compiles and loads all
+/// of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KernelModule {
+    /// Steps on rows of logits.
+    Step,
+    /// Steps on rows of probabilities.
+    Probabilities,
+    /// The softmax of rows of logits.
+    Softmax,
+    /// Verification of chains of drafts.
+    Verify,
+    /// Builds a step's requests from an operator's columns of parameters.
+    Requests,
+    /// Writes rows of logits after their filters: masked, or as probabilities.
+    Write,
+    /// Writes rows of probabilities after their filters: masked, or renormalised.
+    WriteProbabilities,
+    /// Evaluates numeric functions, for comparison with their definitions.
+    Numbers,
+}
+
+/// Declares the source files, and a constant for each family of their kernels.
+///
+/// A line has the file in `kernels`, without `.cu`; the module of its kernels for rows of logits, and that of
+/// its kernels for rows of probabilities, if there are any; and the families with their [`Shape`]s. A family's
+/// constant has the name with which its kernels' names begin, in capitals.
+macro_rules! kernels {
+    ($($file:literal: $logits:ident $(and $probabilities:ident)? { $($family:ident: $shape:expr),+ })+) => {
+        /// The families in the order of their kernels' indices.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($($family),+),+ }
+
+        const SHAPES: &[Shape] = &[$($($shape),+),+];
+
+        $($(pub(crate) const $family: Family = Family {
+            name: stringify!($family),
+            first: first_kernel(Index::$family as usize),
+            shape: $shape,
+        };)+)+
+
+        static FILES: &[SourceFile] = &[$(SourceFile {
+            path: concat!("kernels/", $file, ".cu"),
+            modules: [Some(KernelModule::$logits), module!($($probabilities)?)],
+            programs: [$file, concat!($file, "_probs")],
+            sources: [
+                include_str!(concat!("../../kernels/", $file, ".cu")),
+                concat!("#define GUMBALL_PROBABILITIES 1\n#include \"kernels/", $file, ".cu\"\n"),
+            ],
+            families: &[$($family),+],
+        }),+];
+    };
+}
+
+/// The module of a source file for rows of probabilities.
+macro_rules! module {
+    () => {
+        None
+    };
+    ($module:ident) => {
+        Some(KernelModule::$module)
+    };
+}
+
+kernels! {
+    "edit": Step { EDIT: ONE }
+    "survey": Step and Probabilities {
+        SURVEY: BY_ROWS.sized(2),
+        SURVEY_SUMS: BY_ROWS.sized(2),
+        RECORDS_FROM_SHARED_ROWS: ONE
+    }
+    "survey_edited": Step and Probabilities {
+        SURVEY_EDITED: BY_ROWS.sized(3),
+        SURVEY_EDITED_SUMS: BY_ROWS.sized(3)
+    }
+    "fused/survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
+    "finish_general": Step and Probabilities { FINISH_GENERAL: BY_ROWS }
+    "finish_simple": Step and Probabilities { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
+    "finish_candidates": Step and Probabilities { FINISH_CANDIDATES: BY_ROWS }
+    "finish_candidates_logprob": Step and Probabilities { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
+    "softmax": Softmax {
+        SOFTMAX_REDUCE: BY_DTYPE,
+        SOFTMAX_WRITE: BY_DTYPE.to_f32(),
+        SOFTMAX_CLUSTER: BY_DTYPE.to_f32()
+    }
+    "params_from_columns": Requests { PARAMS_FROM_COLUMNS: ONE }
+    "find_cut": Write and WriteProbabilities { FIND_CUT: BY_ROWS }
+    "write_rows": Write and WriteProbabilities { WRITE_ROWS: BY_ROWS.to_f32() }
+    "verify": Verify { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
+    "numbers": Numbers { NUMBERS: ONE }
+}
+
+/// How many tiles the warps of a survey take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Few,
+    Many,
+    /// Between few and many: for rows with edits only.
+    Some,
+}
+
+/// How the kernels' names end for a [`Size`].
+const SIZES: &[&str] = &["_few", "_many", "_some"];
+
+/// How they end for a type of rows, and if that is not f32, for outputs of f32. Rows of logits come first.
+const TYPES: &[&str] = &["_f32", "_bf16", "_f16", "_bf16_f32", "_f16_f32"];
+
+/// How they end for a [`Kind`] of rows.
+const KINDS: [&str; 2] = ["", "_probs"];
+
+/// The kernels of a family: one for each type, size and kind of rows.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    types: &'static [&'static str],
+    sizes: &'static [&'static str],
+    kinds: usize,
+}
+
+/// A single kernel.
+const ONE: Shape = Shape { types: &[""], sizes: &[""], kinds: 1 };
+
+/// A kernel for each type of logits.
+const BY_DTYPE: Shape = Shape { types: TYPES.first_chunk::<3>().unwrap(), ..ONE };
+
+/// A kernel for each type and kind of rows.
+const BY_ROWS: Shape = Shape { kinds: 2, ..BY_DTYPE };
+
+impl Shape {
+    const fn sized(self, sizes: usize) -> Self {
+        Self { sizes: SIZES.split_at(sizes).0, ..self }
+    }
+
+    /// Adds kernels whose output is f32 though their rows are not.
+    const fn to_f32(self) -> Self {
+        Self { types: TYPES, ..self }
+    }
+
+    const fn kernels(&self) -> usize {
+        self.types.len() * self.sizes.len() * self.kinds
+    }
+}
+
+/// Returns the number of kernels in the families before one.
+const fn first_kernel(family: usize) -> usize {
+    if family == 0 { 0 } else { first_kernel(family - 1) + SHAPES[family - 1].kernels() }
+}
+
+/// Kernels that differ only in the rows that they take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Family {
+    name: &'static str,
+    /// The index of its first kernel.
+    first: usize,
+    shape: Shape,
+}
+
+impl Family {
+    /// Returns the only kernel.
+    pub const fn kernel(self) -> Kernel {
+        self.at(0, 0, 0)
+    }
+
+    /// Returns the kernel for rows of a kind and a type, which also is the type of its output.
+    pub const fn of(self, kind: Kind, dtype: Dtype) -> Kernel {
+        self.at(dtype as usize, 0, kind as usize)
+    }
+
+    /// Returns the kernel for rows of a kind and a type, and a size of its warps' work.
+    pub const fn sized(self, size: Size, kind: Kind, dtype: Dtype) -> Kernel {
+        self.at(dtype as usize, size as usize, kind as usize)
+    }
+
+    /// Returns the kernel for rows of a kind and a type, and an output of that type or of f32.
+    pub const fn to(self, kind: Kind, from: Dtype, to: Dtype) -> Kernel {
+        let to_f32 = matches!(to, Dtype::F32) && !matches!(from, Dtype::F32);
+        self.at(from as usize + if to_f32 { 2 } else { 0 }, 0, kind as usize)
+    }
+
+    const fn at(self, of_type: usize, size: usize, kind: usize) -> Kernel {
+        let Shape { types, sizes, kinds } = self.shape;
+        assert!(of_type < types.len() && size < sizes.len() && kind < kinds, "the family has no such kernel");
+        Kernel(self.first + (kind * types.len() + of_type) * sizes.len() + size)
+    }
+
+    /// Returns its kernels for a kind of rows, and their names.
+    fn kernels(self, kind: Kind) -> impl Iterator<Item = (Kernel, String)> {
+        let Shape { types, sizes, kinds } = self.shape;
+        let types = if (kind as usize) < kinds { types } else { &[] };
+        types.iter().enumerate().flat_map(move |(of_type, type_end)| {
+            sizes.iter().enumerate().map(move |(size, size_end)| {
+                let name = self.name.to_lowercase() + type_end + size_end + KINDS[kind as usize];
+                (self.at(of_type, size, kind as usize), name)
+            })
+        })
+    }
+}
+
+/// A kernel, by its index among all kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kernel(pub(crate) usize);
+
+impl Kernel {
+    /// The number of kernels.
+    pub(crate) const COUNT: usize = first_kernel(SHAPES.len());
+
+    /// Returns all kernels with their names.
+    pub fn all() -> impl Iterator<Item = (Self, String)> {
+        Program::all().flat_map(Program::kernels)
+    }
+
+    /// Returns the kernel's name.
+    #[must_use]
+    pub fn name(self) -> String {
+        let named = Self::all().find(|(kernel, _)| *kernel == self);
+        named.expect("programs have all kernels").1
+    }
+
+    /// Returns the module in which the kernel is loaded.
+    pub(crate) fn module(self) -> KernelModule {
+        let program = Program::all().find(|program| program.kernels().any(|(kernel, _)| kernel == self));
+        program.expect("programs have all kernels").module()
+    }
+}
+
+/// A source file of kernels. Each list has an element for each [`Kind`] of rows.
+#[derive(Debug)]
+struct SourceFile {
+    /// The name by which other programs include it.
+    path: &'static str,
+    modules: [Option<KernelModule>; 2],
+    programs: [&'static str; 2],
+    sources: [&'static str; 2],
+    families: &'static [Family],
+}
+
+/// A program of kernels: a source file, compiled for one kind of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    file: &'static SourceFile,
+    kind: Kind,
+}
+
+impl Program {
+    /// Returns all programs: those for rows of logits, then those for rows of probabilities.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Kind::Logits, Kind::Probabilities].into_iter().flat_map(Self::of)
+    }
+
+    /// Returns the programs for a kind of rows.
+    pub(crate) fn of(kind: Kind) -> impl Iterator<Item = Self> {
+        let programs = FILES.iter().map(move |file| Self { file, kind });
+        programs.filter(|program| program.file.modules[program.kind as usize].is_some())
+    }
+
+    /// Returns the program's name: that of its source file, followed by `_probs` for rows of probabilities.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.file.programs[self.kind as usize]
+    }
+
+    /// Returns the module with which the program is compiled and loaded.
+    #[must_use]
+    pub fn module(self) -> KernelModule {
+        self.file.modules[self.kind as usize].expect("`of` returns such programs only")
+    }
+
+    /// Returns the program's source text.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        self.file.sources[self.kind as usize]
+    }
+
+    /// Returns the path and the text of its source file. Programs for rows of probabilities include it.
+    pub(crate) fn file(self) -> (&'static str, &'static str) {
+        (self.file.path, self.file.sources[Kind::Logits as usize])
+    }
+
+    /// Returns the program's kernels and their names.
+    pub fn kernels(self) -> impl Iterator<Item = (Kernel, String)> {
+        self.file.families.iter().flat_map(move |family| family.kernels(self.kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_has_a_name_and_an_index_of_its_own() {
+        let mut indices: Vec<usize> = Kernel::all().map(|(kernel, _)| kernel.0).collect();
+        indices.sort_unstable();
+        assert_eq!(indices, (0..Kernel::COUNT).collect::<Vec<_>>());
+        let mut names: Vec<String> = Kernel::all().map(|(_, name)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Kernel::COUNT);
+    }
+
+    #[test]
+    fn kernels_are_found_by_their_rows() {
+        let name = |kernel: Kernel| kernel.name();
+        assert_eq!(name(EDIT.kernel()), "edit");
+        assert_eq!(name(SURVEY_DRAW.of(Kind::Logits, Dtype::F16)), "survey_draw_f16");
+        assert_eq!(name(FIND_CUT.of(Kind::Probabilities, Dtype::F32)), "find_cut_f32_probs");
+        assert_eq!(
+            name(SURVEY_EDITED_SUMS.sized(Size::Some, Kind::Logits, Dtype::Bf16)),
+            "survey_edited_sums_bf16_some"
+        );
+        for to in [Dtype::F32, Dtype::F16] {
+            assert_eq!(name(SOFTMAX_WRITE.to(Kind::Logits, to, to)), format!("softmax_write_{}", to.name()));
+        }
+        assert_eq!(
+            name(WRITE_ROWS.to(Kind::Probabilities, Dtype::Bf16, Dtype::F32)),
+            "write_rows_bf16_f32_probs"
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The sources that NVRTC and the emulator's compiler read: device code and generated headers, all in memory.
+
+use std::sync::LazyLock;
+
+use gumball_spec::Kind;
+
+use crate::abi::header::Header;
+use crate::abi::kernels::Program;
+use crate::abi::{OPERATORS, STEP};
+
+/// A source file: the name by which others include it, and its text.
+pub type Source = (&'static str, &'static str);
+
+/// Returns files of the folder `device`.
+macro_rules! device_files {
+    ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../../device/", $name)))),*] };
+}
+
+/// The device code, without the headers that are generated.
+const DEVICE: &[Source] = device_files![
+    "platform/portability.cuh",
+    "platform/sm90.cuh",
+    "math/num.cuh",
+    "math/measure.cuh",
+    "math/cut.cuh",
+    "math/record.cuh",
+    "math/params.cuh",
+    "math/arrival.cuh",
+    "math/edits.cuh",
+    "warp/reduce.cuh",
+    "warp/row.cuh",
+    "warp/tile.cuh",
+    "warp/edited_row.cuh",
+    "warp/softmax.cuh",
+    "block/reduce.cuh",
+    "block/survey_grid.cuh",
+    "block/records.cuh",
+    "block/edited_tiles.cuh",
+    "block/prefill.cuh",
+    "block/cluster_softmax.cuh",
+    "block/mass.cuh",
+    "block/ranks.cuh",
+    "block/candidates.cuh",
+    "block/histogram.cuh",
+    "block/crossing.cuh",
+    "block/work_sharing.cuh",
+    "block/bracket.cuh",
+    "block/nucleus.cuh",
+    "block/search.cuh",
+    "block/race.cuh",
+    "block/bounded_race.cuh",
+    "stage/row_result.cuh",
+    "stage/accept_drafts.cuh",
+    "stage/row_cut.cuh",
+    "stage/filter.cuh",
+    "stage/general_draw.cuh",
+    "stage/candidate_draw.cuh",
+    "stage/logprobs.cuh",
+    "stage/survey.cuh",
+];
+
+/// The headers that are generated.
+const GENERATED: [&Header; 2] = [&STEP, &OPERATORS];
+
+/// Returns all files that a program may include: the device code, and the sources of kernels, which the
+/// programs for rows of probabilities include.
+pub(crate) fn headers() -> impl Iterator<Item = Source> {
+    static TEXTS: LazyLock<[String; GENERATED.len()]> = LazyLock::new(|| GENERATED.map(Header::text));
+    let generated = GENERATED.iter().zip(&*TEXTS).map(|(header, text)| (header.name, &**text));
+    generated.chain(DEVICE.iter().copied()).chain(Program::of(Kind::Logits).map(Program::file))
+}
+
+impl Program {
+    /// Returns a text of everything that the machine code depends on, besides the compiler and its options:
+    /// the name, the source and all headers.
+    #[must_use]
+    pub(crate) fn text(self) -> String {
+        let mut text = format!("{}\n{}", self.name(), self.source());
+        for (name, source) in headers() {
+            text.push_str(name);
+            text.push('\n');
+            text.push_str(source);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// The layers of device code, lowest first: each is a folder.
+    const LAYERS: [&str; 7] = ["platform", "abi", "math", "warp", "block", "stage", "kernels"];
+
+    /// Returns the index of a file's layer, 0 for the lowest.
+    fn layer(name: &str) -> usize {
+        let folder = name.split('/').next();
+        LAYERS
+            .iter()
+            .position(|layer| Some(*layer) == folder)
+            .unwrap_or_else(|| panic!("{name} is in no layer"))
+    }
+
+    /// Returns the files that a file includes directly.
+    fn includes(name: &str) -> Vec<&'static str> {
+        let (_, text) = headers().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no {name}"));
+        text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"')).collect()
+    }
+
+    /// Returns a path in this crate.
+    fn in_crate(path: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    }
+
+    /// Adds the files below a folder, by their paths from `root`.
+    fn add_files(root: &Path, folder: &Path, files: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                add_files(root, &path, files);
+            } else {
+                files.insert(path.strip_prefix(root).expect("below it").display().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn no_source_is_left_out() {
+        let mut files = BTreeSet::new();
+        add_files(&in_crate("device"), &in_crate("device"), &mut files);
+        add_files(&in_crate(""), &in_crate("kernels"), &mut files);
+        assert_eq!(files, headers().map(|(name, _)| name.to_owned()).collect());
+    }
+
+    /// Compares a generated header with its copy in a folder. With `GUMBALL_RECORD=1` writes the copy.
+    fn hold_copy(header: &Header, folder: &str) {
+        let copy = in_crate(folder).join(header.name);
+        if std::env::var_os("GUMBALL_RECORD").is_some() {
+            fs::write(&copy, header.text()).expect("the copy is written");
+        }
+        let found = fs::read_to_string(&copy).unwrap_or_default();
+        assert!(found == header.text(), "{} is old: GUMBALL_RECORD=1 writes it", copy.display());
+    }
+
+    #[test]
+    fn copies_of_generated_headers_are_current() {
+        GENERATED.iter().for_each(|header| hold_copy(header, "device"));
+        #[cfg(feature = "emulator")]
+        hold_copy(&crate::abi::launch::LAUNCH, "emulator");
+    }
+
+    #[test]
+    fn device_code_includes_only_its_own_layer_and_lower_ones() {
+        for (name, _) in headers() {
+            for other in includes(name) {
+                assert!(layer(other) <= layer(name), "{name} includes {other}, which lies above it");
+            }
+        }
+    }
+
+    #[test]
+    fn no_device_file_includes_itself() {
+        for (name, _) in headers() {
+            let mut open = includes(name);
+            let mut seen = open.clone();
+            while let Some(other) = open.pop() {
+                assert_ne!(other, name, "{name} includes itself");
+                let further =
+                    includes(other).into_iter().filter(|file| !seen.contains(file)).collect::<Vec<_>>();
+                seen.extend(&further);
+                open.extend(further);
+            }
+        }
+    }
+}

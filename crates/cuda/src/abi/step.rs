@@ -1,0 +1,364 @@
+//! The argument of a step's kernels: `device/abi/step.cuh` is generated from this file.
+//!
+//! Addresses are in the runtime's memory.
+
+use crate::abi::header::shared;
+
+/// The index of a request in its workspace, from 0; -1 is padding, which belongs to no request.
+pub type Slot = i32;
+
+shared! {
+    /// the argument of a step's kernels, and what its kernels and the host must agree on.
+    ///
+    /// Requires   slots are -1 or below the pool's; pointers are aligned to their types
+    header STEP = "abi/step.cuh" includes "platform/portability.cuh";
+
+    constants {
+        /// Ids per tile, and how many of them each lane of a warp has.
+        TILE: usize = gumball_spec::TILE;
+        ITEMS_PER_LANE: usize = TILE / 32;
+
+        /// Words of a bitmask per tile.
+        MASK_WORDS: usize = TILE / 32;
+
+        /// The most tiles of a row.
+        MAX_TILES: usize = gumball_spec::MAX_VOCAB / TILE;
+
+        /// The token of a row that has none.
+        NO_TOKEN: i32 = gumball_spec::NONE;
+
+        /// The largest top-k for which a candidate list is tried first.
+        MAX_JOINT_TOP_K: i64 = 256;
+
+        /// The factor of an id's hash: its high bits choose where the search for the id's entry begins.
+        ENTRY_HASH: u32 = 0x9E37_79B1;
+    }
+
+    constants {
+        /// The usual number of threads of a block that handles a row.
+        ROW_THREADS: u32 = 512;
+
+        /// The most threads of a block of each kernel.
+        EDIT_THREADS: u32 = ROW_THREADS;
+        FINISH_GENERAL_THREADS: u32 = ROW_THREADS;
+        FINISH_SIMPLE_THREADS: u32 = 2 * ROW_THREADS;
+        FINISH_CANDIDATES_THREADS: u32 = 2 * ROW_THREADS;
+        FINISH_CANDIDATES_LOGPROB_THREADS: u32 = 2 * ROW_THREADS;
+
+        /// The threads of a block of records_from_shared_rows, one for each tile; and the warps of a block of
+        /// survey_draw.
+        SHARED_ROWS_THREADS: usize = 256;
+        SURVEY_DRAW_WARPS: usize = 8;
+    }
+
+    /// Status bits of a row.
+    bits statuses = Status "STATUS_" {
+        NAN = gumball_spec::Status::NAN.0;
+        INF = gumball_spec::Status::INF.0;
+        EMPTY = gumball_spec::Status::EMPTY.0;
+    }
+
+    /// What a request needs, as bits of `Params::features`.
+    bits features = Features "FEATURE_" {
+        GREEDY = 1 << 0;
+        /// Each filter acts on the whole row, and the intervals that they keep are intersected (F9).
+        JOINT = 1 << 1;
+        DYNAMIC_TEMPERATURE = 1 << 2;
+        MIROSTAT = 1 << 3;
+        /// The filters compute at temperature 1 (F8).
+        TEMPERATURE_LAST = 1 << 4;
+        /// The request edits single ids: `Request::entries` exists.
+        EDITS = 1 << 5;
+        /// The request bans ids permanently: `Request::allowed` exists.
+        BANNED_IDS = 1 << 6;
+        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `edit` finds them
+        /// in each step.
+        HISTORY_EDITS = 1 << 7;
+        LOGPROBS = 1 << 8;
+        /// Every id of the history has an entry; an emitted token gets one if it has none.
+        TOKEN_COUNTS = 1 << 9;
+        /// The filters usually keep few tokens, so kernels try them on a candidate list first.
+        CANDIDATES = 1 << 10;
+        /// The first filter, or joint top-p, needs the mass of the whole row: the survey writes approximate
+        /// sums.
+        FILTER_SUMS = 1 << 11;
+        /// The history is kept although no edit reads it.
+        KEEP_HISTORY = 1 << 12;
+        /// The logprobs need the mass of the whole row at `Params::logprob_log2e_over_t`: the survey writes
+        /// exact sums.
+        LOGPROB_SUMS = 1 << 13;
+        /// Logprobs are reported for the row's own token only: neither for the top n nor for given ids.
+        TOKEN_LOGPROB_ONLY = 1 << 14;
+    }
+
+    /// Filters, as codes in `Params::filter_chain`.
+    codes filters = Filter "FILTER_" {
+        TOP_N_SIGMA = 1;
+        TOP_K = 2;
+        TYPICAL_P = 3;
+        TOP_P = 4;
+        MIN_P = 5;
+        EPSILON = 6;
+        ETA = 7;
+        XTC = 8;
+    }
+
+    /// Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
+    codes scopes = Scope "SCOPE_" {
+        NONE = 0;
+        PROMPT = 1;
+        OUTPUT = 2;
+        BOTH = 3;
+    }
+
+    /// Which distribution logprobs are of: values of `Params::logprob_mode`.
+    codes logprob_modes = LogprobMode "MODE_" {
+        RAW = 0;
+        EDITED = 1;
+        TEMPERED = 2;
+        PROCESSED = 3;
+    }
+
+    /// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
+    struct Params align(16) {
+        seed: u64;
+        /// ceil(probability * 2^32): XTC acts if its random word is less (F4).
+        xtc_probability: u64;
+        draw: u32;
+        /// Bits of `Features`.
+        features: u32;
+        /// The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
+        filter_chain: u32;
+        /// As given.
+        temperature: f32;
+        /// The temperature of the draw; 0 in a greedy request, and under dynamic temperature, where kernels
+        /// compute it (F7).
+        effective_temperature: f32;
+        /// log2(e) / T of the draw and of the filters (N6, F8).
+        log2e_over_t: f32;
+        filter_log2e_over_t: f32;
+        top_k: u32;
+        /// P of F1, for each of the two.
+        top_p: u32;
+        typical_p: u32;
+        top_n_sigma: f32;
+        /// L of each threshold (F2, F4).
+        min_p: f32;
+        epsilon: f32;
+        eta: f32;
+        xtc_threshold: f32;
+        dynamic_min: f32;
+        dynamic_max: f32;
+        dynamic_exponent: f32;
+        mirostat_tau: f32;
+        mirostat_eta: f32;
+        repetition_penalty: f32;
+        frequency_penalty: f32;
+        presence_penalty: f32;
+        /// Scope of the repetition penalty, and of the other two; `SCOPE_NONE` if the penalty is off.
+        repetition_scope: u32;
+        penalty_scope: u32;
+        dry_multiplier: f32;
+        dry_base: f32;
+        dry_allowed_length: u32;
+        no_repeat_ngram: u32;
+        min_tokens: u32;
+        logprob_mode: u32;
+        top_n: u32;
+        /// The scale of the logprobs, with `FEATURE_LOGPROB_SUMS`.
+        logprob_log2e_over_t: f32;
+        /// The most by which edits raise a logit; infinite if the host knows no bound.
+        max_raise: f32;
+        /// min_p itself, for rows of probabilities (P1a).
+        min_ratio: f32;
+        reserved: u32;
+    }
+
+    /// What a request's edits know of one id: an entry of a hash table with open addressing.
+    struct TokenEntry align(16) {
+        /// The id plus 1; 0 in an empty entry.
+        id_plus_1: u32;
+        /// How often the id occurs in the prompt and in the output.
+        prompt_count: u32;
+        output_count: u32;
+        bias: f32;
+        /// The high word is a step. If it equals `State::step`, the low word is the f32 that DRY subtracts
+        /// (E3), as bits.
+        dry_stamp: u64;
+        /// The id is banned (E4) if this equals `State::step`.
+        ban_step: u32;
+        reserved: u32;
+    }
+
+    /// The lists of a request. Each is an array of its own.
+    struct Request align(16) {
+        /// Prompt, then output; capacity for `history_capacity` ids. Exists with `FEATURE_TOKEN_COUNTS`,
+        /// `FEATURE_HISTORY_EDITS` or `FEATURE_KEEP_HISTORY`.
+        history: (u32*);
+        /// `entries_mask + 1` entries, a power of two, of which at most half are used.
+        entries: (TokenEntry*);
+        /// A bit per id, set if the id has an entry; covers whole tiles.
+        touched: (u32*);
+        /// A bit per id, set unless the id is banned permanently; covers whole tiles.
+        allowed: (const u32*);
+        stop_ids: (const u32*);
+        breakers: (const u32*);
+        /// The bad words, one after the other, and the index at which each ends.
+        bad_words: (const u32*);
+        bad_word_ends: (const u32*);
+        logprob_ids: (const u32*);
+        history_capacity: u32;
+        entries_mask: u32;
+        stop_count: u32;
+        breaker_count: u32;
+        bad_word_count: u32;
+        logprob_id_count: u32;
+    }
+
+    /// The state of a request. A step advances it.
+    struct State align(16) {
+        position: u32;
+        mirostat_mu: f32;
+        /// Ids in the history, and how many of them are prompt.
+        length: u32;
+        prompt_length: u32;
+        /// Counts the request's steps: 1 in the first. Kernels compare the stamps of TokenEntry with it.
+        step: u32;
+        reserved: [u32; 3];
+    }
+
+    /// The survey's result for a tile.
+    struct TileRecord align(16) {
+        /// The maximum of the edited values; `MASKED_VALUE` in a tile without tokens.
+        maximum: f32;
+        /// log2 of the tile's first arrival.
+        log2_first_arrival: f32;
+        /// log2 of the arrival of the tile's first token in the order.
+        log2_max_arrival: f32;
+        /// Bits 0 to 7: the offset of that token in the tile. Bits 8 and 9: status bits of the values in this
+        /// tile or a neighbouring one. Bits 10 to 31: the upper bits of a bound that no other value of the
+        /// tile exceeds, as ordered bits.
+        packed: u32;
+    }
+
+    /// A tile's sum of weights, for logprobs and for the softmax.
+    struct TileSum align(16) {
+        /// The sum of the weights of its tokens (M3), relative to the maximum.
+        sum: u64;
+        /// `MASKED_VALUE` in a tile without tokens.
+        maximum: f32;
+        /// 0; in the softmax kernels the status bits of the tile, or of all tiles of its warp.
+        reserved: u32;
+    }
+
+    /// Bits of `Step::flags`.
+    bits flags = StepFlags "STEP_" {
+        /// Forced tokens are scored: row i is i tokens further on than its request, which does not advance.
+        SCORING = 1 << 0;
+        /// For tests: no candidate lists, so that rows take the path of those whose candidates are too many.
+        NO_CANDIDATES = 1 << 1;
+        /// `Step::tokens` has elements of 64 bits.
+        TOKENS_I64 = 1 << 2;
+        /// `Step::tokens` gets 0 for a row without a token.
+        ZERO_FOR_NONE = 1 << 3;
+        /// Row i has slot i or is padding, and slot i has a request in either case: the survey need not wait
+        /// for `slots`.
+        SLOT_IS_ROW = 1 << 4;
+    }
+
+    /// The argument of the kernels of a step.
+    struct Step {
+        /// Rows of vocab elements, `stride` elements apart.
+        logits: (const void*);
+        stride: u64;
+        rows: u32;
+        vocab: u32;
+        tiles: u32;
+        blocks_per_row: u32;
+        flags: u32;
+        /// Words per row of the mask; ids beyond them are banned.
+        mask_words: u32;
+        mask_stride: u64;
+        /// `[rows]`: the row of logits that each row reads. Null: row i reads row i of the logits.
+        row_indices: (const u32*);
+        /// `[rows]`; -1 is padding.
+        slots: (const int*);
+        /// `[rows]`; -1 where no token is forced.
+        forced: (const int*);
+        /// `[rows]` rows of `mask_words` words, `mask_stride` words apart; null if no row has a mask.
+        masks: (const u32*);
+        /// `[rows]`; 0 for a row without a mask. Null: every row has one.
+        mask_present: (const u32*);
+        /// Indexed by slot.
+        params: (const Params*);
+        requests: (const Request*);
+        states: (State*);
+        /// `[rows, tiles]`
+        records: (TileRecord*);
+        /// `[rows, tiles]`, in rows with `FEATURE_FILTER_SUMS`: the sum of the weights of a tile's tokens at
+        /// the scale of the filters. It is within 2^-19 of the exact sum.
+        filter_sums: (u64*);
+        /// `[rows, tiles]`, in rows with `FEATURE_LOGPROB_SUMS`: exact sums, of the raw logits in mode raw,
+        /// otherwise of the edited ones.
+        logprob_sums: (TileSum*);
+        /// `[rows of logits, tiles]`: records without arrivals, if several rows read one row of logits;
+        /// otherwise null.
+        shared_records: (const TileRecord*);
+        /// `[rows, scratch_words]`: for what does not fit shared memory.
+        scratch: (u64*);
+        scratch_words: u64;
+        /// All outputs of the step; `Layout` in gumball-spec defines the sections.
+        outputs: (u32*);
+        top_n_width: u32;
+        ids_width: u32;
+        /// `[rows, tiles * MASK_WORDS]`: the kept set, a bit per id; null if no caller wants it.
+        kept_bits: (u32*);
+        /// (2^32 - 1) / blocks_per_row: a block divides its index by a multiplication.
+        blocks_per_row_inverse: u32;
+        /// How many chunks the blocks share of a long row (work_sharing.cuh); 0 if there are no helper
+        /// blocks.
+        chunks: u32;
+        /// `[CHUNKS_LEFT + rows]`
+        work_sharing: (u32*);
+        /// `[rows of logits, tiles]`: the sums that belong to `shared_records`, in rows with
+        /// `FEATURE_FILTER_SUMS`.
+        shared_filter_sums: (const u64*);
+        /// `[rows]` each: copies of the tokens and statuses, if an operator's caller wants them; otherwise
+        /// null. With `tokens`, padding is a row whose index is out of range; its status is EMPTY.
+        tokens: (void*);
+        statuses: (u32*);
+        /// `[rows, vocab]`: output rows that the survey pre-fills with 0 or -inf. An element has
+        /// `prefill_element_bytes` bytes, and rows start `prefill_stride_bytes` bytes apart. `prefill_word`
+        /// holds the bits of an element, in both halves if it has 16. Null: the survey pre-fills nothing.
+        prefill_out: (void*);
+        prefill_stride_bytes: u64;
+        prefill_element_bytes: u32;
+        prefill_word: u32;
+    }
+
+    constants {
+        /// `Step::work_sharing`: the word `RETIRED_ROWS` counts the rows that need no more help. From the
+        /// word `CHUNKS_LEFT` on, each row has a word: how many of its chunks no block has taken yet.
+        RETIRED_ROWS: usize = 0;
+        CHUNKS_LEFT: usize = 32;
+
+        /// How many keys the list of a bracket holds, which a block sorts at once.
+        LIST_CAPACITY: usize = 2048;
+
+        /// Words of scratch memory with which a row's block shares its search with helpers.
+        PUBLISHED_WORDS: usize = 64;
+    }
+}
+
+impl Step {
+    /// Returns the number of 64-bit scratch words of a row: two for each tile, two for each key of the list,
+    /// and those with which helpers share its search.
+    pub(crate) const fn scratch_words(tiles: usize) -> usize {
+        2 * tiles + 2 * LIST_CAPACITY + PUBLISHED_WORDS
+    }
+
+    /// Returns the step with `blocks_per_row` blocks for each row, at least one.
+    pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
+        Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }
+    }
+}
