@@ -48,7 +48,7 @@ DEVICE bool load_tiles(const LogitsRow<T>& row, u32 vectorized_tiles, u32 first_
 //     barrier; warp 0 completes the records, one tile per lane; the other warps begin to pre-fill output rows
 template <class T, u32 TILES, u32 GROUPS, u32 UNROLL, bool EARLY, bool SUMS>
 DEVICE void survey(const Step& step) {
-    constexpr u32 WARPS = 8, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
+    constexpr u32 WARPS = SURVEY_BLOCK_WARPS, PER_WARP = TILES * GROUPS, PER_BLOCK = WARPS * PER_WARP;
     static_assert(PER_BLOCK <= 32, "the first warp has a lane for each tile");
     __shared__ SharedStorage<WARPS, PER_BLOCK> storage;
     // Whether to load tiles before the row's slot is known. That wastes the loads of padding rows; it pays when rows
@@ -159,8 +159,12 @@ KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {
 // load at once; with many rows it takes four, two at a time. A multiprocessor has as many blocks as registers allow.
 // More code per tile would make warps wait for instructions.
 #define SURVEY(name, T, SUMS) \
-    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey<T, 1, 1, 1, true, SUMS>(step); } \
-    KERNEL_MIN_BLOCKS(name##_many, 256, 6, Step, step) { survey<T, 2, 2, 2, false, SUMS>(step); }
+    KERNEL_MIN_BLOCKS(name##_few, 32 * SURVEY_BLOCK_WARPS, 5, Step, step) { \
+        survey<T, SURVEY_FEW_TILES, 1, 1, true, SUMS>(step); \
+    } \
+    KERNEL_MIN_BLOCKS(name##_many, 32 * SURVEY_BLOCK_WARPS, 6, Step, step) { \
+        survey<T, SURVEY_MANY_TILES / 2, 2, 2, false, SUMS>(step); \
+    }
 
 #define SURVEYS(type, T) \
     SURVEY(survey_##type, T, false) \

@@ -179,9 +179,15 @@ DEVICE void survey_edited(const Step& step) {
 // With few rows a warp takes one tile, so that all tiles load at once. With more it takes four per round, in one round
 // while all blocks fit on the device at once, otherwise in two rounds.
 #define SURVEY_EDITED(name, T, SUMS) \
-    KERNEL_MIN_BLOCKS(name##_few, 256, 5, Step, step) { survey_edited<T, 8, 1, 1, true, SUMS>(step); } \
-    KERNEL_MIN_BLOCKS(name##_some, 128, 10, Step, step) { survey_edited<T, 4, 4, 1, false, SUMS>(step); } \
-    KERNEL_MIN_BLOCKS(name##_many, 128, 10, Step, step) { survey_edited<T, 4, 4, 2, false, SUMS>(step); }
+    KERNEL_MIN_BLOCKS(name##_few, 32 * EDITED_FEW_WARPS, 5, Step, step) { \
+        survey_edited<T, EDITED_FEW_WARPS, EDITED_FEW_TILES, 1, true, SUMS>(step); \
+    } \
+    KERNEL_MIN_BLOCKS(name##_some, 32 * EDITED_SOME_WARPS, 10, Step, step) { \
+        survey_edited<T, EDITED_SOME_WARPS, EDITED_SOME_TILES, 1, false, SUMS>(step); \
+    } \
+    KERNEL_MIN_BLOCKS(name##_many, 32 * EDITED_MANY_WARPS, 10, Step, step) { \
+        survey_edited<T, EDITED_MANY_WARPS, EDITED_MANY_TILES / 2, 2, false, SUMS>(step); \
+    }
 
 #define SURVEYS_EDITED(type, T) \
     SURVEY_EDITED(survey_edited_##type, T, false) \

@@ -374,7 +374,7 @@ DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count)
     }
 }
 
-KERNEL(verify_finish, 1024, Chains, chains) {
+KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
     u32 chain = blockIdx.x, tiles = chains.tiles, length = chains.draft_count;
     // The survey writes nothing of what is read before the wait, so these reads overlap it.
     const RngStream of_chain = chain_stream(chains, chain);

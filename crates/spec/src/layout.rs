@@ -80,43 +80,43 @@ impl Layout {
 
     /// Returns the words of the section `tokens`.
     #[must_use]
-    pub fn tokens(self) -> Range<usize> {
+    pub const fn tokens(self) -> Range<usize> {
         self.single(0)
     }
 
     /// Returns the words of the section `statuses`.
     #[must_use]
-    pub fn statuses(self) -> Range<usize> {
+    pub const fn statuses(self) -> Range<usize> {
         self.single(1)
     }
 
     /// Returns the words of the section `logprobs`.
     #[must_use]
-    pub fn logprobs(self) -> Range<usize> {
+    pub const fn logprobs(self) -> Range<usize> {
         self.single(2)
     }
 
     /// Returns the words of the section `ranks`.
     #[must_use]
-    pub fn ranks(self) -> Range<usize> {
+    pub const fn ranks(self) -> Range<usize> {
         self.single(3)
     }
 
     /// Returns the words of the section `temperatures`.
     #[must_use]
-    pub fn temperatures(self) -> Range<usize> {
+    pub const fn temperatures(self) -> Range<usize> {
         self.single(4)
     }
 
     /// Returns the words of the section `mirostat_mu`.
     #[must_use]
-    pub fn mirostat_mu(self) -> Range<usize> {
+    pub const fn mirostat_mu(self) -> Range<usize> {
         self.single(5)
     }
 
     /// Returns the words of the section `top_ids`.
     #[must_use]
-    pub fn top_ids(self) -> Range<usize> {
+    pub const fn top_ids(self) -> Range<usize> {
         section(SINGLES * self.rows, self.rows * self.widths.top_n)
     }
 
@@ -138,12 +138,12 @@ impl Layout {
         section(self.id_logprobs().end, self.rows * self.widths.ids)
     }
 
-    fn single(self, index: usize) -> Range<usize> {
+    const fn single(self, index: usize) -> Range<usize> {
         section(index * self.rows, self.rows)
     }
 }
 
-fn section(start: usize, words: usize) -> Range<usize> {
+const fn section(start: usize, words: usize) -> Range<usize> {
     start..start + words
 }
 

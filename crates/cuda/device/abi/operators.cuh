@@ -19,8 +19,9 @@
 #define TWO_PASS_WARPS 8
 #define SURVEY_WARPS 8
 
-// The most tiles that a warp of verify_survey takes.
+// The most tiles that a warp of verify_survey takes, and the most threads of a block of verify_finish.
 #define MAX_TILES_PER_WARP 4
+#define VERIFY_FINISH_THREADS 1024
 
 // Of softmax_cluster: the most blocks of a cluster, the most warps of a block that work on tiles,
 // the most rows that a block has in flight, and the most bytes of its static shared memory.

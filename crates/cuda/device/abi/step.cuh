@@ -36,10 +36,37 @@
 #define FINISH_CANDIDATES_THREADS 1024
 #define FINISH_CANDIDATES_LOGPROB_THREADS 1024
 
-// The threads of a block of records_from_shared_rows, one for each tile; and the warps of a block of
-// survey_draw.
-#define SHARED_ROWS_THREADS 256
+// The warps of a block of survey, and how many tiles each takes if tiles are few or many.
+#define SURVEY_BLOCK_WARPS 8
+#define SURVEY_FEW_TILES 1
+#define SURVEY_MANY_TILES 4
+
+// The warps of a block of survey_edited, and how many tiles each takes, if tiles are few, some or
+// many.
+#define EDITED_FEW_WARPS 8
+#define EDITED_FEW_TILES 1
+#define EDITED_SOME_WARPS 4
+#define EDITED_SOME_TILES 4
+#define EDITED_MANY_WARPS 4
+#define EDITED_MANY_TILES 8
+
+// The warps of a block of survey_draw; each takes one tile.
 #define SURVEY_DRAW_WARPS 8
+
+// The threads of a block of records_from_shared_rows; each makes the record of one tile.
+#define SHARED_ROWS_THREADS 256
+
+// The sections of the outputs that have a word for each row, and the number of such sections. The others
+// follow: see `Layout` in gumball-spec.
+enum OutputSection : u32 {
+    OUTPUT_TOKENS = 0,
+    OUTPUT_STATUSES = 1,
+    OUTPUT_LOGPROBS = 2,
+    OUTPUT_RANKS = 3,
+    OUTPUT_TEMPERATURES = 4,
+    OUTPUT_MIROSTAT_MU = 5,
+    OUTPUT_SECTIONS = 6,
+};
 
 // Status bits of a row.
 enum Status : u32 {

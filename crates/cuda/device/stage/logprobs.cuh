@@ -20,14 +20,14 @@ struct LogprobSections {
     // Stores an entry's logprob and rank: entry 0 is the row's token, entry i + 1 the i-th requested id.
     DEVICE_MEMBER void set(u32 entry, float logprob, u32 rank) const {
         u64 rows = step.rows, ids = step.ids_width;
-        u64 first = (6 + 2ull * step.top_n_width) * rows + row * ids + entry - 1;
-        step.outputs[entry == 0 ? 2 * rows + row : first] = float_bits(logprob);
-        step.outputs[entry == 0 ? 3 * rows + row : first + rows * ids] = rank;
+        u64 first = (OUTPUT_SECTIONS + 2ull * step.top_n_width) * rows + row * ids + entry - 1;
+        step.outputs[entry == 0 ? OUTPUT_LOGPROBS * rows + row : first] = float_bits(logprob);
+        step.outputs[entry == 0 ? OUTPUT_RANKS * rows + row : first + rows * ids] = rank;
     }
 
     DEVICE_MEMBER void set_top(u32 index, int id, float logprob) const {
         u64 rows = step.rows, top = step.top_n_width;
-        u64 first = 6 * rows + row * top + index;
+        u64 first = OUTPUT_SECTIONS * rows + row * top + index;
         step.outputs[first] = (u32)id;
         step.outputs[first + rows * top] = float_bits(logprob);
     }

@@ -20,10 +20,10 @@ struct RowResult {
 // Writes a row's results; by one thread.
 DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     u32* out = step.outputs + row;
-    out[0] = (u32)result.token;
-    out[(u64)1 * step.rows] = result.status;
-    out[(u64)4 * step.rows] = float_bits(result.temperature);
-    out[(u64)5 * step.rows] = float_bits(result.mirostat_mu);
+    out[(u64)OUTPUT_TOKENS * step.rows] = (u32)result.token;
+    out[(u64)OUTPUT_STATUSES * step.rows] = result.status;
+    out[(u64)OUTPUT_TEMPERATURES * step.rows] = float_bits(result.temperature);
+    out[(u64)OUTPUT_MIROSTAT_MU * step.rows] = float_bits(result.mirostat_mu);
     if (step.tokens != nullptr) {
         int token = result.token < 0 && step.flags & STEP_ZERO_FOR_NONE ? 0 : result.token;
         if (step.flags & STEP_TOKENS_I64) {

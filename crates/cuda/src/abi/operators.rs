@@ -24,8 +24,9 @@ shared! {
         TWO_PASS_WARPS: usize = 8;
         SURVEY_WARPS: usize = 8;
 
-        /// The most tiles that a warp of verify_survey takes.
+        /// The most tiles that a warp of verify_survey takes, and the most threads of a block of verify_finish.
         MAX_TILES_PER_WARP: usize = 4;
+        VERIFY_FINISH_THREADS: u32 = 2 * ROW_THREADS;
 
         /// Of softmax_cluster: the most blocks of a cluster, the most warps of a block that work on tiles,
         /// the most rows that a block has in flight, and the most bytes of its static shared memory.

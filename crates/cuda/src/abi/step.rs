@@ -2,10 +2,15 @@
 //!
 //! Addresses are in the runtime's memory.
 
+use gumball_spec::layout::{Layout, Widths};
+
 use crate::abi::header::shared;
 
 /// The index of a request in its workspace, from 0; -1 is padding, which belongs to no request.
 pub type Slot = i32;
+
+/// The outputs of one row, in which each section begins at the word of its index.
+const ONE_ROW: Layout = Layout { rows: 1, widths: Widths { top_n: 0, ids: 0 } };
 
 shared! {
     /// the argument of a step's kernels, and what its kernels and the host must agree on.
@@ -45,10 +50,37 @@ shared! {
         FINISH_CANDIDATES_THREADS: u32 = 2 * ROW_THREADS;
         FINISH_CANDIDATES_LOGPROB_THREADS: u32 = 2 * ROW_THREADS;
 
-        /// The threads of a block of records_from_shared_rows, one for each tile; and the warps of a block of
-        /// survey_draw.
-        SHARED_ROWS_THREADS: usize = 256;
+        /// The warps of a block of survey, and how many tiles each takes if tiles are few or many.
+        SURVEY_BLOCK_WARPS: usize = 8;
+        SURVEY_FEW_TILES: usize = 1;
+        SURVEY_MANY_TILES: usize = 4;
+
+        /// The warps of a block of survey_edited, and how many tiles each takes, if tiles are few, some or
+        /// many.
+        EDITED_FEW_WARPS: usize = 8;
+        EDITED_FEW_TILES: usize = 1;
+        EDITED_SOME_WARPS: usize = 4;
+        EDITED_SOME_TILES: usize = 4;
+        EDITED_MANY_WARPS: usize = 4;
+        EDITED_MANY_TILES: usize = 8;
+
+        /// The warps of a block of survey_draw; each takes one tile.
         SURVEY_DRAW_WARPS: usize = 8;
+
+        /// The threads of a block of records_from_shared_rows; each makes the record of one tile.
+        SHARED_ROWS_THREADS: usize = 256;
+    }
+
+    /// The sections of the outputs that have a word for each row, and the number of such sections. The others
+    /// follow: see `Layout` in gumball-spec.
+    codes output_sections = OutputSection "OUTPUT_" {
+        TOKENS = super::ONE_ROW.tokens().start as u32;
+        STATUSES = super::ONE_ROW.statuses().start as u32;
+        LOGPROBS = super::ONE_ROW.logprobs().start as u32;
+        RANKS = super::ONE_ROW.ranks().start as u32;
+        TEMPERATURES = super::ONE_ROW.temperatures().start as u32;
+        MIROSTAT_MU = super::ONE_ROW.mirostat_mu().start as u32;
+        SECTIONS = super::ONE_ROW.top_ids().start as u32;
     }
 
     /// Status bits of a row.

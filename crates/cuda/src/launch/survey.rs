@@ -7,7 +7,11 @@ use crate::abi::kernels::{
     Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
     Size,
 };
-use crate::abi::{self, SHARED_ROWS_THREADS};
+use crate::abi::{
+    self, EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_SOME_TILES,
+    EDITED_SOME_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
+    SURVEY_MANY_TILES,
+};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
 use crate::requests::variant::{Edits, StepFeatures};
@@ -29,14 +33,21 @@ struct Block {
     tiles: usize,
 }
 
-/// Blocks for few tiles, and for many. Index of the latter: without or with edits.
-const OF_FEW: Block = Block { warps: 8, tiles: 1 };
-const OF_MANY: [Block; 2] = [Block { warps: 8, tiles: 4 }, Block { warps: 4, tiles: 8 }];
+impl Block {
+    /// Returns the block of a kernel that surveys rows with or without edits.
+    fn of(edited: bool, size: Size) -> Self {
+        let (warps, tiles) = match (edited, size) {
+            (false, Size::Few) => (SURVEY_BLOCK_WARPS, SURVEY_FEW_TILES),
+            (false, _) => (SURVEY_BLOCK_WARPS, SURVEY_MANY_TILES),
+            (true, Size::Few) => (EDITED_FEW_WARPS, EDITED_FEW_TILES),
+            (true, Size::Some) => (EDITED_SOME_WARPS, EDITED_SOME_TILES),
+            (true, Size::Many) => (EDITED_MANY_WARPS, EDITED_MANY_TILES),
+        };
+        Self { warps, tiles }
+    }
+}
 
-/// Blocks for numbers of tiles between few and many, with edits; they all run in one wave.
-const OF_SOME: Block = Block { warps: 4, tiles: 4 };
-
-/// The tiles that an SM holds at once in blocks of `OF_SOME`. Up to this number, a second wave would leave
+/// The tiles that an SM holds at once in blocks for some tiles. Up to this number, a second wave would leave
 /// SMs idle.
 const TILES_OF_SOME: usize = 160;
 
@@ -58,8 +69,8 @@ pub(crate) fn draws_in_survey(multiprocessors: u32, rows: usize, vocab: usize) -
 pub(crate) fn survey_draw(vocab: usize, dtype: Dtype) -> Survey {
     Survey {
         kernel: SURVEY_DRAW.of(Kind::Logits, dtype),
-        threads: 32 * OF_FEW.warps as u32,
-        blocks_per_row: vocab.div_ceil(TILE).div_ceil(OF_FEW.warps) as u32,
+        threads: 32 * SURVEY_DRAW_WARPS as u32,
+        blocks_per_row: vocab.div_ceil(TILE).div_ceil(SURVEY_DRAW_WARPS) as u32,
     }
 }
 
@@ -75,11 +86,12 @@ pub(crate) fn survey(
     let edited = needs.over > Edits::None;
     let many = rows * tiles > multiprocessors as usize * TILES_OF_FEW[usize::from(edited || needs.sums)];
     let some = many && edited && rows * tiles <= multiprocessors as usize * TILES_OF_SOME;
-    let (size, block) = match (many, some) {
-        (_, true) => (Size::Some, OF_SOME),
-        (true, false) => (Size::Many, OF_MANY[usize::from(edited)]),
-        (false, false) => (Size::Few, OF_FEW),
+    let size = match (many, some) {
+        (_, true) => Size::Some,
+        (true, false) => Size::Many,
+        (false, false) => Size::Few,
     };
+    let block = Block::of(edited, size);
     let kernels = match (edited, needs.sums) {
         (false, false) => SURVEY,
         (false, true) => SURVEY_SUMS,
