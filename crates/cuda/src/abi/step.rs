@@ -389,6 +389,11 @@ impl Step {
         2 * tiles + 2 * LIST_CAPACITY + PUBLISHED_WORDS
     }
 
+    /// Returns the number of 32-bit words that `rows` rows need to share their searches.
+    pub(crate) const fn work_sharing_words(rows: usize) -> usize {
+        CHUNKS_LEFT + rows
+    }
+
     /// Returns the step with `blocks_per_row` blocks for each row, at least one.
     pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
         Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }

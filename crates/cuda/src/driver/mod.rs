@@ -7,6 +7,7 @@ mod capture;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
 pub(crate) mod gpu;
+pub(crate) mod limits;
 mod modules;
 pub(crate) mod nvrtc;
 mod private_files;

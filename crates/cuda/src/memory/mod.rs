@@ -1,5 +1,5 @@
-//! Device memory: buffers that own some, and rows, columns and matrices that callers provide, checked when they
-//! are made.
+//! Device memory: buffers that own some, and rows, columns and matrices that callers provide, checked when
+//! they are made.
 //!
 //! Depends on `abi` and `driver`.
 

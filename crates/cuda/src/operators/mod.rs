@@ -21,6 +21,7 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result};
 
 use crate::abi::kernels::KernelModule;
+use crate::driver::limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::operators::softmax::Softmax;
 
@@ -35,7 +36,9 @@ use scratch::Scratch;
 #[derive(Debug)]
 pub struct Operators {
     runtime: Arc<dyn Runtime>,
-    room: Scratch,
+    /// What launches are fitted to.
+    device: DeviceLimits,
+    scratch: Scratch,
     /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
 }
@@ -47,7 +50,8 @@ impl Operators {
     /// - [`Error::Unavailable`] if the device fails.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         runtime.prepare(KernelModule::Requests)?;
-        Ok(Self { room: Scratch::new(Arc::clone(&runtime)), softmax: None, runtime })
+        let scratch = Scratch::new(Arc::clone(&runtime));
+        Ok(Self { device: DeviceLimits::of(&*runtime), scratch, softmax: None, runtime })
     }
 }
 

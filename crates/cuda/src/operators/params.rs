@@ -57,16 +57,16 @@ pub struct Draws<'b> {
 
 /// The parameters of an operator's rows as kernels read them, and the least features that support all rows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub prepare: ParamColumns,
+pub(super) struct PreparedRows {
+    pub columns: ParamColumns,
     pub needs: StepFeatures,
 }
 
-impl Asked {
+impl PreparedRows {
     /// Returns whether no filter can be on, and each row's temperature is the given one.
     pub fn keeps_all(&self) -> bool {
         let others = features::DYNAMIC_TEMPERATURE | features::MIROSTAT;
-        self.prepare.filter_chain == 0 && self.prepare.base.features & others == 0
+        self.columns.filter_chain == 0 && self.columns.base.features & others == 0
     }
 }
 
@@ -77,58 +77,58 @@ impl<'b> RowParams<'b> {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Checks the parameters of `lines` rows, and prepares them for kernels.
-    pub(super) fn ask(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Asked> {
+    /// Checks the parameters of `rows` rows, and prepares them for kernels.
+    pub(super) fn prepare(&self, kind: Kind, rows: usize, vocab: usize) -> Result<PreparedRows> {
         self.common.validate(vocab)?;
         self.common.check_kind(kind, vocab)?;
         if kind == Kind::Probabilities && self.temperature.is_some() {
-            let reason = "it speaks of logits; hand over logits, or leave it out";
+            let reason = "only logits have one; pass logits, or leave it out";
             return Err(Error::Conflict { parameter: "temperature", other: "probabilities", reason });
         }
-        let mut asked =
-            ParamColumns { logits_rows: lines as u32, vocab: vocab as u32, ..ParamColumns::default() };
+        let mut prepared =
+            ParamColumns { logits_rows: rows as u32, vocab: vocab as u32, ..ParamColumns::default() };
         let mut float = |name, column: &Option<DeviceSlice<'_>>, bit| -> Result<u64> {
             let Some(column) = column else { return Ok(0) };
-            asked.per_row_columns |= each(name, column.rows, lines, bit)?;
+            prepared.per_row_columns |= per_row_bit(name, column.rows, rows, bit)?;
             Ok(column.address)
         };
         let temperatures = float("temperature", &self.temperature, columns::TEMPERATURE)?;
         let top_ps = float("top_p", &self.top_p, columns::TOP_P)?;
         let min_ps = float("min_p", &self.min_p, columns::MIN_P)?;
-        asked = ParamColumns { temperatures, top_ps, min_ps, ..asked };
+        prepared = ParamColumns { temperatures, top_ps, min_ps, ..prepared };
         if let Some(top_k) = &self.top_k {
             if !matches!(top_k.dtype, IntType::I32 | IntType::I64) {
                 return Err(Error::out_of_range("top_k.dtype", top_k.dtype.name(), "i32 or i64"));
             }
-            asked.top_ks = integers(&mut asked, "top_k", top_k, lines, columns::TOP_K)?;
+            prepared.top_ks = integers(&mut prepared, "top_k", top_k, rows, columns::TOP_K)?;
         }
 
-        let mut tried = SamplingParams { logprobs: None, ..self.common.clone() };
+        let mut params = SamplingParams { logprobs: None, ..self.common.clone() };
         let columns = self.columns();
-        self.fill(&mut tried, columns, vocab);
-        tried.validate(vocab)?;
-        check_edits(&tried, vocab)?;
-        let prepared = |params: &SamplingParams| {
+        self.switch_columns(&mut params, columns, vocab);
+        params.validate(vocab)?;
+        check_edits(&params, vocab)?;
+        let with_filters = |params: &SamplingParams| {
             let mut prepared = Params::default();
             filter_params::prepare(params, vocab, &mut prepared);
             prepared
         };
-        asked.base = prepared(&tried);
-        asked.filter_chain = asked.base.filter_chain;
-        asked.mirostat_mu = tried.initial_mu();
-        let mut needs = StepFeatures::of(&asked.base);
+        prepared.base = with_filters(&params);
+        prepared.filter_chain = prepared.base.filter_chain;
+        prepared.mirostat_mu = params.initial_mu();
+        let mut needs = StepFeatures::of(&prepared.base);
         // The host does not know the columns' values. So it takes the union over every combination of columns
         // switched on and off.
         let mut on = columns;
         while on != 0 {
             on = (on - 1) & columns;
-            self.fill(&mut tried, on, vocab);
-            needs = needs.and(StepFeatures::of(&prepared(&tried)));
+            self.switch_columns(&mut params, on, vocab);
+            needs = needs.and(StepFeatures::of(&with_filters(&params)));
         }
         // With a top-k column, helpers would shorten only the rows whose top-k is off. They would slow the
         // other rows by more than that is worth.
-        needs.long &= self.top_k.is_none();
-        Ok(Asked { prepare: asked, needs })
+        needs.long_nucleus &= self.top_k.is_none();
+        Ok(PreparedRows { columns: prepared, needs })
     }
 
     /// Returns the bits of the parameters that are columns.
@@ -144,7 +144,7 @@ impl<'b> RowParams<'b> {
 
     /// Replaces each parameter that is a column. If the column's bit is in `on`, the new value switches the
     /// parameter on, and otherwise off.
-    fn fill(&self, params: &mut SamplingParams, on: u32, vocab: usize) {
+    fn switch_columns(&self, params: &mut SamplingParams, on: u32, vocab: usize) {
         let on = |bit: u32| on & bit != 0;
         if self.temperature.is_some() {
             params.temperature = if on(columns::TEMPERATURE) { 1.0 } else { 0.0 };
@@ -170,25 +170,27 @@ impl<'b> Draws<'b> {
     }
 
     /// Adds the seeds, positions and draw indices of `outputs` outputs to the kernel's argument.
-    pub(super) fn ask(&self, outputs: usize, asked: &mut ParamColumns) -> Result<()> {
-        asked.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
+    pub(super) fn prepare(&self, outputs: usize, prepared: &mut ParamColumns) -> Result<()> {
+        prepared.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
         match &self.seeds {
-            PerRow::All(seed) => asked.base.seed = *seed,
-            PerRow::Rows(seeds) => asked.seeds = integers(asked, "seeds", seeds, outputs, columns::SEED)?,
+            PerRow::All(seed) => prepared.base.seed = *seed,
+            PerRow::Rows(seeds) => {
+                prepared.seeds = integers(prepared, "seeds", seeds, outputs, columns::SEED)?
+            }
         }
         match &self.positions {
-            PerRow::All(position) => asked.position = *position,
+            PerRow::All(position) => prepared.position = *position,
             PerRow::Rows(positions) => {
-                asked.positions = integers(asked, "positions", positions, outputs, columns::POSITION)?;
+                prepared.positions = integers(prepared, "positions", positions, outputs, columns::POSITION)?;
             }
         }
         match &self.draws {
             Some(PerRow::All(draw)) => {
-                asked.base.draw = *draw;
-                asked.flags |= from_columns_flags::ONE_DRAW;
+                prepared.base.draw = *draw;
+                prepared.flags |= from_columns_flags::ONE_DRAW;
             }
             Some(PerRow::Rows(draws)) => {
-                asked.draws = integers(asked, "draws", draws, outputs, columns::DRAW)?;
+                prepared.draws = integers(prepared, "draws", draws, outputs, columns::DRAW)?;
             }
             None => {}
         }
@@ -196,23 +198,23 @@ impl<'b> Draws<'b> {
     }
 }
 
-/// Checks a column of integers, records its type and length in `asked`, and returns its address.
+/// Checks a column of integers, records its type and length in `prepared`, and returns its address.
 pub(super) fn integers(
-    asked: &mut ParamColumns,
+    prepared: &mut ParamColumns,
     parameter: &'static str,
     column: &DeviceIntSlice<'_>,
     rows: usize,
     bit: u32,
 ) -> Result<u64> {
-    asked.per_row_columns |= each(parameter, column.rows, rows, bit)?;
+    prepared.per_row_columns |= per_row_bit(parameter, column.rows, rows, bit)?;
     if column.dtype.bytes() == size_of::<u64>() {
-        asked.columns_64_bit |= bit;
+        prepared.columns_64_bit |= bit;
     }
     Ok(column.address)
 }
 
 /// Returns the column's bit if it has one number per row, and 0 if it has a single number for all rows.
-fn each(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result<u32> {
+fn per_row_bit(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result<u32> {
     match length {
         _ if length == rows => Ok(bit),
         1 => Ok(0),

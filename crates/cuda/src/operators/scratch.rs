@@ -7,30 +7,31 @@ use gumball_spec::{Error, Result};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::Buffer;
 
-/// The buffers of the scratch memory.
+/// The buffers of the scratch memory. Those whose names begin with `Shared` belong to rows that several
+/// outputs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Params,
     States,
     Slots,
     Forced,
-    Read,
+    RowIndices,
     Requests,
     Records,
-    Sums,
-    Scratch,
+    FilterSums,
+    Search,
     WorkSharing,
     Outputs,
-    Kept,
-    LineParams,
-    LineStates,
-    LineSlots,
-    LineForced,
-    LineRecords,
-    LineSums,
+    Cuts,
+    SharedParams,
+    SharedStates,
+    SharedSlots,
+    SharedForced,
+    SharedRecords,
+    SharedFilterSums,
 }
 
-const PIECES: usize = Piece::LineSums as usize + 1;
+const PIECES: usize = Piece::SharedFilterSums as usize + 1;
 
 /// Larger buffers have a multiple of this many bytes, smaller ones a power of two.
 const LARGE_BYTES: usize = 1 << 20;
@@ -66,8 +67,8 @@ impl Scratch {
     pub fn reserve(&mut self, wanted: &[(Piece, usize)]) -> Result<()> {
         let capturing = self.runtime.is_capturing()?;
         for (piece, bytes) in wanted.iter().copied().filter(|(_, bytes)| *bytes > 0) {
-            let place = &mut self.pieces[piece as usize];
-            if place.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
+            let buffer = &mut self.pieces[piece as usize];
+            if buffer.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
             if capturing && !self.runtime.can_alloc()? {
@@ -77,7 +78,7 @@ impl Scratch {
                 0..LARGE_BYTES => bytes.next_power_of_two(),
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
-            let former = place.replace(Buffer::zeroed(&self.runtime, bytes)?);
+            let former = buffer.replace(Buffer::zeroed(&self.runtime, bytes)?);
             // Freeing the buffer would wait for the device, which a capture forbids.
             self.former.extend(former.filter(|_| self.captured || capturing));
         }
@@ -93,5 +94,5 @@ impl Scratch {
 
 fn captured() -> Error {
     let reason = "the stream is being captured; call once before, over as many rows".to_owned();
-    Error::Unavailable { resource: "room for the operator", reason }
+    Error::Unavailable { resource: "scratch memory for the operator", reason }
 }

@@ -8,30 +8,15 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, TILE};
 
+use crate::abi;
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
-use crate::abi::{
-    self, CLUSTER_STATIC_SMEM_BYTES, MAX_CLUSTER_BLOCKS, MAX_ROWS_IN_FLIGHT, MAX_WORKER_WARPS, TWO_PASS_WARPS,
-};
-use crate::driver::runtime::{Grid, Runtime};
+use crate::driver::limits::DeviceLimits;
+use crate::driver::runtime::Runtime;
+use crate::launch::tuning::{self, Clusters};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::memory::slices::DeviceSlice;
-
-/// Blocks per SM before a warp takes several tiles, and the most tiles that a warp takes; for rows read
-/// twice.
-const BLOCKS_OF_TWICE: usize = 4;
-const MOST_PER_WARP: usize = 6;
-/// Up to this number of tiles per SM, rows are read twice even if they fit a cluster: that is faster for few
-/// rows.
-const TILES_OF_TWICE: usize = 160;
-/// The most tiles that one launch reads twice: their logits and probabilities fit the L2 cache.
-const TILES_AT_A_TIME: usize = 20 << 10;
-
-/// The numbers of blocks that a cluster may have, which share a row.
-const BLOCKS: [usize; 7] = [1, 2, 3, 4, 6, 8, MAX_CLUSTER_BLOCKS];
-/// The most pairs of tiles for which a warp has slots in shared memory.
-const MOST_SLOTS: usize = 32;
 
 /// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
 #[derive(Clone, Copy, Debug)]
@@ -47,91 +32,12 @@ pub enum Temperature<'b> {
 #[derive(Debug)]
 pub struct Softmax {
     runtime: Arc<dyn Runtime>,
+    /// What launches are fitted to.
+    device: DeviceLimits,
     /// The tiles' sums of weights, which the kernel of the first read writes and that of the second reads.
-    told: Buffer,
+    tile_sums: Buffer,
     /// Whether rows are read twice, if a test fixed that.
-    twice: Option<bool>,
-}
-
-/// How kernels read the rows: a pure function of the device, the number of rows, the vocabulary and the
-/// types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
-    OnChip(Shape),
-    /// Each launch reads `rows` rows twice, and each of its blocks takes `share` tiles.
-    Twice {
-        rows: usize,
-        share: usize,
-    },
-}
-
-/// The launch of a softmax by clusters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    clusters: usize,
-    /// The number of blocks per row, and the most tiles that a block takes of a row.
-    blocks: usize,
-    share: usize,
-    /// The number of warps in a block that work on tiles, and the pairs of tiles for which each has slots.
-    warps: usize,
-    slots: usize,
-    /// How many pairs beyond a row's own a warp has weighed when it writes that row.
-    ahead: usize,
-    /// Dynamic shared memory per block, in bytes.
-    room: usize,
-}
-
-impl Shape {
-    /// Returns the cluster launch with `blocks` blocks per row, or `None` if a row does not fit their shared
-    /// memory.
-    fn new(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, blocks: usize) -> Option<Self> {
-        let clusters = rows.min(runtime.clusters(blocks as u32) as usize);
-        let pairs = vocab.div_ceil(2 * TILE).div_ceil(blocks);
-        let per_warp = pairs.div_ceil(MAX_WORKER_WARPS);
-        let warps = pairs.div_ceil(per_warp);
-        // A slot holds a pair of tiles and an mbarrier. If rows do not begin at multiples of 16 bytes, up to
-        // 16 bytes before the pair are copied with it.
-        let slot_bytes = 2 * TILE * dtype.bytes() + 16 + size_of::<u64>();
-        let share = 2 * pairs;
-        let records = MAX_ROWS_IN_FLIGHT * share * size_of::<abi::TileSum>();
-        let room = runtime.shared_memory_per_block().checked_sub(CLUSTER_STATIC_SMEM_BYTES + records)?;
-        let slots = (room / slot_bytes / warps).min(6 * per_warp).min(MOST_SLOTS);
-        if clusters == 0 || slots < per_warp {
-            return None;
-        }
-        let ahead = (slots - per_warp).min((MAX_ROWS_IN_FLIGHT - 2) * per_warp);
-        let room = records + warps * slots * slot_bytes;
-        Some(Self { clusters, blocks, share, warps, slots, ahead, room })
-    }
-
-    /// Returns the number of tiles that a block takes of all rows together.
-    fn tiles(&self, rows: usize) -> usize {
-        rows.div_ceil(self.clusters) * self.share
-    }
-
-    /// Returns a relative estimate of a block's time for all rows. If warps cannot weigh a whole row ahead,
-    /// they sometimes wait for other blocks.
-    fn cost(&self, rows: usize) -> usize {
-        let waits = self.ahead < (self.share / 2).div_ceil(self.warps);
-        self.tiles(rows) * if waits { 103 } else { 100 }
-    }
-}
-
-/// Chooses how kernels read the rows.
-fn path(runtime: &dyn Runtime, rows: usize, vocab: usize, dtype: Dtype, twice: Option<bool>) -> Path {
-    let tiles = vocab.div_ceil(TILE);
-    let multiprocessors = runtime.multiprocessors() as usize;
-    let twice = twice.unwrap_or(rows * tiles <= TILES_OF_TWICE * multiprocessors);
-    if !twice {
-        let shapes = BLOCKS.iter().filter_map(|blocks| Shape::new(runtime, rows, vocab, dtype, *blocks));
-        if let Some(shape) = shapes.min_by_key(|shape| (shape.cost(rows), shape.blocks)) {
-            return Path::OnChip(shape);
-        }
-    }
-    let rows = rows.min((TILES_AT_A_TIME / tiles).max(1));
-    // Each block also sums its row's tile masses, which is overhead: so as few blocks as keep all SMs busy.
-    let per_warp = (rows * tiles).div_ceil(multiprocessors * BLOCKS_OF_TWICE * TWO_PASS_WARPS);
-    Path::Twice { rows, share: TWO_PASS_WARPS * per_warp.clamp(1, MOST_PER_WARP) }
+    two_pass: Option<bool>,
 }
 
 impl Softmax {
@@ -141,21 +47,22 @@ impl Softmax {
     /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be compiled.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         runtime.prepare(KernelModule::Softmax)?;
-        let told = Buffer::zeroed(&runtime, TILES_AT_A_TIME * size_of::<abi::TileSum>())?;
-        Ok(Self { runtime, told, twice: None })
+        let tile_sums = Buffer::zeroed(&runtime, tuning::MAX_TILES_PER_LAUNCH * size_of::<abi::TileSum>())?;
+        // Clusters are counted when the kernels are prepared.
+        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, tile_sums, two_pass: None })
     }
 
     /// Returns a softmax that reads all rows twice, as on devices without bulk copies into shared memory. For
     /// tests.
     #[must_use]
     pub fn reading_twice(self) -> Self {
-        Self { twice: Some(true), ..self }
+        Self { two_pass: Some(true), ..self }
     }
 
     /// Returns a softmax that reads every row once if it fits a cluster. For tests.
     #[must_use]
     pub fn reading_once(self) -> Self {
-        Self { twice: Some(false), ..self }
+        Self { two_pass: Some(false), ..self }
     }
 
     /// Enqueues the softmax of `logits` to `out` on the device's stream, and returns without waiting.
@@ -235,7 +142,7 @@ impl Softmax {
             out_stride: out.stride as u64,
             temperatures,
             statuses: statuses.map_or(0, |statuses| statuses.address),
-            tile_sums: self.told.address(),
+            tile_sums: self.tile_sums.address(),
             rows: 0,
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
@@ -250,61 +157,63 @@ impl Softmax {
         if rows == 0 {
             return Ok(());
         }
-        let path = path(&*self.runtime, rows, vocab, dtype, self.twice);
-        let at_a_time = match path {
-            Path::OnChip(_) => rows,
-            Path::Twice { rows, .. } => rows,
+        let way = tuning::softmax(&self.device, rows, vocab.div_ceil(TILE), dtype, self.two_pass);
+        let at_a_time = match way {
+            tuning::Softmax::SinglePass(_) => rows,
+            tuning::Softmax::TwoPass { rows, .. } => rows,
         };
         for from in (0..rows).step_by(at_a_time) {
-            let asked = abi::SoftmaxArgs {
+            let argument = abi::SoftmaxArgs {
                 rows: at_a_time.min(rows - from) as u32,
                 ..at(&all, from, (dtype, out.dtype))
             };
-            // SAFETY: the creators of the rows, temperatures and statuses guarantee their memory. `told` has
-            // one element per tile of `at_a_time` rows that are read twice.
-            unsafe { self.launch(path, asked, (dtype, out.dtype)) }?;
+            // SAFETY: the creators of the rows, temperatures and statuses guarantee their memory.
+            // `tile_sums` has one element per tile of `at_a_time` rows that are read twice.
+            unsafe { self.launch(way, (dtype, out.dtype), &argument) }?;
         }
         Ok(())
     }
 
-    /// Launches the kernels for the rows of `asked`.
+    /// Launches the kernels for the rows of `argument`.
     ///
     /// # Safety
     /// As for [`Runtime::launch`].
     unsafe fn launch(
         &self,
-        path: Path,
-        asked: abi::SoftmaxArgs,
+        way: tuning::Softmax,
         (from, to): (Dtype, Dtype),
+        argument: &abi::SoftmaxArgs,
     ) -> crate::Result<()> {
         let runtime = &*self.runtime;
-        match path {
-            Path::OnChip(Shape { clusters, blocks, share, warps, slots, ahead, room }) => {
-                let asked = abi::SoftmaxArgs {
-                    blocks_per_row: blocks as u32,
-                    tiles_per_block: share as u32,
-                    pairs_in_smem: slots as u32,
-                    pairs_ahead: ahead as u32,
-                    ..asked
-                };
-                let grid = Grid::new((clusters * blocks) as u32, 32 * (warps as u32 + 1));
-                let grid = grid.clustered(blocks as u32, room as u32);
+        match way {
+            tuning::Softmax::SinglePass(clusters) => {
+                let Clusters { blocks_per_row, tiles_per_block, pairs_in_smem, pairs_ahead, .. } = clusters;
                 let kernel = SOFTMAX_CLUSTER.to(Kind::Logits, from, to);
+                let argument = abi::SoftmaxArgs {
+                    blocks_per_row: blocks_per_row as u32,
+                    tiles_per_block: tiles_per_block as u32,
+                    pairs_in_smem: pairs_in_smem as u32,
+                    pairs_ahead: pairs_ahead as u32,
+                    ..*argument
+                };
                 // SAFETY: the grid is the one that softmax.cu expects, with shared memory for its tiles. The
                 // caller guarantees the rest.
-                unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch(kernel, clusters.grid(), bytemuck::bytes_of(&argument)) }
             }
-            Path::Twice { share, .. } => {
-                let blocks_per_row = asked.tiles.div_ceil(share as u32);
-                let asked = abi::SoftmaxArgs { blocks_per_row, tiles_per_block: share as u32, ..asked };
-                let grid = Grid::new(asked.rows * blocks_per_row, 32 * TWO_PASS_WARPS as u32);
+            tuning::Softmax::TwoPass { blocks, .. } => {
+                let argument = abi::SoftmaxArgs {
+                    blocks_per_row: blocks.blocks_per_row as u32,
+                    tiles_per_block: blocks.tiles_per_block as u32,
+                    ..*argument
+                };
+                let grid = blocks.grid(argument.rows as usize);
                 let reduce = SOFTMAX_REDUCE.of(Kind::Logits, from);
                 let write = SOFTMAX_WRITE.to(Kind::Logits, from, to);
                 // SAFETY: the grid is the one that softmax.cu expects. The caller guarantees the rest.
-                unsafe { runtime.launch(reduce, grid, bytemuck::bytes_of(&asked)) }?;
+                unsafe { runtime.launch(reduce, grid, bytemuck::bytes_of(&argument)) }?;
                 // SAFETY: softmax.cu expects this grid, and the caller guarantees the rest. The kernel waits
                 // before it reads the first kernel's sums, and before it writes.
-                unsafe { runtime.launch_dependent(write, grid, bytemuck::bytes_of(&asked)) }
+                unsafe { runtime.launch_dependent(write, grid, bytemuck::bytes_of(&argument)) }
             }
         }
     }

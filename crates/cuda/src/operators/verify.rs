@@ -11,16 +11,14 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE};
 
 use crate::abi::kernels::{KernelModule, VERIFY_FINISH, VERIFY_SURVEY};
-use crate::abi::{self, MAX_TILES_PER_WARP, SURVEY_WARPS, chain_flags};
-use crate::driver::runtime::{Grid, Runtime};
-use crate::launch::finish::finish_grid;
+use crate::abi::{self, chain_flags};
+use crate::driver::limits::DeviceLimits;
+use crate::driver::runtime::Runtime;
+use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::slices::DeviceSlice;
 use crate::operators::chains::{Chains, Numbers, Verified};
-use crate::requests::variant::Variant;
-
-/// The tiles that an SM's resident blocks hold at once, with one tile per warp.
-const TILES_AT_ONCE: usize = 40;
+use crate::requests::variant::StepFeatures;
 
 /// The number of records in the scratch memory.
 const RECORDS: usize = 1 << 18;
@@ -29,6 +27,8 @@ const RECORDS: usize = 1 << 18;
 #[derive(Debug)]
 pub struct Verify {
     runtime: Arc<dyn Runtime>,
+    /// What launches are fitted to.
+    device: DeviceLimits,
     records: Buffer,
     /// The most chains that one launch takes.
     most: usize,
@@ -43,7 +43,7 @@ impl Verify {
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         runtime.prepare(KernelModule::Verify)?;
         let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
-        Ok(Self { runtime, records, most: usize::MAX })
+        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, records, most: usize::MAX })
     }
 
     /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.
@@ -71,10 +71,10 @@ impl Verify {
         let at_a_time = self.most.min(RECORDS / tiles);
         for from in (0..count).step_by(at_a_time) {
             let now = at_a_time.min(count - from);
-            let asked = abi::Chains { records: self.records.address(), ..asked(chains, out, from) };
-            // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` saw their
-            // shapes. The scratch memory has a record for each tile of `now` chains.
-            unsafe { self.launch(now, asked) }?;
+            let argument = abi::Chains { records: self.records.address(), ..argument(chains, out, from) };
+            // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` checked
+            // their shapes. The scratch memory has a record for each tile of `now` chains.
+            unsafe { self.launch(now, argument) }?;
         }
         Ok(())
     }
@@ -83,32 +83,29 @@ impl Verify {
     ///
     /// # Safety
     /// As for [`Runtime::launch`].
-    unsafe fn launch(&self, chains: usize, asked: abi::Chains) -> crate::Result<()> {
+    unsafe fn launch(&self, chains: usize, argument: abi::Chains) -> crate::Result<()> {
         let runtime = &*self.runtime;
-        let tiles = asked.tiles as usize;
-        let per_warp = per_warp(runtime.multiprocessors() as usize, chains * tiles);
-        let blocks_per_chain = tiles.div_ceil(SURVEY_WARPS * per_warp) as u32;
-        let asked = abi::Chains { tiles_per_warp: per_warp as u32, blocks_per_chain, ..asked };
-        let chains = chains as u32;
-        let grid = Grid::new(chains * blocks_per_chain, 32 * SURVEY_WARPS as u32);
+        let tiles = argument.tiles as usize;
+        let blocks = tuning::verify_survey(&self.device, chains, tiles);
+        let argument = abi::Chains {
+            tiles_per_warp: (blocks.tiles_per_block / blocks.warps()) as u32,
+            blocks_per_chain: blocks.blocks_per_row as u32,
+            ..argument
+        };
+        let grid = blocks.grid(chains);
         // SAFETY: the grid is the one that verify.cu expects. Each block waits before it does anything. The
         // caller guarantees the rest.
-        unsafe { runtime.launch_dependent(VERIFY_SURVEY.kernel(), grid, bytemuck::bytes_of(&asked)) }?;
-        let grid = finish_grid(runtime, chains, asked.tiles, Variant::Simple, Default::default());
+        unsafe { runtime.launch_dependent(VERIFY_SURVEY.kernel(), grid, bytemuck::bytes_of(&argument)) }?;
+        let grid = tuning::finish(&self.device, chains, tiles, StepFeatures::SIMPLE).grid;
         // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
         // reads the survey's records, and before it writes. It begins after all blocks of the survey have
         // waited, so the results of earlier kernels are visible.
-        unsafe { runtime.launch_dependent(VERIFY_FINISH.kernel(), grid, bytemuck::bytes_of(&asked)) }
+        unsafe { runtime.launch_dependent(VERIFY_FINISH.kernel(), grid, bytemuck::bytes_of(&argument)) }
     }
 }
 
-/// Returns how many tiles a warp of the survey takes: one, while the device holds all tiles at once.
-fn per_warp(multiprocessors: usize, tiles: usize) -> usize {
-    tiles.div_ceil(multiprocessors * TILES_AT_ONCE).clamp(1, MAX_TILES_PER_WARP)
-}
-
 /// Returns the argument for the chains from index `from` on, without the scratch memory.
-fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
+fn argument(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
     let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
     let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
@@ -159,16 +156,5 @@ fn asked(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
         flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
         first_chain: from as u32,
         reserved: 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn warps_take_one_tile_while_all_are_there_at_once() {
-        let tiles = |chains: usize| chains * 151_936usize.div_ceil(TILE);
-        assert_eq!([1, 8, 9, 16, 32, 128].map(|chains| per_warp(132, tiles(chains))), [1, 1, 2, 2, 4, 4]);
     }
 }

@@ -7,24 +7,17 @@
 
 use gumball_spec::{Error, Kind, Result};
 
-use super::params::Asked;
+use super::params::PreparedRows;
 use super::scratch::Piece;
 use super::{Operators, RowParams, check_rows};
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
-use crate::abi::{self, WRITE_ROWS_WARPS, from_columns_flags};
-use crate::driver::runtime::Grid;
-use crate::launch::finish::finish_grid;
-use crate::launch::work_sharing::WorkSharing;
+use crate::abi::{self, from_columns_flags};
+use crate::launch::tuning::{self, Finish};
 use crate::memory::rows::{Rows, RowsOut};
 use crate::memory::slices::DeviceSlice;
 use crate::operators::softmax::{Softmax, Temperature};
-use crate::requests::variant::Variant;
-
-/// Of `write_rows`: blocks per SM before a warp takes several tiles, and the most tiles that
-/// a warp takes if all rows are written.
-const EMIT_BLOCKS: usize = 4;
-const MOST_PER_WARP: usize = 8;
+use crate::requests::variant::{StepFeatures, Variant};
 
 /// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +28,7 @@ enum Output {
 
 impl Output {
     /// Returns the bits written for tokens that are not kept. For 2-byte elements, both halves hold them.
-    fn nothing(self, kind: Kind, dtype: Dtype) -> u32 {
+    fn masked_word(self, kind: Kind, dtype: Dtype) -> u32 {
         match (self, kind, dtype) {
             (Self::Probabilities, ..) | (_, Kind::Probabilities, _) => 0,
             (Self::Masked, Kind::Logits, Dtype::F32) => f32::NEG_INFINITY.to_bits(),
@@ -135,13 +128,13 @@ impl Operators {
         out: &Rows<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
-        let mut asked = params.ask(rows.kind, rows.rows, rows.vocab)?;
-        asked.prepare.flags |= from_columns_flags::ONE_DRAW;
+        let mut prepared = params.prepare(rows.kind, rows.rows, rows.vocab)?;
+        prepared.columns.flags |= from_columns_flags::ONE_DRAW;
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows.rows))?;
         if rows.rows == 0 {
             return Ok(());
         }
-        if rows.kind == Kind::Logits && output == Output::Probabilities && asked.keeps_all() {
+        if rows.kind == Kind::Logits && output == Output::Probabilities && prepared.keeps_all() {
             let temperature =
                 params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::PerRow);
             return self.softmax()?.enqueue_checked(rows, out, temperature, statuses);
@@ -152,8 +145,8 @@ impl Operators {
         self.runtime.prepare(write)?;
         // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
         // `Candidates` on.
-        asked.needs.variant = asked.needs.variant.max(Variant::Candidates);
-        let plan = self.plan(rows, rows.rows, &asked);
+        prepared.needs.variant = prepared.needs.variant.max(Variant::Candidates);
+        let plan = self.plan(rows, rows.rows, &prepared);
         self.reserve(rows, &plan)?;
         let step = abi::Step {
             statuses: statuses.map_or(0, |statuses| statuses.address),
@@ -162,13 +155,13 @@ impl Operators {
         for first in (0..rows.rows).step_by(plan.rows) {
             let count = plan.rows.min(rows.rows - first);
             let at = |rows: &Rows<'_>| rows.address + (first * rows.stride * rows.dtype.bytes()) as u64;
-            let filled = if at(rows) == at(out) { 0 } else { at(out) };
+            let prefill_out = if at(rows) == at(out) { 0 } else { at(out) };
             let step = abi::Step {
                 logits: at(rows),
-                prefill_out: filled,
+                prefill_out,
                 prefill_stride_bytes: (out.stride * out.dtype.bytes()) as u64,
                 prefill_element_bytes: out.dtype.bytes() as u32,
-                prefill_word: output.nothing(rows.kind, out.dtype),
+                prefill_word: output.masked_word(rows.kind, out.dtype),
                 rows: count as u32,
                 statuses: if step.statuses == 0 {
                     0
@@ -177,10 +170,10 @@ impl Operators {
                 },
                 ..step
             };
-            self.prepare(&asked.prepare, first, count)?;
+            self.prepare(&prepared.columns, first, count)?;
             let step = self.survey(rows, &plan, step)?;
-            self.keep((rows.kind, rows.dtype), &asked, output, &step)?;
-            self.emit((rows.kind, rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
+            self.find_cut((rows.kind, rows.dtype), &prepared, output, &step)?;
+            self.write_rows((rows.kind, rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
         }
         Ok(())
     }
@@ -188,74 +181,72 @@ impl Operators {
     /// Returns the softmax, which the first call makes.
     fn softmax(&mut self) -> Result<&Softmax> {
         if self.softmax.is_none() {
-            self.room.check_open()?;
+            self.scratch.check_open()?;
             self.softmax = Some(Softmax::new(self.runtime.clone())?);
         }
-        Ok(self.softmax.as_ref().expect("it was just made"))
+        Ok(self.softmax.as_ref().expect("made above"))
     }
 
     /// Enqueues `find_cut`, which finds the cuts of surveyed rows.
-    fn keep(
+    fn find_cut(
         &self,
         (kind, dtype): (Kind, Dtype),
-        asked: &Asked,
+        prepared: &PreparedRows,
         output: Output,
         step: &abi::Step,
     ) -> Result<()> {
-        let runtime = &*self.runtime;
-        let help = WorkSharing::of(runtime.multiprocessors(), step.rows, asked.needs);
-        let keep = abi::FindCut {
-            step: abi::Step { chunks: help.parts, ..*step },
-            cuts: self.room.at(Piece::Kept),
+        let needs = StepFeatures { variant: Variant::Candidates, ..prepared.needs };
+        let Finish { grid, chunks } =
+            tuning::finish(&self.device, step.rows as usize, step.tiles as usize, needs);
+        let argument = abi::FindCut {
+            step: abi::Step { chunks: chunks as u32, ..*step },
+            cuts: self.scratch.at(Piece::Cuts),
             mask_only: u32::from(output == Output::Masked),
             reserved: 0,
         };
-        let grid = finish_grid(runtime, step.rows, step.tiles, Variant::Candidates, help);
         // SAFETY: the grid is the one that find_cut.cu expects. The buffers are this object's scratch memory,
         // which `reserve` made large enough, with a cut for each row. Every block waits for the survey, which
         // began after the requests were made.
-        unsafe { runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(&keep)) }?;
+        unsafe {
+            self.runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(&argument))
+        }?;
         Ok(())
     }
 
     /// Enqueues `write_rows`, which writes rows whose cuts are known.
-    fn emit(
+    fn write_rows(
         &self,
         (kind, from, to): (Kind, Dtype, Dtype),
         output: Output,
         step: &abi::Step,
         (out, out_stride): (u64, usize),
     ) -> Result<()> {
-        let runtime = &*self.runtime;
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-        let blocks = runtime.multiprocessors() as usize * EMIT_BLOCKS;
-        // If the rows are pre-filled, `find_cut` has written most of them. Then there are no more blocks than
-        // run at once, so that none has to wait only to see that its row is written.
-        let per_warp = if step.prefill_out == 0 {
-            (rows * tiles).div_ceil(blocks * WRITE_ROWS_WARPS).clamp(1, MOST_PER_WARP)
-        } else {
-            tiles.div_ceil((blocks / rows).max(1) * WRITE_ROWS_WARPS)
-        };
-        let share = WRITE_ROWS_WARPS * per_warp;
-        let emit = abi::WriteRows {
+        let blocks = tuning::write_rows(&self.device, rows, tiles, step.prefill_out != 0);
+        let argument = abi::WriteRows {
             logits: step.logits,
             out,
             stride: step.stride,
             out_stride: out_stride as u64,
             records: step.records,
-            cuts: self.room.at(Piece::Kept),
+            cuts: self.scratch.at(Piece::Cuts),
             rows: step.rows,
             vocab: step.vocab,
             tiles: step.tiles,
-            blocks_per_row: tiles.div_ceil(share) as u32,
-            tiles_per_block: share as u32,
+            blocks_per_row: blocks.blocks_per_row as u32,
+            tiles_per_block: blocks.tiles_per_block as u32,
             mask_only: u32::from(output == Output::Masked),
         };
-        let grid = Grid::new(emit.rows * emit.blocks_per_row, 32 * WRITE_ROWS_WARPS as u32);
         // SAFETY: the grid is the one that write_rows.cu expects. Every block waits for `find_cut`, which was
         // enqueued before. The rows' creators guarantee their memory, and `check_out` saw that the output
         // rows have the input's shape.
-        unsafe { runtime.launch_dependent(WRITE_ROWS.to(kind, from, to), grid, bytemuck::bytes_of(&emit)) }?;
+        unsafe {
+            self.runtime.launch_dependent(
+                WRITE_ROWS.to(kind, from, to),
+                blocks.grid(rows),
+                bytemuck::bytes_of(&argument),
+            )
+        }?;
         Ok(())
     }
 }

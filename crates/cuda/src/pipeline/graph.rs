@@ -19,12 +19,12 @@ pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
     /// The largest number of tokens by which one replay can advance a request.
-    moves: u64,
+    max_tokens: u64,
     shape: Shape,
     /// [`Kind::Probabilities`] if any step reads rows of probabilities.
     kind: Kind,
     /// The smallest number of logits rows that any of the steps has.
-    lines: usize,
+    logits_rows: usize,
     /// The captured launches, by the features that they support.
     recordings: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
@@ -51,22 +51,22 @@ impl Workspace {
     /// # Panics
     /// If another workspace made a step.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
-        steps.iter().try_for_each(|step| self.check(step.shape, step.lines))?;
+        steps.iter().try_for_each(|step| self.check(step.shape, step.logits_rows))?;
         let record = |needs: StepFeatures| {
             let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
             Ok((needs, self.runtime.record(&mut launch)?))
         };
         let recordings = StepFeatures::all().map(record).collect::<crate::Result<Vec<_>>>()?;
-        let moves = steps.iter().map(Step::moves).sum();
-        let lines = steps.iter().map(|step| step.lines).min().unwrap_or(usize::MAX);
+        let max_tokens = steps.iter().map(Step::max_tokens).sum();
+        let logits_rows = steps.iter().map(|step| step.logits_rows).min().unwrap_or(usize::MAX);
         let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
         Ok(Graph {
             workspace: self.id,
             steps: steps.len(),
-            moves,
+            max_tokens,
             shape: self.assigned.shape,
             kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
-            lines,
+            logits_rows,
             recordings,
             memory: PhantomData,
         })
@@ -82,12 +82,13 @@ impl Workspace {
     /// If another workspace captured the graph.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
-        self.check(graph.shape, graph.lines)?;
+        self.check(graph.shape, graph.logits_rows)?;
         self.check_kind(graph.kind)?;
-        self.spend(graph.moves)?;
+        self.spend(graph.max_tokens)?;
         let needs = self.needs();
-        let recording = graph.recordings.iter().find_map(|(serves, it)| (*serves == needs).then_some(it));
-        let recording = recording.expect("there is one for all that rows may need");
+        let recording =
+            graph.recordings.iter().find_map(|(features, launches)| (*features == needs).then_some(launches));
+        let recording = recording.expect("a graph has launches for all features that rows can need");
         // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { recording.replay() }?;

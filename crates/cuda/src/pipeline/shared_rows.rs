@@ -10,8 +10,9 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
+use crate::driver::limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::survey::{self, Survey};
+use crate::launch::tuning::{self, Survey};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::requests::variant::StepFeatures;
@@ -39,18 +40,16 @@ impl SharedRows {
         })
     }
 
-    /// Returns the survey of the shared rows with its step, the launch that makes each row's records from
-    /// theirs, and the step of that launch.
-    pub fn cut(
-        &self,
-        multiprocessors: u32,
-        rows: &Rows<'_>,
-        step: abi::Step,
-    ) -> ((Survey, abi::Step), Survey, abi::Step) {
-        let holds = (rows.kind, rows.dtype);
-        let survey = survey::survey(multiprocessors, rows.rows, rows.vocab, holds, StepFeatures::NONE);
+    /// Returns the survey of the shared rows, with its step.
+    pub fn survey(&self, limits: &DeviceLimits, rows: &Rows<'_>, step: &abi::Step) -> (Survey, abi::Step) {
+        let survey = tuning::survey(
+            limits,
+            (rows.rows, step.tiles as usize),
+            (rows.kind, rows.dtype),
+            StepFeatures::SIMPLE,
+        );
         let zeros = self.zeros.address();
-        let lines = abi::Step {
+        let step = abi::Step {
             rows: rows.rows as u32,
             row_indices: 0,
             slots: zeros,
@@ -58,11 +57,13 @@ impl SharedRows {
             requests: zeros,
             states: zeros,
             records: self.records.address(),
-            ..step
-        }
-        .cut(survey.blocks_per_row);
-        let arrive = survey::arrive(rows.vocab);
-        let line_records = self.records.address();
-        ((survey, lines), arrive, abi::Step { shared_records: line_records, ..step })
+            ..*step
+        };
+        (survey, step.cut(survey.blocks.blocks_per_row as u32))
+    }
+
+    /// Returns the address of the shared rows' records.
+    pub fn records(&self) -> u64 {
+        self.records.address()
     }
 }

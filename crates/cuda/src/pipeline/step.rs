@@ -1,9 +1,9 @@
 //! Steps: kernels that turn rows of logits or probabilities into tokens.
 //!
 //! [`Workspace::step`] fixes the launches for a shape. [`Workspace::enqueue`] launches the kernels of the
-//! [`Variant`] that the assigned rows need. It neither allocates nor waits, so a step can be captured in a
-//! graph and replayed; positions advance on the device. A step does not borrow its workspace, so requests can
-//! come and go between two replays.
+//! [`Variant`](crate::Variant) that the assigned rows need. It neither allocates nor waits, so a step can
+//! be captured in a graph and replayed; positions advance on the device. A step does not borrow its
+//! workspace, so requests can come and go between two replays.
 
 use std::marker::PhantomData;
 
@@ -13,13 +13,11 @@ use gumball_spec::{Error, Kind, Result};
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::KernelModule;
 use crate::abi::{self, flags};
-use crate::launch::edit;
-use crate::launch::finish::{finish, finish_grid};
-use crate::launch::survey::{self, Survey};
-use crate::launch::work_sharing::WorkSharing;
+use crate::launch::tuning::{self, Survey};
+use crate::launch::{edit, finish, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::workspace::{Shape, Workspace};
-use crate::requests::variant::{Edits, StepFeatures, Variant};
+use crate::requests::variant::{Edits, StepFeatures};
 
 impl Workspace {
     /// Fixes the launches of a step over rows, for the current assignment.
@@ -72,49 +70,42 @@ impl Workspace {
         }
         let step =
             abi::Step { logits: rows.address, stride: rows.stride as u64, rows: self.rows() as u32, ..abi };
-        let multiprocessors = self.runtime.multiprocessors();
-        let alike = step.row_indices != 0 && step.masks == 0;
-        let by_line = alike && survey::by_line(multiprocessors, self.rows(), rows.rows, vocab);
-        let (by_line, step) = if by_line {
-            let (survey, arrive, step) = self.shared_rows.cut(multiprocessors, rows, step);
-            (Some((survey, arrive)), step)
-        } else {
-            (None, step)
-        };
+        let shares = step.row_indices != 0
+            && step.masks == 0
+            && tuning::surveys_shared_rows(&self.device, self.rows(), rows.rows, step.tiles as usize);
+        let shared = shares.then(|| self.shared_rows.survey(&self.device, rows, &step));
+        let shared_records = if shares { self.shared_rows.records() } else { 0 };
         let step = Step {
             workspace: self.id,
             shape: self.assigned.shape,
-            lines: rows.rows,
+            logits_rows: rows.rows,
             kind: rows.kind,
             dtype: rows.dtype,
-            by_line,
-            ends: true,
-            step,
+            shared,
+            finishes: true,
+            step: abi::Step { shared_records, ..step },
             memory: PhantomData,
         };
-        self.check(step.shape, step.lines)?;
+        self.check(step.shape, step.logits_rows)?;
         Ok(step)
     }
 
     /// Checks that the assignment still has the shape that a step was fixed for. Its row indices must be
-    /// below `lines`, the number of logits rows.
-    pub(crate) fn check(&self, shape: Shape, lines: usize) -> Result<()> {
+    /// below `logits_rows`, the number of rows of logits.
+    pub(crate) fn check(&self, shape: Shape, logits_rows: usize) -> Result<()> {
         let assigned = &self.assigned;
         if assigned.shape.rows != shape.rows {
             let allowed = format!("{} rows, for which the step was fixed", shape.rows);
             return Err(Error::length("slots", assigned.shape.rows, allowed));
         }
         if assigned.shape != shape {
-            let reason = "a step that was fixed with lines or masks needs some, and one without takes none";
+            let reason =
+                "a step that was fixed with row indices or masks needs some, and one without takes none";
             return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
         }
-        if assigned.lines_end > lines {
-            let line = assigned.lines_end - 1;
-            return Err(Error::out_of_range(
-                "row_indices",
-                line,
-                format!("a row of the logits, in 0..{lines}"),
-            ));
+        if assigned.row_indices_end > logits_rows {
+            let allowed = format!("a row of the logits, in 0..{logits_rows}");
+            return Err(Error::out_of_range("row_indices", assigned.row_indices_end - 1, allowed));
         }
         Ok(())
     }
@@ -142,7 +133,7 @@ impl Workspace {
     /// # Panics
     /// If another workspace fixed the step.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
-        self.check(step.shape, step.lines)?;
+        self.check(step.shape, step.logits_rows)?;
         self.check_kind(step.kind)?;
         if self.runtime.is_capturing()? {
             // The step does not run yet, and the host program may replay it for any requests.
@@ -150,7 +141,7 @@ impl Workspace {
             self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
             return Ok(false);
         }
-        self.spend(step.moves())?;
+        self.spend(step.max_tokens())?;
         let needs = self.needs();
         self.enqueue_kernels(step, needs)?;
         self.served.count(needs.variant, 1);
@@ -179,48 +170,37 @@ impl Workspace {
             return Ok(());
         }
         let needs = if step.masks == 0 { needs } else { needs.and(StepFeatures::MASKS) };
-        if needs.over == Edits::HistoryDependent {
+        if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
-            unsafe { edit::enqueue(runtime, step) }?;
+            unsafe { edit::enqueue(runtime, &self.device, step) }?;
         }
-        let (multiprocessors, rows) = (runtime.multiprocessors(), step.rows as usize);
-        let survey_draw = fixed.by_line.is_none()
+        let (rows, tiles, of) = (step.rows as usize, step.tiles as usize, (fixed.kind, fixed.dtype));
+        let scores = fixed.shared.is_none()
             && fixed.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
-            && survey::draws_in_survey(multiprocessors, rows, self.limits.vocab);
-        let needs = if survey_draw { needs } else { needs.and(StepFeatures::SIMPLE) };
-        let survey = match &fixed.by_line {
+            && tuning::scores_in_survey(&self.device, rows, tiles);
+        let needs = if scores { needs } else { needs.and(StepFeatures::SIMPLE) };
+        let survey = match &fixed.shared {
             // If any row has edits or needs sums, all rows are surveyed separately.
-            Some(((survey, lines), arrive)) if needs.over == Edits::None && !needs.sums => {
-                // SAFETY: the conditions of the survey's launch below hold here too. `by_line` saw that there
-                // are no more logits rows than rows, so the records fit.
-                unsafe { survey::enqueue(runtime, *survey, lines) }?;
-                *arrive
+            Some((survey, step)) if needs.edits == Edits::None && !needs.sums => {
+                // SAFETY: the conditions of the survey's launch below hold here too. There are no more logits
+                // rows than rows, or sharing would save nothing, so the records fit.
+                unsafe { survey::enqueue(runtime, survey, step) }?;
+                tuning::records_from_shared_rows(tiles)
             }
-            _ if needs.variant == Variant::SurveyDraw => survey::survey_draw(self.limits.vocab, fixed.dtype),
-            _ => survey::survey(multiprocessors, rows, self.limits.vocab, (fixed.kind, fixed.dtype), needs),
+            _ => tuning::survey(&self.device, (rows, tiles), of, needs),
         };
-        let step = &step.cut(survey.blocks_per_row);
+        let step = &step.cut(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
         // guarantees the logits.
-        unsafe { survey::enqueue(runtime, survey, step) }?;
-        if !fixed.ends {
+        unsafe { survey::enqueue(runtime, &survey, step) }?;
+        if !fixed.finishes {
             return Ok(());
         }
-        let help = WorkSharing::of(multiprocessors, step.rows, needs);
-        let step = &abi::Step { chunks: help.parts, ..*step };
-        let grid = finish_grid(runtime, step.rows, step.tiles, needs.variant, help);
-        // SAFETY: the conditions of the survey's launch hold here too. The grid is the one that the kernel
-        // expects, and each of its blocks waits for the survey.
-        unsafe {
-            runtime.launch_dependent(
-                finish(fixed.kind, fixed.dtype, needs.variant),
-                grid,
-                bytemuck::bytes_of(step),
-            )
-        }
+        // SAFETY: the conditions of the survey's launch hold here too.
+        unsafe { finish::enqueue(runtime, &self.device, of, needs, step) }
     }
 }
 
@@ -230,14 +210,13 @@ pub struct Step<'b> {
     workspace: u64,
     pub(crate) shape: Shape,
     /// The number of rows that the logits have.
-    pub(crate) lines: usize,
+    pub(crate) logits_rows: usize,
     pub(crate) kind: Kind,
     dtype: Dtype,
-    /// The survey of logits rows that several rows read, with its step, and the launch that makes each row's
-    /// records from theirs.
-    by_line: Option<((Survey, abi::Step), Survey)>,
+    /// The survey of logits rows that several rows read, with its step.
+    shared: Option<(Survey, abi::Step)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
-    ends: bool,
+    finishes: bool,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
@@ -259,11 +238,11 @@ impl Step<'_> {
     /// Returns a step that only surveys its rows and yields no tokens. For measurements.
     #[must_use]
     pub fn survey_only(self) -> Self {
-        Self { ends: false, ..self }
+        Self { finishes: false, ..self }
     }
 
     /// Returns the largest number of tokens by which the step can advance a request.
-    pub(crate) fn moves(&self) -> u64 {
-        u64::from(self.ends && self.step.flags & flags::SCORING == 0)
+    pub(crate) fn max_tokens(&self) -> u64 {
+        u64::from(self.finishes && self.step.flags & flags::SCORING == 0)
     }
 }

@@ -8,8 +8,8 @@ use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
 
 use crate::abi::kernels::KernelModule;
 use crate::abi::{self, Slot, TileRecord, TileSum};
+use crate::driver::limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::work_sharing;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
@@ -53,18 +53,19 @@ pub struct Workspace {
     pub(crate) id: u64,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) limits: WorkspaceLimits,
+    pub(crate) device: DeviceLimits,
     table: RequestTable,
     slots: Buffer,
     forced: Buffer,
-    lines: Buffer,
+    row_indices: Buffer,
     masks: Buffer,
-    masked: Buffer,
+    mask_present: Buffer,
     records: Buffer,
-    sums: Buffer,
-    told: Buffer,
+    filter_sums: Buffer,
+    logprob_sums: Buffer,
     pub(crate) shared_rows: SharedRows,
     scratch: Buffer,
-    help: Buffer,
+    work_sharing: Buffer,
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
@@ -111,7 +112,7 @@ impl Captured {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub rows: usize,
-    pub lines: bool,
+    pub row_indices: bool,
     pub masks: bool,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct Shape {
 pub(crate) struct Assigned {
     pub shape: Shape,
     /// One more than the highest row index; 0 if row i reads row i of the logits.
-    pub lines_end: usize,
+    pub row_indices_end: usize,
 }
 
 impl Workspace {
@@ -147,20 +148,25 @@ impl Workspace {
             table: RequestTable::new(&runtime, vocab, slots, widths)?,
             slots: take(size_of::<Slot>())?,
             forced: take(size_of::<i32>())?,
-            lines: take(size_of::<u32>())?,
+            row_indices: take(size_of::<u32>())?,
             masks: take(mask_bytes)?,
-            masked: take(size_of::<u32>())?,
+            mask_present: take(size_of::<u32>())?,
             shared_rows: SharedRows::new(&runtime, rows, vocab)?,
             records: take(tiles * size_of::<TileRecord>())?,
-            sums: take(tiles * size_of::<u64>())?,
-            told: take(tiles * size_of::<TileSum>())?,
+            filter_sums: take(tiles * size_of::<u64>())?,
+            logprob_sums: take(tiles * size_of::<TileSum>())?,
             scratch,
-            help: Buffer::sized(&runtime, ROWS, &[work_sharing::words(rows), size_of::<u32>()])?,
+            work_sharing: Buffer::sized(
+                &runtime,
+                ROWS,
+                &[abi::Step::work_sharing_words(rows), size_of::<u32>()],
+            )?,
             outputs,
             kept: take(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
             served: VariantCounters::default(),
             captured: Captured::default(),
+            device: DeviceLimits::of(&*runtime),
             runtime,
             limits,
         })
@@ -257,11 +263,13 @@ impl Workspace {
             self.forced.write(0, rows.forced)?;
         }
         self.table.assign(rows.slots);
-        self.lines.write(0, rows.row_indices)?;
+        self.row_indices.write(0, rows.row_indices)?;
         self.write_masks(rows.masks)?;
-        let shape = Shape { rows: count, lines: !rows.row_indices.is_empty(), masks: !rows.masks.is_empty() };
-        self.assigned =
-            Assigned { shape, lines_end: rows.row_indices.iter().max().map_or(0, |line| *line as usize + 1) };
+        let (row_indices, masks) = (!rows.row_indices.is_empty(), !rows.masks.is_empty());
+        self.assigned = Assigned {
+            shape: Shape { rows: count, row_indices, masks },
+            row_indices_end: rows.row_indices.iter().max().map_or(0, |row| *row as usize + 1),
+        };
         Ok(())
     }
 
@@ -290,10 +298,9 @@ impl Workspace {
             let common = mask.len().min(width);
             words[row * width..][..common].copy_from_slice(&mask[..common]);
         }
-        let masked: Vec<u32> = masks.iter().map(|mask| u32::from(mask.is_some())).collect();
+        let present: Vec<u32> = masks.iter().map(|mask| u32::from(mask.is_some())).collect();
         self.masks.write(0, &words)?;
-        self.masked.write(0, &masked)?;
-        Ok(())
+        Ok(self.mask_present.write(0, &present)?)
     }
 
     fn mask_words(&self) -> usize {
@@ -315,20 +322,20 @@ impl Workspace {
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            row_indices: given(self.assigned.shape.lines, &self.lines),
+            row_indices: given(self.assigned.shape.row_indices, &self.row_indices),
             slots: self.slots.address(),
             forced: self.forced.address(),
             masks: given(self.assigned.shape.masks, &self.masks),
-            mask_present: given(self.assigned.shape.masks, &self.masked),
+            mask_present: given(self.assigned.shape.masks, &self.mask_present),
             params: self.table.params.address(),
             requests: self.table.requests.address(),
             states: self.table.states.address(),
             records: self.records.address(),
-            filter_sums: self.sums.address(),
-            logprob_sums: self.told.address(),
+            filter_sums: self.filter_sums.address(),
+            logprob_sums: self.logprob_sums.address(),
             scratch: self.scratch.address(),
             scratch_words: abi::Step::scratch_words(tiles) as u64,
-            work_sharing: self.help.address(),
+            work_sharing: self.work_sharing.address(),
             outputs: self.outputs.address(),
             top_n_width: self.limits.widths.top_n as u32,
             ids_width: self.limits.widths.ids as u32,
@@ -362,7 +369,7 @@ impl Workspace {
     /// # Panics
     /// If the workspace does not record kept sets, or has capacity for fewer rows.
     pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
-        assert!(self.limits.kept, "the workspace was made to keep none");
+        assert!(self.limits.kept, "the workspace does not record kept sets");
         let width = self.mask_words();
         let mut words = vec![0u32; rows.len() * width];
         self.kept.read(0, &mut words)?;
@@ -419,13 +426,13 @@ impl Workspace {
         self.served.steps(variant)
     }
 
-    /// Subtracts `moves` tokens, by which steps advance the rows' requests, from the capacity of their
+    /// Subtracts `tokens` tokens, by which steps advance the rows' requests, from the capacity of their
     /// histories.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if a history may not have capacity for them.
-    pub(crate) fn spend(&self, moves: u64) -> Result<()> {
-        self.table.spend(moves)
+    pub(crate) fn spend(&self, tokens: u64) -> Result<()> {
+        self.table.spend(tokens)
     }
 
     /// Waits for the steps enqueued before, and returns the state of the request in a slot.

@@ -1,4 +1,5 @@
-//! Requests: parameters in the form that kernels read, and the requests of a workspace's slots in device memory.
+//! Requests: parameters in the form that kernels read, and the requests of a workspace's slots in device
+//! memory.
 //!
 //! Depends on `abi`, `driver` and `memory`.
 

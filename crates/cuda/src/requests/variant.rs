@@ -42,14 +42,15 @@ impl Variant {
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
         let within = |kinds: u32| params.features & !kinds == 0;
-        let races = params.filter_chain == 0 || params.filter_chain == filters::MIN_P;
-        let alone =
+        let without_list = params.filter_chain == 0 || params.filter_chain == filters::MIN_P;
+        let with_list = without_list || has(features::CANDIDATES);
+        let token_logprob_only =
             !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
         match () {
             () if params.filter_chain == 0 && within(SIMPLE) && !has(features::GREEDY) => Self::SurveyDraw,
-            () if races && within(SIMPLE) => Self::Simple,
-            () if (races || has(features::CANDIDATES)) && within(CANDIDATES) => Self::Candidates,
-            () if (races || has(features::CANDIDATES)) && within(CANDIDATES | EDITS | LOGPROBS) && alone => {
+            () if without_list && within(SIMPLE) => Self::Simple,
+            () if with_list && within(CANDIDATES) => Self::Candidates,
+            () if with_list && within(CANDIDATES | EDITS | LOGPROBS) && token_logprob_only => {
                 Self::CandidatesLogprob
             }
             () => Self::General,
@@ -73,29 +74,31 @@ pub(crate) enum Edits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepFeatures {
     /// How the rows' logits are edited.
-    pub over: Edits,
+    pub edits: Edits,
     /// Whether the survey must sum weights, for a filter or for logprobs.
     pub sums: bool,
     /// Whether top-p acts first in `Candidates`: a nucleus may then be long, and idle blocks share its
     /// search.
-    pub long: bool,
+    pub long_nucleus: bool,
     /// The most specialised variant that handles all rows.
     pub variant: Variant,
 }
 
 impl StepFeatures {
     /// The features of rows without a request.
-    pub const NONE: Self = Self { over: Edits::None, sums: false, long: false, variant: Variant::SurveyDraw };
+    pub const NONE: Self =
+        Self { edits: Edits::None, sums: false, long_nucleus: false, variant: Variant::SurveyDraw };
 
     /// The least features of a shape for which the survey does not score every token.
     pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
 
     /// Features that support every request.
     pub const EVERYTHING: Self =
-        Self { over: Edits::HistoryDependent, sums: true, long: false, variant: Variant::General };
+        Self { edits: Edits::HistoryDependent, sums: true, long_nucleus: false, variant: Variant::General };
 
     /// The features of rows with bitmasks.
-    pub const MASKS: Self = Self { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
+    pub const MASKS: Self =
+        Self { edits: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
 
     /// The features of rows whose kept sets the workspace records.
     pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
@@ -103,39 +106,41 @@ impl StepFeatures {
     /// Returns the features that a request needs.
     pub fn of(params: &Params) -> Self {
         let has = |bits: u32| params.features & bits != 0;
-        let over = match () {
+        let edits = match () {
             () if has(features::HISTORY_EDITS) => Edits::HistoryDependent,
             () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
             () => Edits::None,
         };
-        let long = has(features::FILTER_SUMS) && params.filter_chain & 15 == filters::TOP_P;
+        let long_nucleus = has(features::FILTER_SUMS) && params.filter_chain & 15 == filters::TOP_P;
         Self {
-            over,
+            edits,
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),
-            long: false,
+            long_nucleus: false,
             variant: Variant::of(params),
         }
-        .with(long)
+        .with(long_nucleus)
     }
 
-    /// Returns these features with `long` set if `long` is true and the variant is `Candidates`, the only one
-    /// whose searches other blocks can share; otherwise with `long` cleared.
-    fn with(self, long: bool) -> Self {
-        Self { long: long && self.variant == Variant::Candidates, ..self }
+    /// Returns these features with `long_nucleus` as given if the variant is `Candidates`, the only one whose
+    /// searches other blocks can share; otherwise with `long_nucleus` cleared.
+    fn with(self, long_nucleus: bool) -> Self {
+        Self { long_nucleus: long_nucleus && self.variant == Variant::Candidates, ..self }
     }
 
     /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later
     /// variant, and those with sums `Candidates` or a later one.
     pub fn all() -> impl Iterator<Item = Self> {
-        let overs = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
-        let all = overs.into_iter().flat_map(|over| {
+        let kinds = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
+        let all = kinds.into_iter().flat_map(|edits| {
             let sums = [(false, false), (true, false), (true, true)].into_iter();
-            sums.flat_map(move |(sums, long)| Variant::ALL.map(|variant| Self { over, sums, long, variant }))
+            sums.flat_map(move |(sums, long_nucleus)| {
+                Variant::ALL.map(|variant| Self { edits, sums, long_nucleus, variant })
+            })
         });
-        let all = all.filter(|needs| needs.with(needs.long) == *needs);
+        let all = all.filter(|needs| needs.with(needs.long_nucleus) == *needs);
         all.filter(|needs| {
             let least = match needs {
-                Self { over: Edits::PerToken | Edits::HistoryDependent, .. } => Variant::CandidatesLogprob,
+                Self { edits: Edits::PerToken | Edits::HistoryDependent, .. } => Variant::CandidatesLogprob,
                 Self { sums: true, .. } => Variant::Candidates,
                 _ => Variant::SurveyDraw,
             };
@@ -146,12 +151,12 @@ impl StepFeatures {
     /// Returns the union of the features of both.
     pub fn and(self, other: Self) -> Self {
         Self {
-            over: self.over.max(other.over),
+            edits: self.edits.max(other.edits),
             sums: self.sums || other.sums,
-            long: false,
+            long_nucleus: false,
             variant: self.variant.max(other.variant),
         }
-        .with(self.long || other.long)
+        .with(self.long_nucleus || other.long_nucleus)
     }
 }
 
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_add_up_to_some_that_there_may_be() {
+    fn the_union_of_features_is_one_of_all() {
         let all: Vec<StepFeatures> = StepFeatures::all().collect();
         for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
             assert!(all.contains(&one.and(other)) && one.and(other) == other.and(one));
@@ -203,7 +208,7 @@ mod tests {
         }
         let top_p = needs(SamplingParams { top_p: 0.9, ..Default::default() });
         let top_k = needs(SamplingParams { top_k: 50, top_p: 0.9, ..Default::default() });
-        assert!(top_p.sums && top_p.long && !top_k.sums && all.contains(&top_p));
+        assert!(top_p.sums && top_p.long_nucleus && !top_k.sums && all.contains(&top_p));
         let joint = |top_k| {
             let order = gumball_spec::FilterOrder::Joint;
             needs(SamplingParams { top_k, top_p: 0.9, min_p: 0.1, order, ..Default::default() })
@@ -214,18 +219,23 @@ mod tests {
         );
         assert_eq!(joint(900), top_p);
         assert_eq!([joint(50).and(top_p), top_k.and(top_p)], [top_p; 2]);
-        let told = needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
+        let logprob =
+            needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
         assert_eq!(
-            told,
+            logprob,
             StepFeatures { sums: true, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
         );
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
         assert_eq!(
             edited,
-            StepFeatures { over: Edits::PerToken, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
+            StepFeatures {
+                edits: Edits::PerToken,
+                variant: Variant::CandidatesLogprob,
+                ..StepFeatures::NONE
+            }
         );
         assert_eq!(
-            needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).over,
+            needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).edits,
             Edits::HistoryDependent
         );
     }
@@ -249,15 +259,15 @@ mod tests {
         assert_eq!(variant(edited.clone()), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::General);
-        let told = |mode, top_n, ids| SamplingParams {
+        let with_logprobs = |mode, top_n, ids| SamplingParams {
             logprobs: Some(LogprobsParams { mode, top_n, ids }),
             ..edited.clone()
         };
         for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {
-            assert_eq!(variant(told(mode, 0, vec![])), Variant::CandidatesLogprob);
-            assert_eq!(variant(told(mode, 1, vec![])), Variant::General);
-            assert_eq!(variant(told(mode, 0, vec![7])), Variant::General);
+            assert_eq!(variant(with_logprobs(mode, 0, vec![])), Variant::CandidatesLogprob);
+            assert_eq!(variant(with_logprobs(mode, 1, vec![])), Variant::General);
+            assert_eq!(variant(with_logprobs(mode, 0, vec![7])), Variant::General);
         }
-        assert_eq!(variant(told(LogprobMode::Processed, 0, vec![])), Variant::General);
+        assert_eq!(variant(with_logprobs(LogprobMode::Processed, 0, vec![])), Variant::General);
     }
 }

@@ -1,0 +1,138 @@
+//! How the operators' calls are divided into launches.
+
+use gumball_spec::Kind;
+
+use super::TileBlocks;
+use super::survey::{self, Survey};
+use crate::abi::dtype::Dtype;
+use crate::abi::{COLUMNS_THREADS, MAX_TILES_PER_WARP, SURVEY_WARPS, WRITE_ROWS_WARPS};
+use crate::driver::limits::DeviceLimits;
+use crate::driver::runtime::Grid;
+use crate::requests::variant::StepFeatures;
+
+/// The most rows, and the most tiles, that one group of launches takes. They bound the scratch memory,
+/// whatever the shape of a call is.
+const MAX_GROUP_ROWS: usize = 1024;
+const MAX_GROUP_TILES: usize = 1 << 19;
+
+/// Of `write_rows`: blocks per multiprocessor before a warp takes several tiles, and the most tiles that a
+/// warp takes if all rows are written.
+const WRITE_BLOCKS_PER_SM: usize = 4;
+const MAX_WRITE_TILES_PER_WARP: usize = 8;
+
+/// Of `verify_survey`: the tiles that the resident blocks of a multiprocessor hold at once with one tile per
+/// warp.
+const VERIFY_TILES_PER_SM: usize = 40;
+
+/// How a call is divided and surveyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The number of rows in a group of launches.
+    pub rows: usize,
+    pub tiles: usize,
+    /// The features that the kernels support.
+    pub needs: StepFeatures,
+    /// The survey of rows that several outputs read; `None` if each output surveys its own.
+    pub shared: Option<Survey>,
+}
+
+/// Plans a call with `outputs` outputs that read `logits_rows` rows. `indexed`: outputs name the rows that
+/// they read.
+pub(crate) fn plan(
+    limits: &DeviceLimits,
+    (logits_rows, tiles): (usize, usize),
+    (kind, dtype): (Kind, Dtype),
+    (outputs, indexed): (usize, bool),
+    needs: StepFeatures,
+) -> Plan {
+    let most = (MAX_GROUP_TILES / tiles).clamp(1, MAX_GROUP_ROWS);
+    let shares =
+        indexed && logits_rows <= most && survey::surveys_shared_rows(limits, outputs, logits_rows, tiles);
+    let shared = shares.then(|| {
+        let needs = StepFeatures { sums: needs.sums, ..StepFeatures::SIMPLE };
+        survey::survey(limits, (logits_rows, tiles), (kind, dtype), needs)
+    });
+    let rows = outputs.min(most);
+    let scores = kind == Kind::Logits && !shares && survey::scores_in_survey(limits, rows, tiles);
+    let needs = if scores { needs } else { needs.and(StepFeatures::SIMPLE) };
+    Plan { rows, tiles, needs, shared }
+}
+
+/// Returns the grid of `params_from_columns`.
+pub(crate) fn params_from_columns(outputs: usize) -> Grid {
+    Grid::new((outputs as u32).div_ceil(COLUMNS_THREADS), COLUMNS_THREADS)
+}
+
+/// Returns the blocks of `write_rows`. `prefilled`: whether the survey has pre-filled the rows.
+///
+/// `find_cut` has written most rows that are pre-filled. So there are no more blocks than run at once, and
+/// none has to wait only to see that its row is written.
+pub(crate) fn write_rows(limits: &DeviceLimits, rows: usize, tiles: usize, prefilled: bool) -> TileBlocks {
+    let blocks = limits.multiprocessors * WRITE_BLOCKS_PER_SM;
+    let tiles_per_warp = if prefilled {
+        tiles.div_ceil((blocks / rows).max(1) * WRITE_ROWS_WARPS)
+    } else {
+        (rows * tiles).div_ceil(blocks * WRITE_ROWS_WARPS).clamp(1, MAX_WRITE_TILES_PER_WARP)
+    };
+    TileBlocks::new(tiles, WRITE_ROWS_WARPS, tiles_per_warp)
+}
+
+/// Returns the blocks of `verify_survey`: a warp takes one tile while the device holds all tiles at once.
+pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) -> TileBlocks {
+    let at_once = limits.multiprocessors * VERIFY_TILES_PER_SM;
+    let tiles_per_warp = (chains * tiles).div_ceil(at_once).clamp(1, MAX_TILES_PER_WARP);
+    TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::variant::Variant;
+
+    const H200: DeviceLimits = DeviceLimits::H200;
+    const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
+    /// The tiles of 151936 tokens.
+    const TILES: usize = 594;
+
+    #[test]
+    fn warps_of_verify_take_one_tile_while_all_are_there_at_once() {
+        let per_warp = |chains| verify_survey(&H200, chains, TILES).tiles_per_block / SURVEY_WARPS;
+        assert_eq!([1, 8, 9, 17, 18, 26, 27, 128].map(per_warp), [1, 1, 2, 2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn warps_that_write_take_more_tiles_the_more_there_are() {
+        // 132 * 4 * 8 = 4224 tiles are one per warp.
+        let written = |rows| write_rows(&H200, rows, TILES, false).tiles_per_block / WRITE_ROWS_WARPS;
+        assert_eq!([1, 7, 8, 14, 15, 49, 50, 512].map(written), [1, 1, 2, 2, 3, 7, 8, 8]);
+        // 528 blocks run at once.
+        let blocks = |rows| write_rows(&H200, rows, TILES, true).blocks_per_row;
+        assert_eq!([1, 7, 8, 264, 265, 528, 529, 2048].map(blocks), [75, 75, 38, 2, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn groups_are_bounded_by_rows_and_by_tiles() {
+        let rows = |outputs, tiles| {
+            plan(&H200, (outputs, tiles), F32, (outputs, false), StepFeatures::EVERYTHING).rows
+        };
+        assert_eq!([1023, 1024, 1025].map(|outputs| rows(outputs, 1)), [1023, 1024, 1024]);
+        assert_eq!([882, 883].map(|outputs| rows(outputs, TILES)), [882, 882]);
+        assert_eq!([1, 128, 129].map(|outputs| params_from_columns(outputs).blocks), [1, 1, 2]);
+    }
+
+    #[test]
+    fn a_call_shares_surveys_or_scores_in_them() {
+        let of = |kind, logits_rows, outputs, indexed| {
+            let plan =
+                plan(&H200, (logits_rows, TILES), (kind, Dtype::F32), (outputs, indexed), StepFeatures::NONE);
+            (plan.shared.is_some(), plan.needs.variant)
+        };
+        assert_eq!(of(Kind::Logits, 3, 3, false), (false, Variant::SurveyDraw));
+        assert_eq!(of(Kind::Logits, 4, 4, false), (false, Variant::Simple));
+        assert_eq!(of(Kind::Probabilities, 3, 3, false), (false, Variant::Simple));
+        assert_eq!(of(Kind::Logits, 1, 29, true), (false, Variant::Simple));
+        assert_eq!(of(Kind::Logits, 1, 30, true), (true, Variant::Simple));
+        assert_eq!(of(Kind::Logits, 882, 2_000, true), (true, Variant::Simple));
+        assert_eq!(of(Kind::Logits, 883, 2_000, true), (false, Variant::Simple));
+    }
+}

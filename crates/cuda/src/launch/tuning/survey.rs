@@ -1,0 +1,169 @@
+//! Which kernel surveys rows, and how many tiles each of its warps takes.
+
+use gumball_spec::Kind;
+
+use super::{TileBlocks, WARP};
+use crate::abi::dtype::Dtype;
+use crate::abi::kernels::{
+    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
+    Size,
+};
+use crate::abi::{
+    EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_SOME_TILES,
+    EDITED_SOME_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
+    SURVEY_MANY_TILES,
+};
+use crate::driver::limits::DeviceLimits;
+use crate::driver::runtime::Grid;
+use crate::requests::variant::{Edits, StepFeatures, Variant};
+
+/// A survey's launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub kernel: Kernel,
+    pub blocks: TileBlocks,
+}
+
+/// The most tiles per multiprocessor at which the survey scores every token: the multiprocessors would
+/// otherwise idle while logits load. At 36 tiles per multiprocessor that takes 6.7 us for 6.1, at 144
+/// tiles 16 us for 10.
+const MAX_SCORED_TILES: usize = 16;
+
+/// The most tiles per multiprocessor at which a warp takes one tile: those that the resident blocks hold at
+/// once. Index: without edits and sums, or with either. Beyond that a warp takes several tiles, so that fewer
+/// warps draw arrivals.
+const MAX_FEW_TILES: [usize; 2] = [48, 40];
+
+/// The most tiles per multiprocessor, of rows with edits, at which blocks of `Size::Some` all run in one
+/// wave: those that the resident blocks hold at once. A second wave would leave multiprocessors idle.
+const MAX_SOME_TILES: usize = 160;
+
+/// The reads of tiles per multiprocessor that must be saved before one survey of shared rows, followed by
+/// `records_from_shared_rows`, is faster than a survey of every row.
+const MIN_SAVED_TILES: usize = 128;
+
+/// Returns the grid of `edit`: a block handles a row.
+pub(crate) fn edit(limits: &DeviceLimits, rows: usize) -> Grid {
+    Grid::new(rows as u32, limits.threads_per_row as u32)
+}
+
+/// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens.
+pub(crate) fn scores_in_survey(limits: &DeviceLimits, rows: usize, tiles: usize) -> bool {
+    rows * tiles <= limits.multiprocessors * MAX_SCORED_TILES
+}
+
+/// Returns the survey of rows. With [`Variant::SurveyDraw`] it also scores every token; only choose that
+/// where [`scores_in_survey`] returns true.
+///
+/// Eight tiles per warp without edits, or blocks of sixteen warps, are 2 to 20 % slower, or registers spill.
+pub(crate) fn survey(
+    limits: &DeviceLimits,
+    (rows, tiles): (usize, usize),
+    (kind, dtype): (Kind, Dtype),
+    needs: StepFeatures,
+) -> Survey {
+    if needs.variant == Variant::SurveyDraw {
+        let blocks = TileBlocks::new(tiles, SURVEY_DRAW_WARPS, 1);
+        return Survey { kernel: SURVEY_DRAW.of(kind, dtype), blocks };
+    }
+    let edited = needs.edits > Edits::None;
+    let (kernels, max_few_tiles) = match (edited, needs.sums) {
+        (false, false) => (SURVEY, MAX_FEW_TILES[0]),
+        (false, true) => (SURVEY_SUMS, MAX_FEW_TILES[1]),
+        (true, false) => (SURVEY_EDITED, MAX_FEW_TILES[1]),
+        (true, true) => (SURVEY_EDITED_SUMS, MAX_FEW_TILES[1]),
+    };
+    let tiles_per_sm = (rows * tiles).div_ceil(limits.multiprocessors);
+    let size = match tiles_per_sm {
+        few if few <= max_few_tiles => Size::Few,
+        some if edited && some <= MAX_SOME_TILES => Size::Some,
+        _ => Size::Many,
+    };
+    let (warps, tiles_per_warp) = match (edited, size) {
+        (false, Size::Few) => (SURVEY_BLOCK_WARPS, SURVEY_FEW_TILES),
+        (false, _) => (SURVEY_BLOCK_WARPS, SURVEY_MANY_TILES),
+        (true, Size::Few) => (EDITED_FEW_WARPS, EDITED_FEW_TILES),
+        (true, Size::Some) => (EDITED_SOME_WARPS, EDITED_SOME_TILES),
+        (true, Size::Many) => (EDITED_MANY_WARPS, EDITED_MANY_TILES),
+    };
+    let blocks = TileBlocks::new(tiles, warps, tiles_per_warp);
+    Survey { kernel: kernels.sized(size, kind, dtype), blocks }
+}
+
+/// Returns whether to survey each of `logits_rows` rows of logits once, rather than once for each of the
+/// `rows` rows of a step that read them. That pays if it saves more reads than `records_from_shared_rows`
+/// costs.
+pub(crate) fn surveys_shared_rows(
+    limits: &DeviceLimits,
+    rows: usize,
+    logits_rows: usize,
+    tiles: usize,
+) -> bool {
+    rows.saturating_sub(logits_rows) * tiles >= limits.multiprocessors * MIN_SAVED_TILES
+}
+
+/// Returns the launch of `records_from_shared_rows`.
+pub(crate) fn records_from_shared_rows(tiles: usize) -> Survey {
+    let blocks = TileBlocks::new(tiles, SHARED_ROWS_THREADS / WARP, WARP);
+    Survey { kernel: RECORDS_FROM_SHARED_ROWS.kernel(), blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: DeviceLimits = DeviceLimits::H200;
+    /// The tiles of 151936 and of 32768 tokens.
+    const TILES: usize = 594;
+    const TILES_OF_32K: usize = 128;
+
+    const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
+
+    fn of(rows: usize, tiles: usize, edits: Edits, sums: bool) -> (String, usize) {
+        let needs = StepFeatures { edits, sums, ..StepFeatures::SIMPLE };
+        let Survey { kernel, blocks } = survey(&H200, (rows, tiles), F32, needs);
+        (kernel.name(), blocks.tiles_per_block)
+    }
+
+    #[test]
+    fn a_warp_takes_one_tile_while_multiprocessors_hold_all_tiles_at_once() {
+        let plain = |rows, tiles| of(rows, tiles, Edits::None, false);
+        assert_eq!(plain(10, TILES), ("survey_f32_few".to_owned(), 8));
+        assert_eq!(plain(11, TILES), ("survey_f32_many".to_owned(), 32));
+        assert_eq!(of(8, TILES, Edits::None, true), ("survey_sums_f32_few".to_owned(), 8));
+        assert_eq!(of(9, TILES, Edits::None, true), ("survey_sums_f32_many".to_owned(), 32));
+        // 132 * 48 = 6336 tiles.
+        assert_eq!([6336, 6337].map(|rows| plain(rows, 1).1), [8, 32]);
+        for tiles in [1, 2, 4, 5, TILES, 4096] {
+            assert!(plain(1, tiles).1 <= 8 && plain(100_000, tiles).1 <= 32);
+        }
+    }
+
+    #[test]
+    fn with_edits_blocks_run_in_one_wave_while_they_can() {
+        let tiles = |edits, sums| [8, 9, 35, 36, 512].map(|rows| of(rows, TILES, edits, sums).1);
+        assert_eq!(tiles(Edits::PerToken, false), [8, 16, 16, 32, 32]);
+        assert_eq!(tiles(Edits::HistoryDependent, true), [8, 16, 16, 32, 32]);
+        assert_eq!(of(9, TILES, Edits::PerToken, true).0, "survey_edited_sums_f32_some");
+    }
+
+    #[test]
+    fn tokens_are_scored_in_the_survey_of_few_rows() {
+        assert!(scores_in_survey(&H200, 3, TILES) && scores_in_survey(&H200, 16, TILES_OF_32K));
+        assert!(!scores_in_survey(&H200, 4, TILES) && !scores_in_survey(&H200, 17, TILES_OF_32K));
+        let draw = survey(&H200, (3, TILES), F32, StepFeatures::NONE);
+        assert_eq!((draw.kernel.name(), draw.blocks.blocks_per_row), ("survey_draw_f32".to_owned(), 75));
+    }
+
+    #[test]
+    fn shared_rows_are_surveyed_once_where_that_saves_enough_reads() {
+        let pays = |rows, logits_rows| surveys_shared_rows(&H200, rows, logits_rows, TILES);
+        // 28 rows of 594 tiles are 126 tiles per multiprocessor, 29 are 130.
+        assert!(!pays(29, 1) && pays(30, 1) && pays(512, 128));
+        assert!(!pays(64, 64) && !pays(64, 1_000));
+        assert_eq!(
+            [1, 256, 257].map(|tiles| records_from_shared_rows(tiles).blocks.blocks_per_row),
+            [1, 1, 2]
+        );
+    }
+}
