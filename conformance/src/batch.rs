@@ -309,15 +309,23 @@ pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
     let mask_of =
         |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::CandidatesLogprob);
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
-        let room = WorkspaceLimits { vocab, slots, rows, widths: WIDTHS, kept: false };
-        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), room)?;
+        let limits = WorkspaceLimits { vocab, slots, rows, widths: WIDTHS, kept: false };
+        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), limits)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
             let prepared = gumball_cuda::Prepared::new(&params(kind, row, vocab, ends), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
             let (prompt, output) = history(row, vocab);
-            let (prompt, output, room) = (&prompt[..], &output[..], steps as usize);
-            let start =
-                InitialState { seed, draw, position, mu: 0.0, prompt, output, room, keep_history: false };
+            let (prompt, output, history_growth) = (&prompt[..], &output[..], steps as usize);
+            let start = InitialState {
+                seed,
+                draw,
+                position,
+                mu: 0.0,
+                prompt,
+                output,
+                history_growth,
+                keep_history: false,
+            };
             workspace.admit(slot_of(row), &prepared, &start)?;
         }
         let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
@@ -342,7 +350,7 @@ pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         }
         // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
         let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends && vocab > 256);
-        let served: u64 = beyond.map(|variant| workspace.served(variant)).sum();
+        let served: u64 = beyond.map(|variant| workspace.steps_run(variant)).sum();
         assert_eq!(served, 0, "{shape:?} asks for too much");
         Ok(outputs)
     };

@@ -129,7 +129,7 @@ impl Cuda {
                 mu: case.mu,
                 prompt: &case.prompt,
                 output: &case.output,
-                room: 1,
+                history_growth: 1,
                 keep_history: false,
             };
             workspace.admit(*slot, prepared, &start)?;
@@ -166,10 +166,10 @@ impl Cuda {
             };
             let moved = u32::from(outputs.token(row) != NONE);
             if cases.len() <= TRIO {
-                let standing = workspace.standing(slots[row])?;
+                let state = workspace.state(slots[row])?;
                 let wanted = case.position.wrapping_add(moved);
-                assert_eq!(standing.position, wanted, "the position moves with a token\n{case:?}");
-                if let Some(history) = standing.history {
+                assert_eq!(state.position, wanted, "the position moves with a token\n{case:?}");
+                if let Some(history) = state.history {
                     let token = u32::try_from(outputs.token(row)).ok();
                     let ids = case.prompt.iter().chain(&case.output).copied().chain(token);
                     assert!(history.into_iter().eq(ids), "the history moves with a token\n{case:?}");

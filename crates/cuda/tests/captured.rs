@@ -42,13 +42,17 @@ fn logits(runtime: &Arc<dyn Runtime>) -> Buffer {
 
 /// Returns a workspace with one request in each slot and no assignment.
 fn workspace(runtime: &Arc<dyn Runtime>) -> Workspace {
-    let room =
+    let limits =
         WorkspaceLimits { vocab: VOCAB, slots: ROWS, rows: ROWS, widths: Widths::default(), kept: false };
-    let mut workspace = Workspace::new(Arc::clone(runtime), room).unwrap();
+    let mut workspace = Workspace::new(Arc::clone(runtime), limits).unwrap();
     for (slot, params) in requests().iter().enumerate() {
         let prepared = Prepared::new(params, VOCAB).unwrap();
-        let start =
-            InitialState { seed: slot as u64, prompt: &[1, 2, 3, 1], room: 50, ..InitialState::default() };
+        let start = InitialState {
+            seed: slot as u64,
+            prompt: &[1, 2, 3, 1],
+            history_growth: 50,
+            ..InitialState::default()
+        };
         workspace.admit(slot as i32, &prepared, &start).unwrap();
     }
     workspace

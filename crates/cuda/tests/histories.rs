@@ -23,19 +23,25 @@ fn on_rows(rows: usize, test: impl FnOnce(&mut Workspace, &Rows<'_>)) {
         Ok(emulator) => Arc::new(emulator),
         Err(error) => return println!("skipped: {error}"),
     };
-    let room = WorkspaceLimits { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
-    let mut workspace = Workspace::new(Arc::clone(&runtime), room).unwrap();
+    let limits = WorkspaceLimits { vocab: VOCAB, slots: 4, rows, widths: Widths::default(), kept: false };
+    let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
     let logits: Vec<f32> = (0..rows * VOCAB).map(|place| -((place % VOCAB) as f32)).collect();
     let buffer = Buffer::of(&runtime, &logits).unwrap();
     let rows = Rows::of(&buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap();
     test(&mut workspace, &rows);
 }
 
-fn admit(workspace: &mut Workspace, slot: i32, params: &SamplingParams, prompt: &[u32], room: usize) {
+fn admit(
+    workspace: &mut Workspace,
+    slot: i32,
+    params: &SamplingParams,
+    prompt: &[u32],
+    history_growth: usize,
+) {
     let prepared = Prepared::new(params, VOCAB).unwrap();
     let position = prompt.len() as u32;
     workspace
-        .admit(slot, &prepared, &InitialState { position, prompt, room, ..InitialState::default() })
+        .admit(slot, &prepared, &InitialState { position, prompt, history_growth, ..InitialState::default() })
         .unwrap();
 }
 
@@ -53,13 +59,19 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         let graph = workspace.capture(&[step.clone(), step.clone()]).unwrap();
         workspace.replay(&graph).unwrap();
         let message = workspace.replay(&graph).unwrap_err().to_string();
-        assert!(message.starts_with("room is 1, but must be at least 2"), "{message}");
-        assert!(matches!(workspace.reserve_replays(2), Err(Error::OutOfRange { parameter: "room", .. })));
+        assert!(message.starts_with("history_growth is 1, but must be at least 2"), "{message}");
+        assert!(matches!(
+            workspace.reserve_replays(2),
+            Err(Error::OutOfRange { parameter: "history_growth", .. })
+        ));
         workspace.enqueue(&step).unwrap();
-        assert!(matches!(workspace.enqueue(&step), Err(Error::OutOfRange { parameter: "room", .. })));
-        let standing = workspace.standing(1).unwrap();
-        assert_eq!((standing.position, standing.history), (5, Some(vec![9, 1, 0, 2, 3])));
-        assert_eq!(workspace.standing(2).unwrap().position, 3);
+        assert!(matches!(
+            workspace.enqueue(&step),
+            Err(Error::OutOfRange { parameter: "history_growth", .. })
+        ));
+        let state = workspace.state(1).unwrap();
+        assert_eq!((state.position, state.history), (5, Some(vec![9, 1, 0, 2, 3])));
+        assert_eq!(workspace.state(2).unwrap().position, 3);
         // Once the full history is no longer assigned, steps advance the other request.
         assign(workspace, &[-1, 2]);
         (0..9).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
@@ -81,7 +93,7 @@ fn a_slot_stands_in_an_assignment_once() {
         // The former assignment is still in force. Padding may occur several times.
         let step = workspace.step(rows).unwrap();
         workspace.enqueue(&step).unwrap();
-        assert_eq!([1, 2].map(|slot| workspace.standing(slot).unwrap().output_len), [1, 1]);
+        assert_eq!([1, 2].map(|slot| workspace.state(slot).unwrap().output_len), [1, 1]);
         assign(workspace, &[-1, -1]);
     });
 }
@@ -100,8 +112,8 @@ fn an_extended_history_goes_on_as_one_with_more_room_from_the_start() {
             assert!(workspace.enqueue(&step).is_err());
             workspace.extend(0, 2).unwrap();
         }
-        assert_eq!(workspace.standing(0).unwrap(), workspace.standing(3).unwrap());
-        assert_eq!(workspace.standing(0).unwrap().output_len, 30);
+        assert_eq!(workspace.state(0).unwrap(), workspace.state(3).unwrap());
+        assert_eq!(workspace.state(0).unwrap().output_len, 30);
     });
 }
 
@@ -115,22 +127,19 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
         let graph = workspace.capture(std::slice::from_ref(&step)).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.served(Variant::SurveyDraw), 2);
+        assert_eq!(workspace.steps_run(Variant::SurveyDraw), 2);
         assign(workspace, &[1]);
         workspace.replay(&graph).unwrap();
         workspace.enqueue(&step).unwrap();
         workspace.replay(&graph).unwrap();
-        assert_eq!(workspace.served(Variant::CandidatesLogprob), 3);
-        assert_eq!(workspace.standing(1).unwrap().history, Some(vec![0, 1, 2]));
+        assert_eq!(workspace.steps_run(Variant::CandidatesLogprob), 3);
+        assert_eq!(workspace.state(1).unwrap().history, Some(vec![0, 1, 2]));
         // The slot's next request has no edits and no history, so the first one's lists are freed.
         workspace.release(1).unwrap();
         admit(workspace, 1, &SamplingParams { temperature: 0.0, ..Default::default() }, &[], 0);
         (0..3).for_each(|_| workspace.replay(&graph).unwrap());
-        assert_eq!(
-            (workspace.outputs(1).unwrap().token(0), workspace.standing(1).unwrap().history),
-            (0, None)
-        );
-        assert_eq!(Variant::ALL.map(|variant| workspace.served(variant)), [2, 3, 0, 3, 0]);
+        assert_eq!((workspace.outputs(1).unwrap().token(0), workspace.state(1).unwrap().history), (0, None));
+        assert_eq!(Variant::ALL.map(|variant| workspace.steps_run(variant)), [2, 3, 0, 3, 0]);
     });
 }
 
@@ -145,6 +154,6 @@ fn a_slot_used_again_keeps_nothing_of_its_last_request() {
         assert_eq!(workspace.outputs(1).unwrap().token(0), VOCAB as i32 - 1);
         admit(workspace, 2, &no_repeats(), &[1], 2);
         (0..2).for_each(|_| assert!(workspace.enqueue(&step).unwrap()));
-        assert_eq!(workspace.standing(2).unwrap().history, Some(vec![1, 0, 2]));
+        assert_eq!(workspace.state(2).unwrap().history, Some(vec![1, 0, 2]));
     });
 }

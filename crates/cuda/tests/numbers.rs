@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::numbers::{Inputs, NUMBERS, hold};
+use gumball_cuda::numbers::{Inputs, NUMBERS, check};
 use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};
 
@@ -19,7 +19,7 @@ fn hold_all(inputs: Inputs, domain: usize) {
         Err(error) => return println!("skipped: {error}"),
     };
     for (which, (name, _)) in NUMBERS.iter().enumerate() {
-        let held = hold(&runtime, which, inputs)
+        let held = check(&runtime, which, inputs)
             .expect("the host runs kernels")
             .unwrap_or_else(|text| panic!("{text}"));
         assert!(held >= inputs.count / domain, "{name} was held on {held} inputs only");

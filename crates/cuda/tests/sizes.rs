@@ -21,22 +21,22 @@ fn runtime() -> Option<Arc<dyn Runtime>> {
     }
 }
 
-const ROOM: WorkspaceLimits =
+const LIMITS: WorkspaceLimits =
     WorkspaceLimits { vocab: 64, slots: 2, rows: 2, widths: Widths { top_n: 0, ids: 0 }, kept: false };
 
 #[test]
 fn a_workspace_of_any_size_is_made_or_refused_in_words() {
     let Some(runtime) = runtime() else { return };
     let most = i32::MAX as usize;
-    let wide = |top_n, ids| WorkspaceLimits { widths: Widths { top_n, ids }, ..ROOM };
-    for (room, message) in [
-        (WorkspaceLimits { slots: most + 1, ..ROOM }, "slots is 2147483648, but must be in 0..2^31"),
+    let wide = |top_n, ids| WorkspaceLimits { widths: Widths { top_n, ids }, ..LIMITS };
+    for (limits, message) in [
+        (WorkspaceLimits { slots: most + 1, ..LIMITS }, "slots is 2147483648, but must be in 0..2^31"),
         (
-            WorkspaceLimits { rows: usize::MAX, ..ROOM },
+            WorkspaceLimits { rows: usize::MAX, ..LIMITS },
             "rows is 18446744073709551615, but must be in 0..2^31",
         ),
         (
-            WorkspaceLimits { vocab: 1 << 20, rows: most, ..ROOM },
+            WorkspaceLimits { vocab: 1 << 20, rows: most, ..LIMITS },
             "rows is 2147483647, but must be at most 524287 with a vocabulary of 1048576",
         ),
         (wide(0, 1 << 62), "ids is 4611686018427387904, but must be in 0..=2^20"),
@@ -48,7 +48,7 @@ fn a_workspace_of_any_size_is_made_or_refused_in_words() {
         ),
         (WorkspaceLimits { rows: most, ..wide(1 << 20, 0) }, "no CUDA: alloc failed: no "),
     ] {
-        let error = Workspace::new(Arc::clone(&runtime), room).unwrap_err().to_string();
+        let error = Workspace::new(Arc::clone(&runtime), limits).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
     }
     for bytes in [usize::MAX, isize::MAX as usize, 1 << 62] {
@@ -85,8 +85,9 @@ fn rows_that_reach_beyond_the_address_space_are_refused() {
 #[test]
 fn lines_of_masks_without_words_forbid_every_id() {
     let Some(runtime) = runtime() else { return };
-    let mut workspace = Workspace::new(Arc::clone(&runtime), WorkspaceLimits { kept: true, ..ROOM }).unwrap();
-    let prepared = Prepared::new(&SamplingParams::default(), ROOM.vocab).unwrap();
+    let mut workspace =
+        Workspace::new(Arc::clone(&runtime), WorkspaceLimits { kept: true, ..LIMITS }).unwrap();
+    let prepared = Prepared::new(&SamplingParams::default(), LIMITS.vocab).unwrap();
     workspace.admit(0, &prepared, &InitialState::default()).unwrap();
     let logits = Buffer::of(&runtime, &[1.0f32; 64]).unwrap();
     let rows = Rows::of(&logits, Dtype::F32, 0, 1, 64, 64).unwrap();

@@ -28,7 +28,7 @@ fn refused(
     temperature: Result<f32, usize>,
     statuses: usize,
 ) -> String {
-    let softmax = Softmax::new(Arc::clone(runtime)).expect("room");
+    let softmax = Softmax::new(Arc::clone(runtime)).expect("memory");
     let logits = Buffer::zeroed(runtime, ROWS * VOCAB * 2).expect("memory");
     let mut probabilities = Buffer::of(runtime, &vec![7u32; 2 * ROWS * VOCAB]).expect("memory");
     let temperatures = Buffer::zeroed(runtime, temperature.err().unwrap_or(1) * 4).expect("memory");

@@ -173,7 +173,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
     let mut all: Vec<f32> = (0..2 * VOCAB).map(probability).collect();
     let memory = |values: &[f32]| Buffer::of(&runtime, values).expect("memory");
     let seeds = Buffer::of(&runtime, &[3u64]).expect("memory");
-    let verify = Verify::new(Arc::clone(&runtime)).expect("room");
+    let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
     for (offset, empty) in [(9i64, false), (9 + (5 << 32), false), (-2, false), (9, true)] {
         if empty {
             all[VOCAB..].fill(0.0);
@@ -226,7 +226,7 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
     let mut positions = Buffer::of(&runtime, &[0u32]).expect("memory");
     let mut tokens = Buffer::of(&runtime, &[0i64; DRAFTS + 1]).expect("memory");
     let emitted = Buffer::of(&runtime, &[0u32]).expect("memory");
-    let verify = Verify::new(Arc::clone(&runtime)).expect("room");
+    let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
     let recording = runtime
         .record(&mut || {
             let asked = Chains {

@@ -42,8 +42,8 @@ impl<'b> Case<'b> {
         batches: &'b [Rows<'b>],
     ) -> Result<Self, Box<dyn Error>> {
         let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
-        let room = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
-        let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Runtime>, room)?;
+        let limits = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
+        let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Runtime>, limits)?;
         let (prepared, slots) = (Prepared::new(&request.params, vocab)?, (0..rows as i32).collect());
         let mut case = Self { gpu, request, prepared, history: history(vocab), workspace, slots, batches };
         case.admit()?;
@@ -56,8 +56,9 @@ impl<'b> Case<'b> {
 
     /// Admits all requests again, so that each replay begins with equally long histories.
     fn admit(&mut self) -> gumball_spec::Result<()> {
-        let room = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
-        let start = InitialState { position: 9, prompt: &self.history, room, ..InitialState::default() };
+        let history_growth = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
+        let start =
+            InitialState { position: 9, prompt: &self.history, history_growth, ..InitialState::default() };
         self.slots.iter().try_for_each(|slot| {
             self.workspace.admit(*slot, &self.prepared, &InitialState { seed: *slot as u64, ..start })
         })
@@ -133,7 +134,7 @@ impl<'b> Case<'b> {
         self.gpu.stream().synchronize()?;
         let runtime = Arc::clone(self.gpu) as Arc<dyn Runtime>;
         let profiler = Profiler::new()?;
-        numbers::hold(&runtime, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
+        numbers::check(&runtime, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
         self.workspace.enqueue(&steps[1])?;
         self.gpu.stream().synchronize()?;
         drop(profiler);

@@ -74,14 +74,14 @@ impl<'b> ChainRows<'b> {
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(buffer: &'b Buffer, start: usize, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
         let [chains, rows, vocab] = shape;
-        let room = buffer.bytes() / size_of::<f32>();
+        let length = buffer.bytes() / size_of::<f32>();
         let end = || {
             let last = (chains - 1).checked_mul(strides[0])?;
             last.checked_add((rows - 1).checked_mul(strides[1])?)?.checked_add(vocab)?.checked_add(start)
         };
-        if chains > 0 && rows > 0 && end().is_none_or(|end| end > room) {
-            let allowed = format!("room for {shape:?} elements from {start}, {strides:?} apart");
-            return Err(Error::length("probabilities", room, allowed));
+        if chains > 0 && rows > 0 && end().is_none_or(|end| end > length) {
+            let allowed = format!("at least {shape:?} elements, {strides:?} apart, from {start}");
+            return Err(Error::length("probabilities", length, allowed));
         }
         let address = buffer.address() + (start * size_of::<f32>()) as u64;
         // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
@@ -153,31 +153,31 @@ fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usiz
 /// Numbers as kernels read them: a column's address and layout, or address 0 and the number of all chains.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbers {
-    pub of_all: u64,
+    pub common: u64,
     pub address: u64,
     /// Whether the column's numbers have 64 bits.
-    pub wide: bool,
+    pub is_64_bit: bool,
     /// Whether the column has one number per chain; otherwise its first number is that of all chains.
-    pub each: bool,
+    pub per_chain: bool,
 }
 
 impl Numbers {
     pub fn of<T: Copy + Into<u64>>(numbers: &PerRow<'_, T>) -> Self {
         match numbers {
-            PerRow::All(number) => Self { of_all: (*number).into(), ..Self::default() },
+            PerRow::All(number) => Self { common: (*number).into(), ..Self::default() },
             PerRow::Rows(column) => Self {
-                of_all: 0,
+                common: 0,
                 address: column.address,
-                wide: matches!(column.dtype, IntType::I64 | IntType::U64),
-                each: column.rows != 1,
+                is_64_bit: matches!(column.dtype, IntType::I64 | IntType::U64),
+                per_chain: column.rows != 1,
             },
         }
     }
 
     /// Returns the address of the numbers of chain `chain` and those after it.
     pub fn from(&self, chain: usize) -> u64 {
-        let bytes = if self.wide { size_of::<u64>() } else { size_of::<u32>() };
-        self.address + if self.each { (chain * bytes) as u64 } else { 0 }
+        let bytes = if self.is_64_bit { size_of::<u64>() } else { size_of::<u32>() };
+        self.address + if self.per_chain { (chain * bytes) as u64 } else { 0 }
     }
 }
 

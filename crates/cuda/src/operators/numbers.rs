@@ -100,7 +100,7 @@ const CHUNK: usize = 1 << 22;
 ///
 /// # Panics
 /// If `which` is not an index of [`NUMBERS`].
-pub fn hold(
+pub fn check(
     runtime: &Arc<dyn Runtime>,
     which: usize,
     inputs: Inputs,
@@ -110,7 +110,7 @@ pub fn hold(
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(runtime, chunk * size_of::<u64>())?;
     let mut got = vec![0u64; chunk];
-    let mut held = 0;
+    let mut compared = 0;
     for start in (0..inputs.count).step_by(CHUNK) {
         let count = chunk.min(inputs.count - start);
         let from = inputs.from.wrapping_add(inputs.step.wrapping_mul(start as u64));
@@ -128,11 +128,11 @@ pub fn hold(
         unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&sweep)) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
-            Ok(inside) => held += inside,
+            Ok(inside) => compared += inside,
             Err(difference) => return Ok(Err(format!("{name} {difference}"))),
         }
     }
-    Ok(Ok(held))
+    Ok(Ok(compared))
 }
 
 /// Compares the device's results with the definition, on all of the host's threads.
@@ -140,17 +140,17 @@ fn compare(definition: Definition, from: u64, step: u64, got: &[u64]) -> std::re
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = got.len().div_ceil(threads).max(1);
     let work = |(part, got): (usize, &[u64])| {
-        let mut held = 0;
+        let mut compared = 0;
         for (i, got) in got.iter().enumerate() {
             let input = from.wrapping_add(step.wrapping_mul((part * share + i) as u64));
             if let Some(want) = definition(input) {
                 if *got != want {
                     return Err(format!("of {input:#x} is {got:#x}, not {want:#x}"));
                 }
-                held += 1;
+                compared += 1;
             }
         }
-        Ok(held)
+        Ok(compared)
     };
     std::thread::scope(|scope| {
         let parts: Vec<_> =

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, TILE};
 
+use super::check_rows;
 use crate::abi;
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
@@ -158,17 +159,17 @@ impl Softmax {
             return Ok(());
         }
         let way = tuning::softmax(&self.device, rows, vocab.div_ceil(TILE), dtype, self.two_pass);
-        let at_a_time = match way {
+        let rows_per_launch = match way {
             tuning::Softmax::SinglePass(_) => rows,
             tuning::Softmax::TwoPass { rows, .. } => rows,
         };
-        for from in (0..rows).step_by(at_a_time) {
+        for from in (0..rows).step_by(rows_per_launch) {
             let argument = abi::SoftmaxArgs {
-                rows: at_a_time.min(rows - from) as u32,
+                rows: rows_per_launch.min(rows - from) as u32,
                 ..at(&all, from, (dtype, out.dtype))
             };
             // SAFETY: the creators of the rows, temperatures and statuses guarantee their memory.
-            // `tile_sums` has one element per tile of `at_a_time` rows that are read twice.
+            // `tile_sums` has one element per tile of `rows_per_launch` rows that are read twice.
             unsafe { self.launch(way, (dtype, out.dtype), &argument) }?;
         }
         Ok(())
@@ -231,16 +232,9 @@ fn at(all: &abi::SoftmaxArgs, from: usize, (from_type, to_type): (Dtype, Dtype))
     }
 }
 
-fn check_rows(parameter: &'static str, rows: usize, wanted: usize) -> Result<()> {
-    if rows == wanted {
-        return Ok(());
-    }
-    Err(Error::length(parameter, rows, format!("one for each of {wanted} rows")))
-}
-
 fn check_temperature(temperature: f32) -> Result<f32> {
-    let most = f32::from_bits((127 + 100) << 23);
-    if (0.0..=most).contains(&temperature) {
+    let max = f32::from_bits((127 + 100) << 23);
+    if (0.0..=max).contains(&temperature) {
         return Ok(temperature);
     }
     Err(Error::out_of_range("temperature", temperature, "in 0..=2^100"))

@@ -31,7 +31,7 @@ pub struct Verify {
     device: DeviceLimits,
     records: Buffer,
     /// The most chains that one launch takes.
-    most: usize,
+    max_chains: usize,
 }
 
 impl Verify {
@@ -43,13 +43,13 @@ impl Verify {
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         runtime.prepare(KernelModule::Verify)?;
         let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
-        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, records, most: usize::MAX })
+        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, records, max_chains: usize::MAX })
     }
 
     /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.
     #[must_use]
     pub fn few_at_a_time(self, chains: usize) -> Self {
-        Self { most: chains.max(1), ..self }
+        Self { max_chains: chains.max(1), ..self }
     }
 
     /// Enqueues the verification of chains on the device's stream, and returns without waiting. Allocates
@@ -68,13 +68,13 @@ impl Verify {
         let [count, length, vocab] = chains.shape();
         out.check(count, length)?;
         let tiles = vocab.div_ceil(TILE);
-        let at_a_time = self.most.min(RECORDS / tiles);
-        for from in (0..count).step_by(at_a_time) {
-            let now = at_a_time.min(count - from);
+        let chains_per_launch = self.max_chains.min(RECORDS / tiles);
+        for from in (0..count).step_by(chains_per_launch) {
+            let launched = chains_per_launch.min(count - from);
             let argument = abi::Chains { records: self.records.address(), ..argument(chains, out, from) };
             // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` checked
-            // their shapes. The scratch memory has a record for each tile of `now` chains.
-            unsafe { self.launch(now, argument) }?;
+            // their shapes. The scratch memory has a record for each tile of `launched` chains.
+            unsafe { self.launch(launched, argument) }?;
         }
         Ok(())
     }
@@ -113,15 +113,15 @@ fn argument(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains
     let flags = [
         (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::DRAFTS_I64),
         (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::TOKENS_I64),
-        (seeds.wide, chain_flags::SEEDS_U64),
-        (positions.wide, chain_flags::POSITIONS_U64),
-        (draws.wide, chain_flags::DRAWS_U64),
-        (seeds.each, chain_flags::SEED_PER_CHAIN),
-        (positions.each, chain_flags::POSITION_PER_CHAIN),
-        (draws.each, chain_flags::DRAW_PER_CHAIN),
+        (seeds.is_64_bit, chain_flags::SEEDS_U64),
+        (positions.is_64_bit, chain_flags::POSITIONS_U64),
+        (draws.is_64_bit, chain_flags::DRAWS_U64),
+        (seeds.per_chain, chain_flags::SEED_PER_CHAIN),
+        (positions.per_chain, chain_flags::POSITION_PER_CHAIN),
+        (draws.per_chain, chain_flags::DRAW_PER_CHAIN),
         (chains.draws.draws.is_none(), chain_flags::DRAW_IS_INDEX),
         (out.adds, chain_flags::ADD_COUNTS),
-        (chains.draws.offsets && positions.wide, chain_flags::OFFSETS),
+        (chains.draws.offsets && positions.is_64_bit, chain_flags::OFFSETS),
         (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
     ];
     let column = |column: &Option<DeviceSlice<'_>>| {
@@ -144,9 +144,9 @@ fn argument(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains
         seeds: seeds.from(from),
         positions: positions.from(from),
         draws: draws.from(from),
-        seed: seeds.of_all,
-        position: positions.of_all as u32,
-        draw: draws.of_all as u32,
+        seed: seeds.common,
+        position: positions.common as u32,
+        draw: draws.common as u32,
         records: 0,
         draft_count: length as u32,
         vocab: vocab as u32,

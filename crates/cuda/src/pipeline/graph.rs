@@ -92,7 +92,7 @@ impl Workspace {
         // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { recording.replay() }?;
-        self.served.count(needs.variant, graph.steps as u64);
+        self.steps_run.count(needs.variant, graph.steps as u64);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ impl Outputs {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the system refuses the memory.
-    pub(crate) fn room_for(layout: Layout, kept_words: usize) -> Result<Self> {
+    pub(crate) fn zeros(layout: Layout, kept_words: usize) -> Result<Self> {
         const OUTPUTS: &str = "memory for outputs";
         let words = layout.checked_words().unwrap_or(usize::MAX);
         let kept = memory::product(OUTPUTS, &[layout.rows, kept_words])?;
@@ -31,7 +31,7 @@ impl Outputs {
     }
 
     /// Copies the outputs of a step into those of row `row` and the rows after it.
-    pub(crate) fn place(&mut self, row: usize, part: &Outputs) {
+    pub(crate) fn write_from(&mut self, row: usize, part: &Outputs) {
         let rows = part.layout.rows;
         for (to, from) in sections(self.layout).into_iter().zip(sections(part.layout)) {
             let width = from.len() / rows;

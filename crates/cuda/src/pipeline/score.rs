@@ -64,14 +64,13 @@ impl Workspace {
     /// assignment is lost.
     ///
     /// # Shapes and units
-    /// `rows`: logits or probabilities. `lines`: for each scored row, the index of the row of `rows` that it
-    /// reads; if empty, scored row i reads row i. Scored row i predicts `known.ids[known.start + i]`.
-    /// `masks`: one per scored row, or empty.
+    /// `rows`: logits or probabilities. `row_indices`: for each scored row, the index of the row of `rows`
+    /// that it reads; if empty, scored row i reads row i. Scored row i predicts `known.ids[known.start +
+    /// i]`. `masks`: one per scored row, or empty.
     ///
     /// # Errors
     /// - Those of [`Workspace::admit`] and [`Workspace::step`].
     /// - [`Error::Length`] if a known token or a mask is missing.
-    /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
     /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` exceeds the number
     ///   of ids.
     /// - [`Error::OutOfRange`] if the workspace has capacity for 0 rows.
@@ -81,10 +80,10 @@ impl Workspace {
         request: &Prepared,
         known: &KnownTokens<'_>,
         rows: &Rows<'_>,
-        lines: &[u32],
+        row_indices: &[u32],
         masks: &[Option<&[u32]>],
     ) -> Result<Outputs> {
-        let count = if lines.is_empty() { rows.rows() } else { lines.len() };
+        let count = if row_indices.is_empty() { rows.rows() } else { row_indices.len() };
         let targets = known.targets(count, self.limits.vocab)?;
         if !masks.is_empty() && masks.len() != targets.len() {
             let allowed = format!("one per row, {}, or 0", targets.len());
@@ -93,33 +92,33 @@ impl Workspace {
         if self.limits.rows == 0 {
             return Err(Error::out_of_range("rows", 0, "at least 1, to score in"));
         }
-        let stays = !request.reads_history();
+        let one_state = !request.reads_history();
         let mut all =
-            Outputs::room_for(Layout { rows: targets.len(), widths: self.limits.widths }, self.kept_words())?;
+            Outputs::zeros(Layout { rows: targets.len(), widths: self.limits.widths }, self.kept_words())?;
         let mut row = 0;
         while row < targets.len() {
-            let end = targets.len().min(row + if stays { self.limits.rows } else { 1 });
-            let place = known.start + row;
+            let end = targets.len().min(row + if one_state { self.limits.rows } else { 1 });
+            let index = known.start + row;
             // The first row needs an admission, and so does every row after a token of the prompt. If steps
             // do not advance the request, every step needs one.
-            if stays || row == 0 || place <= known.prompt_len {
-                self.admit(slot, request, &known.start_at(place, stays, targets.len() - row))?;
+            if one_state || row == 0 || index <= known.prompt_len {
+                self.admit(slot, request, &known.state_before(index, one_state, targets.len() - row))?;
             }
             let slots = vec![slot; end - row];
             let masks = if masks.is_empty() { masks } else { &masks[row..end] };
-            let (lines, rows) = match lines {
-                [] => (lines, rows.part(row..end)),
-                _ => (&lines[row..end], *rows),
+            let (row_indices, rows) = match row_indices {
+                [] => (row_indices, rows.part(row..end)),
+                _ => (&row_indices[row..end], *rows),
             };
             self.assign_scores(&Assignment {
                 slots: &slots,
                 forced: &targets[row..end],
-                row_indices: lines,
+                row_indices,
                 masks,
             })?;
             let step = self.step(&rows)?;
-            self.enqueue(&if stays { step.scoring() } else { step })?;
-            all.place(row, &self.outputs(end - row)?);
+            self.enqueue(&if one_state { step.scoring() } else { step })?;
+            all.write_from(row, &self.outputs(end - row)?);
             row = end;
         }
         Ok(all)
@@ -127,17 +126,17 @@ impl Workspace {
 }
 
 impl<'a> KnownTokens<'a> {
-    /// Returns the request's state before the id at index `place`; without a history if `bare`.
-    fn start_at(&self, place: usize, bare: bool, room: usize) -> InitialState<'a> {
-        let (prompt, output) = self.ids[..place].split_at(self.prompt_len.min(place));
+    /// Returns the request's state before the id at `index`; without a history if `bare`.
+    fn state_before(&self, index: usize, bare: bool, history_growth: usize) -> InitialState<'a> {
+        let (prompt, output) = self.ids[..index].split_at(self.prompt_len.min(index));
         InitialState {
             seed: self.seed,
             draw: 0,
-            position: place as u32,
+            position: index as u32,
             mu: self.mu,
             prompt: if bare { &[] } else { prompt },
             output: if bare { &[] } else { output },
-            room,
+            history_growth,
             keep_history: false,
         }
     }

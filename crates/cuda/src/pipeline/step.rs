@@ -144,7 +144,7 @@ impl Workspace {
         self.spend(step.max_tokens())?;
         let needs = self.needs();
         self.enqueue_kernels(step, needs)?;
-        self.served.count(needs.variant, 1);
+        self.steps_run.count(needs.variant, 1);
         Ok(true)
     }
 
@@ -158,7 +158,7 @@ impl Workspace {
     pub fn reserve_replays(&self, steps: u64) -> Result<()> {
         self.check_kind(self.captured.kind())?;
         self.spend(steps)?;
-        self.served.count(StepFeatures::EVERYTHING.variant, steps);
+        self.steps_run.count(StepFeatures::EVERYTHING.variant, steps);
         Ok(())
     }
 

@@ -69,7 +69,7 @@ pub struct Workspace {
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
-    pub(crate) served: VariantCounters,
+    pub(crate) steps_run: VariantCounters,
     pub(crate) captured: Captured,
 }
 
@@ -85,9 +85,9 @@ impl WorkspaceLimits {
             }
         }
         // A survey may have a block per tile, and a grid has at most 2^31 - 1 blocks.
-        let most = i32::MAX as usize / self.vocab.div_ceil(TILE);
-        if self.rows > most {
-            let allowed = format!("at most {most} with a vocabulary of {}", self.vocab);
+        let max_rows = i32::MAX as usize / self.vocab.div_ceil(TILE);
+        if self.rows > max_rows {
+            let allowed = format!("at most {max_rows} with a vocabulary of {}", self.vocab);
             return Err(Error::out_of_range("rows", self.rows, allowed));
         }
         self.widths.check()
@@ -137,24 +137,24 @@ impl Workspace {
         runtime.prepare(KernelModule::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
-        let take = |bytes_a_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_a_row]);
+        let alloc = |bytes_per_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_per_row]);
         // The largest buffers come first, so that a far too large workspace fails before it has allocated
         // much.
-        let scratch = take(abi::Step::scratch_words(tiles) * size_of::<u64>())?;
-        let outputs = take(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
-        static MADE: AtomicU64 = AtomicU64::new(0);
+        let scratch = alloc(abi::Step::scratch_words(tiles) * size_of::<u64>())?;
+        let outputs = alloc(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
-            id: MADE.fetch_add(1, Ordering::Relaxed),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             table: RequestTable::new(&runtime, vocab, slots, widths)?,
-            slots: take(size_of::<Slot>())?,
-            forced: take(size_of::<i32>())?,
-            row_indices: take(size_of::<u32>())?,
-            masks: take(mask_bytes)?,
-            mask_present: take(size_of::<u32>())?,
+            slots: alloc(size_of::<Slot>())?,
+            forced: alloc(size_of::<i32>())?,
+            row_indices: alloc(size_of::<u32>())?,
+            masks: alloc(mask_bytes)?,
+            mask_present: alloc(size_of::<u32>())?,
             shared_rows: SharedRows::new(&runtime, rows, vocab)?,
-            records: take(tiles * size_of::<TileRecord>())?,
-            filter_sums: take(tiles * size_of::<u64>())?,
-            logprob_sums: take(tiles * size_of::<TileSum>())?,
+            records: alloc(tiles * size_of::<TileRecord>())?,
+            filter_sums: alloc(tiles * size_of::<u64>())?,
+            logprob_sums: alloc(tiles * size_of::<TileSum>())?,
             scratch,
             work_sharing: Buffer::sized(
                 &runtime,
@@ -162,9 +162,9 @@ impl Workspace {
                 &[abi::Step::work_sharing_words(rows), size_of::<u32>()],
             )?,
             outputs,
-            kept: take(if kept { mask_bytes } else { 0 })?,
+            kept: alloc(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
-            served: VariantCounters::default(),
+            steps_run: VariantCounters::default(),
             captured: Captured::default(),
             device: DeviceLimits::of(&*runtime),
             runtime,
@@ -203,14 +203,14 @@ impl Workspace {
         self.table.has_history_left(steps)
     }
 
-    /// Enlarges the history in a slot to take `room` more ids than it has now, if the slot keeps a history.
-    /// Waits for the steps enqueued before.
+    /// Enlarges the history in a slot to take `history_growth` more ids than it has now, if the slot keeps
+    /// one. Waits for the steps enqueued before.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot, or the history's capacity would exceed a u32.
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
-        self.table.extend(slot, room)
+    pub fn extend(&mut self, slot: Slot, history_growth: usize) -> Result<()> {
+        self.table.extend(slot, history_growth)
     }
 
     /// Assigns slots, forced tokens, row indices and bitmasks to the rows of the next steps.
@@ -234,10 +234,10 @@ impl Workspace {
 
     /// Assigns rows that may share a slot, as in scoring, where steps do not advance the request.
     pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
-        let WorkspaceLimits { vocab, slots, rows: most, .. } = self.limits;
+        let WorkspaceLimits { vocab, slots, rows: max_rows, .. } = self.limits;
         let count = rows.slots.len();
-        if count > most {
-            return Err(Error::length("slots", count, format!("at most {most} rows")));
+        if count > max_rows {
+            return Err(Error::length("slots", count, format!("at most {max_rows} rows")));
         }
         for (parameter, length) in [
             ("forced", rows.forced.len()),
@@ -315,18 +315,18 @@ impl Workspace {
     /// Returns the argument of a step's kernels, without the logits.
     pub(crate) fn abi(&self) -> abi::Step {
         let tiles = self.limits.vocab.div_ceil(TILE);
-        let given = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
+        let address = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
         let words = self.mask_words();
         abi::Step {
             vocab: self.limits.vocab as u32,
             tiles: tiles as u32,
             mask_words: words as u32,
             mask_stride: words as u64,
-            row_indices: given(self.assigned.shape.row_indices, &self.row_indices),
+            row_indices: address(self.assigned.shape.row_indices, &self.row_indices),
             slots: self.slots.address(),
             forced: self.forced.address(),
-            masks: given(self.assigned.shape.masks, &self.masks),
-            mask_present: given(self.assigned.shape.masks, &self.mask_present),
+            masks: address(self.assigned.shape.masks, &self.masks),
+            mask_present: address(self.assigned.shape.masks, &self.mask_present),
             params: self.table.params.address(),
             requests: self.table.requests.address(),
             states: self.table.states.address(),
@@ -339,7 +339,7 @@ impl Workspace {
             outputs: self.outputs.address(),
             top_n_width: self.limits.widths.top_n as u32,
             ids_width: self.limits.widths.ids as u32,
-            kept_bits: given(self.limits.kept, &self.kept),
+            kept_bits: address(self.limits.kept, &self.kept),
             ..abi::Step::default()
         }
     }
@@ -401,7 +401,7 @@ impl Workspace {
     /// If the workspace has capacity for fewer rows.
     pub fn outputs(&self, rows: usize) -> Result<Outputs> {
         let layout = Layout { rows, widths: self.limits.widths };
-        let mut outputs = Outputs::room_for(layout, self.kept_words())?;
+        let mut outputs = Outputs::zeros(layout, self.kept_words())?;
         self.outputs.read(0, &mut outputs.words)?;
         self.kept.read(0, &mut outputs.kept)?;
         Ok(outputs)
@@ -422,8 +422,8 @@ impl Workspace {
 
     /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
     #[must_use]
-    pub fn served(&self, variant: Variant) -> u64 {
-        self.served.steps(variant)
+    pub fn steps_run(&self, variant: Variant) -> u64 {
+        self.steps_run.steps(variant)
     }
 
     /// Subtracts `tokens` tokens, by which steps advance the rows' requests, from the capacity of their
@@ -440,15 +440,15 @@ impl Workspace {
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
     /// - [`Error::Unavailable`] if the device fails.
-    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
-        self.table.standing(slot)
+    pub fn state(&self, slot: Slot) -> Result<RequestState> {
+        self.table.state(slot)
     }
 
     /// Waits for the steps enqueued before, and returns the position of the request in a slot.
     ///
     /// # Errors
-    /// Those of [`Workspace::standing`].
+    /// Those of [`Workspace::state`].
     pub fn position(&self, slot: Slot) -> Result<u32> {
-        Ok(self.standing(slot)?.position)
+        Ok(self.state(slot)?.position)
     }
 }

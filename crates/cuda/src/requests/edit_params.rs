@@ -10,7 +10,7 @@ use crate::abi::{Params, features, scopes};
 
 /// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Edits {
+pub(crate) struct EditLists {
     /// Finite biases, by id.
     pub bias: Vec<(u32, f32)>,
     /// One bit per id, padded to whole tiles; 0 if a ban that never changes forbids the id. `None`: no such
@@ -37,9 +37,9 @@ fn scope(scope: Scope, on: bool) -> u32 {
 }
 
 /// Writes a request's edit parameters into `prepared`, and returns the lists of its edits.
-pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) -> Edits {
+pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) -> EditLists {
     let inside = |id: &u32| (*id as usize) < vocab;
-    let mut edits = Edits { allowed: allowed(params, vocab), ..Edits::default() };
+    let mut edits = EditLists { allowed: allowed(params, vocab), ..EditLists::default() };
     edits.bias = params.logit_bias.iter().copied().filter(|(_, bias)| bias.is_finite()).collect();
     for word in params.bad_words.iter().filter(|word| word.len() > 1 && word.last().is_some_and(inside)) {
         edits.bad_words.extend(word);

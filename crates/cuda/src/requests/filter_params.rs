@@ -47,16 +47,16 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     chain.sort_by_key(|filter| PREFIXES.iter().position(|other| other == filter));
     // With dynamic temperature, the survey does not know the scale of the mass.
     let few = params.top_k <= MAX_JOINT_TOP_K && params.dynamic_temperature.is_none();
-    let listed = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
-    if listed {
+    let first_top_k = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
+    if first_top_k {
         chain.swap(0, 1);
     }
-    listed
+    first_top_k
 }
 
 /// Returns whether this filter chain usually keeps few tokens, so that the candidate-list path is tried
 /// first.
-fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
+fn fits_candidates(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let Some((first, rest)) = chain.split_first() else { return false };
     let short = match first {
         Filter::TopK => params.top_k <= MAX_JOINT_TOP_K,
@@ -66,11 +66,11 @@ fn lists(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     };
     // XTC leaves a set that is not a prefix, so no filter may follow it.
     let rest = if let [rest @ .., Filter::Xtc] = rest { rest } else { rest };
-    let listed = |filter: &Filter| {
+    let listable = |filter: &Filter| {
         matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP | Filter::EpsilonCutoff)
     };
     let apart = joint && !are_prefixes(chain);
-    short && !apart && rest.iter().all(listed)
+    short && !apart && rest.iter().all(listable)
 }
 
 /// Writes a request's temperature and filter parameters into `prepared`.
@@ -106,20 +106,20 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.filter_log2e_over_t = prepared.log2e_over_t;
         return;
     }
-    let mut places = [Filter::TopK; Filter::ALL.len()];
-    let on = places.iter_mut().zip(params.filters(vocab)).map(|(place, filter)| *place = filter).count();
-    let chain = &mut places[..on];
+    let mut filters = [Filter::TopK; Filter::ALL.len()];
+    let on = filters.iter_mut().zip(params.filters(vocab)).map(|(entry, filter)| *entry = filter).count();
+    let chain = &mut filters[..on];
     if params.order == FilterOrder::Joint && !order_joint(chain, params) {
         prepared.features &= !features::JOINT;
     }
-    for (place, filter) in chain.iter().enumerate() {
-        prepared.filter_chain |= code(*filter) << (4 * place);
+    for (i, filter) in chain.iter().enumerate() {
+        prepared.filter_chain |= code(*filter) << (4 * i);
     }
     // A fraction below 1 becomes less than 2^32: the largest f32 below 1 is 1 - 2^-24.
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
-    if lists(chain, prepared.features & features::JOINT != 0, params) {
+    if fits_candidates(chain, prepared.features & features::JOINT != 0, params) {
         let of_row = chain[0] == Filter::TopP || prepared.features & features::JOINT != 0;
         prepared.features |= features::CANDIDATES | if of_row { features::FILTER_SUMS } else { 0 };
     }

@@ -15,7 +15,7 @@ use crate::memory::buffer::SLOTS;
 #[derive(Debug)]
 pub(crate) struct HistoryBudget {
     /// Ids that each slot's history can still take, by slot; [`UNBOUNDED`] if the slot keeps no history.
-    rooms: Vec<u64>,
+    growths: Vec<u64>,
     /// The slot of each row; -1 is padding.
     rows: Vec<Slot>,
     /// The number of steps the rows could take when they were assigned, and the number that remains.
@@ -33,20 +33,20 @@ impl HistoryBudget {
     /// - [`Error::Unavailable`] if the system refuses the memory.
     pub fn new(slots: usize) -> Result<Self> {
         let left = AtomicU64::new(UNBOUNDED);
-        let rooms = memory::filled(SLOTS, UNBOUNDED, slots)?;
-        Ok(Self { rooms, rows: Vec::new(), granted: UNBOUNDED, left })
+        let growths = memory::filled(SLOTS, UNBOUNDED, slots)?;
+        Ok(Self { growths, rows: Vec::new(), granted: UNBOUNDED, left })
     }
 
     /// Records how many more ids a slot's history can take from now on.
-    pub fn set(&mut self, slot: usize, room: u64) {
-        self.settle();
-        self.rooms[slot] = room;
+    pub fn set(&mut self, slot: usize, growth: u64) {
+        self.subtract_spent();
+        self.growths[slot] = growth;
         self.grant();
     }
 
     /// Records the slots that the next steps advance; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
-        self.settle();
+        self.subtract_spent();
         self.rows.clear();
         self.rows.extend(rows);
         self.grant();
@@ -54,7 +54,7 @@ impl HistoryBudget {
 
     /// Records that a row became padding.
     pub fn retire(&mut self, row: usize) {
-        self.settle();
+        self.subtract_spent();
         if let Some(slot) = self.rows.get_mut(row) {
             *slot = -1;
         }
@@ -81,25 +81,25 @@ impl HistoryBudget {
             Ok(_) => Ok(()),
             Err(left) => {
                 let allowed = format!("at least {steps} more ids of history in every row's request");
-                Err(Error::out_of_range("room", left, allowed))
+                Err(Error::out_of_range("history_growth", left, allowed))
             }
         }
     }
 
     /// Subtracts the steps enqueued since the last grant from the capacities of the rows' slots.
-    fn settle(&mut self) {
+    fn subtract_spent(&mut self) {
         let spent = self.granted - self.left.load(Ordering::Relaxed);
         for slot in &self.rows {
-            if let Some(room) = usize::try_from(*slot).ok().map(|slot| &mut self.rooms[slot]) {
-                *room = if *room == UNBOUNDED { UNBOUNDED } else { room.saturating_sub(spent) };
+            if let Some(growth) = usize::try_from(*slot).ok().map(|slot| &mut self.growths[slot]) {
+                *growth = if *growth == UNBOUNDED { UNBOUNDED } else { growth.saturating_sub(spent) };
             }
         }
     }
 
     fn grant(&mut self) {
-        let rooms =
-            self.rows.iter().filter_map(|slot| usize::try_from(*slot).ok()).map(|slot| self.rooms[slot]);
-        self.granted = rooms.min().unwrap_or(UNBOUNDED);
+        let growths =
+            self.rows.iter().filter_map(|slot| usize::try_from(*slot).ok()).map(|slot| self.growths[slot]);
+        self.granted = growths.min().unwrap_or(UNBOUNDED);
         self.left.store(self.granted, Ordering::Relaxed);
     }
 }
@@ -116,7 +116,9 @@ mod tests {
         history_budget.assign(&[0, -1, 1]);
         history_budget.spend(2).unwrap();
         let message = history_budget.spend(2).unwrap_err().to_string();
-        assert_eq!(message, "room is 1, but must be at least 2 more ids of history in every row's request");
+        let expected =
+            "history_growth is 1, but must be at least 2 more ids of history in every row's request";
+        assert_eq!(message, expected);
         history_budget.assign(&[2, 0]);
         history_budget.spend(1).unwrap();
         assert!(history_budget.spend(1).is_err());

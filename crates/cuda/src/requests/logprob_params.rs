@@ -20,9 +20,9 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     if logprobs.top_n == 0 && logprobs.ids.is_empty() {
         prepared.features |= features::TOKEN_LOGPROB_ONLY;
     }
-    if let Some(s) = survey_scale(prepared, logprobs.mode) {
+    if let Some(scale) = survey_scale(prepared, logprobs.mode) {
         prepared.features |= features::LOGPROB_SUMS;
-        prepared.logprob_log2e_over_t = s;
+        prepared.logprob_log2e_over_t = scale;
     }
 }
 
@@ -46,11 +46,11 @@ fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
 /// - [`Error::Length`] if there are more ids than the workspace's `widths.ids`.
 pub(crate) fn check_widths(top_n: u32, ids: usize, widths: Widths) -> Result<()> {
     if top_n as usize > widths.top_n {
-        let allowed = format!("in 0..={}, the room's widths.top_n", widths.top_n);
+        let allowed = format!("in 0..={}, the workspace's widths.top_n", widths.top_n);
         return Err(Error::out_of_range("logprobs.top_n", top_n, allowed));
     }
     if ids > widths.ids {
-        let allowed = format!("at most {} ids, the room's widths.ids", widths.ids);
+        let allowed = format!("at most {} ids, the workspace's widths.ids", widths.ids);
         return Err(Error::length("logprobs.ids", ids, allowed));
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{Params, features};
-use crate::requests::edit_params::Edits;
+use crate::requests::edit_params::EditLists;
 use crate::requests::variant::Variant;
 use crate::requests::{edit_params, filter_params, logprob_params};
 
@@ -13,7 +13,7 @@ use crate::requests::{edit_params, filter_params, logprob_params};
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
-    edits: Arc<Edits>,
+    edits: Arc<EditLists>,
     logprob_ids: Vec<u32>,
     vocab: usize,
     /// The error for rows of probabilities, if these parameters are not allowed there (P2).
@@ -52,7 +52,7 @@ impl Prepared {
     }
 
     /// Returns the lists of the edits.
-    pub(crate) fn edits(&self) -> &Arc<Edits> {
+    pub(crate) fn edits(&self) -> &Arc<EditLists> {
         &self.edits
     }
 

@@ -11,7 +11,7 @@ use gumball_spec::{Error, Result, TILE};
 use crate::abi::{ENTRY_HASH, Params, Request, TokenEntry, features};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::Buffer;
-use crate::requests::edit_params::Edits;
+use crate::requests::edit_params::EditLists;
 
 /// A request's history when it enters a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct History<'a> {
     pub prompt: &'a [u32],
     pub output: &'a [u32],
     /// How many more ids the history must be able to take.
-    pub room: usize,
+    pub growth: usize,
 }
 
 impl History<'_> {
@@ -35,10 +35,11 @@ impl History<'_> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if that number exceeds a u32.
-    fn end(&self) -> Result<u32> {
-        let end = self.len().checked_add(self.room).and_then(|end| u32::try_from(end).ok());
-        end.ok_or_else(|| {
-            Error::out_of_range("room", self.room, "less than 2^32 together with the history's length")
+    fn capacity(&self) -> Result<u32> {
+        let capacity = self.len().checked_add(self.growth).and_then(|ids| u32::try_from(ids).ok());
+        capacity.ok_or_else(|| {
+            let allowed = "less than 2^32 together with the history's length";
+            Error::out_of_range("history_growth", self.growth, allowed)
         })
     }
 }
@@ -73,10 +74,10 @@ impl RequestBuffersBuilder {
     /// Appends the bitmap of touched ids, whose offset is 0, and the table of their entries. Returns the
     /// table's offset in units and its size in entries. All ids that may join the table fill at most half of
     /// it.
-    fn table(&mut self, vocab: usize, edits: &Edits, history: History<'_>) -> (usize, usize) {
-        let ends = edits.bad_word_ends.iter().map(|end| edits.bad_words[*end as usize - 1]);
+    fn table(&mut self, vocab: usize, edits: &EditLists, history: History<'_>) -> (usize, usize) {
+        let last_ids = edits.bad_word_ends.iter().map(|end| edits.bad_words[*end as usize - 1]);
         let biased = edits.bias.iter().map(|(id, _)| *id);
-        let listed = biased.chain(edits.stop_ids.iter().copied()).chain(ends);
+        let listed = biased.chain(edits.stop_ids.iter().copied()).chain(last_ids);
         let inside = |id: &u32| (*id as usize) < vocab;
         let bits = self.reserve(vocab.div_ceil(TILE) * TILE / 8);
         let touched = self.words(bits);
@@ -87,7 +88,7 @@ impl RequestBuffersBuilder {
             touched[word] |= bit;
         }
 
-        let size = (2 * vocab.min(distinct + history.room)).next_power_of_two();
+        let size = (2 * vocab.min(distinct + history.growth)).next_power_of_two();
         let start = self.reserve(size * UNIT);
         let entries = &mut self.units[start..];
         listed.for_each(|id| _ = entry(entries, id));
@@ -105,12 +106,12 @@ impl RequestBuffersBuilder {
 fn entry(entries: &mut [TokenEntry], id: u32) -> &mut TokenEntry {
     let mask = entries.len() - 1;
     let x = id.wrapping_mul(ENTRY_HASH);
-    let mut place = (x ^ x >> 15) as usize & mask & !1;
-    while ![0, id + 1].contains(&entries[place].id_plus_1) {
-        place = (place + 1) & mask;
+    let mut index = (x ^ x >> 15) as usize & mask & !1;
+    while ![0, id + 1].contains(&entries[index].id_plus_1) {
+        index = (index + 1) & mask;
     }
-    entries[place].id_plus_1 = id + 1;
-    &mut entries[place]
+    entries[index].id_plus_1 = id + 1;
+    &mut entries[index]
 }
 
 /// The device memory of a slot's lists.
@@ -131,7 +132,7 @@ impl RequestBuffers {
         builder: &mut RequestBuffersBuilder,
         params: &Params,
         vocab: usize,
-        edits: &Edits,
+        edits: &EditLists,
         history: History<'_>,
     ) -> Result<Request> {
         let has = |bits: u32| params.features & bits != 0;
@@ -139,7 +140,7 @@ impl RequestBuffers {
         if !has(features::EDITS | features::BANNED_IDS | features::KEEP_HISTORY) {
             return Ok(request);
         }
-        let end = history.end()?;
+        let capacity = history.capacity()?;
         builder.units.clear();
         let (touched, mut entries) = (0, 0);
         if has(features::EDITS) {
@@ -154,11 +155,11 @@ impl RequestBuffers {
         let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
         if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
-            request.history_capacity = end;
+            request.history_capacity = capacity;
             ids = builder.reserve(history.len() * size_of::<u32>());
-            builder.words(ids).iter_mut().zip(history.ids()).for_each(|(place, id)| *place = id);
+            builder.words(ids).iter_mut().zip(history.ids()).for_each(|(word, id)| *word = id);
             // The capacity is rounded up to whole units, so it may end after the last id.
-            bytes += (end as usize * size_of::<u32>()).next_multiple_of(UNIT);
+            bytes += (capacity as usize * size_of::<u32>()).next_multiple_of(UNIT);
         }
 
         let memory = match &mut self.memory {

@@ -30,7 +30,7 @@ pub struct InitialState<'a> {
     /// The ids generated so far.
     pub output: &'a [u32],
     /// How many more ids the history must be able to take.
-    pub room: usize,
+    pub history_growth: usize,
     /// Whether the device keeps the history even if no edit reads it, so that it can be read back.
     pub keep_history: bool,
 }
@@ -56,7 +56,7 @@ struct SlotEntry {
     /// `None` if the slot is empty.
     request: Option<Prepared>,
     keep_history: bool,
-    on_machine: Request,
+    on_device: Request,
     lists: RequestBuffers,
 }
 
@@ -95,23 +95,23 @@ pub(crate) struct RequestTable {
     needs: Vec<StepFeatures>,
     rows_features: StepFeatures,
     /// A slot of the rows whose request is not allowed on rows of probabilities.
-    refuses: Option<usize>,
+    refusing_slot: Option<usize>,
 }
 
 impl RequestTable {
     pub fn new(runtime: &Arc<dyn Runtime>, vocab: usize, slots: usize, widths: Widths) -> Result<Self> {
-        let take = |sizes: &[usize]| Buffer::sized(runtime, SLOTS, sizes);
+        let alloc = |sizes: &[usize]| Buffer::sized(runtime, SLOTS, sizes);
         Ok(Self {
-            logprob_ids: take(&[slots, widths.ids, size_of::<u32>()])?,
-            params: take(&[slots, size_of::<Params>()])?,
-            requests: take(&[slots, size_of::<Request>()])?,
-            states: take(&[slots, size_of::<State>()])?,
+            logprob_ids: alloc(&[slots, widths.ids, size_of::<u32>()])?,
+            params: alloc(&[slots, size_of::<Params>()])?,
+            requests: alloc(&[slots, size_of::<Request>()])?,
+            states: alloc(&[slots, size_of::<State>()])?,
             slots: memory::collected(SLOTS, (0..slots).map(|_| SlotEntry::default()))?,
             builder: RequestBuffersBuilder::default(),
             history_budget: HistoryBudget::new(slots)?,
             needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
             rows_features: StepFeatures::NONE,
-            refuses: None,
+            refusing_slot: None,
             runtime: Arc::clone(runtime),
             vocab,
             widths,
@@ -120,15 +120,19 @@ impl RequestTable {
 
     /// Puts a request into a slot. See [`crate::Workspace::admit`].
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
-        let place = self.place(slot)?;
+        let index = self.index(slot)?;
         if request.vocab() != self.vocab {
-            return Err(Error::out_of_range("vocab", request.vocab(), format!("{}, as here", self.vocab)));
+            return Err(Error::out_of_range(
+                "vocab",
+                request.vocab(),
+                format!("{}, as in the workspace", self.vocab),
+            ));
         }
         logprob_params::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
-        self.slots[place].keep_history = start.keep_history;
-        let InitialState { seed, draw, prompt, output, room, .. } = *start;
-        let params = Params { seed, draw, ..self.slots[place].params_of(request) };
-        self.write_lists(place, request, History { prompt, output, room })?;
+        self.slots[index].keep_history = start.keep_history;
+        let InitialState { seed, draw, prompt, output, history_growth, .. } = *start;
+        let params = Params { seed, draw, ..self.slots[index].params_of(request) };
+        self.write_lists(index, request, History { prompt, output, growth: history_growth })?;
         let state = State {
             position: start.position,
             mirostat_mu: start.mu,
@@ -137,88 +141,87 @@ impl RequestTable {
             step: 1,
             ..State::default()
         };
-        self.params.write(place * size_of::<Params>(), &[params])?;
-        Ok(self.states.write(place * size_of::<State>(), &[state])?)
+        self.params.write(index * size_of::<Params>(), &[params])?;
+        Ok(self.states.write(index * size_of::<State>(), &[state])?)
     }
 
     /// Writes a request's lists to the device, and records its features and its history's capacity.
-    fn write_lists(&mut self, place: usize, request: &Prepared, history: History<'_>) -> Result<()> {
-        let resident = &mut self.slots[place];
-        let (params, edits) = (resident.params_of(request), request.edits());
-        resident.on_machine =
-            resident.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
-        resident.request = Some(request.clone());
-        let ids = place * self.widths.ids * size_of::<u32>();
+    fn write_lists(&mut self, index: usize, request: &Prepared, history: History<'_>) -> Result<()> {
+        let entry = &mut self.slots[index];
+        let (params, edits) = (entry.params_of(request), request.edits());
+        entry.on_device =
+            entry.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
+        entry.request = Some(request.clone());
+        let ids = index * self.widths.ids * size_of::<u32>();
         self.logprob_ids.write(ids, request.logprob_ids())?;
-        resident.on_machine.logprob_ids = self.logprob_ids.address() + ids as u64;
-        resident.on_machine.logprob_id_count = request.logprob_ids().len() as u32;
-        let room = if resident.has_history() { history.room as u64 } else { UNBOUNDED };
-        self.requests.write(place * size_of::<Request>(), &[resident.on_machine])?;
-        self.history_budget.set(place, room);
-        self.needs[place] = StepFeatures::of(&params);
-        self.choose();
+        entry.on_device.logprob_ids = self.logprob_ids.address() + ids as u64;
+        entry.on_device.logprob_id_count = request.logprob_ids().len() as u32;
+        let growth = if entry.has_history() { history.growth as u64 } else { UNBOUNDED };
+        self.requests.write(index * size_of::<Request>(), &[entry.on_device])?;
+        self.history_budget.set(index, growth);
+        self.needs[index] = StepFeatures::of(&params);
+        self.update_features();
         Ok(())
     }
 
     /// Empties a slot. See [`crate::Workspace::release`].
     pub fn release(&mut self, slot: Slot) -> Result<()> {
-        let place = self.place(slot)?;
-        let resident = &mut self.slots[place];
-        resident.request = None;
-        resident.keep_history = false;
-        resident.on_machine = Request::default();
-        self.history_budget.set(place, UNBOUNDED);
-        self.needs[place] = StepFeatures::NONE;
-        self.choose();
-        self.params.write(place * size_of::<Params>(), &[Params::default()])?;
-        Ok(self.requests.write(place * size_of::<Request>(), &[Request::default()])?)
+        let index = self.index(slot)?;
+        let entry = &mut self.slots[index];
+        entry.request = None;
+        entry.keep_history = false;
+        entry.on_device = Request::default();
+        self.history_budget.set(index, UNBOUNDED);
+        self.needs[index] = StepFeatures::NONE;
+        self.update_features();
+        self.params.write(index * size_of::<Params>(), &[Params::default()])?;
+        Ok(self.requests.write(index * size_of::<Request>(), &[Request::default()])?)
     }
 
     /// Enlarges a history's capacity. See [`crate::Workspace::extend`].
-    pub fn extend(&mut self, slot: Slot, room: usize) -> Result<()> {
-        let place = self.place(slot)?;
-        let Some(request) = self.slots[place].request.clone() else { return Ok(()) };
-        let RequestState { prompt_len, history: Some(ids), .. } = self.standing(slot)? else { return Ok(()) };
+    pub fn extend(&mut self, slot: Slot, history_growth: usize) -> Result<()> {
+        let index = self.index(slot)?;
+        let Some(request) = self.slots[index].request.clone() else { return Ok(()) };
+        let RequestState { prompt_len, history: Some(ids), .. } = self.state(slot)? else { return Ok(()) };
         let (prompt, output) = ids.split_at(prompt_len);
-        self.write_lists(place, &request, History { prompt, output, room })
+        self.write_lists(index, &request, History { prompt, output, growth: history_growth })
     }
 
-    /// Returns a request's state. See [`crate::Workspace::standing`].
-    pub fn standing(&self, slot: Slot) -> Result<RequestState> {
-        let place = self.place(slot)?;
+    /// Returns a request's state. See [`crate::Workspace::state`].
+    pub fn state(&self, slot: Slot) -> Result<RequestState> {
+        let index = self.index(slot)?;
         let mut state = [State::default()];
-        self.states.read(place * size_of::<State>(), &mut state)?;
+        self.states.read(index * size_of::<State>(), &mut state)?;
         let [State { position, mirostat_mu: mu, length, prompt_length, .. }] = state;
-        let resident = &self.slots[place];
-        let read = || resident.lists.read_history(&resident.on_machine, length);
+        let entry = &self.slots[index];
+        let read = || entry.lists.read_history(&entry.on_device, length);
         Ok(RequestState {
             position,
             mu,
             prompt_len: prompt_length as usize,
             output_len: (length - prompt_length) as usize,
-            history: resident.has_history().then(read).transpose()?,
+            history: entry.has_history().then(read).transpose()?,
         })
     }
 
     /// Records the slots that the next steps advance; -1 is padding.
     pub fn assign(&mut self, rows: &[Slot]) {
         self.history_budget.assign(rows);
-        self.choose();
+        self.update_features();
     }
 
     /// Records that a row became padding.
     pub fn retire(&mut self, row: usize) {
         self.history_budget.retire(row);
-        self.choose();
+        self.update_features();
     }
 
     /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
-    fn choose(&mut self) {
+    fn update_features(&mut self) {
         let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
         self.rows_features =
             slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::and);
-        let refuses = |slot: &usize| self.refusal_of(*slot).is_some();
-        self.refuses = slots.clone().find(refuses);
+        self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
     }
 
     fn refusal_of(&self, slot: usize) -> Option<&Error> {
@@ -228,7 +231,7 @@ impl RequestTable {
     /// Returns the error of a row's request that is not allowed on rows of probabilities, if there is one
     /// (P2).
     pub fn refusal(&self) -> Result<()> {
-        self.refuses.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
+        self.refusing_slot.and_then(|slot| self.refusal_of(slot)).map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Returns the features that the rows' requests need.
@@ -249,9 +252,9 @@ impl RequestTable {
         self.history_budget.spend(steps)
     }
 
-    fn place(&self, slot: Slot) -> Result<usize> {
+    fn index(&self, slot: Slot) -> Result<usize> {
         let slots = self.slots.len();
-        let place = usize::try_from(slot).ok().filter(|place| *place < slots);
-        place.ok_or_else(|| Error::out_of_range("slot", slot, format!("in 0..{slots}")))
+        let index = usize::try_from(slot).ok().filter(|index| *index < slots);
+        index.ok_or_else(|| Error::out_of_range("slot", slot, format!("in 0..{slots}")))
     }
 }

@@ -91,7 +91,8 @@ impl Stages for DeviceStages {
 
         let (prompt, output) = (task.history.prompt(), task.history.output());
         let Task { seed, position, draw, mu, .. } = *task;
-        let start = InitialState { seed, draw, position, mu, prompt, output, room: 1, keep_history: false };
+        let start =
+            InitialState { seed, draw, position, mu, prompt, output, history_growth: 1, keep_history: false };
         workspace.admit(0, &prepared, &start)?;
         let forced = [task.forced.map_or(NONE, |id| id as i32)];
         let masks = [task.mask];

@@ -63,13 +63,13 @@ impl DevicePool {
 
     /// Reads the state of a slot whose copy is behind.
     fn read_back(&mut self, slot: Slot) -> Result<()> {
-        let standing = self.workspace.standing(slot)?;
+        let state = self.workspace.state(slot)?;
         let host_sequence = self.host_sequences[slot as usize].as_mut().expect("just seen");
         host_sequence.catch_up();
         let known = host_sequence.sequence.history().ids().len();
-        let lost = standing.prompt_len + standing.output_len - known;
-        match standing.history {
-            Some(ids) => host_sequence.sequence.apply(&ids[known..], standing.mu),
+        let lost = state.prompt_len + state.output_len - known;
+        match state.history {
+            Some(ids) => host_sequence.sequence.apply(&ids[known..], state.mu),
             // The steps yielded no token.
             None if lost == 0 => {}
             None => {
@@ -95,7 +95,7 @@ impl DevicePool {
             mu: state.mu,
             prompt: state.prompt,
             output: state.output,
-            room: self.config.history_growth,
+            history_growth: self.config.history_growth,
             keep_history: self.config.keep_histories,
         };
         self.workspace.admit(slot, &prepared, &start)
