@@ -1,6 +1,7 @@
 //! Logits: a batch of rows in one buffer, strided, in the type the model left them in; or of probabilities.
 
-use gumball_spec::{Error, Kind, MAX_VOCAB, Result, Row};
+use gumball_spec::shape::{check_stride, check_vocab};
+use gumball_spec::{Error, Kind, Result, Row};
 
 /// A batch of rows of logits, or, made by [`Logits::probabilities`], of probabilities.
 ///
@@ -130,13 +131,11 @@ pub(crate) fn check_rows(
     vocab: usize,
     stride: usize,
 ) -> Result<()> {
-    if !(1..=MAX_VOCAB).contains(&vocab) {
-        return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-    }
+    check_vocab(vocab)?;
     check_matrix(parameter, length, rows, vocab, stride)
 }
 
-/// Checks that `rows` lines of `width` elements, `stride` apart, lie inside `length` elements.
+/// Checks that `rows` rows of `width` elements, `stride` apart, lie inside `length` elements.
 pub(crate) fn check_matrix(
     parameter: &'static str,
     length: usize,
@@ -147,9 +146,7 @@ pub(crate) fn check_matrix(
     if rows == 0 {
         return Ok(());
     }
-    if rows > 1 && stride < width {
-        return Err(Error::out_of_range("stride", stride, format!("at least the width of a row, {width}")));
-    }
+    check_stride("stride", rows, width, stride)?;
     let end = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width));
     if end.is_none_or(|end| end > length) {
         let allowed = format!("at least {rows} rows of {width} elements, {stride} apart");

@@ -16,6 +16,7 @@ pub mod num;
 pub mod params;
 pub mod request;
 pub mod row;
+pub mod shape;
 
 pub mod edit;
 pub mod survey;

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::num::{Tag, philox4x32_10};
 use crate::params::SamplingParams;
 use crate::request::Request;
-use crate::row::{Kind, MAX_VOCAB, NONE, Row, Status};
+use crate::row::{Kind, NONE, Row, Status};
+use crate::shape::check_vocab;
 use crate::survey::{Given, Measure, order};
 
 /// A chain of n drafts with the rows it is judged by.
@@ -95,9 +96,7 @@ impl Chain<'_> {
     /// - [`Error::Length`] if there are not n rows of the drafter, n + 1 of the target, and n + 1 places.
     pub fn check(&self, tokens: usize) -> Result<()> {
         let (n, vocab) = (self.drafts.len(), self.vocab);
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
+        check_vocab(vocab)?;
         let lengths = [
             ("draft_probs", self.draft_probs.len(), n.saturating_mul(vocab)),
             ("target_probs", self.target_probs.len(), (n + 1).saturating_mul(vocab)),

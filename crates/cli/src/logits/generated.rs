@@ -7,7 +7,8 @@
 
 use clap::ValueEnum;
 use gumball_spec::num::philox4x32_10;
-use gumball_spec::{Error, MAX_VOCAB, Result};
+use gumball_spec::shape::check_vocab;
+use gumball_spec::{Error, Result};
 
 use super::{Data, Logits};
 
@@ -43,9 +44,7 @@ const MOST: usize = 1 << 28;
 /// - [`Error::OutOfRange`] if the shape is none, or of more than 2^28 logits.
 /// - [`Error::Unavailable`] if there is no memory for them.
 pub fn generate(kind: Kind, rows: usize, vocab: usize, seed: u64) -> Result<Logits> {
-    if !(1..=MAX_VOCAB).contains(&vocab) {
-        return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-    }
+    check_vocab(vocab)?;
     let most_rows = MOST / vocab;
     if !(1..=most_rows).contains(&rows) {
         let allowed = format!("in 1..={most_rows} where rows of {vocab} logits are made up");

@@ -6,7 +6,7 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::IntType;
 use crate::memory::buffer::Buffer;
-use crate::memory::rows::{check_extent, holds};
+use crate::memory::rows::{check_rows, holds};
 
 /// Rows of ids in device memory that lives as long as `'b`.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +38,7 @@ impl<'b> DeviceIntMatrix<'b> {
         width: usize,
         stride: usize,
     ) -> Result<Self> {
-        if rows > 1 && stride < width {
-            let allowed = format!("at least the width of a row, {width}");
-            return Err(Error::out_of_range("stride", stride, allowed));
-        }
-        if !address.is_multiple_of(dtype.bytes() as u64) {
-            let allowed = format!("a multiple of {} bytes", dtype.bytes());
-            return Err(Error::out_of_range("ids", format!("{address:#x}"), allowed));
-        }
-        check_extent("stride", address, dtype.bytes(), (rows, width, stride))?;
+        check_rows(["ids", "stride"], address, dtype.bytes(), (rows, width, stride))?;
         Ok(Self { memory: PhantomData, address, dtype, rows, width, stride })
     }
 

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
 
 use crate::abi::dtype::Dtype;
@@ -69,21 +70,8 @@ impl<'b> Rows<'b> {
     /// For `'b`, all rows lie in memory that the device can read. Nobody writes them while a step that reads
     /// them runs.
     pub unsafe fn new(address: u64, dtype: Dtype, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
-        if rows > 1 && stride < vocab {
-            return Err(Error::out_of_range(
-                "stride",
-                stride,
-                format!("at least the width of a row, {vocab}"),
-            ));
-        }
-        if !address.is_multiple_of(dtype.bytes() as u64) {
-            let allowed = format!("a multiple of {} bytes", dtype.bytes());
-            return Err(Error::out_of_range("logits", format!("{address:#x}"), allowed));
-        }
-        check_extent("stride", address, dtype.bytes(), (rows, vocab, stride))?;
+        check_vocab(vocab)?;
+        check_rows(["logits", "stride"], address, dtype.bytes(), (rows, vocab, stride))?;
         Ok(Self { memory: PhantomData, address, dtype, kind: Kind::Logits, rows, vocab, stride })
     }
 
@@ -189,14 +177,7 @@ impl<'b> MaskRows<'b> {
         if width > MAX_VOCAB / 32 {
             return Err(Error::out_of_range("masks.width", width, "in 0..=2^15 words"));
         }
-        if rows > 1 && stride < width {
-            let allowed = format!("at least the width of a row, {width}");
-            return Err(Error::out_of_range("masks.stride", stride, allowed));
-        }
-        if !address.is_multiple_of(4) {
-            return Err(Error::out_of_range("masks", format!("{address:#x}"), "a multiple of 4 bytes"));
-        }
-        check_extent("masks.stride", address, size_of::<u32>(), (rows, width, stride))?;
+        check_rows(["masks", "masks.stride"], address, size_of::<u32>(), (rows, width, stride))?;
         Ok(Self { memory: PhantomData, address, rows, width, stride })
     }
 
@@ -215,21 +196,38 @@ impl<'b> MaskRows<'b> {
     }
 }
 
-/// Checks that rows of elements end inside the address space, and that 32-bit indices can number them.
-pub(crate) fn check_extent(
-    parameter: &'static str,
+/// Checks rows of `width` elements of `element` bytes: that neighbouring rows do not overlap, that
+/// elements are aligned, and what [`check_extent`] checks. The first name is that of the rows, the second
+/// that of the stride.
+pub(crate) fn check_rows(
+    [name, stride_name]: [&'static str; 2],
     address: u64,
     element: usize,
-    (lines, width, stride): (usize, usize, usize),
+    (rows, width, stride): (usize, usize, usize),
 ) -> Result<()> {
-    if u32::try_from(lines).is_err() {
-        return Err(Error::length("rows", lines, "less than 2^32 rows"));
+    check_stride(stride_name, rows, width, stride)?;
+    if !address.is_multiple_of(element as u64) {
+        let allowed = format!("a multiple of {element} bytes");
+        return Err(Error::out_of_range(name, format!("{address:#x}"), allowed));
     }
-    let last = lines.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
+    check_extent(stride_name, address, element, (rows, width, stride))
+}
+
+/// Checks that rows of elements end inside the address space, and that 32-bit indices can number them.
+pub(crate) fn check_extent(
+    stride_name: &'static str,
+    address: u64,
+    element: usize,
+    (rows, width, stride): (usize, usize, usize),
+) -> Result<()> {
+    if u32::try_from(rows).is_err() {
+        return Err(Error::length("rows", rows, "less than 2^32 rows"));
+    }
+    let last = rows.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
     let bytes = last.and_then(|end| isize::try_from(end.checked_mul(element)?).ok());
     match bytes.and_then(|bytes| address.checked_add(bytes as u64)) {
         Some(_) => Ok(()),
-        None => Err(Error::out_of_range(parameter, stride, "less, so that all lines lie inside memory")),
+        None => Err(Error::out_of_range(stride_name, stride, "less, so that all rows lie inside memory")),
     }
 }
 
@@ -238,12 +236,12 @@ pub(crate) fn holds(
     buffer: &Buffer,
     element: usize,
     start: usize,
-    (lines, width, stride): (usize, usize, usize),
+    (rows, width, stride): (usize, usize, usize),
 ) -> bool {
-    if lines == 0 {
+    if rows == 0 {
         return true;
     }
-    let last = (lines - 1).checked_mul(stride);
+    let last = (rows - 1).checked_mul(stride);
     let end = last.and_then(|last| last.checked_add(start)?.checked_add(width)?.checked_mul(element));
     end.is_some_and(|end| end <= buffer.bytes())
 }

@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use gumball_spec::{Error, MAX_VOCAB, Result};
+use gumball_spec::shape::{check_stride, check_vocab};
+use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::IntType;
 use crate::memory::buffer::Buffer;
@@ -43,12 +44,9 @@ impl<'b> ChainRows<'b> {
     /// enqueued with them runs. The address may be arbitrary if there are no rows.
     pub unsafe fn new(address: u64, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
         let [chains, rows, vocab] = shape;
-        if !(1..=MAX_VOCAB).contains(&vocab) {
-            return Err(Error::out_of_range("vocab", vocab, "in 1..=2^20"));
-        }
-        if chains > 0 && rows > 1 && strides[1] < vocab {
-            let allowed = format!("at least the width of a row, {vocab}");
-            return Err(Error::out_of_range("stride of rows", strides[1], allowed));
+        check_vocab(vocab)?;
+        if chains > 0 {
+            check_stride("stride of rows", rows, vocab, strides[1])?;
         }
         let length = rows.saturating_sub(1).saturating_mul(strides[1]).saturating_add(vocab);
         if chains > 1 && rows > 0 && strides[0] < length {

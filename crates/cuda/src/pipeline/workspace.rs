@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gumball_spec::layout::{Layout, Widths};
-use gumball_spec::{Error, Kind, MAX_VOCAB, Result, TILE};
+use gumball_spec::shape::check_vocab;
+use gumball_spec::{Error, Kind, Result, TILE};
 
 use crate::abi::kernels::KernelModule;
 use crate::abi::{self, Slot, TileRecord, TileSum};
@@ -76,9 +77,7 @@ pub struct Workspace {
 impl WorkspaceLimits {
     /// Checks that each size is in its range.
     fn check(&self) -> Result<()> {
-        if !(1..=MAX_VOCAB).contains(&self.vocab) {
-            return Err(Error::out_of_range("vocab", self.vocab, "in 1..=2^20"));
-        }
+        check_vocab(self.vocab)?;
         for (parameter, size) in [("slots", self.slots), ("rows", self.rows)] {
             if i32::try_from(size).is_err() {
                 return Err(Error::out_of_range(parameter, size, "in 0..2^31"));

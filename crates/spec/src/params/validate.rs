@@ -6,6 +6,7 @@ use std::fmt::Display;
 use super::{Filter, FilterOrder, SamplingParams};
 use crate::error::{Error, Result};
 use crate::row::{Kind, MAX_VOCAB};
+use crate::shape::check_vocab;
 
 const TWO_POW_16: f32 = 65_536.0;
 const TWO_POW_100: f32 = f32::from_bits((127 + 100) << 23);
@@ -30,7 +31,7 @@ impl SamplingParams {
     /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat.
     /// - [`Error::Length`] for an empty bad word.
     pub fn validate(&self, vocab: usize) -> Result<()> {
-        check((1..=MAX_VOCAB).contains(&vocab), "vocab", vocab, "in 1..=2^20")?;
+        check_vocab(vocab)?;
         self.validate_temperatures()?;
         self.validate_filters(vocab)?;
         self.validate_penalties()?;

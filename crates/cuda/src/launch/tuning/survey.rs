@@ -30,9 +30,10 @@ pub(crate) struct Survey {
 const MAX_SCORED_TILES: usize = 16;
 
 /// The most tiles per multiprocessor at which a warp takes one tile: those that the resident blocks hold at
-/// once. Index: without edits and sums, or with either. Beyond that a warp takes several tiles, so that fewer
-/// warps draw arrivals.
-const MAX_FEW_TILES: [usize; 2] = [48, 40];
+/// once, of rows without edits and sums, and of rows with either. Beyond that a warp takes several tiles, so
+/// that fewer warps draw arrivals.
+const MAX_FEW_TILES: usize = 48;
+const MAX_FEW_TILES_WITH_MORE: usize = 40;
 
 /// The most tiles per multiprocessor, of rows with edits, at which blocks of `Size::Some` all run in one
 /// wave: those that the resident blocks hold at once. A second wave would leave multiprocessors idle.
@@ -68,10 +69,10 @@ pub(crate) fn survey(
     }
     let edited = needs.edits > Edits::None;
     let (kernels, max_few_tiles) = match (edited, needs.sums) {
-        (false, false) => (SURVEY, MAX_FEW_TILES[0]),
-        (false, true) => (SURVEY_SUMS, MAX_FEW_TILES[1]),
-        (true, false) => (SURVEY_EDITED, MAX_FEW_TILES[1]),
-        (true, true) => (SURVEY_EDITED_SUMS, MAX_FEW_TILES[1]),
+        (false, false) => (SURVEY, MAX_FEW_TILES),
+        (false, true) => (SURVEY_SUMS, MAX_FEW_TILES_WITH_MORE),
+        (true, false) => (SURVEY_EDITED, MAX_FEW_TILES_WITH_MORE),
+        (true, true) => (SURVEY_EDITED_SUMS, MAX_FEW_TILES_WITH_MORE),
     };
     let tiles_per_sm = (rows * tiles).div_ceil(limits.multiprocessors);
     let size = match tiles_per_sm {
