@@ -58,24 +58,14 @@ fn mistakes_are_named_and_nothing_is_changed() {
         (right, Ok(2e30), ROWS, "temperature is"),
         (right, Err(ROWS + 1), ROWS, "temperatures has length 4, but must have one for each of 3 rows"),
         (right, Ok(1.0), ROWS - 1, "statuses has length 2, but must have one for each of 3 rows"),
-        (
-            (Dtype::F16, ROWS, VOCAB),
-            Ok(1.0),
-            ROWS,
-            "out.dtype is f16, but must be f32 or bf16, as the logits are",
-        ),
+        ((Dtype::F16, ROWS, VOCAB), Ok(1.0), ROWS, "out.dtype is f16, but must be f32 or bf16, as the input"),
         (
             (Dtype::F32, ROWS + 1, VOCAB),
             Ok(1.0),
             ROWS,
             "out has length 4, but must have one for each of 3 rows",
         ),
-        (
-            (Dtype::F32, ROWS, VOCAB + 1),
-            Ok(1.0),
-            ROWS,
-            "out.vocab is 301, but must be 300, as the logits have",
-        ),
+        ((Dtype::F32, ROWS, VOCAB + 1), Ok(1.0), ROWS, "out.vocab is 301, but must be 300, as the input"),
     ] {
         let text = refused(&runtime, out, temperature, statuses);
         assert!(text.starts_with(says), "{text}");

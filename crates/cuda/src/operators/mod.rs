@@ -20,9 +20,11 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
+use crate::abi::dtype::Dtype;
 use crate::abi::kernels::KernelModule;
 use crate::driver::limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
+use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::Softmax;
 
 pub use params::{Draws, PerRow, RowParams};
@@ -61,4 +63,18 @@ fn check_rows(parameter: &'static str, rows: usize, wanted: usize) -> Result<()>
         return Ok(());
     }
     Err(Error::length(parameter, rows, format!("one for each of {wanted} rows")))
+}
+
+/// Checks that output rows have the shape of the rows that are read, and their type or f32.
+fn check_out(rows: &Rows<'_>, out: &RowsOut<'_>) -> Result<()> {
+    let out = out.rows();
+    check_rows("out", out.rows, rows.rows)?;
+    if out.vocab != rows.vocab {
+        return Err(Error::out_of_range("out.vocab", out.vocab, format!("{}, as the input", rows.vocab)));
+    }
+    if out.dtype != Dtype::F32 && out.dtype != rows.dtype {
+        let allowed = format!("f32 or {}, as the input", rows.dtype.name());
+        return Err(Error::out_of_range("out.dtype", out.dtype.name(), allowed));
+    }
+    Ok(())
 }

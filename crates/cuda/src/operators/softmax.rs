@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, TILE};
 
-use super::check_rows;
+use super::{check_out, check_rows};
 use crate::abi;
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
@@ -88,17 +88,8 @@ impl Softmax {
         temperature: Temperature<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
-        let to = out.rows();
-        if to.vocab != logits.vocab {
-            let allowed = format!("{}, as the logits have", logits.vocab);
-            return Err(Error::out_of_range("out.vocab", to.vocab, allowed));
-        }
-        if to.dtype != Dtype::F32 && to.dtype != logits.dtype {
-            let allowed = format!("f32 or {}, as the logits are", logits.dtype.name());
-            return Err(Error::out_of_range("out.dtype", to.dtype.name(), allowed));
-        }
-        check_rows("out", to.rows, logits.rows)?;
-        self.enqueue_checked(logits, to, temperature, statuses)
+        check_out(logits, out)?;
+        self.enqueue_checked(logits, out.rows(), temperature, statuses)
     }
 
     /// Enqueues the softmax of rows in place: each probability is rounded once to the type of the rows.

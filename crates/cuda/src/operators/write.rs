@@ -5,11 +5,11 @@
 //! `find_cut` finds each row's cut and its mass, and writes rows whose kept tokens are in a candidate list.
 //! Finally `write_rows` writes the other rows, tile by tile. It reads no tile without kept tokens.
 
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Kind, Result};
 
 use super::params::PreparedRows;
 use super::scratch::Piece;
-use super::{Operators, RowParams, check_rows};
+use super::{Operators, RowParams, check_out, check_rows};
 use crate::abi::dtype::Dtype;
 use crate::abi::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
 use crate::abi::{self, from_columns_flags};
@@ -52,13 +52,16 @@ impl Operators {
     /// bits.
     ///
     /// # Errors
-    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type differs from these.
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type
+    ///   differs from these.
     /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`Error::Conflict`] for a temperature
+    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`gumball_spec::Error::Conflict`] for
+    ///   a temperature
     ///   column, if `rows` holds probabilities.
-    /// - [`Error::Unavailable`] if the parameters have biases or bans.
-    /// - [`Error::Unavailable`] if the device fails.
-    /// - [`Error::Unavailable`] if the host program captures the stream and the scratch memory is too small.
+    /// - [`gumball_spec::Error::Unavailable`] if the parameters have biases or bans.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    /// - [`gumball_spec::Error::Unavailable`] if the host program captures the stream and the scratch
+    ///   memory is too small.
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn probabilities(
@@ -249,17 +252,4 @@ impl Operators {
         }?;
         Ok(())
     }
-}
-
-fn check_out(rows: &Rows<'_>, out: &RowsOut<'_>) -> Result<()> {
-    let to = out.rows();
-    check_rows("out", to.rows, rows.rows)?;
-    if to.vocab != rows.vocab {
-        return Err(Error::out_of_range("out.vocab", to.vocab, format!("{}, as the rows have", rows.vocab)));
-    }
-    if to.dtype != Dtype::F32 && to.dtype != rows.dtype {
-        let allowed = format!("f32 or {}, as the rows are", rows.dtype.name());
-        return Err(Error::out_of_range("out.dtype", to.dtype.name(), allowed));
-    }
-    Ok(())
 }
