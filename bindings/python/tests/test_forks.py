@@ -1,4 +1,4 @@
-"""After a fork, and where no thread can be started: work is done by whoever asks, or refused at once."""
+"""After a fork, and where no thread can be started: the calling thread does the work, or the call fails at once."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ impl Grammar {
         let mut factory =
             ParserFactory::new_simple(&vocabulary(tokenizer)?).map_err(|error| wrong(error.to_string()))?;
         factory.quiet();
-        // The state of its parser is for whoever mends the parser.
+        // Verbose errors print the parser's state, which helps only its developers.
         factory.limits_mut().verbose_errors = false;
         let matcher = Matcher::new(factory.create_parser(grammar));
         match matcher.get_error() {

@@ -6,7 +6,7 @@
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; cuts [rows]
 // Grid       x = rows, then helper blocks; whole warps, up to 1024 threads; no dynamic shared memory
-// Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_draw.cuh state; the tiles that hold kept tokens
+// Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_filter.cuh state; the tiles that hold kept tokens
 //            once more, if no list gives the mass
 // Requires   the survey of the same rows before it on the stream; requests without edits
 //
@@ -20,77 +20,70 @@
 //     store the cut for write_rows.cu
 
 #include "stage/row_cut.cuh"
-#include "stage/candidate_draw.cuh"
+#include "stage/candidate_filter.cuh"
+#include "stage/kept_set.cuh"
 
-// What the block's threads share about their row; in shared memory.
-struct CutState {
+// The shared memory of a block that finds a row's cut.
+struct CutStorage {
+    SummaryStorage summary;
+    FilterStorage filter;
     Scales scales;
     FilterChain filter_chain;
-    u64 first;
-    u32 features;
-    u32 status;
     // From the candidate list: the mass of the kept tokens, 0 if unknown, and their range in the list.
     u64 mass;
     ListRange range;
     bool is_certain;
 };
 
-DEVICE CutState& shared_cut_state() {
-    __shared__ CutState cut_state;
-    return cut_state;
-}
-
-// Applies the filters to the row's candidate list and stores the kept set in `shared_draw_result`. Returns whether the
+// Applies the filters to the row's candidate list and stores the kept set in `storage.filter.kept`. Returns whether the
 // list decides for certain; otherwise the row must be searched.
 template <class V>
-DEVICE bool find_cut_in_candidates(const Step& step, u32 row, int slot, const RowRecords& records, const V& view,
-                                   const RowSummary& summary) {
-    CutState& cut_state = shared_cut_state();
+DEVICE bool find_cut_in_candidates(CutStorage& storage, const Step& step, int slot, const RowRecords& records,
+                                   const V& view, const RowSummary& summary) {
     u64 mass;
-    if (!list_candidates<false>(step, records, view, cut_state.filter_chain, RngStream{0, 0, 0}, summary,
-                                cut_state.scales.filter_log2e_over_t, mass)) {
+    if (!list_candidates<false>(storage.filter, step, records, view, storage.filter_chain, RngStream{0, 0, 0}, summary,
+                                storage.scales.filter_log2e_over_t, mass)) {
         return false;
     }
     if (warp_id() == 0) {
-        CandidateList& list = shared_candidates();
+        const CandidateList& list = storage.filter.search.candidates;
         const LaneCandidates lane_candidates(list);
         ListRange range =
-            filter_candidates(list, lane_candidates, cut_state.filter_chain, cut_state.scales.filter_log2e_over_t, mass,
+            filter_candidates(list, lane_candidates, storage.filter_chain, storage.scales.filter_log2e_over_t, mass,
                               [&]() INLINE { return xtc_acts(step.params[slot], step.states[slot]); });
         if (lane_id() == 0) {
             u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
-            shared_draw_result().kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
+            storage.filter.kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
             // The list has masses of prefixes only, at the scale of the filters.
-            cut_state.mass = range.start == 0 && cut_state.scales.log2e_over_t == cut_state.scales.filter_log2e_over_t
-                                 ? list.masses[range.end - 1]
-                                 : 0;
-            cut_state.range = range;
-            cut_state.is_certain = range.is_certain;
+            storage.mass = range.start == 0 && storage.scales.log2e_over_t == storage.scales.filter_log2e_over_t
+                               ? list.masses[range.end - 1]
+                               : 0;
+            storage.range = range;
+            storage.is_certain = range.is_certain;
         }
     }
-    // RAW on cut_state and the kept set: warp 0 wrote them, all warps read them.
+    // RAW on storage: warp 0 wrote them, all warps read them.
     __syncthreads();
-    return cut_state.is_certain;
+    return storage.is_certain;
 }
 
 // Computes the mass of the kept set from the row. Not inlined, so that it does not raise the callers' registers.
 template <class T>
-DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t) {
-    RowContext<T, false> end(step, row, slot);
-    const GivenSet kept = shared_draw_result().kept;
-    FilterContext<EditedRow<T, false>> f = end.filter_context(log2e_over_t);
-    u64 mass = mass_of_set(f.view, f.maxima(kept), kept, kept.cut, log2e_over_t).mass;
+DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t, CutStorage& storage) {
+    RowContext<T, false> context(step, row, slot);
+    const GivenSet kept = storage.filter.kept;
+    FilterContext<EditedRow<T, false>> f = context.filter_context(log2e_over_t, storage.filter);
+    u64 mass = mass_of_set(f.reduce(), f.view, f.maxima(kept), kept, kept.cut, log2e_over_t).mass;
     if (threadIdx.x == 0) {
-        shared_cut_state().mass = mass;
+        storage.mass = mass;
     }
 }
 
 // Assembles a row's cut from shared memory.
-DEVICE RowCut make_row_cut(u64 first, u32 flags) {
-    const CutState& cut_state = shared_cut_state();
-    RowCut cut{first, first, cut_state.mass, cut_state.scales.log2e_over_t, flags};
+DEVICE RowCut make_row_cut(const CutStorage& storage, u64 first, u32 flags) {
+    RowCut cut{first, first, storage.mass, storage.scales.log2e_over_t, flags};
     if (!(flags & (CUT_EMPTY | CUT_FIRST_ONLY))) {
-        const GivenSet& found = shared_draw_result().kept;
+        const GivenSet& found = storage.filter.kept;
         cut.first_key = found.cut.first;
         cut.last_key = found.cut.last;
         cut.flags |= found.is_prefix ? CUT_IS_PREFIX : 0;
@@ -115,34 +108,33 @@ DEVICE void write_token(const FindCut& args, u32 row, const RowCut& cut, u64 key
 
 // Writes all kept tokens into a pre-filled row: those of the list's range, or the first token alone.
 template <class T>
-DEVICE void write_kept_tokens(const FindCut& args, u32 row, const RowCut& cut) {
+DEVICE void write_kept_tokens(const CutStorage& storage, const FindCut& args, u32 row, const RowCut& cut) {
     if (cut.flags & CUT_FIRST_ONLY) {
         if (threadIdx.x == 0) {
             write_token<T>(args, row, cut, cut.first_key);
         }
         return;
     }
-    const ListRange& range = shared_cut_state().range;
+    const ListRange& range = storage.range;
 #pragma unroll 1
     for (u32 i = range.start + threadIdx.x; i < range.end; i += blockDim.x) {
-        write_token<T>(args, row, cut, shared_candidates().ordered[i]);
+        write_token<T>(args, row, cut, storage.filter.search.candidates.ordered[i]);
     }
 }
 
 template <class T>
-DEVICE void find_row_cut(const FindCut& args, u32 row) {
+DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
     const Step& step = args.step;
-    CutState& cut_state = shared_cut_state();
     // The survey triggers this kernel only after it has waited for params_from_columns.cu, so requests are complete.
     int slot = step.slots[row];
     const Params& params = step.params[slot];
     u32 features = params.features;
     if (threadIdx.x == 0) {
-        cut_state.scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
-        cut_state.filter_chain = filter_chain_of(params);
-        cut_state.mass = 0;
+        storage.scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
+        storage.filter_chain = filter_chain_of(params);
+        storage.mass = 0;
     }
-    clear(shared_candidates());
+    clear(storage.filter.search.candidates);
     EditedRow<T, false> view(step, row, slot);
     bool uses_candidates =
         features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY) && !(step.flags & STEP_NO_CANDIDATES);
@@ -151,8 +143,8 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
         retire_row(step);
     }
     RowRecords records(step, row, features & FEATURE_FILTER_SUMS);
-    // The barrier inside also serves cut_state and the cleared list: thread 0 wrote them, all threads read them (RAW).
-    RowSummary summary = summarise_row(records, true);
+    // The barrier inside also serves the inputs and the cleared list: thread 0 wrote them, all threads read them (RAW).
+    RowSummary summary = summarise_row(storage.summary, records, true);
     u32 flags = 0;
     // Whether the candidate list gives the kept tokens and their mass.
     bool from_candidates = false;
@@ -163,29 +155,30 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
         }
     } else {
         if (features & FEATURE_DYNAMIC_TEMPERATURE) {
-            find_temperature<T>(step, row, slot, summary.first_key);
+            find_temperature<T, false>(step, row, slot, summary.first_key, storage.filter);
             if (threadIdx.x == 0) {
-                cut_state.scales = shared_draw_result().scales;
+                storage.scales = storage.filter.scales;
             }
-            // RAW on cut_state.scales: thread 0 wrote it, all threads read it.
+            // RAW on scales: thread 0 wrote it, all threads read it.
             __syncthreads();
         }
-        if (cut_state.scales.temperature == 0.0f) {
+        if (storage.scales.temperature == 0.0f) {
             flags = CUT_FIRST_ONLY | CUT_IS_PREFIX;
         } else {
-            from_candidates = uses_candidates && find_cut_in_candidates(step, row, slot, records, view, summary);
+            from_candidates = uses_candidates && find_cut_in_candidates(storage, step, slot, records, view, summary);
             if (!from_candidates) {
-                // WAR on cut_state: slower warps may still read it, thread 0 resets its mass.
+                // WAR on storage: slower warps may still read it, thread 0 resets its mass.
                 __syncthreads();
                 if (threadIdx.x == 0) {
-                    cut_state.mass = 0;
+                    storage.mass = 0;
                 }
-                find_kept_set<T, false>(step, row, slot, summary.first_key, cut_state.scales.filter_log2e_over_t);
+                find_kept_set<T, false>(step, row, slot, summary.first_key, storage.scales.filter_log2e_over_t,
+                                        storage.filter);
                 retire_row(step);
             }
-            if (!args.mask_only && cut_state.mass == 0) {
+            if (!args.mask_only && storage.mass == 0) {
                 from_candidates = false;
-                measure_cut_mass<T>(step, row, slot, cut_state.scales.log2e_over_t);
+                measure_cut_mass<T>(step, row, slot, storage.scales.log2e_over_t, storage);
             }
         }
     }
@@ -193,10 +186,10 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
     const bool writes = step.prefill_out != nullptr && (from_candidates || flags != 0);
     flags |= writes ? CUT_WRITTEN : 0;
     if (writes && !(flags & CUT_EMPTY)) {
-        write_kept_tokens<T>(args, row, make_row_cut(summary.first_key, flags));
+        write_kept_tokens<T>(storage, args, row, make_row_cut(storage, summary.first_key, flags));
     }
     if (threadIdx.x == 0) {
-        args.cuts[row] = make_row_cut(summary.first_key, flags);
+        args.cuts[row] = make_row_cut(storage, summary.first_key, flags);
         if (step.statuses != nullptr) {
             step.statuses[row] = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
         }
@@ -205,12 +198,13 @@ DEVICE void find_row_cut(const FindCut& args, u32 row) {
 
 template <class T>
 DEVICE void find_cuts(const FindCut& args) {
+    __shared__ CutStorage storage;
     trigger_dependents();
     if (blockIdx.x < args.step.rows) {
-        find_row_cut<T>(args, blockIdx.x);
+        find_row_cut<T>(args, blockIdx.x, storage);
     } else {
         grid_dependency_wait();
-        help_rows<EditedRow<T, false>>(args.step);
+        help_rows<EditedRow<T, false>>(args.step, storage.filter.search);
     }
 }
 

@@ -101,15 +101,22 @@ DEVICE void softmax_reduce_tiles(const SoftmaxArgs& softmax) {
     });
 }
 
+// The shared memory of the second pass.
+struct TwoPassStorage {
+    // Per warp, its maximum and its non-finite flags.
+    u64 warp_keys[TWO_PASS_WARPS];
+    ReduceStorage reduce;
+};
+
 // Returns a row's maximum in every thread of its block, from the threads' keys and non-finite flags.
-DEVICE RowMax reduce_row_max(u64 key, u32 nonfinite_flags, u64 (&scratch)[TWO_PASS_WARPS]) {
+DEVICE RowMax reduce_row_max(u64 (&warp_keys)[TWO_PASS_WARPS], u64 key, u32 nonfinite_flags) {
     key = warp_max(key) | __reduce_or_sync(FULL_MASK, nonfinite_flags);
     if (lane_id() == 0) {
-        scratch[warp_id()] = key;
+        warp_keys[warp_id()] = key;
     }
-    // RAW on scratch: lane 0 of each warp wrote its warp's key, all warps read all of them.
+    // RAW on warp_keys: lane 0 of each warp wrote its warp's key, all warps read all of them.
     __syncthreads();
-    key = lane_id() < TWO_PASS_WARPS ? scratch[lane_id()] : 0;
+    key = lane_id() < TWO_PASS_WARPS ? warp_keys[lane_id()] : 0;
     nonfinite_flags = __reduce_or_sync(FULL_MASK, (u32)key & 0xFFFF);
     return unpack_row_max(warp_max(key), nonfinite_flags);
 }
@@ -117,7 +124,7 @@ DEVICE RowMax reduce_row_max(u64 key, u32 nonfinite_flags, u64 (&scratch)[TWO_PA
 // The second pass: each block combines the sums of its row's tiles while its first logits load, then writes its tiles.
 template <class T, class Out>
 DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
-    __shared__ u64 scratch[TWO_PASS_WARPS];
+    __shared__ TwoPassStorage storage;
     u32 row = blockIdx.x / softmax.blocks_per_row, block_in_row = blockIdx.x % softmax.blocks_per_row;
     RowOutput<T, Out> row_output(softmax, row);
     TileIterator<T, LaneLayout<T, Out>> tiles(softmax, row, block_in_row, row_output.vectorized);
@@ -129,9 +136,9 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
     CachedTileSums<3> tile_sums(softmax.tile_sums + (u64)row * softmax.tiles, softmax.tiles, threadIdx.x, blockDim.x);
     u32 nonfinite_flags = 0;
     u64 key = tile_sums.key(0, nonfinite_flags);
-    RowMax row_max = reduce_row_max(key, nonfinite_flags, scratch);
+    RowMax row_max = reduce_row_max(storage.warp_keys, key, nonfinite_flags);
     RowProbabilities probabilities;
-    probabilities.set(row_max, scale, block_sum(tile_sums.mass(row_max, scale)));
+    probabilities.set(row_max, scale, block_sum(storage.reduce, tile_sums.mass(row_max, scale)));
     if (softmax.statuses && block_in_row == 0 && threadIdx.x == 0) {
         softmax.statuses[row] = row_max.status();
     }

@@ -272,8 +272,9 @@ DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& til
                       pack_record_bits(offset, nonfinite_flags, others_bound)};
 }
 
-// The survey's shared memory. Each warp writes the elements of its own tiles; warp 0 reads all of them.
+// The survey's shared memory. Besides `acceptance`, each warp writes the elements of its own tiles; warp 0 reads all of them.
 struct ChainStorage {
+    AcceptanceStorage acceptance;
     TileMax maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];
     TileRace races[SURVEY_WARPS * MAX_TILES_PER_WARP];
     FirstArrival first[SURVEY_WARPS * MAX_TILES_PER_WARP];
@@ -289,7 +290,7 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     u32 per_block = SURVEY_WARPS * chains.tiles_per_warp, block_tile = block_in_chain * per_block, lane = lane_id(),
         warp = warp_id();
     const RngStream of_chain = chain_stream(chains, chain);
-    const Acceptance acceptance = accept_drafts(chains, of_chain, chain);
+    const Acceptance acceptance = accept_drafts(storage.acceptance, chains, of_chain, chain);
     const Residual row(chains, chain, acceptance);
     LastTokenStream& rng = storage.rngs[warp];
     if (lane == 0) {
@@ -343,8 +344,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
 
 // Overwrites a chain's records by those of the target's row; one block surveys it. The finish kernel needs this if a
 // draft was rejected and the residual is empty.
-DEVICE void survey_target_row(const Residual& row, const LastTokenStream& rng, u32 tiles, TileRecord* records) {
-    __shared__ TileMax tile_max[32];
+DEVICE void survey_target_row(TileMax (&tile_max)[32], const Residual& row, const LastTokenStream& rng, u32 tiles,
+                              TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
 #pragma unroll 1
     for (u32 tile = warp_id(); tile < tiles; tile += warp_count()) {
@@ -374,11 +375,20 @@ DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count)
     }
 }
 
+// The shared memory of a block that finishes a chain.
+struct ChainFinishStorage {
+    AcceptanceStorage acceptance;
+    BoundedRaceStorage race;
+    // One per warp.
+    TileMax tile_max[32];
+};
+
 KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
+    __shared__ ChainFinishStorage storage;
     u32 chain = blockIdx.x, tiles = chains.tiles, length = chains.draft_count;
     // The survey writes nothing of what is read before the wait, so these reads overlap it.
     const RngStream of_chain = chain_stream(chains, chain);
-    const Acceptance acceptance = accept_drafts(chains, of_chain, chain);
+    const Acceptance acceptance = accept_drafts(storage.acceptance, chains, of_chain, chain);
     const LastTokenStream rng = last_token_stream(of_chain, acceptance);
     Residual row(chains, chain, acceptance);
     TileRecord* own = chains.records + (u64)chain * tiles;
@@ -389,7 +399,7 @@ KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
 #pragma unroll 1
     for (;;) {
         RowRecords records(own, nullptr, tiles);
-        WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(records, 1.0f);
+        WarpLeader warp_leader = reduce_warp_leaders<SurveyDrawRecords>(storage.race, records, 1.0f);
         RowSummary summary = summarise_row(warp_leader);
         status |= summary.nonfinite_flags;
         if (summary.first_key != 0) {
@@ -397,8 +407,8 @@ KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
             u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
             token = (int)key_id(leader);
             if (!leader_is_certain(warp_leader, first, 1.0f, leader)) {
-                token = (int)race_bounded<SurveyDrawRecords>(records, LogResidual(row), rng, full_cut(), first, 1.0f,
-                                                             leader);
+                token = (int)race_bounded<SurveyDrawRecords>(storage.race.open_tiles, records, LogResidual(row), rng,
+                                                             full_cut(), first, 1.0f, leader);
             }
             break;
         }
@@ -408,7 +418,7 @@ KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
         }
         // The residual is empty. Only rounding leads here, or rows that do not add up to 1.
         row.q = nullptr;
-        survey_target_row(row, rng, tiles, own);
+        survey_target_row(storage.tile_max, row, rng, tiles, own);
     }
 
     int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;

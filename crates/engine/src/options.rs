@@ -17,7 +17,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid, all of them if there are none. Bits beyond the vocabulary mean nothing.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id. Missing words forbid their ids, so a mask
+    /// without words forbids every id. Bits beyond the vocabulary mean nothing.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,

@@ -27,8 +27,8 @@ pub const PADDING: Slot = -1;
 pub struct PoolConfig {
     /// The number of ids in the vocabulary of all requests; in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight; in 1..2^31. Room for them is asked for when the pool is made, and touched as slots are
-    /// first used.
+    /// How many sequences can be in flight, in 1..2^31. The pool reserves memory for all of them when it is made; the
+    /// operating system provides each slot's memory when the slot is first used.
     pub slots: usize,
     /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
     /// a core, or the caller's where none can be started.
@@ -238,10 +238,10 @@ impl Pool {
     }
 }
 
-/// What is missing where a pool is made for more sequences than there is memory for.
+/// Names, in errors, the memory that a pool cannot reserve for its sequences.
 pub(crate) const SLOTS: &str = "memory for slots";
 
-/// Checks that a pool has room for the logprobs that are asked for.
+/// Checks that a pool's outputs are wide enough for a request's logprobs.
 pub(crate) fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {
     if let Some(logprobs) = &params.logprobs {
         let Widths { top_n, ids } = widths;

@@ -35,7 +35,7 @@ pub struct Sampler {
     sequence: Sequence,
     route: Arc<dyn Route>,
     level: Level,
-    /// None after a panic in them, which may have left anything: they are opened anew then.
+    /// None after a panic in the stages, which may have left them in any state: the next call opens new ones.
     stages: Option<Box<dyn Stages>>,
     keep_ids: bool,
 }

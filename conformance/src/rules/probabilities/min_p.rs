@@ -36,7 +36,7 @@ fn chain(filters: &[Filter], params: SamplingParams) -> SamplingParams {
     SamplingParams { order: FilterOrder::List(filters.to_vec()), ..params }
 }
 
-/// The number so many units in the last place further on.
+/// Returns the number that lies `units` units in the last place above `p`.
 fn moved(p: f32, units: i32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add_signed(units))
 }
@@ -80,10 +80,11 @@ fn a_probability_below_the_product_goes_though_its_logarithm_would_pass(check: &
 }
 
 fn on_logits_min_p_still_compares_y(check: &Check<'_>) {
-    // y is the difference here, a quarter of a unit and half a unit below -2 are rounded to it, and L(0.25) is -2.
+    // Here y is the difference of the logits. Differences a quarter and half of a unit below -2 are rounded to -2, and
+    // L(0.25) is -2.
     let row = [3.0, 1.0, moved(1.0, -1), moved(1.0, -2), moved(1.0, -3)];
     check.keeps(&Case::unit(&row, min_p(0.25)), &[0, 1, 2, 3]);
-    // The same row as probabilities: 11184811 * 2^-25 times 3 is 2^-25 above 1, and is rounded to it.
+    // The same row as probabilities: 11184811 * 2^-25 times 3 is 2^-25 above 1 and is rounded to 1.
     check.keeps(&Case::of_probabilities(&row, min_p(1.0 / 3.0)), &[0, 1]);
 }
 

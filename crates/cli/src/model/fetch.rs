@@ -82,9 +82,9 @@ impl Fetcher {
         Ok(Fetcher { cache, pythons: vec!["python3".into(), "python".into()] })
     }
 
-    /// The artefact's path in the cache, fetched first if it is not there.
+    /// Returns the artefact's path in the cache. Fetches it first if it is not there.
     ///
-    /// A file of another length is fetched anew. One of the right length is used if its checksum is right, which is
+    /// A file of another length is fetched again. One of the right length is used if its checksum is right, which is
     /// computed once a day and whenever the file changed.
     ///
     /// # Errors

@@ -124,7 +124,7 @@ fn sentence_piece(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<(tokenizers::T
 /// every piece, best score first, ids settling ties.
 ///
 /// # Errors
-/// A sentence, if there are so many ways that they would not fit in memory.
+/// Returns a sentence if the ways to merge pieces would not fit in memory.
 fn merges_by_score(
     vocabulary: &Vocabulary,
     scores: &[f64],

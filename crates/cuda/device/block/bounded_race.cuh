@@ -33,11 +33,16 @@ struct alignas(16) WarpLeader {
     u32 packed;
 };
 
+// The shared memory of a bounded race.
+struct BoundedRaceStorage {
+    WarpLeader warp_leaders[32];
+    OpenTiles open_tiles;
+};
+
 // Reduces the records of each warp's tiles. Lane i of every warp returns warp i's result; lanes beyond the last warp
 // return one without a leader.
 template <class RecordKind>
-DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_over_t) {
-    __shared__ WarpLeader warp_leaders[32];
+DEVICE WarpLeader reduce_warp_leaders(BoundedRaceStorage& storage, const RowRecords& records, float log2e_over_t) {
     WarpLeader own{-INF_F32, 0.0f, 0, 0, 0, 0};
     float lead = -INF_F32, others_bound = -INF_F32;
     records.for_each_prefetched([&](u32 tile, const TileRecord& record) INLINE {
@@ -62,15 +67,15 @@ DEVICE WarpLeader reduce_warp_leaders(const RowRecords& records, float log2e_ove
     own.max_bits = __reduce_max_sync(FULL_MASK, own.max_bits);
     own.packed = __reduce_or_sync(FULL_MASK, own.packed);
     if (is_leader) {
-        warp_leaders[warp_id()] = own;
+        storage.warp_leaders[warp_id()] = own;
     }
     if (threadIdx.x == 0) {
-        shared_open_tiles().clear();
+        storage.open_tiles.clear();
     }
     // RAW on warp_leaders: each warp's leader lane wrote its entry, all warps read all entries. RAW on open_tiles:
     // thread 0 cleared it, all threads may add tiles to it afterwards.
     __syncthreads();
-    return lane_id() < warp_count() ? warp_leaders[lane_id()] : WarpLeader{-INF_F32, 0.0f, 0, 0, 0, 0};
+    return lane_id() < warp_count() ? storage.warp_leaders[lane_id()] : WarpLeader{-INF_F32, 0.0f, 0, 0, 0, 0};
 }
 
 // Summarises the row from the warps' results. The key has the id 0, and the least maximum is 0: neither is computed
@@ -116,9 +121,8 @@ struct SurveyDrawRecords {
 
 // Returns the kept token that wins the race, in every thread. `leader` is a lower bound of the winner.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
-                        float log2e_over_t, u64 leader) {
-    OpenTiles& open_tiles = shared_open_tiles();
+DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
+                        const Origin& first, float log2e_over_t, u64 leader) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         float z = RecordKind::logit(record);
         u32 id = tile * TILE + (record.packed & 255);
@@ -132,5 +136,5 @@ DEVICE u32 race_bounded(const RowRecords& records, const V& row, const S& rng, c
     });
     // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
-    return race_open_tiles<RecordKind>(records, row, rng, cut, first, log2e_over_t, leader);
+    return race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
 }

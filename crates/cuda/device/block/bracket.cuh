@@ -10,7 +10,6 @@
 // A bracket is an interval of values, from `lo` up to but without `hi`, in which a search expects to reach its goal.
 #pragma once
 
-#include "block/work_sharing.cuh"
 #include "block/crossing.cuh"
 
 // A thread's sums over tiles that were read down to the bracket.
@@ -36,10 +35,9 @@ struct BracketSums {
 // the number of tokens in it. Appends the keys of the tokens in the bracket, by value, to the shared list, up to its
 // capacity. If Search::goal_fraction is set, reads and weighs all tokens of these tiles.
 template <bool PLAIN, class V>
-DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, StridedTiles tiles) {
-    const SearchedRow<V> set{step, row, view};
-    Search& search = set.search();
-    u64* list = shared_keys();
+DEVICE BracketSums read_bracket_tiles(const SearchedRow<V> set, StridedTiles tiles) {
+    Search& search = set.storage.search;
+    u64* list = set.storage.keys;
     u64* above = scratch_tile_words(set.step, set.row);
     const float lo = search.bracket.lo, hi = search.bracket.hi.value, log2e_over_t = search.log2e_over_t;
     const bool fits_list = search.fits_list(), by_mass = search.by_mass, goal_fraction = search.goal_fraction != 0;
@@ -111,8 +109,9 @@ DEVICE BracketSums read_bracket_tiles(const Step& step, u32 row, const V view, S
 // Reads one of a row's chunks: the tiles from `chunk` on, Step::chunks apart. Not inlined, so that it has registers
 // of its own.
 template <class V>
-DEVICE_NOINLINE BracketSums read_chunk(const Step& step, u32 row, u32 chunk) {
-    return read_bracket_tiles<true>(step, row, V(step, row, step.slots[row]), StridedTiles{chunk, step.chunks});
+DEVICE_NOINLINE BracketSums read_chunk(const Step& step, u32 row, u32 chunk, SearchStorage& storage) {
+    const V view(step, row, step.slots[row]);
+    return read_bracket_tiles<true>(SearchedRow<V>{step, row, view, storage}, StridedTiles{chunk, step.chunks});
 }
 
 // What a row's block and its helpers exchange, in the row's scratch memory: the search, then the helpers' results.
@@ -143,8 +142,8 @@ DEVICE void copy_search(Search& to, const Search& from) {
 // Reads a row's tiles while helpers take chunks of them. Thread 0 adds the helpers' sums to its own; their keys join
 // the shared list. Not inlined, so that it has registers of its own.
 template <class V>
-DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
-    Search& search = shared_search();
+DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row, SearchStorage& storage) {
+    Search& search = storage.search;
     PublishedSearch& published = published_search(step, row);
     copy_search(published.search, search);
     if (threadIdx.x == 0) {
@@ -159,7 +158,8 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
     __syncthreads();
     publish_chunks(step, row);
     BracketSums sums{0, 0, 0, 0};
-    u32 own = take_chunks(step, row, 0, [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, row, chunk)); });
+    u32 own = take_chunks(storage.work_sharing, step, row, 0,
+                          [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, row, chunk, storage)); });
     if (own == step.chunks) {
         return sums;
     }
@@ -167,7 +167,7 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
     // Each of the block's chunks ended with a barrier, so the block has listed all its own tokens.
     u32 start = search.listed, count = published.listed;
     for (u32 i = threadIdx.x; i < count && start + i < LIST_CAPACITY; i += blockDim.x) {
-        shared_keys()[start + i] = scratch_list(step, row)[i];
+        storage.keys[start + i] = scratch_list(step, row)[i];
     }
     // WAR on search.listed: all threads read it as `start`, thread 0 overwrites it.
     __syncthreads();
@@ -183,8 +183,10 @@ DEVICE_NOINLINE BracketSums read_shared(const Step& step, u32 row) {
 // the exact number of tokens in the bracket if these are listed. If Search::goal_fraction is set, computes the exact
 // goal and clears it.
 template <bool PLAIN, class V>
-DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
-    Search& search = shared_search();
+DEVICE u64 read_bracket(const SearchedRow<V> set) {
+    const Step& step = set.step;
+    SearchStorage& storage = set.storage;
+    Search& search = storage.search;
     if (threadIdx.x == 0) {
         search.listed = 0;
         search.max_value_bits = 0;
@@ -192,13 +194,13 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
     }
     // RAW on search.listed and the value bits: thread 0 cleared them, all threads update them by atomics.
     __syncthreads();
-    BracketSums sums = PLAIN && step.chunks != 0 ? read_shared<V>(step, row)
-                                                 : read_bracket_tiles<PLAIN>(step, row, view, StridedTiles{0, 1});
+    BracketSums sums = PLAIN && step.chunks != 0 ? read_shared<V>(step, set.row, storage)
+                                                 : read_bracket_tiles<PLAIN>(set, StridedTiles{0, 1});
     atomicMax(&search.max_value_bits, sums.max_value_bits);
     atomicMax(&search.min_value_bits_inverted, sums.min_value_bits_inverted);
     u32 goal_fraction = search.goal_fraction;
     if (goal_fraction) {
-        u64 total = block_sum(sums.total);
+        u64 total = block_sum(storage.reduce, sums.total);
         if (threadIdx.x == 0) {
             search.goal = target_mass(goal_fraction, total);
             search.goal_slack = 0;
@@ -210,7 +212,7 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
     const bool fits_list = search.fits_list();
     // RAW on the shared list and on search.goal: the barriers of block_sum separate their writers from all later
     // readers.
-    u64 mass = block_sum(sums.mass);
+    u64 mass = block_sum(storage.reduce, sums.mass);
     if (threadIdx.x == 0 && fits_list) {
         search.bracket.count = search.listed;
     }
@@ -219,25 +221,25 @@ DEVICE u64 read_bracket(const Step& step, u32 row, const V view) {
 
 // Helps rows until all rows are retired. Not inlined, so that it has registers of its own.
 template <class V>
-DEVICE_NOINLINE void help_rows(const Step& step) {
+DEVICE_NOINLINE void help_rows(const Step& step, SearchStorage& storage) {
     while (true) {
-        const ClaimedChunk claimed = claim_chunk(step);
+        const ClaimedChunk claimed = claim_chunk(storage.work_sharing, step);
         if (claimed.chunk >= step.chunks) {
             return;
         }
-        Search& search = shared_search();
+        Search& search = storage.search;
         PublishedSearch& published = published_search(step, claimed.row);
         copy_search(search, published.search);
         // RAW on search: all threads copied it, all threads read it.
         __syncthreads();
         BracketSums sums{0, 0, 0, 0};
-        u32 chunks = take_chunks(step, claimed.row, claimed.chunk,
-                                 [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, claimed.row, chunk)); });
+        u32 chunks = take_chunks(storage.work_sharing, step, claimed.row, claimed.chunk,
+                                 [&](u32 chunk) INLINE { sums.add(read_chunk<V>(step, claimed.row, chunk, storage)); });
         atomicMax(&search.max_value_bits, sums.max_value_bits);
         atomicMax(&search.min_value_bits_inverted, sums.min_value_bits_inverted);
         // RAW on the shared list and search.listed: all threads appended keys; the barriers of block_sum precede the
         // reads below.
-        u64 mass = block_sum(sums.mass), total = block_sum(sums.total);
+        u64 mass = block_sum(storage.reduce, sums.mass), total = block_sum(storage.reduce, sums.total);
         u32 listed = search.listed < LIST_CAPACITY ? search.listed : LIST_CAPACITY;
         if (threadIdx.x == 0) {
             // Counts every token in the bracket, also those that exceed the list's capacity. `found_index` is where
@@ -251,7 +253,7 @@ DEVICE_NOINLINE void help_rows(const Step& step) {
         // RAW on search.found_index: thread 0 reserved the indices, all threads write keys there.
         __syncthreads();
         for (u32 i = threadIdx.x; i < listed && search.found_index + i < LIST_CAPACITY; i += blockDim.x) {
-            scratch_list(step, claimed.row)[search.found_index + i] = shared_keys()[i];
+            scratch_list(step, claimed.row)[search.found_index + i] = storage.keys[i];
         }
         report_done(published.done, chunks);
     }

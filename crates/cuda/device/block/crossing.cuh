@@ -16,13 +16,6 @@
 
 #include "block/histogram.cuh"
 
-// The block's shared memory for a list of keys.
-DEVICE u64* shared_keys() {
-    // Aligned for CandidateList, which shares this memory.
-    alignas(16) __shared__ u64 list[LIST_CAPACITY];
-    return list;
-}
-
 // A row's scratch memory with two words for each listed token.
 DEVICE u64* scratch_list(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + 2ull * step.tiles;
@@ -104,40 +97,15 @@ DEVICE void rank_sort(const u64* keys, u64* sorted, u32 count) {
     __syncthreads();
 }
 
-// Sorts the shared list. Returns the sorted keys: in its upper half if they were ranked, otherwise in the list
+// Sorts a search's list. Returns the sorted keys: in its upper half if they were ranked, otherwise in the list
 // itself.
-DEVICE u64* sort_list(u32 count) {
-    u64* list = shared_keys();
+DEVICE u64* sort_list(u64* list, u32 count) {
     if (count <= RANK_SORT_MAX) {
         rank_sort(list, list + LIST_CAPACITY / 2, count);
         return list + LIST_CAPACITY / 2;
     }
     pad_and_sort(list, count);
     return list;
-}
-
-// How many buckets a list has by value, and how many tokens of one bucket can be sorted.
-#define BUCKETS 256
-#define BUCKET_CAPACITY 256
-
-// The list in buckets. It overlays the level counts, which nobody needs once a list exists.
-struct Buckets {
-    // For each bucket, the sum of what its tokens add to the mass, each by itself and rounded down.
-    u64 masses[BUCKETS];
-    u64 keys[BUCKET_CAPACITY];
-    u64 sorted[BUCKET_CAPACITY];
-    u32 counts[BUCKETS];
-    // The mass and the number of listed tokens before the bucket in which the goal may be reached, and its index.
-    u64 mass_before;
-    u32 count_before;
-    u32 bucket;
-    // How many tokens of that bucket are in `keys`.
-    u32 count;
-};
-
-DEVICE Buckets& shared_buckets() {
-    static_assert(sizeof(Buckets) <= (LEVELS + 32) * sizeof(u32), "the buckets fit the histogram's shared memory");
-    return *(Buckets*)shared_level_counts();
 }
 
 // How far a key lies below `top`, the ordered bits of the largest listed value. Of equal parts by value, the last few
@@ -159,7 +127,7 @@ DEVICE u32 bucket_index(u64 key, u32 top, float scale) {
 // unit per token more than the sum of their gains (M4).
 template <class V>
 DEVICE u64 mass_gain(const SearchedRow<V>& set, u64 key) {
-    const Search& search = set.search();
+    const Search& search = set.storage.search;
     u32 id = key_id(key);
     float z = search.order.nearest ? set.view.logit(id) : key_logit(key), maximum = search.maxima.of(id / TILE);
     return tile_mass(search.factor(maximum), TokenWeights(maximum, search.log2e_over_t).of(z));
@@ -169,8 +137,8 @@ DEVICE u64 mass_gain(const SearchedRow<V>& set, u64 key) {
 // Buckets::bucket to BUCKETS if the list does not reach the goal.
 template <class V>
 DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float scale) {
-    const Search& search = set.search();
-    Buckets& buckets = shared_buckets();
+    const Search& search = set.storage.search;
+    Buckets& buckets = set.storage.buckets;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < BUCKETS; i += blockDim.x) {
         buckets.masses[i] = 0;
@@ -184,7 +152,7 @@ DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float sca
     __syncthreads();
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        u64 key = shared_keys()[i];
+        u64 key = set.storage.keys[i];
         u32 bucket = bucket_index(key, top, scale);
         atomicAdd(&buckets.masses[bucket], mass_gain(set, key));
         atomicAdd(&buckets.counts[bucket], 1u);
@@ -232,8 +200,8 @@ DEVICE void find_bucket(const SearchedRow<V>& set, u32 count, u32 top, float sca
 // 0 and leaves the list as it was.
 template <class V>
 DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
-    Search& search = set.search();
-    Buckets& buckets = shared_buckets();
+    const Search& search = set.storage.search;
+    Buckets& buckets = set.storage.buckets;
     u32 top = search.max_value_bits;
     float range = key_depth((u64)~search.min_value_bits_inverted << 32, top);
     if (count == 0 || !(range < 1e30f)) {
@@ -247,7 +215,7 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
     }
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        u64 key = shared_keys()[i];
+        u64 key = set.storage.keys[i];
         if (bucket_index(key, top, scale) == bucket) {
             buckets.keys[atomicAdd(&buckets.count, 1u)] = key;
         }
@@ -262,13 +230,13 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
     for (u32 start = 0; start < own; start += blockDim.x) {
         u32 i = start + threadIdx.x;
         u64 gain = i < own ? mass_gain(set, buckets.sorted[i]) : 0;
-        BlockScan gains = block_scan(gain);
+        BlockScan gains = block_scan(set.storage.reduce, gain);
         u64 upto = reached + gains.before + gain;
         short_of +=
             i < own ? ((u64)(upto < goal_at_most) << 32) + (upto + buckets.count_before + i + 1 < search.goal) : 0;
         reached += gains.total;
     }
-    short_of = block_sum(short_of);
+    short_of = block_sum(set.storage.reduce, short_of);
     u32 index = (u32)short_of;
     return index == (u32)(short_of >> 32) && index < own ? buckets.sorted[index] : 0;
 }
@@ -278,9 +246,9 @@ DEVICE u64 resolve_crossing(const SearchedRow<V>& set, u32 count) {
 // overwrites the shared list. Returns the mass including the whole list.
 template <class V>
 DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
-    Search& search = set.search();
-    const u64* ordered = sort_list(count);
-    u64* list = shared_keys();
+    Search& search = set.storage.search;
+    u64* list = set.storage.keys;
+    const u64* ordered = sort_list(list, count);
     const u64* above = scratch_tile_words(set.step, set.row);
     u64* gains = scratch_list(set.step, set.row);
     u64* keys = gains + LIST_CAPACITY;
@@ -329,7 +297,7 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
     for (u32 i = from; i < to; i++) {
         sum += gains[i];
     }
-    BlockScan sums = block_scan(sum);
+    BlockScan sums = block_scan(set.storage.reduce, sum);
     u64 reached = search.hi.mass + sums.before, total = search.hi.mass + sums.total;
 #pragma unroll 1
     for (u32 i = from; i < to; i++) {

@@ -121,13 +121,13 @@ DEVICE u64 mass_upper_bound(u64 approx) { return approx + (approx >> 19) + 1; }
 
 // Returns the mass of a whole row from `tile_sum_of(tile)`, the sums of its tiles; it is as exact as those sums.
 template <class TileSumOf>
-DEVICE u64 row_mass(u32 tiles, float first, float log2e_over_t, TileSumOf tile_sum_of) {
+DEVICE u64 row_mass(ReduceStorage& storage, u32 tiles, float first, float log2e_over_t, TileSumOf tile_sum_of) {
     u64 mass = 0;
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
         TileSum own = tile_sum_of(tile);
         mass += own.maximum > MASKED_VALUE ? tile_mass(tile_factor(own.maximum, first, log2e_over_t), own.sum) : 0;
     }
-    return block_sum(mass);
+    return block_sum(storage, mass);
 }
 
 // The mass of a part of a given set, in units of 2^-43 of the weight of the set's first token, and its token count.
@@ -138,8 +138,8 @@ struct SetMass {
 
 // Returns the mass of `part`, an interval inside a given set whose maxima are `maxima`, at the scale `log2e_over_t`.
 template <class V>
-DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& given, const Cut& part,
-                           float log2e_over_t) {
+DEVICE SetMass mass_of_set(ReduceStorage& storage, const V& view, const Maxima& maxima, const GivenSet& given,
+                           const Cut& part, float log2e_over_t) {
     u64 mass = 0, own = 0;
     u32 count = 0;
     visit_tiles(
@@ -159,7 +159,7 @@ DEVICE SetMass mass_of_set(const V& view, const Maxima& maxima, const GivenSet& 
         },
         [&](u32, float maximum, bool visited)
             INLINE { mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0; });
-    return SetMass{block_sum(mass), block_sum(count)};
+    return SetMass{block_sum(storage, mass), block_sum(storage, count)};
 }
 
 // The mass of a given set, in the units of SetMass, its number of tokens, and its entropy in bits.
@@ -177,7 +177,8 @@ DEVICE float log2_mass(u64 mass) { return log2_rule(u64_to_float(mass) * bits_fl
 
 // Returns the mass, number of tokens and entropy of a given set at the scale `log2e_over_t` (M5).
 template <class V>
-DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const GivenSet& given, float log2e_over_t) {
+DEVICE SetEntropy entropy_of_set(ReduceStorage& storage, const V& view, const Maxima& maxima, const GivenSet& given,
+                                 float log2e_over_t) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
     u32 count = 0;
     visit_tiles(
@@ -207,7 +208,7 @@ DEVICE SetEntropy entropy_of_set(const V& view, const Maxima& maxima, const Give
                 distances += tile_mass(factor, (own_r + own_q * d) >> 24);
             }
         });
-    mass = block_sum(mass);
-    float part = u64_to_float(block_sum(distances)) / u64_to_float(mass);
-    return SetEntropy{mass, block_sum(count), log2_mass(mass) + 16.0f * part};
+    mass = block_sum(storage, mass);
+    float part = u64_to_float(block_sum(storage, distances)) / u64_to_float(mass);
+    return SetEntropy{mass, block_sum(storage, count), log2_mass(mass) + 16.0f * part};
 }

@@ -18,39 +18,19 @@
 //     read the open tiles and list their tokens that reach the threshold
 #pragma once
 
-#include "block/candidates.cuh"
 #include "block/crossing.cuh"
-
-// How many tiles may be open.
-#define MAX_OPEN_TILES 1536
 
 // How many open tiles a warp loads at once.
 #define TILES_AT_ONCE 3
-
-// Overlays the level counts.
-struct NucleusBins {
-    alignas(16) u32 bins[BINS];
-    // The bin that holds the threshold.
-    u32 bin;
-    // `alone` counts the listed first tokens of tiles that are not open; `count` counts the open tiles.
-    u32 alone;
-    u32 count;
-    u32 open[MAX_OPEN_TILES];
-};
-
-DEVICE NucleusBins& shared_nucleus_bins() {
-    static_assert(sizeof(NucleusBins) <= (LEVELS + 32) * sizeof(u32), "the bins fit the histogram's shared memory");
-    return *(NucleusBins*)shared_level_counts();
-}
 
 // Lists the row's tokens down to a threshold at which the mass certainly reaches the goal, as a bracket with nothing
 // above it. Returns false if the records show no such threshold, or if tiles or tokens exceed their capacity. `low`
 // is the least of the tiles' maxima. Not inlined, so that it has registers of its own.
 template <class V>
-DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
+DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchStorage& storage) {
     const V view(step, row, step.slots[row]);
-    Search& search = shared_search();
-    NucleusBins& nucleus = shared_nucleus_bins();
+    Search& search = storage.search;
+    NucleusBins& nucleus = storage.nucleus;
     const u32 tiles = step.tiles;
     const TileRecord* records = step.records + (u64)row * tiles;
 #pragma unroll 1
@@ -101,7 +81,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low) {
     // Below every logit that was counted in the bin, however its position was rounded.
     const float threshold =
         height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
-    u64* list = shared_keys();
+    u64* list = storage.keys;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
         TileRecord record = records[tile];

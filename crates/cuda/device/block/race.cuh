@@ -44,10 +44,12 @@ struct OpenTiles {
     DEVICE_MEMBER void add(u32 tile) { tiles[atomicAdd(&count, 1u)] = (unsigned short)tile; }
 };
 
-DEVICE OpenTiles& shared_open_tiles() {
-    __shared__ OpenTiles open_tiles;
-    return open_tiles;
-}
+// The shared memory of a race.
+struct RaceStorage {
+    OpenTiles open_tiles;
+    // Per warp, the best leader among the first tokens of its tiles.
+    u64 leaders[32];
+};
 
 // Whether |y| is 2^100 or more, or y is NaN: a bound that is a sum with y would then mean nothing.
 DEVICE bool is_out_of_range(float y) { return !(fabsf(y) < bits_float((127 + 100) << 23)); }
@@ -144,9 +146,8 @@ struct SurveyRecords {
 // Scores those tokens of the open tiles that can win. Returns the id of the winner in every thread. A barrier must
 // separate the call from the last tile added. `leader` is the best of the tokens scored before.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng, const Cut& cut, const Origin& first,
-                           float log2e_over_t, u64 leader) {
-    OpenTiles& open_tiles = shared_open_tiles();
+DEVICE u32 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
+                           const Origin& first, float log2e_over_t, u64 leader) {
     u32 count = open_tiles.count;
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     if (count == 0) {
@@ -174,10 +175,11 @@ DEVICE u32 race_open_tiles(const RowRecords& records, const V& row, const S& rng
 
 // Returns the id of the kept token that wins the race, in every thread.
 template <class V, class S>
-DEVICE u32 race(const RowRecords& records, const V& row, const S& rng, const GivenSet& kept, float log2e_over_t) {
+DEVICE u32 race(RaceStorage& storage, const RowRecords& records, const V& row, const S& rng, const GivenSet& kept,
+                float log2e_over_t) {
     const Cut& cut = kept.cut;
     const Origin first(kept.first_value);
-    __shared__ u64 leaders[32];
+    OpenTiles& open_tiles = storage.open_tiles;
 
     // The best leader among the tiles' first tokens, as far as they are kept.
     u64 best = 0;
@@ -188,21 +190,21 @@ DEVICE u32 race(const RowRecords& records, const V& row, const S& rng, const Giv
     });
     best = warp_max(best);
     if (lane_id() == 0) {
-        leaders[warp_id()] = best;
+        storage.leaders[warp_id()] = best;
     }
     if (threadIdx.x == 0) {
-        shared_open_tiles().clear();
+        open_tiles.clear();
     }
     // RAW on leaders: lane 0 of each warp wrote its warp's, all warps read all of them. RAW on open_tiles.count: thread
     // 0 cleared it, all threads add to it.
     __syncthreads();
-    u64 leader = warp_max(lane_id() < warp_count() ? leaders[lane_id()] : 0);
+    u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         if (SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
-            shared_open_tiles().add(tile);
+            open_tiles.add(tile);
         }
     });
     // RAW on open_tiles: all threads added tiles, all warps read them.
     __syncthreads();
-    return race_open_tiles<SurveyRecords>(records, row, rng, cut, first, log2e_over_t, leader);
+    return race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
 }

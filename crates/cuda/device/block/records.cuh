@@ -82,9 +82,13 @@ struct RowSummary {
     u32 nonfinite_flags;
 };
 
+// The shared memory of `summarise_row`: what each warp found in its tiles' records.
+struct SummaryStorage {
+    U32x4 warps[32];
+};
+
 // Returns a row's summary in every thread; the id of its first token only with `needs_id`.
-DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
-    __shared__ U32x4 scratch[32];
+DEVICE RowSummary summarise_row(SummaryStorage& storage, const RowRecords& records, bool needs_id) {
     u32 most = 0, least = ~0u, packed = 0, low = 0;
     records.for_each([&](u32, const TileRecord& record) INLINE {
         u32 bits = ordered_bits(record.maximum);
@@ -103,11 +107,11 @@ DEVICE RowSummary summarise_row(const RowRecords& records, bool needs_id) {
         low = __reduce_max_sync(FULL_MASK, low);
     }
     if (lane_id() == 0) {
-        scratch[warp_id()] = U32x4{{most, low, least, packed}};
+        storage.warps[warp_id()] = U32x4{{most, low, least, packed}};
     }
-    // RAW on scratch: lane 0 of each warp wrote its warp's words, all warps read all of them.
+    // RAW on storage.warps: lane 0 of each warp wrote its warp's words, all warps read all of them.
     __syncthreads();
-    U32x4 own = lane_id() < warp_count() ? scratch[lane_id()] : U32x4{{0, 0, ~0u, 0}};
+    U32x4 own = lane_id() < warp_count() ? storage.warps[lane_id()] : U32x4{{0, 0, ~0u, 0}};
     most = __reduce_max_sync(FULL_MASK, own.word[0]);
     // Not under the condition `needs_id`: ptxas 13.0 compiled such a reduction to one under another condition.
     low = __reduce_max_sync(FULL_MASK, own.word[0] == most ? own.word[1] : 0);

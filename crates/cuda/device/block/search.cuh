@@ -24,7 +24,7 @@
 // tokens that the tile has up to and including it. Returns the mass, or the number of tokens, with all of them.
 template <class V>
 DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
-    Search& search = set.search();
+    Search& search = set.storage.search;
     const u64* above = scratch_tile_words(set.step, set.row);
     const u32 tiles = search.maxima.tiles;
     if (threadIdx.x == 0) {
@@ -48,7 +48,7 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
     for (u32 tile = from; tile < to; tile++) {
         sum += count(tile) ? gain(tile, count(tile)) : 0;
     }
-    BlockScan sums = block_scan(sum);
+    BlockScan sums = block_scan(set.storage.reduce, sum);
     u64 base = search.by_mass ? search.hi.mass : search.hi.count, reached = base + sums.before;
     for (u32 tile = from; tile < to; tile++) {
         u32 own = count(tile);
@@ -71,8 +71,8 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
 // Returns the key of a tile's n-th token of a value, n from 1, by ascending id; in every thread.
 template <class V>
 DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) {
-    __shared__ u32 words[MASK_WORDS];
-    Search& search = set.search();
+    u32* words = set.storage.tied_tokens;
+    const Search& search = set.storage.search;
     if (threadIdx.x < MASK_WORDS) {
         words[threadIdx.x] = 0;
     }
@@ -117,7 +117,7 @@ DEVICE void divide_remaining(Search& search) {
 // levels. `listed` says that the list holds a bracket with all tokens down to the goal.
 template <class V>
 DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
-    Search& search = set.search();
+    Search& search = set.storage.search;
     if (threadIdx.x == 0) {
         divide_remaining(search);
     }
@@ -132,16 +132,15 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
         if (bracketed) {
             // The bracket is known without levels.
         } else if (plain && search.levels.is_plain() && search.levels.from.value == INF_F32) {
-            count_levels<true>(set.step, set.row, set.view, tile_stride);
+            count_levels<true>(set, tile_stride);
         } else {
             tile_stride = 1;
-            count_levels<false>(set.step, set.row, set.view, tile_stride);
+            count_levels<false>(set, tile_stride);
         }
         bool reaches = bracketed || bracket_goal(set, bracket_margin(tile_stride, search.maxima.tiles));
         u64 mass = 0, next_mass = 0;
         if (reaches && !listed) {
-            mass = plain ? read_bracket<true>(set.step, set.row, set.view)
-                         : read_bracket<false>(set.step, set.row, set.view);
+            mass = plain ? read_bracket<true>(set) : read_bracket<false>(set);
         }
         bool early = search.by_mass && mass >= search.goal, all_equal = false;
         if (threadIdx.x == 0) {
@@ -178,14 +177,14 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 }
                 // RAW on search.bracket: thread 0 moved it, all threads read it.
                 __syncthreads();
-                next_mass = read_bracket<false>(set.step, set.row, set.view);
+                next_mass = read_bracket<false>(set);
                 if (!search.by_mass || next_mass >= search.goal) {
                     return last_key_at(value);
                 }
             }
         } else if (!early && bracket.count <= LIST_CAPACITY) {
             if (!search.by_mass) {
-                return sort_list(bracket.count)[search.goal - bracket.hi.count - 1];
+                return sort_list(set.storage.keys, bracket.count)[search.goal - bracket.hi.count - 1];
             }
             u64 key = resolve_crossing(set, bracket.count);
             if (key != 0) {
@@ -209,7 +208,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
         if (threadIdx.x == 0) {
             LevelRange& levels = search.levels;
             if (!reaches) {
-                search.hi = RangeEnd{levels.to.value, 0, levels.from.count + shared_level_counts()[LEVELS - 1]};
+                search.hi = RangeEnd{levels.to.value, 0, levels.from.count + set.storage.level_counts[LEVELS - 1]};
                 divide_remaining(search);
             } else if (early) {
                 search.lo = RangeEnd{bracket.hi.value, mass, bracket.hi.count};

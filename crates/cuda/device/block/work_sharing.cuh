@@ -45,23 +45,35 @@ DEVICE void publish_chunks(const Step& step, u32 row) {
     }
 }
 
+// A row and the chunk of it that a helper claimed. `chunk` is Step::chunks if there is none.
+struct ClaimedChunk {
+    u32 row;
+    u32 chunk;
+};
+
+// The shared memory of a block that shares work.
+struct WorkSharingStorage {
+    // The chunk that the block claimed last, and the one before.
+    u32 next_chunk[2];
+    ClaimedChunk claimed;
+};
+
 // Calls `work(chunk)` for a chunk that the block has, and then claims further chunks of the row until none is left.
 // Returns how many chunks the block has done.
 template <class Work>
-DEVICE u32 take_chunks(const Step& step, u32 row, u32 chunk, Work work) {
-    __shared__ u32 next[2];
+DEVICE u32 take_chunks(WorkSharingStorage& storage, const Step& step, u32 row, u32 chunk, Work work) {
     u32 sum = 0;
     for (u32 turn = 0; chunk < step.chunks; turn ^= 1) {
         sum++;
         work(chunk);
         if (threadIdx.x == 0) {
             int left = atomicAdd(chunks_left(step, row), -1);
-            next[turn] = left > 0 ? step.chunks - (u32)left : step.chunks;
+            storage.next_chunk[turn] = left > 0 ? step.chunks - (u32)left : step.chunks;
         }
-        // RAW on next[turn]: thread 0 wrote the claimed chunk, all threads read it. The next claim goes to the other
+        // RAW on next_chunk[turn]: thread 0 wrote the claimed chunk, all threads read it. The next claim goes to the other
         // element, so a slower warp can still read this one.
         __syncthreads();
-        chunk = next[turn];
+        chunk = storage.next_chunk[turn];
     }
     return sum;
 }
@@ -90,16 +102,9 @@ DEVICE void report_done(u32& done, u32 chunks) {
     }
 }
 
-// A row and the chunk of it that a helper claimed. `chunk` is Step::chunks if there is none.
-struct ClaimedChunk {
-    u32 row;
-    u32 chunk;
-};
-
 // Looks for a row that has chunks left and claims one; gives up once all rows are retired, or after MAX_POLLS polls.
-DEVICE ClaimedChunk claim_chunk(const Step& step) {
-    __shared__ ClaimedChunk found;
-    // WAR on found: all threads read the previous claim, warp 0 overwrites it.
+DEVICE ClaimedChunk claim_chunk(WorkSharingStorage& storage, const Step& step) {
+    // WAR on claimed: all threads read the previous claim, warp 0 overwrites it.
     __syncthreads();
     if (warp_id() == 0) {
         ClaimedChunk own{0, step.chunks};
@@ -129,10 +134,10 @@ DEVICE ClaimedChunk claim_chunk(const Step& step) {
             // Acquire: without this fence, the block could read older words of the search than those that belong to
             // the chunk.
             __threadfence();
-            found = own;
+            storage.claimed = own;
         }
     }
-    // RAW on found: a lane of warp 0 wrote it, all threads read it.
+    // RAW on claimed: a lane of warp 0 wrote it, all threads read it.
     __syncthreads();
-    return found;
+    return storage.claimed;
 }

@@ -16,12 +16,13 @@ struct EditMasks {
     const u32* touched;
     u32 mask_words;
 
-    DEVICE_MEMBER EditMasks() : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(0) {}
+    EditMasks() = default;
     // The row's mask alone, without the bitmaps of its request.
-    DEVICE_MEMBER EditMasks(const Step& step, u32 row) : EditMasks() {
-        bool has_mask = step.masks && (!step.mask_present || step.mask_present[row]);
-        mask = has_mask ? step.masks + row * step.mask_stride : nullptr;
-        mask_words = step.mask_words;
+    DEVICE_MEMBER EditMasks(const Step& step, u32 row)
+        : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(step.mask_words) {
+        if (step.masks && (!step.mask_present || step.mask_present[row])) {
+            mask = step.masks + row * step.mask_stride;
+        }
     }
     DEVICE_MEMBER EditMasks(const Step& step, u32 row, int slot, u32 features) : EditMasks(step, row) {
         add_request(step.requests[slot], features);

@@ -76,10 +76,15 @@ struct Acceptance {
     bool rejected;
 };
 
-// Judges a chain; every thread returns the result. A kernel calls it once: a second call could overwrite `ends` and
-// `counts` while slower warps still read them.
-DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 chain) {
-    __shared__ u32 ends[32], counts[32];
+// The shared memory of `accept_drafts`: per warp, the first end that it found and how many drafts it accepted.
+struct AcceptanceStorage {
+    u32 ends[32];
+    u32 counts[32];
+};
+
+// Judges a chain; every thread returns the result. A kernel calls it once: a second call could overwrite the storage
+// while slower warps still read it.
+DEVICE Acceptance accept_drafts(AcceptanceStorage& storage, const Chains& chains, const RngStream& rng, u32 chain) {
     u32 end = NO_END, accepted = 0, length = chains.draft_count;
 #pragma unroll 1
     for (u32 j = threadIdx.x; j - lane_id() < length; j += blockDim.x) {
@@ -90,13 +95,13 @@ DEVICE Acceptance accept_drafts(const Chains& chains, const RngStream& rng, u32 
     end = __reduce_min_sync(FULL_MASK, end);
     accepted = __reduce_add_sync(FULL_MASK, accepted);
     if (lane_id() == 0) {
-        ends[warp_id()] = end;
-        counts[warp_id()] = accepted;
+        storage.ends[warp_id()] = end;
+        storage.counts[warp_id()] = accepted;
     }
     // RAW on ends, counts: lane 0 of each warp wrote its warp's, all warps read all of them.
     __syncthreads();
-    end = __reduce_min_sync(FULL_MASK, lane_id() < warp_count() ? ends[lane_id()] : NO_END);
-    accepted = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? counts[lane_id()] : 0);
+    end = __reduce_min_sync(FULL_MASK, lane_id() < warp_count() ? storage.ends[lane_id()] : NO_END);
+    accepted = __reduce_add_sync(FULL_MASK, lane_id() < warp_count() ? storage.counts[lane_id()] : 0);
     end = end < 2 * length ? end : 2 * length;
     return Acceptance{accepted, end / 2, (end & 1) != 0};
 }

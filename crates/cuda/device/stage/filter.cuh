@@ -11,6 +11,29 @@
 #include "math/params.cuh"
 #include "block/search.cuh"
 
+// The temperature of a row and the scales that follow from it (F7, F8, N6).
+struct Scales {
+    // 0 if the row is greedy.
+    float temperature;
+    float log2e_over_t;
+    float filter_log2e_over_t;
+};
+
+// The shared memory of a row's filters.
+struct FilterStorage {
+    SearchStorage search;
+    // Per warp: its share of the row's mass, and of the mass of its tiles' first tokens; the complement of the least
+    // maximum of its tiles, as ordered bits.
+    u64 masses[32];
+    u64 first_masses[32];
+    u32 inverted_lows[32];
+    // What the filters so far have left.
+    GivenSet left;
+    // The results: a row's scales under dynamic temperature, and what its filters keep.
+    Scales scales;
+    GivenSet kept;
+};
+
 // What the filters of a row read.
 template <class V>
 struct FilterContext {
@@ -21,6 +44,9 @@ struct FilterContext {
     const V& view;
     // The scale log2(e) / T of the filters (N6); with dynamic temperature computed from the row (F7).
     float log2e_over_t;
+    FilterStorage& storage;
+
+    DEVICE_MEMBER ReduceStorage& reduce() const { return storage.search.reduce; }
 
     // Upper bounds of the tile maxima of any set of the row's tokens; the maxima themselves if the set is a prefix.
     DEVICE_MEMBER Maxima bounds() const { return survey_maxima(step, row); }
@@ -72,7 +98,7 @@ DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
             }
         },
         [](u32, float, bool) INLINE {});
-    return Cut{block_max(most), ~block_max(least)};
+    return Cut{block_max(f.reduce(), most), ~block_max(f.reduce(), least)};
 }
 
 // Returns the part of a set from the key `first` on, which must be the key of a token.
@@ -133,9 +159,9 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
             }
         },
         [](u32, float, bool) INLINE {});
-    count = block_sum(count);
-    sum = block_sum(sum);
-    squares = block_sum(squares);
+    count = block_sum(f.reduce(), count);
+    sum = block_sum(f.reduce(), sum);
+    squares = block_sum(f.reduce(), squares);
     u64 low = count * squares, square = sum * sum;
     u64 high = mul_hi_u64(count, squares) - mul_hi_u64(sum, sum) - (low < square);
     double sigma = double_ratio(double_sqrt(u128_to_double(high, low - square)), u64_to_double(count));
@@ -153,7 +179,7 @@ DEVICE float spread_low(const GivenSet& given, float low) {
 
 // Returns a logit that the k-th token of a set likely reaches. If every tile has a token and k is at most the number of
 // tiles, the least maximum is certainly such a logit. For larger k, spread_low guesses.
-DEVICE float likely_low(const Maxima& maxima, const GivenSet& given, u32 k) {
+DEVICE float likely_low(ReduceStorage& storage, const Maxima& maxima, const GivenSet& given, u32 k) {
     u64 least = 0;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < maxima.tiles; tile += blockDim.x) {
@@ -161,7 +187,7 @@ DEVICE float likely_low(const Maxima& maxima, const GivenSet& given, u32 k) {
         u64 own = maximum > MASKED_VALUE ? ~ordered_bits(maximum) : 0;
         least = own > least ? own : least;
     }
-    float low = from_ordered_bits(~(u32)block_max(least));
+    float low = from_ordered_bits(~(u32)block_max(storage, least));
     return k <= maxima.tiles ? low : spread_low(given, low);
 }
 
@@ -179,9 +205,7 @@ struct ApproxRow {
 // token.
 template <class V>
 DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
-    __shared__ u64 masses[32];
-    __shared__ u64 all_firsts[32];
-    __shared__ u32 lows[32];
+    FilterStorage& storage = f.storage;
     const TileRecord* records = f.step.records + (u64)f.row * f.step.tiles;
     const u64* sums = f.step.filter_sums + (u64)f.row * f.step.tiles;
     u64 mass = 0, first_tokens_mass = 0;
@@ -201,20 +225,20 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     mass = warp_sum(mass);
     first_tokens_mass = warp_sum(first_tokens_mass);
     low = __reduce_max_sync(FULL_MASK, low);
-    // WAR on masses, all_firsts, lows: slower warps may still read those of an earlier call, each warp overwrites its
+    // WAR on masses, first_masses, inverted_lows: slower warps may still read those of an earlier call, each warp overwrites its
     // own.
     __syncthreads();
     if (lane_id() == 0) {
-        masses[warp_id()] = mass;
-        all_firsts[warp_id()] = first_tokens_mass;
-        lows[warp_id()] = low;
+        storage.masses[warp_id()] = mass;
+        storage.first_masses[warp_id()] = first_tokens_mass;
+        storage.inverted_lows[warp_id()] = low;
     }
-    // RAW on masses, all_firsts, lows: each warp wrote its own, all warps read all of them.
+    // RAW on masses, first_masses, inverted_lows: each warp wrote its own, all warps read all of them.
     __syncthreads();
     bool in_block = lane_id() < warp_count();
-    mass = warp_sum(in_block ? masses[lane_id()] : 0);
-    first_tokens_mass = warp_sum(in_block ? all_firsts[lane_id()] : 0);
-    low = __reduce_max_sync(FULL_MASK, in_block ? lows[lane_id()] : 0);
+    mass = warp_sum(in_block ? storage.masses[lane_id()] : 0);
+    first_tokens_mass = warp_sum(in_block ? storage.first_masses[lane_id()] : 0);
+    low = __reduce_max_sync(FULL_MASK, in_block ? storage.inverted_lows[lane_id()] : 0);
     return ApproxRow{mass, first_tokens_mass, from_ordered_bits(~low)};
 }
 
@@ -233,12 +257,12 @@ template <class V>
 DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, const Maxima& maxima, const GivenSet& given,
                                      const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
-    float likely =
-        is_approx ? spread_low(given, row.least_maximum) : likely_low(maxima, given, by_mass ? ~0u : f.params.top_k);
-    SearchedRow<V> set{f.step, f.row, f.view};
+    float likely = is_approx ? spread_low(given, row.least_maximum)
+                             : likely_low(f.reduce(), maxima, given, by_mass ? ~0u : f.params.top_k);
+    SearchedRow<V> set{f.step, f.row, f.view, f.storage.search};
     const Order order{nearest, Origin(given.first_value), f.log2e_over_t, log2_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
-        Search& search = set.search();
+        Search& search = set.storage.search;
         u32 goal_fraction = nearest ? f.params.typical_p : f.params.top_p;
         u64 goal =
             by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : f.params.top_k;
@@ -277,7 +301,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     // A short list consists mostly of the tiles' first and second tokens. The second ones weigh no more than the first,
     // so both reach the goal only if the first ones reach half of it.
     bool may = is_approx && row.firsts_mass >= target_mass(f.params.top_p, row.mass) / 2;
-    u64 reached = find_crossing(set, may && list_nucleus<V>(f.step, f.row, row.least_maximum));
+    u64 reached = find_crossing(set, may && list_nucleus<V>(f.step, f.row, row.least_maximum, f.storage.search));
     if (!nearest) {
         return prefix_to_key(given, reached);
     }
@@ -323,9 +347,9 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
             row = approximate_row(f, given.first_value);
             sums.mass = row.mass;
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
-            sums = entropy_of_set(f.view, maxima, given, f.log2e_over_t);
+            sums = entropy_of_set(f.reduce(), f.view, maxima, given, f.log2e_over_t);
         } else {
-            SetMass set_mass = mass_of_set(f.view, maxima, given, given.cut, f.log2e_over_t);
+            SetMass set_mass = mass_of_set(f.reduce(), f.view, maxima, given, given.cut, f.log2e_over_t);
             sums.mass = set_mass.mass;
             sums.count = set_mass.count;
         }
@@ -351,13 +375,14 @@ template <class V>
 DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
     if (f.params.features & FEATURE_MIROSTAT) {
-        float log2_z = log2_mass(mass_of_set(f.view, f.bounds(), full_set, full_set.cut, f.log2e_over_t).mass);
+        float log2_z =
+            log2_mass(mass_of_set(f.reduce(), f.view, f.bounds(), full_set, full_set.cut, f.log2e_over_t).mass);
         float log2e_over_t = f.log2e_over_t, mu = f.state.mirostat_mu;
         const Origin first(full_set.first_value);
         return prefix_while(full_set, [=](float z) INLINE { return log2_z - exponent(z, first, log2e_over_t) <= mu; });
     }
-    // The tokens that are left. It lies in shared memory, because the filters leave no registers for it.
-    __shared__ GivenSet kept;
+    // In shared memory, because the filters leave no registers for it.
+    GivenSet& kept = f.storage.left;
     if (threadIdx.x == 0) {
         kept = full_set;
     }
@@ -384,14 +409,6 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
     return kept.cut.is_empty() ? GivenSet{Cut{first, first}, full_set.first_value, true} : GivenSet{kept};
 }
 
-// The temperature of a row and the scales that follow from it (F7, F8, N6).
-struct Scales {
-    // 0 if the row is greedy.
-    float temperature;
-    float log2e_over_t;
-    float filter_log2e_over_t;
-};
-
 // Returns the scales of a row that is not empty. With dynamic temperature it reads the whole row (F7).
 template <class V>
 DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
@@ -401,7 +418,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
         return scales;
     }
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
-    SetEntropy sums = entropy_of_set(f.view, f.bounds(), full_set, log2_e());
+    SetEntropy sums = entropy_of_set(f.reduce(), f.view, f.bounds(), full_set, log2_e());
     float power = 0.0f;
     if (sums.entropy > 0.0f && sums.count > 1) {
         float ratio = fminf(sums.entropy / log2_rule(u64_to_float(sums.count)), 1.0f);
@@ -418,7 +435,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
 // Returns mirostat's mu after `token` was drawn from the kept set (F6).
 template <class V>
 DEVICE float next_mu(const FilterContext<V>& f, const GivenSet& kept, u32 token) {
-    float log2_z = log2_mass(mass_of_set(f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
+    float log2_z = log2_mass(mass_of_set(f.reduce(), f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
     float surprise = log2_z - exponent(f.view.logit(token), Origin(kept.first_value), f.log2e_over_t);
     return f.state.mirostat_mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);
 }

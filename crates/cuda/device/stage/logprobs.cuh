@@ -208,8 +208,9 @@ DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, co
     sections.end_top(done < n ? done : n);
 }
 
-// The stage's shared memory.
+// The shared memory of a row's logprobs.
 struct LogprobStorage {
+    ReduceStorage reduce;
     LogprobQuery query;
     SetWithMaxima members;
     LogprobTerms terms;
@@ -226,9 +227,9 @@ DEVICE void write_members(const LogprobSections& sections, const V& row, const P
     const Step& step = sections.step;
     const TileSum* logprob_sums = step.logprob_sums + (u64)sections.row * step.tiles;
     u64 mass = params.features & FEATURE_LOGPROB_SUMS
-                   ? row_mass(step.tiles, given.first_value, params.logprob_log2e_over_t,
+                   ? row_mass(storage.reduce, step.tiles, given.first_value, params.logprob_log2e_over_t,
                               [&](u32 tile) INLINE { return logprob_sums[tile]; })
-                   : mass_of_set(row, members.maxima, given, given.cut, log2_e() / temperature).mass;
+                   : mass_of_set(storage.reduce, row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
         storage.terms.set(given.first_value, temperature, mass);
     }
@@ -261,8 +262,8 @@ struct LogprobRow {
 // Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are those of the raw
 // logits, which the survey stored with its sums for logprobs.
 template <class T>
-DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, const Request& request) {
-    __shared__ LogprobStorage storage;
+DEVICE void write_logprobs(LogprobStorage& storage, const LogprobRow<T>& target, const Params& params,
+                           const Request& request) {
     const Step& step = target.step;
     LogprobSections sections{step, target.row};
     u32 mode = params.logprob_mode;
@@ -277,7 +278,7 @@ DEVICE void write_logprobs(const LogprobRow<T>& target, const Params& params, co
             u32 bits = ordered_bits(maxima.of(tile));
             most = bits > most ? bits : most;
         }
-        given.first_value = from_ordered_bits((u32)block_max(most));
+        given.first_value = from_ordered_bits((u32)block_max(storage.reduce, most));
         empty = !(given.first_value > MASKED_VALUE);
     } else if (!empty && !given.is_prefix) {
         maxima = compute_maxima(target.view, maxima, given.cut, scratch_maxima(step, target.row, 0));

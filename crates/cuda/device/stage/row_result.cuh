@@ -37,19 +37,16 @@ DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     }
 }
 
-// A copy of the row's request in shared memory, so that `advance_request` need not wait for global memory.
-DEVICE Request& shared_request() {
-    __shared__ Request request;
-    return request;
+// Whether a request has lists that a finish kernel reads: edits, token counts or a history.
+DEVICE bool has_lists(u32 features) {
+    return features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY);
 }
 
-// Copies the request to `shared_request` if it has edits, token counts or a history. A barrier must follow before it is
-// read.
-DEVICE void load_request(const Step& step, int slot, u32 features) {
-    const u32 words = sizeof(Request) / 4;
-    if (features & (FEATURE_EDITS | FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY) &&
-        threadIdx.x < words) {
-        ((u32*)&shared_request())[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
+// Copies a request's lists to shared memory if it has any, so that nothing after the wait depends on a further load
+// from global memory. A barrier must follow before they are read.
+DEVICE void load_request(Request& to, const Step& step, int slot, u32 features) {
+    if (has_lists(features) && threadIdx.x < sizeof(Request) / 4) {
+        ((u32*)&to)[threadIdx.x] = ((const u32*)(step.requests + slot))[threadIdx.x];
     }
 }
 
@@ -91,10 +88,5 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     }
 }
 
-// Writes a row's results. Advances its request unless the row has no token or the step only scores; by one thread.
-DEVICE void finish_row(const Step& step, u32 row, int slot, u32 features, const State& state, const RowResult& result) {
-    if (result.token != NO_TOKEN && !(step.flags & STEP_SCORING)) {
-        advance_request(step, shared_request(), slot, features, state, (u32)result.token);
-    }
-    write_result(step, row, result);
-}
+// Whether a row advances its request: it has a token, and the step does more than score.
+DEVICE bool advances(const Step& step, int token) { return token != NO_TOKEN && !(step.flags & STEP_SCORING); }

@@ -20,6 +20,7 @@ struct EditedRow {
     EditMasks edits;
     u32 current_step;
 
+    EditedRow() = default;
     DEVICE_MEMBER EditedRow(const Step& step, u32 row, int slot) : row(step, row) {
         if (EDITED) {
             params = step.params + slot;

@@ -47,6 +47,7 @@ struct LogitsRow {
     // Whether the row starts at a multiple of 16 bytes, so that lanes can load 16 bytes of any of its complete tiles.
     bool vectorized;
 
+    LogitsRow() = default;
     DEVICE_MEMBER LogitsRow(const Step& step, u32 row)
         : logits((const Element*)step.logits + (step.row_indices ? step.row_indices[row] : row) * step.stride),
           vocab(step.vocab), vectorized(((u64)logits & 15) == 0) {}

@@ -422,7 +422,7 @@ fn rows_of_probabilities_are_stepped_as_on_the_host() {
     let Some(device) = device() else { return };
     let (mut pool, mut host) = (device_pool(&device), pool(1));
     let values: Vec<f32> = (0..VOCAB).map(|id| ((id * 37 % 101) as f32 - 20.0) * 1e-3).collect();
-    // What min-p goes by is another number for either kind (F2, P1a).
+    // Min-p compares logits by y (F2) and probabilities by a product (P1a).
     for (top_p, min_p) in [(0.9, 0.0), (1.0, 0.9), (0.9, 0.9)] {
         let params =
             SamplingParams { top_p, min_p, banned_ids: vec![3], seed: Some(7), ..SamplingParams::default() };

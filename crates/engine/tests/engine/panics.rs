@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Level, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, RowHook,
-    Sampler, Slot, Stages, StepOptions, routes,
+    BatchOptions, Level, Logits, Logprobs, Outputs, Pool, PoolConfig, RACE, Result, Route, Row, Sampler,
+    Slot, Stages, StepOptions, routes,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -140,7 +140,7 @@ fn a_step_on_a_device_whose_outputs_could_not_be_told_moves_nothing() {
     let refused = pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::with_kept());
     assert!(matches!(refused, Err(Error::Conflict { parameter: "Outputs::with_kept", .. })), "{refused:?}");
     assert_eq!(pool.sequence(slot).unwrap().position(), 0);
-    let hook: Option<RowHook<'_>> = Some(&|_| {});
+    let hook: Option<gumball_engine::RowHook<'_>> = Some(&|_| {});
     let hooked = BatchOptions { hooks: &[hook], ..Default::default() };
     assert!(pool.step(logits, &[slot], &hooked, &mut Outputs::new()).is_err());
     pool.step(logits, &[slot], &BatchOptions::default(), &mut Outputs::new()).unwrap();

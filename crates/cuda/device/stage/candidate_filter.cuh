@@ -1,7 +1,7 @@
-// candidate_draw.cuh: filters a short candidate list and draws from it (rules F1, F2, F4, M4, D1); device functions of
-// a block.
+// candidate_filter.cuh: lists a row's first tokens and applies its filters to that list (rules F1, F2, F4, M4); device
+// functions of a block.
 //
-// Computes   the part of the list that a chain keeps which begins with top-k or top-p, and the token of it that wins
+// Computes   the part of the list that a chain keeps which begins with top-k or top-p
 // Never      reads a tile of which only the first token can be on the list; sorts by anything but keys, which all
 //            differ; looks for the end of a long nucleus if top-k keeps a short part of it
 // Twins      CPU cpu/src/filter/{list,select}.rs | why docs/stages/filter.md
@@ -17,21 +17,14 @@
 //     one visit to the records: a logit that k tokens reach; a logit whose tokens weigh the upper bound of G
 //     list all tokens that reach the higher of the two: a short nucleus, otherwise the first k
 //     each listed token: index = number of tokens before it; prefix mass = sum of their gains and its own
-//     one warp: applies the filters to the list and draws from what they keep
+//     one warp: applies the filters to the list
 //
 // A gain is what a token adds to the mass of the prefix that it ends (M4). A first token's gain follows from its tile
 // alone. The gains of a tile's other tokens depend on each other; the warp that gathers the tile computes them.
 #pragma once
 
 #include "block/candidates.cuh"
-#include "stage/general_draw.cuh"
-
-// The block's candidate list, in the shared memory of `shared_keys`, which the search reuses if the list fails.
-DEVICE CandidateList& shared_candidates() {
-    static_assert(sizeof(CandidateList) <= LIST_CAPACITY * sizeof(u64),
-                  "the candidate list fits the search's shared memory");
-    return *(CandidateList*)shared_keys();
-}
+#include "stage/filter.cuh"
 
 // The parameters of a filter chain, copied once: each read from global memory would add its latency to the row's.
 struct FilterChain {
@@ -309,37 +302,8 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
     return kept;
 }
 
-// Returns the id of the token that wins the race among the kept tokens of the list (D1); by a warp, in every lane.
-// Writes the token's index in the ordered list to `index`, in shared memory.
-DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const ListRange& kept,
-                           float log2e_over_t, u32& index) {
-    const Origin first(key_logit(list.ordered[kept.start]));
-    u64 leader = 0;
-    u32 own_index = 0;
-    auto run = [&](u32 i, u64 key) INLINE {
-        if ((i >= kept.start) & (i < kept.end)) {
-            u64 own = make_leader(exponent(key_logit(key), first, log2e_over_t) - list.log2_arrivals[list.from[i]],
-                                  key_id(key));
-            own_index = own > leader ? i : own_index;
-            leader = own > leader ? own : leader;
-        }
-    };
-#pragma unroll
-    for (u32 k = 0; k < LANE_CANDIDATES; k++) {
-        run(32 * k + lane_id(), lane_candidates.keys[k]);
-    }
-#pragma unroll 1
-    for (u32 i = 32 * LANE_CANDIDATES + lane_id(); i < kept.end; i += 32) {
-        run(i, list.ordered[i]);
-    }
-    u64 best = warp_max(leader);
-    if (leader == best) {
-        index = own_index;
-    }
-    return key_id(best);
-}
-
-// Lists the first tokens of a row, in order: at least all that the filters keep. Returns false in every thread if those
+// Lists the first tokens of a row, in order: at least all that the filters keep. Draws their arrivals with
+// DRAWS_ARRIVALS. Returns false in every thread if those
 // may be more than the list holds. The request must have FEATURE_CANDIDATES. The list must be cleared, with a barrier
 // between. Warp 0 gets the row's approximate mass in `mass`, or 0 if no filter needs it or the list holds the whole
 // row.
@@ -347,11 +311,11 @@ DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane
 //     threshold = a logit that enough tokens reach, by the records; any logit reaches it if vocab <= MAX_CANDIDATES
 //     list the maxima that reach it; then read the tiles that may have further tokens, and list these
 //     the last warps draw arrivals while the first ones rank the tokens and sum prefix masses
-template <bool DRAWS_ARRIVALS = true, class V>
-DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V& view, const FilterChain& chain,
-                            const RngStream& rng, const RowSummary& summary, float log2e_over_t, u64& mass) {
-    __shared__ u64 scratch[32];
-    CandidateList& list = shared_candidates();
+template <bool DRAWS_ARRIVALS, class V>
+DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowRecords& records, const V& view,
+                            const FilterChain& chain, const RngStream& rng, const RowSummary& summary,
+                            float log2e_over_t, u64& mass) {
+    CandidateList& list = storage.search.candidates;
     float first = key_logit(summary.first_key), threshold = MIN_TOKEN_VALUE;
     mass = 0;
     bool found = true;
@@ -362,7 +326,7 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
     } else if ((chain.filters & 15) == FILTER_TOP_K) {
         u32 limit = chain.top_k + chain.top_k / 4 + 16;
         if (chain.joint) {
-            CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, scratch, 0, 0}, chain.top_k};
+            CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, storage.masses, 0, 0}, chain.top_k};
             found = find_threshold(list, records, first, summary.least_maximum, goal_policy, limit, threshold);
             // If the list holds all tokens, its last prefix mass is the row's exact mass.
             mass = threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
@@ -371,7 +335,7 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
             found = find_threshold(list, records, first, summary.least_maximum, goal_policy, limit, threshold);
         }
     } else {
-        MassGoal goal_policy{first, log2e_over_t, chain.top_p, scratch, 0, 0};
+        MassGoal goal_policy{first, log2e_over_t, chain.top_p, storage.masses, 0, 0};
         found = find_threshold(list, records, first, summary.least_maximum, goal_policy, MAX_CANDIDATES / 4, threshold);
         mass = goal_policy.mass;
     }
@@ -398,46 +362,4 @@ DEVICE bool list_candidates(const Step& step, const RowRecords& records, const V
     // them.
     __syncthreads();
     return true;
-}
-
-// The result of a draw from the list; valid only if `is_certain`.
-struct ListDraw {
-    GivenSet kept;
-    u32 token;
-    bool is_certain;
-    // The token's index in the ordered list.
-    u32 index;
-};
-
-// Filters the list and draws from it in warp 0; returns the result in every thread. `xtc_acts()` returns whether XTC
-// acts on the row. Thread 0 calls `end(token, is_certain)` right after the draw. Every thread calls `meanwhile()`: warp
-// 0 after the draw, the others at once.
-template <class XtcActs, class End, class Meanwhile>
-DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts,
-                                            End end, Meanwhile meanwhile) {
-    __shared__ ListDraw list_draw;
-    if (warp_id() == 0) {
-        CandidateList& list = shared_candidates();
-        const LaneCandidates lane_candidates(list);
-        ListRange range = filter_candidates(list, lane_candidates, chain, scales.filter_log2e_over_t, mass, xtc_acts);
-        u32 token = race_candidates(list, lane_candidates, range, scales.log2e_over_t, list_draw.index);
-        if (lane_id() == 0) {
-            u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
-            list_draw.kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
-            list_draw.token = token;
-            list_draw.is_certain = range.is_certain;
-            end(token, range.is_certain);
-        }
-    }
-    meanwhile();
-    // RAW on list_draw and on the results of `meanwhile`: warp 0 wrote the former, all warps the latter; all warps read
-    // them.
-    __syncthreads();
-    return list_draw;
-}
-
-template <class XtcActs, class Meanwhile>
-DEVICE const ListDraw& draw_from_candidates(const FilterChain& chain, const Scales& scales, u64 mass, XtcActs xtc_acts,
-                                            Meanwhile meanwhile) {
-    return draw_from_candidates(chain, scales, mass, xtc_acts, [](u32, bool) INLINE {}, meanwhile);
 }

@@ -1,0 +1,124 @@
+// draw.cuh: draws a row's token from what its filters keep (rules D1, F6); device functions of a block.
+//
+// Computes   the token that wins the race, among the kept tokens of a candidate list or of the row; mirostat's next mu
+// Traffic    that of race.cuh; nothing if the kept tokens are on a list
+// Twins      oracle spec/src/draw.rs | CPU cpu/src/draw.rs | why docs/stages/draw.md
+// Requires   the row's survey, and its cut: candidate_filter.cuh or kept_set.cuh; all threads of the block, whole warps
+#pragma once
+
+#include "block/race.cuh"
+#include "stage/candidate_filter.cuh"
+#include "stage/kept_set.cuh"
+
+// Returns the id of the token that wins the race among the kept tokens of the list (D1); by a warp, in every lane.
+// Writes the token's index in the ordered list to `index`, in shared memory.
+DEVICE u32 race_candidates(const CandidateList& list, const LaneCandidates& lane_candidates, const ListRange& kept,
+                           float log2e_over_t, u32& index) {
+    const Origin first(key_logit(list.ordered[kept.start]));
+    u64 leader = 0;
+    u32 own_index = 0;
+    auto run = [&](u32 i, u64 key) INLINE {
+        if ((i >= kept.start) & (i < kept.end)) {
+            u64 own = make_leader(exponent(key_logit(key), first, log2e_over_t) - list.log2_arrivals[list.from[i]],
+                                  key_id(key));
+            own_index = own > leader ? i : own_index;
+            leader = own > leader ? own : leader;
+        }
+    };
+#pragma unroll
+    for (u32 k = 0; k < LANE_CANDIDATES; k++) {
+        run(32 * k + lane_id(), lane_candidates.keys[k]);
+    }
+#pragma unroll 1
+    for (u32 i = 32 * LANE_CANDIDATES + lane_id(); i < kept.end; i += 32) {
+        run(i, list.ordered[i]);
+    }
+    u64 best = warp_max(leader);
+    if (leader == best) {
+        index = own_index;
+    }
+    return key_id(best);
+}
+
+// The result of a draw from the list; valid only if `is_certain`.
+struct ListDraw {
+    GivenSet kept;
+    u32 token;
+    bool is_certain;
+    // The token's index in the ordered list.
+    u32 index;
+};
+
+// Filters the list and draws from it in warp 0; `list_draw` takes the result, for all threads. `xtc_acts()` returns whether XTC
+// acts on the row. Thread 0 calls `end(token, is_certain)` right after the draw. Every thread calls `meanwhile()`: warp
+// 0 after the draw, the others at once.
+template <class XtcActs, class End, class Meanwhile>
+DEVICE void draw_from_candidates(ListDraw& list_draw, const CandidateList& list, const FilterChain& chain,
+                                 const Scales& scales, u64 mass, XtcActs xtc_acts, End end, Meanwhile meanwhile) {
+    if (warp_id() == 0) {
+        const LaneCandidates lane_candidates(list);
+        ListRange range = filter_candidates(list, lane_candidates, chain, scales.filter_log2e_over_t, mass, xtc_acts);
+        u32 token = race_candidates(list, lane_candidates, range, scales.log2e_over_t, list_draw.index);
+        if (lane_id() == 0) {
+            u64 from = list.ordered[range.start], to = list.ordered[range.end - 1];
+            list_draw.kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
+            list_draw.token = token;
+            list_draw.is_certain = range.is_certain;
+            end(token, range.is_certain);
+        }
+    }
+    meanwhile();
+    // RAW on list_draw and on the results of `meanwhile`: warp 0 wrote the former, all warps the latter; all warps read
+    // them.
+    __syncthreads();
+}
+
+// The result of a draw from the whole row.
+struct RowDraw {
+    // NO_TOKEN if nothing was drawn.
+    int token;
+    float mirostat_mu;
+};
+
+// The shared memory of a block that filters a row and draws from it.
+struct DrawStorage {
+    SummaryStorage summary;
+    FilterStorage filter;
+    RaceStorage race;
+    // The results of a draw from the candidate list and of one from the whole row.
+    ListDraw list_draw;
+    RowDraw row_draw;
+};
+
+// Draws among the kept tokens of `storage.filter.kept`, and updates mirostat's mu. A barrier must follow before other
+// threads read `storage.row_draw`. Not inlined, as few rows need it.
+template <class T, bool EDITED>
+DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales scales, DrawStorage& storage) {
+    RowContext<T, EDITED> context(step, row, slot);
+    const GivenSet kept = storage.filter.kept;
+    RngStream rng{context.params.seed, context.state.position, context.params.draw};
+    int token = (int)race(storage.race, RowRecords(step, row, false), context.view, rng, kept, scales.log2e_over_t);
+    float mirostat_mu = context.state.mirostat_mu;
+    if (context.params.features & FEATURE_MIROSTAT) {
+        mirostat_mu = next_mu(context.filter_context(scales.filter_log2e_over_t, storage.filter), kept, (u32)token);
+    }
+    if (threadIdx.x == 0) {
+        storage.row_draw = RowDraw{token, mirostat_mu};
+    }
+}
+
+// Filters a whole row and, if `draws`, draws its token. The results are in `storage`, for all threads: `filter.kept` and
+// `row_draw`. `first` is the key of the row's first token.
+template <class T, bool EDITED>
+DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
+                            DrawStorage& storage) {
+    find_kept_set<T, EDITED>(step, row, slot, first, scales.filter_log2e_over_t, storage.filter);
+    retire_row(step);
+    if (draws) {
+        race_kept_set<T, EDITED>(step, row, slot, scales, storage);
+    } else if (threadIdx.x == 0) {
+        storage.row_draw = RowDraw{NO_TOKEN, step.states[slot].mirostat_mu};
+    }
+    // RAW on row_draw: thread 0 wrote it, all threads of the caller read it.
+    __syncthreads();
+}

@@ -1,0 +1,466 @@
+// finish.cuh: finishes rows: from the survey's records to the token, its logprobs and the request's next state; device
+// functions of a block.
+//
+// Computes   a row's token, status, temperature and mu; logprobs, ranks and kept set as far as the policy supports them;
+//            the request's next state
+// Never      reads a padding row's logits; waits for the survey before it must
+// Twins      oracle spec/src/pipeline.rs | CPU cpu/src/draw.rs | why docs/architecture.md
+// Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
+// Requires   the survey of the same step before it on the stream, and the kernel `edit` if a row has history edits
+//
+// All finish kernels share this body. Each has a policy, which says what the rows of its steps may need; the compiler
+// drops the rest. A kernel for less is faster, because a row takes little more than the latency of one warp's work: a
+// chain of dependent instructions, whose number decides the time. Loops of one or two rounds are therefore not unrolled.
+//
+//     read the request, while the survey still runs; wait for the survey
+//     padding: NO_TOKEN
+//     summarise the row's records                                                empty: NO_TOKEN
+//     the cut and the draw:
+//         greedy: the row's first token
+//         no filter, or min-p: the cut follows from the records; race
+//         chains that usually keep few tokens: list candidates, filter the list, draw from it
+//         all others, and rows whose list fails or leaves a doubt: filter and race over the whole row
+//     a forced token replaces the drawn one
+//     the end: logprobs and kept set; results; the request's next state
+#pragma once
+
+#include "math/params.cuh"
+#include "block/bounded_race.cuh"
+#include "stage/draw.cuh"
+#include "stage/row_result.cuh"
+#include "stage/token_logprob.cuh"
+
+// The policies, from the least to the most general; src/requests/variant.rs chooses the least one that suffices for a
+// step's rows. Members:
+//     Records         the kind of records that the survey wrote
+//     FILTERS         filters besides min-p
+//     SHARES_WORK     blocks beyond the rows help to search long rows (work_sharing.cuh)
+//     EDITS           edits and masks
+//     TOKEN_LOGPROB   the logprob of the row's token alone, in the modes raw, edited and tempered
+//     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs, kept sets
+struct SurveyDrawPolicy {
+    typedef SurveyDrawRecords Records;
+    static constexpr bool FILTERS = false, SHARES_WORK = false, EDITS = false, TOKEN_LOGPROB = false,
+                          EVERYTHING = false;
+};
+
+struct SimplePolicy {
+    typedef SurveyRecords Records;
+    static constexpr bool FILTERS = false, SHARES_WORK = false, EDITS = false, TOKEN_LOGPROB = false,
+                          EVERYTHING = false;
+};
+
+struct CandidatesPolicy {
+    typedef SurveyRecords Records;
+    static constexpr bool FILTERS = true, SHARES_WORK = true, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
+};
+
+struct CandidatesLogprobPolicy {
+    typedef SurveyRecords Records;
+    static constexpr bool FILTERS = true, SHARES_WORK = false, EDITS = true, TOKEN_LOGPROB = true, EVERYTHING = false;
+};
+
+struct GeneralPolicy {
+    typedef SurveyRecords Records;
+    static constexpr bool FILTERS = true, SHARES_WORK = false, EDITS = true, TOKEN_LOGPROB = false, EVERYTHING = true;
+};
+
+// What a block reads of its row's request before the wait, and what it keeps for the row's end.
+struct RowInputs {
+    State state;
+    FilterChain filter_chain;
+    Scales scales;
+    RngStream rng;
+    // The request's own temperature, which an empty row reports.
+    float temperature;
+    // The row's status bits.
+    u32 status;
+
+    DEVICE_MEMBER void load(const Params& params, const State& own_state) {
+        state = own_state;
+        filter_chain = filter_chain_of(params);
+        scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
+        rng = RngStream{params.seed, state.position, params.draw};
+        temperature = params.temperature;
+    }
+};
+
+// A part of a kernel's shared memory, if its policy needs it.
+template <bool NEEDED, class Part>
+struct PartIf : Part {};
+template <class Part>
+struct PartIf<false, Part> {};
+
+// A request's parameters and its edited row.
+template <class T>
+struct EditStorage {
+    Params params;
+    EditedRow<T, true> view;
+};
+
+// The shared memory of a block that finishes a row. Inputs and edited rows lie here because registers are scarce, and
+// each read from global memory would add its latency; rows without filters keep their inputs in registers.
+template <class Policy, class T>
+struct FinishStorage {
+    Request request;
+    PartIf<Policy::FILTERS, RowInputs> inputs;
+    PartIf<Policy::FILTERS, DrawStorage> draw;
+    PartIf<!Policy::FILTERS, BoundedRaceStorage> bounded_race;
+    PartIf<!Policy::FILTERS, SummaryStorage> summary;
+    PartIf<Policy::EDITS, EditStorage<T>> edits;
+    PartIf<Policy::TOKEN_LOGPROB, TokenLogprobStorage> token_logprob;
+    PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
+};
+
+// A row, its request, and the block's shared memory.
+template <class Policy, class T>
+struct FinishedRow {
+    const Step& step;
+    u32 row;
+    int slot;
+    // NO_TOKEN if no token is forced.
+    int forced;
+    u32 features;
+    const Params& params;
+    RowInputs& inputs;
+    FinishStorage<Policy, T>& storage;
+
+    DEVICE_MEMBER bool uses_candidates() const {
+        return (Policy::EVERYTHING || forced < 0) && features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY);
+    }
+};
+
+// What the end of a row needs to know of its draw.
+struct RowOutcome {
+    // The drawn token, or the forced one; NO_TOKEN if the row is empty and no token is forced.
+    int token;
+    // With EVERYTHING: the key of the row's first token, 0 in an empty row; the kept set, empty in an empty row; and
+    // mirostat's next mu.
+    u64 first_key;
+    GivenSet kept;
+    float mirostat_mu;
+    // Whether the token's logprob is written, and whether the whole row is ended.
+    bool has_logprob;
+    bool is_ended;
+};
+
+// Writes the results of a row, except logprobs and kept set, and advances its request. Thread 0 writes, and thread
+// `advancer` advances: threads of two warps do not wait for each other's memory accesses.
+template <class Policy, class T>
+DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float mirostat_mu, u32 advancer) {
+    const RowInputs& inputs = f.inputs;
+    if (threadIdx.x == advancer && advances(f.step, token)) {
+        if (Policy::EVERYTHING) {
+            f.step.states[f.slot].mirostat_mu = mirostat_mu;
+        }
+        advance_request(f.step, f.storage.request, f.slot, f.features, inputs.state, (u32)token);
+    }
+    if (threadIdx.x == 0) {
+        float temperature = inputs.status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
+        write_result(f.step, f.row, RowResult{token, inputs.status, temperature, mirostat_mu});
+    }
+}
+
+// Draws the token of a row without filters, or with min-p alone, from one reduction of its records. `offset` is the
+// result of `min_p_offset`.
+template <class Policy, class T, class V>
+DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view,
+                                  float offset) {
+    typedef typename Policy::Records Records;
+    const Scales& scales = f.inputs.scales;
+    RowOutcome outcome{f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu, false, false};
+    if (Records::GREEDY && f.features & FEATURE_GREEDY) {
+        RowSummary summary = summarise_row(f.storage.summary, records, true);
+        f.inputs.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        outcome.token = f.forced < 0 && summary.first_key != 0 ? (int)key_id(summary.first_key) : f.forced;
+        return outcome;
+    }
+    WarpLeader warp_leader = reduce_warp_leaders<Records>(f.storage.bounded_race, records, scales.log2e_over_t);
+    RowSummary summary = summarise_row(warp_leader);
+    f.inputs.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+    if (summary.first_key == 0 || f.forced >= 0) {
+        return outcome;
+    }
+    float first = key_logit(summary.first_key);
+    const Origin origin(first);
+    const FilterChain& chain = f.inputs.filter_chain;
+    Cut cut = Records::MIN_P && chain.filters == FILTER_MIN_P
+                  ? min_p_cut(first, scales.filter_log2e_over_t, chain.min_p, offset)
+                  : full_cut();
+    u64 leader = best_leader(warp_leader, cut, origin, scales.log2e_over_t);
+    outcome.token = leader_is_certain(warp_leader, origin, scales.log2e_over_t, leader)
+                        ? (int)key_id(leader)
+                        : (int)race_bounded<Records>(f.storage.bounded_race.open_tiles, records, view, f.inputs.rng,
+                                                     cut, origin, scales.log2e_over_t, leader);
+    return outcome;
+}
+
+// Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list. The
+// results are in `storage`. Not inlined, so that its registers do not add to those of other rows' code.
+template <class T, bool EDITED>
+DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool draws, Scales scales,
+                                    DrawStorage& storage) {
+    // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
+    __syncthreads();
+    RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
+    filter_and_race<T, EDITED>(step, row, slot, draws, summary.first_key, scales, storage);
+}
+
+// Draws from the row's candidate list. Returns whether the list decides the row; otherwise the row must be searched.
+// Without logprobs and kept sets thread 0 ends the row right after its draw. With TOKEN_LOGPROB the warps that have no
+// part in the draw score the candidates meanwhile; if the block is one warp, it scores them after its draw.
+template <class Policy, class T, class V>
+DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view,
+                           const RowSummary& summary, RowOutcome& outcome) {
+    RowInputs& inputs = f.inputs;
+    DrawStorage& storage = f.storage.draw;
+    CandidateList& list = storage.filter.search.candidates;
+    constexpr bool ENDS_ROW = !Policy::TOKEN_LOGPROB && !Policy::EVERYTHING;
+    u64 mass;
+    if (!list_candidates<true>(storage.filter, f.step, records, view, inputs.filter_chain, inputs.rng, summary,
+                               inputs.scales.filter_log2e_over_t, mass)) {
+        return false;
+    }
+    auto end = [&](u32 token, bool is_certain) INLINE {
+        if (ENDS_ROW && is_certain) {
+            write_and_advance(f, (int)token, inputs.state.mirostat_mu, 0);
+        }
+    };
+    auto meanwhile = [&]() INLINE {
+        if constexpr (Policy::TOKEN_LOGPROB) {
+            u32 drawing = warp_count() > 1 ? 1 : 0;
+            if (f.features & FEATURE_LOGPROB_SUMS && warp_id() >= drawing) {
+                score_candidates<T>(f.storage.token_logprob, list, f.step, f.row, f.params, view.row,
+                                    warp_id() - drawing, warp_count() - drawing);
+            }
+        }
+    };
+    const ListDraw& drawn = storage.list_draw;
+    draw_from_candidates(
+        storage.list_draw, list, inputs.filter_chain, inputs.scales, mass,
+        [&]() INLINE { return xtc_acts(f.params, inputs.state); }, end, meanwhile);
+    outcome.token = (int)drawn.token;
+    outcome.kept = drawn.kept;
+    outcome.is_ended = ENDS_ROW;
+    if constexpr (Policy::TOKEN_LOGPROB) {
+        TokenLogprobStorage& token_logprob = f.storage.token_logprob;
+        u32 before = token_logprob.ranks[drawn.index];
+        outcome.has_logprob = drawn.is_certain && before < RANK_UNKNOWN;
+        if (outcome.has_logprob && f.features & FEATURE_LOGPROB_SUMS && threadIdx.x == 0) {
+            LogprobSections{f.step, f.row}.set(0, token_logprob.terms.of(token_logprob.logits[drawn.index]),
+                                               before + 1);
+        }
+    }
+    return drawn.is_certain;
+}
+
+// Draws the token of a row by its filters: finds the cut, from the records, from a candidate list or by a search, and
+// races what it keeps.
+template <class Policy, class T, class V>
+DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view) {
+    const Step& step = f.step;
+    RowInputs& inputs = f.inputs;
+    DrawStorage& storage = f.storage.draw;
+    // The barrier inside also serves what was loaded before the wait: all threads wrote parts of it, and all read it
+    // from here on (RAW).
+    RowSummary summary = summarise_row(storage.summary, records, Policy::EVERYTHING || f.features & FEATURE_GREEDY);
+    const u64 first = summary.first_key;
+    if (threadIdx.x == 0) {
+        inputs.status = summary.nonfinite_flags | (first == 0 ? STATUS_EMPTY : 0);
+    }
+    RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
+    if (first == 0) {
+        if (f.uses_candidates()) {
+            retire_row(step);
+        }
+        return outcome;
+    }
+    if (!Policy::EVERYTHING && f.forced >= 0) {
+        // Nothing is drawn, and nobody asks what the filters keep.
+        return outcome;
+    }
+    if (Policy::EVERYTHING && f.features & FEATURE_DYNAMIC_TEMPERATURE) {
+        find_temperature<T, Policy::EDITS>(step, f.row, f.slot, first, storage.filter);
+        if (threadIdx.x == 0) {
+            inputs.scales = storage.filter.scales;
+        }
+        // RAW on inputs.scales: thread 0 wrote them, all threads read them.
+        __syncthreads();
+    }
+    const bool uses_lists = !(step.flags & STEP_NO_CANDIDATES);
+    const u32 filters = inputs.filter_chain.filters;
+    outcome.kept = GivenSet{Cut{first, first}, key_logit(first), true};
+    if (f.features & FEATURE_GREEDY || (Policy::EVERYTHING && inputs.scales.temperature == 0.0f)) {
+        outcome.token = (int)key_id(first);
+    } else if ((filters == 0 || filters == FILTER_MIN_P) && uses_lists &&
+               !(Policy::EVERYTHING && f.features & FEATURE_MIROSTAT)) {
+        float least_y = inputs.filter_chain.min_p, log2e_over_t = inputs.scales.filter_log2e_over_t;
+        GivenSet kept{filters == 0 ? full_cut() : min_p_cut(outcome.kept.first_value, log2e_over_t, least_y),
+                      outcome.kept.first_value, true};
+        outcome.kept.cut.last = kept.cut.last;
+        if (f.forced < 0) {
+            outcome.token = (int)race(storage.race, records, view, inputs.rng, kept, inputs.scales.log2e_over_t);
+        }
+    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && draw_from_list(f, records, view, summary, outcome))) {
+        draw_by_search<T, Policy::EDITS>(step, f.row, f.slot, f.forced < 0, inputs.scales, storage);
+        outcome =
+            RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
+    }
+    // A forced token replaces the drawn one.
+    outcome.token = f.forced < 0 ? outcome.token : f.forced;
+    return outcome;
+}
+
+// Returns whether a bitmask restricts a row.
+DEVICE bool is_masked(const Step& step, u32 row) {
+    return step.masks != nullptr && (step.mask_present == nullptr || step.mask_present[row] != 0);
+}
+
+// Writes a row's logprobs and its kept set, as far as the request and the step need them. Not inlined, so that its
+// registers do not add to the kernel's.
+template <class T>
+DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature,
+                                                 u64 first, GivenSet kept, LogprobStorage& storage) {
+    RowContext<T, true> context(step, row, slot);
+    if (context.params.features & FEATURE_LOGPROBS) {
+        bool unedited = !has_edits(context.params) && !is_masked(step, row);
+        LogprobRow<T> target{step, row, context.view, unedited, token, temperature, first, kept};
+        write_logprobs(storage, target, context.params, step.requests[slot]);
+    }
+    if (kept.cut.is_empty()) {
+        clear_kept_bits(step, row);
+    } else {
+        write_kept_bits(step, row, context.view, kept.cut);
+    }
+}
+
+// Ends a row whose token is known: logprobs and kept set, results, the request's next state.
+template <class Policy, class T>
+DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) {
+    if constexpr (Policy::TOKEN_LOGPROB) {
+        if (f.features & FEATURE_LOGPROB_SUMS && outcome.token != NO_TOKEN && !outcome.has_logprob) {
+            score_token<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
+        }
+    }
+    if constexpr (Policy::EVERYTHING) {
+        if (f.features & FEATURE_LOGPROBS || f.step.kept_bits != nullptr) {
+            write_logprobs_and_kept_set<T>(f.step, f.row, f.slot, outcome.token, f.inputs.scales.temperature,
+                                           outcome.first_key, outcome.kept, f.storage.logprobs);
+        }
+        // WAR on the token counts: slower warps still read logits edited by them, one thread then counts the token.
+        __syncthreads();
+    }
+    write_and_advance(f, outcome.token, outcome.mirostat_mu, Policy::FILTERS ? blockDim.x - 32 : 0);
+}
+
+// Reads what a row needs of its request, before the wait: the survey does not write it, so these loads overlap with it.
+// Writes the logprobs of rows that get none: nothing reads these outputs any more, as kernels and copies from before
+// this step are done.
+template <class Policy, class T>
+DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
+    const Step& step = f.step;
+    const int source = f.slot < 0 ? 0 : f.slot;
+    const Params& params = step.params[source];
+    FinishStorage<Policy, T>& storage = f.storage;
+    load_request(storage.request, step, source, f.features);
+    if constexpr (Policy::FILTERS) {
+        clear(storage.draw.filter.search.candidates);
+    }
+    if constexpr (Policy::TOKEN_LOGPROB) {
+        clear(storage.token_logprob);
+    }
+    if constexpr (Policy::EDITS) {
+        if (threadIdx.x < sizeof(Params) / 4) {
+            ((u32*)&storage.edits.params)[threadIdx.x] = ((const u32*)&params)[threadIdx.x];
+        }
+    }
+    if (!Policy::FILTERS || threadIdx.x == 0) {
+        State state = step.states[source];
+        if (Policy::EVERYTHING) {
+            // In a scoring step the rows are consecutive positions of one request.
+            state.position += step.flags & STEP_SCORING ? f.row : 0;
+        }
+        f.inputs.load(params, state);
+        if constexpr (Policy::EDITS) {
+            EditMasks edits(step, f.row, source, f.features);
+            storage.edits.view =
+                EditedRow<T, true>(step, f.row, edits, storage.edits.params, storage.request, state.step);
+        }
+    }
+    if (f.slot >= 0 && !(Policy::EVERYTHING && f.features & FEATURE_LOGPROBS)) {
+        write_no_logprobs(step, f.row);
+    }
+}
+
+// Returns where a row's inputs lie: in shared memory, or in the thread's registers.
+template <class Policy, class T>
+DEVICE RowInputs& row_inputs(FinishStorage<Policy, T>& storage, RowInputs& in_registers) {
+    if constexpr (Policy::FILTERS) {
+        return storage.inputs;
+    } else {
+        return in_registers;
+    }
+}
+
+// Finishes a row.
+template <class Policy, class T>
+DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& storage) {
+    const int slot = step.slots[row], forced = step.forced[row];
+    const Params& params = step.params[slot < 0 ? 0 : slot];
+    RowInputs in_registers;
+    RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
+    const FinishedRow<Policy, T> f{step, row, slot, forced, params.features, params, inputs, storage};
+    begin_row(f);
+    float offset = 0.0f;
+    if (!Policy::FILTERS && Policy::Records::MIN_P) {
+        // The division inside overlaps with the survey; `opaque` keeps the compiler from moving it behind the wait.
+        offset = opaque(min_p_offset(inputs.filter_chain.min_p, inputs.scales.filter_log2e_over_t));
+    }
+    grid_dependency_wait();
+    if (Policy::SHARES_WORK && !(slot >= 0 && f.uses_candidates())) {
+        retire_row(step);
+    }
+    if (slot < 0) {
+        write_padding(step, row);
+        if (Policy::EVERYTHING) {
+            clear_kept_bits(step, row);
+        }
+        return;
+    }
+
+    const RowRecords records(step, row, Policy::FILTERS && f.features & FEATURE_FILTER_SUMS);
+    RowOutcome outcome;
+    if constexpr (!Policy::FILTERS) {
+        outcome = draw_unfiltered(f, records, EditedRow<T, false>(step, row, slot), offset);
+    } else {
+        if constexpr (Policy::TOKEN_LOGPROB) {
+            if (f.features & FEATURE_LOGPROB_SUMS) {
+                store_warp_maxima(storage.token_logprob, step, row);
+            }
+        }
+        if constexpr (Policy::EDITS) {
+            outcome = draw_filtered(f, records, storage.edits.view);
+        } else {
+            outcome = draw_filtered(f, records, EditedRow<T, false>(step, row, slot));
+        }
+    }
+    if (!outcome.is_ended) {
+        end_row(f, outcome);
+    }
+}
+
+// The body of a finish kernel: one block per row, and helper blocks if the policy shares work.
+template <class Policy, class T>
+DEVICE void finish_rows(const Step& step) {
+    __shared__ FinishStorage<Policy, T> storage;
+    // A dependent kernel may begin now. The one that writes the next requests waits for this grid before it does.
+    trigger_dependents();
+    if (!Policy::SHARES_WORK || blockIdx.x < step.rows) {
+        finish_row<Policy, T>(step, blockIdx.x, storage);
+        return;
+    }
+    if constexpr (Policy::SHARES_WORK) {
+        grid_dependency_wait();
+        help_rows<EditedRow<T, false>>(step, storage.draw.filter.search);
+    }
+}
