@@ -67,6 +67,10 @@ struct GeneralPolicy {
 
 // What a block reads of its row's request before the wait, and what it keeps for the row's end.
 struct RowInputs {
+    int slot;
+    // NO_TOKEN if no token is forced.
+    int forced;
+    u32 features;
     State state;
     FilterChain filter_chain;
     Scales scales;
@@ -76,7 +80,10 @@ struct RowInputs {
     // The row's status bits.
     u32 status;
 
-    DEVICE_MEMBER void load(const Params& params, const State& own_state) {
+    DEVICE_MEMBER void load(const Params& params, const State& own_state, int own_slot, int own_forced) {
+        slot = own_slot;
+        forced = own_forced;
+        features = params.features;
         state = own_state;
         filter_chain = filter_chain_of(params);
         scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
@@ -112,13 +119,13 @@ struct FinishStorage {
     PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
 };
 
-// A row, its request, and the block's shared memory.
+// A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use up
+// to the draw; what comes after it reads those in `inputs`.
 template <class Policy, class T>
 struct FinishedRow {
     const Step& step;
     u32 row;
     int slot;
-    // NO_TOKEN if no token is forced.
     int forced;
     u32 features;
     const Params& params;
@@ -151,9 +158,9 @@ DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float 
     const RowInputs& inputs = f.inputs;
     if (threadIdx.x == advancer && advances(f.step, token)) {
         if (Policy::EVERYTHING) {
-            f.step.states[f.slot].mirostat_mu = mirostat_mu;
+            f.step.states[inputs.slot].mirostat_mu = mirostat_mu;
         }
-        advance_request(f.step, f.storage.request, f.slot, f.features, inputs.state, (u32)token);
+        advance_request(f.step, f.storage.request, inputs.slot, inputs.features, inputs.state, (u32)token);
     }
     if (threadIdx.x == 0) {
         float temperature = inputs.status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
@@ -302,12 +309,14 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
             outcome.token = (int)race(storage.race, records, view, inputs.rng, kept, inputs.scales.log2e_over_t);
         }
     } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && draw_from_list(f, records, view, summary, outcome))) {
-        draw_by_search<T, Policy::EDITS>(step, f.row, f.slot, f.forced < 0, inputs.scales, storage);
+        draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
         outcome =
             RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
     }
-    // A forced token replaces the drawn one.
-    outcome.token = f.forced < 0 ? outcome.token : f.forced;
+    if (Policy::EVERYTHING && inputs.forced >= 0) {
+        // A forced token replaces the drawn one.
+        outcome.token = inputs.forced;
+    }
     return outcome;
 }
 
@@ -350,7 +359,8 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
         // WAR on the token counts: slower warps still read logits edited by them, one thread then counts the token.
         __syncthreads();
     }
-    write_and_advance(f, outcome.token, outcome.mirostat_mu, Policy::FILTERS ? blockDim.x - 32 : 0);
+    const float mirostat_mu = Policy::EVERYTHING ? outcome.mirostat_mu : f.inputs.state.mirostat_mu;
+    write_and_advance(f, outcome.token, mirostat_mu, Policy::FILTERS ? blockDim.x - 32 : 0);
 }
 
 // Reads what a row needs of its request, before the wait: the survey does not write it, so these loads overlap with it.
@@ -380,7 +390,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
             // In a scoring step the rows are consecutive positions of one request.
             state.position += step.flags & STEP_SCORING ? f.row : 0;
         }
-        f.inputs.load(params, state);
+        f.inputs.load(params, state, f.slot, f.forced);
         if constexpr (Policy::EDITS) {
             EditMasks edits(step, f.row, source, f.features);
             storage.edits.view =
@@ -411,6 +421,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
     const FinishedRow<Policy, T> f{step, row, slot, forced, params.features, params, inputs, storage};
     begin_row(f);
+    const EditedRow<T, false> unedited(step, row, slot);
     float offset = 0.0f;
     if (!Policy::FILTERS && Policy::Records::MIN_P) {
         // The division inside overlaps with the survey; `opaque` keeps the compiler from moving it behind the wait.
@@ -431,7 +442,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     const RowRecords records(step, row, Policy::FILTERS && f.features & FEATURE_FILTER_SUMS);
     RowOutcome outcome;
     if constexpr (!Policy::FILTERS) {
-        outcome = draw_unfiltered(f, records, EditedRow<T, false>(step, row, slot), offset);
+        outcome = draw_unfiltered(f, records, unedited, offset);
     } else {
         if constexpr (Policy::TOKEN_LOGPROB) {
             if (f.features & FEATURE_LOGPROB_SUMS) {
@@ -441,7 +452,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
         if constexpr (Policy::EDITS) {
             outcome = draw_filtered(f, records, storage.edits.view);
         } else {
-            outcome = draw_filtered(f, records, EditedRow<T, false>(step, row, slot));
+            outcome = draw_filtered(f, records, unedited);
         }
     }
     if (!outcome.is_ended) {
