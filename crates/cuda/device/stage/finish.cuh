@@ -364,21 +364,13 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
 }
 
 // Reads what a row needs of its request, before the wait: the survey does not write it, so these loads overlap with it.
-// Writes the logprobs of rows that get none: nothing reads these outputs any more, as kernels and copies from before
-// this step are done.
+// With filters this takes about as long as the survey's end, so what can wait is left for later.
 template <class Policy, class T>
 DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
     const Step& step = f.step;
     const int source = f.slot < 0 ? 0 : f.slot;
     const Params& params = step.params[source];
     FinishStorage<Policy, T>& storage = f.storage;
-    load_request(storage.request, step, source, f.features);
-    if constexpr (Policy::FILTERS) {
-        clear(storage.draw.filter.search.candidates);
-    }
-    if constexpr (Policy::TOKEN_LOGPROB) {
-        clear(storage.token_logprob);
-    }
     if constexpr (Policy::EDITS) {
         if (threadIdx.x < sizeof(Params) / 4) {
             ((u32*)&storage.edits.params)[threadIdx.x] = ((const u32*)&params)[threadIdx.x];
@@ -397,7 +389,16 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
                 EditedRow<T, true>(step, f.row, edits, storage.edits.params, storage.request, state.step);
         }
     }
-    if (f.slot >= 0 && !(Policy::EVERYTHING && f.features & FEATURE_LOGPROBS)) {
+    if constexpr (Policy::FILTERS) {
+        clear(storage.draw.filter.search.candidates);
+    }
+    if constexpr (Policy::TOKEN_LOGPROB) {
+        clear(storage.token_logprob);
+    }
+    // Last, as it depends on `features`, which is loaded by now.
+    load_request(storage.request, step, source, f.features);
+    if (!Policy::FILTERS && f.slot >= 0) {
+        // Nothing reads these outputs any more: kernels and copies from before this step are done.
         write_no_logprobs(step, f.row);
     }
 }
@@ -440,6 +441,10 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     }
 
     const RowRecords records(step, row, Policy::FILTERS && f.features & FEATURE_FILTER_SUMS);
+    if (Policy::FILTERS && !(Policy::EVERYTHING && f.features & FEATURE_LOGPROBS)) {
+        // This overlaps with the loads of the records.
+        write_no_logprobs(step, row);
+    }
     RowOutcome outcome;
     if constexpr (!Policy::FILTERS) {
         outcome = draw_unfiltered(f, records, unedited, offset);
