@@ -2,10 +2,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
-
-use gumball_engine::cuda::Buffer as Memory;
-use gumball_engine::{DeviceRoute, Error, routes};
 use std::sync::Arc;
+
+use gumball_engine::{DeviceBuffer, DeviceRoute, Error, routes};
 
 use crate::border::{answer, call, end, given, make, room, slice, text};
 use crate::error::{Code, Result, words};
@@ -26,7 +25,7 @@ impl Device {
 /// Memory of a device.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Memory,
+    memory: DeviceBuffer,
 }
 
 /// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
@@ -54,13 +53,13 @@ pub unsafe extern "C" fn gumball_device_on_stream(
     stream: *mut c_void,
 ) -> Option<Box<Device>> {
     make(|| {
-        let Some(gpu) = given("device", device)?.inner.machine().gpu() else {
+        let Some(gpu) = given("device", device)?.inner.gpu() else {
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
         };
         // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
         // what is made with it.
-        let gpu = unsafe { gpu.on_raw_stream(stream as usize) }.map_err(Error::from)?;
+        let gpu = unsafe { gpu.on_stream(stream as usize) }.map_err(Error::from)?;
         Ok(Device::of(gpu.into()))
     })
 }
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, devi
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
     make(|| {
-        let memory = Memory::zeroed(given("device", device)?.inner.machine(), bytes);
+        let memory = DeviceBuffer::zeroed(given("device", device)?.inner.runtime(), bytes);
         Ok(Buffer { memory: memory.map_err(Error::from)? })
     })
 }

@@ -1,11 +1,9 @@
 //! Operators on a device, over rows, lists and outputs in its memory.
 
-use gumball_engine::cuda::{
-    ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, IntType, Verified,
-};
 use gumball_engine::{
-    DeviceDraws, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice,
-    Error, Kind as Holds, SamplingParams,
+    ChainRows, DeviceDraws, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits,
+    DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice, Error, IntType, Kind as Holds,
+    SamplingParams, Verified,
 };
 
 use crate::chains::Chains;

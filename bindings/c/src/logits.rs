@@ -3,8 +3,7 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{Kind as Holds, MAX_VOCAB, Row};
+use gumball_engine::{Dtype as Type, Kind as Holds, MAX_VOCAB, Row};
 
 use crate::border::slice;
 use crate::error::{Failure, Result};

@@ -4,8 +4,7 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::slice;
 
-use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{Logits as Rows, LogitsMut, RowMut};
+use gumball_engine::{Dtype as Type, Logits as Rows, LogitsMut, RowMut};
 
 use crate::border::check_array;
 use crate::error::{Failure, Result};

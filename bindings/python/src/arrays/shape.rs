@@ -1,7 +1,8 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
-use gumball_engine::cuda::{Dtype as DeviceDtype, MaskRows, Rows};
-use gumball_engine::{Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16};
+use gumball_engine::{
+    DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -286,7 +287,7 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
-    pub unsafe fn device_logits<'b>(&self) -> Result<Rows<'b>> {
+    pub unsafe fn device_logits<'b>(&self) -> Result<DeviceLogits<'b>> {
         let dtype = match self.dtype {
             Dtype::F32 => DeviceDtype::F32,
             Dtype::Bf16 => DeviceDtype::Bf16,
@@ -295,7 +296,7 @@ impl Matrix {
         };
         // SAFETY: the caller ensures that the rows lie on the device, neither freed nor written while a step
         // on them runs.
-        unsafe { Rows::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
+        unsafe { DeviceLogits::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
     }
 
     /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
@@ -328,10 +329,10 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
-    pub unsafe fn device_masks<'b>(&self) -> Result<MaskRows<'b>> {
+    pub unsafe fn device_masks<'b>(&self) -> Result<DeviceMasks<'b>> {
         // SAFETY: the caller ensures that the masks lie on the device, neither freed nor written while a step
         // on them runs.
-        unsafe { MaskRows::new(self.address as u64, self.rows, self.width, self.stride) }
+        unsafe { DeviceMasks::new(self.address as u64, self.rows, self.width, self.stride) }
     }
 }
 
