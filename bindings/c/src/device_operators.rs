@@ -12,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::logits::{Logits, dtype, extent, kind};
 use crate::matrix::{RowsOut, is_same};
 use crate::operators::RowParams;
-use crate::sized::{read, read_or_default};
+use crate::versioned::{read, read_or_default};
 
 /// Returns the device address of `first`; NULL is an error unless `len` is 0.
 fn place<T>(parameter: &str, first: *const T, len: usize) -> Result<u64> {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::Location;
 use crate::devices;
-use crate::errors::raised;
+use crate::errors::to_py_err;
 use crate::forks;
 use crate::hooks::{OUTPUTS, caught};
 
@@ -61,7 +61,7 @@ pub fn run<R: Send>(
         }
         work(&mut operators)
     };
-    py.detach(|| caught(OUTPUTS, work))?.map_err(raised)
+    py.detach(|| caught(OUTPUTS, work))?.map_err(to_py_err)
 }
 
 /// Opens the device of a location; returns the error if that fails.
@@ -78,7 +78,7 @@ fn entry(py: Python<'_>, key: StreamKey) -> PyResult<Arc<Entry>> {
     if matches!(key.location, Location::Cuda(_)) {
         py.import("gumball.nvrtc")?.call_method0("locate")?;
     }
-    let device = py.detach(|| open(key)).map_err(raised)?;
+    let device = py.detach(|| open(key)).map_err(to_py_err)?;
     let operators = Mutex::new(DeviceOperators::new(device.clone()));
     let made = Arc::new(Entry { key, process: forks::count(), device, operators });
     let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -130,26 +130,26 @@ impl<'py> Given<'py, f32> {
 impl<'py> Given<'py, i64> {
     /// Reads an integer, a list of integers, or a column of int32 or int64.
     pub fn signed(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::whole(input, object, name, SIGNED, |one| lists::whole(one, name))
+        Self::extract_int(input, object, name, SIGNED, |one| lists::extract_int(one, name))
     }
 }
 
 impl<'py> Given<'py, u64> {
     /// Reads a seed, a list of seeds, or a column of int64 or uint64, whose bits are the seeds.
     pub fn seeds(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        Self::whole(input, object, "seed", WIDE, params::seed)
+        Self::extract_int(input, object, "seed", WIDE, params::seed)
     }
 }
 
 impl<'py, T: Whole> Given<'py, T> {
     /// Reads an integer, a list of integers, or a column of any integer type, whose low bits count.
     pub fn unsigned(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::whole(input, object, name, WHOLE, |one| lists::whole(one, name))
+        Self::extract_int(input, object, name, WHOLE, |one| lists::extract_int(one, name))
     }
 }
 
 impl<'py, T> Given<'py, T> {
-    fn whole(
+    fn extract_int(
         input: &Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
         name: &str,

@@ -11,7 +11,7 @@ use super::device::{Input, owner_stream};
 use super::device_draws::{Ways, Which, tokens};
 use super::host::{check_writable, wrong_dtype};
 use crate::arrays::{self, Array, Dtype, Matrix};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::modules;
 use crate::streams::stream_handle;
 
@@ -59,7 +59,7 @@ fn counts<'py>(
     }
     if (array.ndim, array.shape[0]) != (1, chains) || chains > 1 && array.strides[0] != 1 {
         let allowed = format!("one per chain, {chains}, side by side");
-        return Err(raised(Error::length(name, array.shape[0], allowed)));
+        return Err(to_py_err(Error::length(name, array.shape[0], allowed)));
     }
     Ok(array)
 }
@@ -112,7 +112,7 @@ pub fn verify_on_device<'py>(
     };
     if (q.rows, p.rows, ids_rows) != (chains * n, chains * (n + 1), chains * n) {
         let allowed = format!("{} for {chains} chains of {n} drafts", chains * n);
-        return Err(raised(Error::length("draft_token_ids", ids_rows, allowed)));
+        return Err(to_py_err(Error::length("draft_token_ids", ids_rows, allowed)));
     }
     let which = Which::read(&input, seed, position, draw, Ways { offsets, zero_for_none })?;
     let out = input.empty(&[chains, n + 1], dtype)?;

@@ -10,7 +10,7 @@ use super::columns::{Given, Value, int_type};
 use super::device::{Input, owner_stream};
 use super::host::{check_apart, check_writable, wrong_dtype};
 use crate::arrays::{Array, Dtype};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::{options, params};
 
 /// Temperature and filters of a call: the common parameters, and the values that differ from row to row.
@@ -206,7 +206,7 @@ pub fn tokens<'py>(
     }
     let length = matrix.rows * matrix.width;
     if length != count {
-        return Err(raised(Error::length("out", length, format!("one per output, {count}"))));
+        return Err(to_py_err(Error::length("out", length, format!("one per output, {count}"))));
     }
     Ok((matrix.address as u64, matrix.dtype, array))
 }

@@ -23,7 +23,7 @@ pub struct HostPool {
     pub pool: Pool,
     slots: Vec<Slot>,
     forced: Vec<Option<u32>>,
-    lines: Vec<u32>,
+    row_indices: Vec<u32>,
     masks: Vec<u32>,
     /// The number of rows and of words per row; `None` if no masks are assigned.
     masks_shape: Option<(usize, usize)>,
@@ -32,16 +32,16 @@ pub struct HostPool {
 
 impl HostPool {
     pub fn new(pool: Pool) -> Self {
-        let (slots, forced, lines, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, slots, forced, lines, masks, masks_shape: None, present: Vec::new() }
+        let (slots, forced, row_indices, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { pool, slots, forced, row_indices, masks, masks_shape: None, present: Vec::new() }
     }
 
     /// Checks an assignment.
-    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) -> Result<()> {
+    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) -> Result<()> {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             self.pool.sequence(*slot)?;
         }
-        for (parameter, length) in [("forced", forced.len()), ("row_indices", lines.len())] {
+        for (parameter, length) in [("forced", forced.len()), ("row_indices", row_indices.len())] {
             if length != 0 && length != slots.len() {
                 return Err(Error::length(parameter, length, format!("one per row, {}, or 0", slots.len())));
             }
@@ -50,13 +50,13 @@ impl HostPool {
     }
 
     /// Assigns slots, forced tokens and row indices to the rows of the next steps; `step` checks them.
-    pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) {
+    pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) {
         self.slots.clear();
         self.slots.extend_from_slice(slots);
         self.forced.clear();
         self.forced.extend_from_slice(forced);
-        self.lines.clear();
-        self.lines.extend_from_slice(lines);
+        self.row_indices.clear();
+        self.row_indices.extend_from_slice(row_indices);
         self.masks.clear();
         self.masks_shape = None;
     }
@@ -89,7 +89,7 @@ impl HostPool {
             }
         }
         let options = BatchOptions { masks, forced: &self.forced, hooks };
-        let logits = if self.lines.is_empty() { logits } else { logits.select(&self.lines)? };
+        let logits = if self.row_indices.is_empty() { logits } else { logits.select(&self.row_indices)? };
         self.pool.step(logits, &self.slots, &options, out)
     }
 }

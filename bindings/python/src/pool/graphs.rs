@@ -9,9 +9,9 @@ use pyo3::types::{PyList, PyTuple};
 use super::Pool;
 use super::backend::Backend;
 use crate::arrays;
-use crate::errors::raised;
+use crate::errors::to_py_err;
 use crate::graph::{Graph, Recorded};
-use crate::lists::whole;
+use crate::lists::extract_int;
 use crate::options;
 
 #[pymethods]
@@ -26,7 +26,7 @@ impl Pool {
         steps: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let steps = steps.map_or(Ok(1), |steps| whole(steps, "steps"))?;
+        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
         let stream = self.on(py, stream)?;
         self.with(py, stream, |inner| match &mut inner.backend {
             Backend::Host(_) => Ok(()),
@@ -80,17 +80,17 @@ impl Pool {
         let (matrices, loans) = read(&logits, "logits")?;
         let (mask_matrices, mask_loans) = read(&masks, "masks")?;
         let mut inputs = Vec::new();
-        for (place, matrix) in matrices.iter().enumerate() {
+        for (index, matrix) in matrices.iter().enumerate() {
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
-            let logits = unsafe { matrix.device_logits() }.map_err(raised)?.with_kind(kind);
+            let logits = unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind);
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
             let masks = mask_matrices
-                .get(place)
+                .get(index)
                 .map(|masks| unsafe { masks.device_masks() })
                 .transpose()
-                .map_err(raised)?;
+                .map_err(to_py_err)?;
             inputs.push(DeviceInput { logits, masks });
         }
         let recorded = this.with(py, stream, |inner| match &inner.backend {

@@ -23,10 +23,10 @@ use pyo3::prelude::*;
 use self::backend::{Backend, HostPool};
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::forks;
 use crate::hooks::caught;
-use crate::lists::whole;
+use crate::lists::extract_int;
 use crate::streams::stream_handle;
 use crate::turns::{Caller, Turns};
 
@@ -126,7 +126,7 @@ impl Pool {
             work(inner)
         };
         let untouched = if self.device == "cpu" { UNTOUCHED } else { UNKNOWN };
-        self.inner.with(py, untouched, work)?.map_err(raised)
+        self.inner.with(py, untouched, work)?.map_err(to_py_err)
     }
 
     /// Returns the objects whose turns a call of this thread keeps while its hooks run.
@@ -134,12 +134,11 @@ impl Pool {
         self.inner.caller()
     }
 
-    /// Returns the stream to work on: the given one, otherwise the pool's, otherwise torch's current one, if
-    /// any.
-    fn on(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    /// Returns the stream to work on: the call's, otherwise the pool's, otherwise torch's current one, if any.
+    fn on(&self, py: Python<'_>, named: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let Location::Cuda(ordinal) = self.location else { return Ok(None) };
-        match (given, self.stream) {
-            (Some(given), _) => stream_handle(given).map(Some),
+        match (named, self.stream) {
+            (Some(named), _) => stream_handle(named).map(Some),
             (None, Some(stream)) => Ok(Some(stream)),
             (None, None) => torch_stream(py, ordinal),
         }
@@ -195,20 +194,20 @@ impl Pool {
         route: Option<&str>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let number = |given: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
-            given.map_or(Ok(default), |given| whole::<usize>(given, name))
+        let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
+            value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
         };
-        let vocab = whole(vocab, "vocab")?;
+        let vocab = extract_int(vocab, "vocab")?;
         let device = device_name(device)?;
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
         let slots = number(slots, "slots", 256)?;
         let stream = stream.map(stream_handle).transpose()?;
         let (backend, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
-            config.threads = threads.map(|threads| whole(threads, "threads")).transpose()?;
-            config.level = level.map(|level| level.parse().map_err(raised)).transpose()?;
+            config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
+            config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
             config.route = route.map_or(config.route, str::to_owned);
-            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(raised)?;
+            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(to_py_err)?;
             (Backend::Host(Box::new(HostPool::new(pool))), Location::Host)
         } else {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
@@ -217,7 +216,7 @@ impl Pool {
             if let Some(name) =
                 [("threads", threads.is_some()), ("level", level.is_some()), ("route", route.is_some())]
                     .iter()
-                    .find_map(|(name, given)| given.then_some(name))
+                    .find_map(|(name, is_set)| is_set.then_some(name))
             {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(PyValueError::new_err(text));
@@ -232,7 +231,7 @@ impl Pool {
                 py.import("gumball.nvrtc")?.call_method0("locate")?;
             }
             let opened = py.detach(|| caught(UNMADE, || backend::open(&device, config)))?;
-            let pool = opened.map_err(raised)?;
+            let pool = opened.map_err(to_py_err)?;
             let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
             (Backend::Device(Box::new(pool)), location)
         };

@@ -8,8 +8,8 @@ use super::backend::{self, Backend};
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::DeviceArray;
-use crate::errors::raised;
-use crate::lists::{integers, whole};
+use crate::errors::to_py_err;
+use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
 use crate::params;
@@ -153,7 +153,7 @@ impl Pool {
                 return Err(PyTypeError::new_err("masks come with slots: name them, or hand them to assign"));
             }
         }
-        options.check_present().map_err(raised)?;
+        options.check_present().map_err(to_py_err)?;
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
             .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
         Ok(Step { logits: matrix, slots, options, stream, others, kind: Kind::Logits, _held: (array, masks) })
@@ -392,15 +392,15 @@ impl Pool {
         matrix.check_float()?;
         // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
         // meanwhile.
-        let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
+        let logits = unsafe { matrix.logits(&[]) }.map_err(to_py_err)?;
         // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
         // meanwhile.
-        let batch = unsafe { options.on_host() }.map_err(raised)?;
+        let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);
         let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
-        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| whole(it, "prompt_len"))?;
-        let start = start.map_or(Ok(1), |it| whole(it, "start"))?;
+        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| extract_int(it, "prompt_len"))?;
+        let start = start.map_or(Ok(1), |it| extract_int(it, "start"))?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
             let mut out = gumball_engine::Outputs::new();
