@@ -1,4 +1,4 @@
-//! Large mixed batches on a CUDA machine against the CPU: many rows, several steps, one launch or graph each.
+//! Large mixed batches on a CUDA device against the CPU: many rows, several steps, one launch or graph each.
 //!
 //! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each other with
 //! no host work between them but the reading of tokens, so positions and histories must have moved on on the device.
@@ -279,8 +279,8 @@ fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
 /// Holds a batch to the CPU, every token of every step; in a graph if `graphs`.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<(), String> {
+/// A text that says what differs, or what the runtime said.
+pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<(), String> {
     let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
     let Shape { kind, dtype, rows, lines, vocab, steps, ends } = shape;
     let distinct = match kind {
@@ -296,9 +296,9 @@ pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
     });
     let batch = Values::new(dtype, &batch.collect::<Vec<f32>>());
     let buffer = match &batch {
-        Values::F32(values) => Buffer::of(machine, values),
-        Values::Bf16(values) => Buffer::of(machine, values),
-        Values::F16(values) => Buffer::of(machine, values),
+        Values::F32(values) => Buffer::of(runtime, values),
+        Values::Bf16(values) => Buffer::of(runtime, values),
+        Values::F16(values) => Buffer::of(runtime, values),
     };
     let buffer = buffer.map_err(|error| words(&error))?;
 
@@ -310,7 +310,7 @@ pub fn hold(machine: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::CandidatesLogprob);
     let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
         let limits = WorkspaceLimits { vocab, slots, rows, widths: WIDTHS, kept: false };
-        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(machine), limits)?;
+        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(runtime), limits)?;
         for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
             let prepared = gumball_cuda::Prepared::new(&params(kind, row, vocab, ends), vocab)?;
             let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);

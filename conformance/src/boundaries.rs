@@ -128,7 +128,7 @@ fn pairs(extent: Extent) -> Vec<(usize, usize)> {
 /// Holds operators and steps at all boundaries; returns how many cases there were.
 ///
 /// # Errors
-/// A text that names the first case that differs from the oracle, or what the machine said.
+/// A text that names the first case that differs from the oracle, or what the runtime said.
 pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
     let mut cases = 0;
     for (number, (tiles, k)) in pairs(extent).into_iter().enumerate() {
@@ -141,7 +141,7 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
                 &ARRIVALS[turn % 3..][..1]
             };
             for (offset, arrival) in all.iter().copied().enumerate() {
-                operator(backend.machine(), tiles, k, family, arrival, turn + offset)?;
+                operator(backend.runtime(), tiles, k, family, arrival, turn + offset)?;
                 cases += 1;
             }
         }
@@ -151,9 +151,9 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
         }
     }
     cases += batches(backend, extent)?;
-    cases += drafts(backend.machine(), extent)?;
-    for (rows, vocab) in shapes(backend.machine().multiprocessors() as usize, extent) {
-        softmaxes(backend.machine(), rows, vocab)?;
+    cases += drafts(backend.runtime(), extent)?;
+    for (rows, vocab) in shapes(backend.runtime().multiprocessors() as usize, extent) {
+        softmaxes(backend.runtime(), rows, vocab)?;
         cases += 1;
     }
     Ok(cases)
@@ -182,7 +182,7 @@ fn params(setting: usize, k: usize, family: Family, vocab: usize) -> SamplingPar
 }
 
 fn operator(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     tiles: usize,
     k: usize,
     family: Family,
@@ -229,10 +229,10 @@ fn operator(
     let differences = if turn.is_multiple_of(3) {
         let (seeds, positions, draws) = (vec![turn as i64], vec![3], vec![]);
         let outputs = Outputs { lines: None, seeds, positions, draws, count: lines, wide: false };
-        operators::draw(machine, &asked, &rows, &outputs)
+        operators::draw(runtime, &asked, &rows, &outputs)
     } else {
         let to = To { masks: turn % 3 == 1, in_place: turn % 4 == 2, dtype, start, gap };
-        operators::write(machine, &asked, &rows, &to)
+        operators::write(runtime, &asked, &rows, &to)
     };
     let what = || format!("{tiles} tiles, k {k}, {family:?}, {arrival:?}, turn {turn}");
     match differences {
@@ -284,7 +284,7 @@ fn step(backend: &Cuda, tiles: usize, k: usize, number: usize) -> Result<(), Str
 
 /// Holds mixed batches in every variant where the number of blocks, warps or helpers of a launch changes.
 fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
-    let multiprocessors = backend.machine().multiprocessors() as usize;
+    let multiprocessors = backend.runtime().multiprocessors() as usize;
     let mut shapes: Vec<(usize, usize, usize)> = Vec::new();
     // Rows that leave multiprocessors to helpers, have one each, and share them.
     for rows in [multiprocessors / 33, multiprocessors / 2, multiprocessors, 2 * multiprocessors] {
@@ -319,7 +319,7 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
                 continue;
             }
             batch::hold(
-                backend.machine(),
+                backend.runtime(),
                 backend.graphs(),
                 Shape { kind, dtype, rows, lines, vocab, steps: 2, ends },
             )?;
@@ -330,15 +330,15 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
 }
 
 /// Holds chains of drafts at numbers of tiles at which warps of the survey take another number of them.
-fn drafts(machine: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
-    let tiles = 40 * machine.multiprocessors() as usize;
+fn drafts(runtime: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
+    let tiles = 40 * runtime.multiprocessors() as usize;
     let vocabs =
         [tiles - 1, tiles, tiles + 1, 2 * tiles, 4 * tiles + 1].map(|tiles| (tiles * TILE).min(1 << 18));
     let vocabs = vocabs.into_iter().chain([31, 32, 33, 255, 256, 257].map(|tiles| tiles * TILE - 3));
     let seeds = if extent == Extent::Full { 3 } else { 1 };
     let mut cases = 0;
     for (vocab, seed) in vocabs.flat_map(|vocab| (0..seeds).map(move |seed| (vocab, seed))) {
-        chains::hold_vocab(machine, seed, vocab)?;
+        chains::hold_vocab(runtime, seed, vocab)?;
         cases += 1;
     }
     Ok(cases)
@@ -368,7 +368,7 @@ fn shapes(multiprocessors: usize, extent: Extent) -> Vec<(usize, usize)> {
     shapes
 }
 
-fn softmaxes(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<(), String> {
+fn softmaxes(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<(), String> {
     for (place, reads) in [0, 1, 2].into_iter().enumerate() {
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][(rows + vocab + place) % 3];
         let lines: Vec<Vec<f32>> =
@@ -391,7 +391,7 @@ fn softmaxes(machine: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<()
         let text =
             |what: String| format!("softmax of {rows} rows of {vocab}, {reads} reads, {dtype:?}: {what}");
         let differences =
-            softmax::compare(machine, &asked, &lines).map_err(|error| text(error.to_string()))?;
+            softmax::compare(runtime, &asked, &lines).map_err(|error| text(error.to_string()))?;
         if !differences.is_empty() {
             return Err(text(differences));
         }

@@ -3,7 +3,7 @@
 //!
 //! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat row,
 //! and sets that filters left. On the CPU, draws go straight through one workspace, each at a position of its own; on
-//! a CUDA machine thousands of requests draw in a step, which is replayed while their positions advance on the device.
+//! a CUDA device thousands of requests draw in a step, which is replayed while their positions advance on the device.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{FilterOrder, Result, SamplingParams};
@@ -103,10 +103,10 @@ impl Setting {
         Ok(law.test(&counts).collect())
     }
 
-    /// The same on a CUDA machine, with a seed for each of many requests.
+    /// The same on a CUDA device, with a seed for each of many requests.
     ///
     /// # Errors
-    /// What the machine says.
+    /// What the runtime says.
     ///
     /// # Panics
     /// If a token outside the cut was drawn.

@@ -1,4 +1,4 @@
-//! The operators on a CUDA machine against the oracle: draws from lines, in any order and number, and rows that are written.
+//! The operators on a CUDA device against the oracle: draws from lines, in any order and number, and rows that are written.
 
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ fn column<T: Copy>(words: &mut Words, lines: usize, of: &[T]) -> Vec<T> {
     (0..length).map(|_| of[words.below(of.len())]).collect()
 }
 
-/// Columns in the machine's memory.
+/// Columns in the device's memory.
 struct OnMachine {
     temperature: Buffer,
     top_k: Buffer,
@@ -172,13 +172,13 @@ struct OnMachine {
 }
 
 impl OnMachine {
-    fn new(machine: &Arc<dyn Runtime>, asked: &Asked) -> Result<Self, Error> {
+    fn new(runtime: &Arc<dyn Runtime>, asked: &Asked) -> Result<Self, Error> {
         let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
         Ok(Self {
-            temperature: Buffer::of(machine, temperature)?,
-            top_k: integers(machine, top_k, asked.wide)?,
-            top_p: Buffer::of(machine, top_p)?,
-            min_p: Buffer::of(machine, min_p)?,
+            temperature: Buffer::of(runtime, temperature)?,
+            top_k: integers(runtime, top_k, asked.wide)?,
+            top_p: Buffer::of(runtime, top_p)?,
+            min_p: Buffer::of(runtime, min_p)?,
         })
     }
 
@@ -198,11 +198,11 @@ impl OnMachine {
 }
 
 /// Takes memory for whole numbers of 64 bits or of 32.
-fn integers(machine: &Arc<dyn Runtime>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
+fn integers(runtime: &Arc<dyn Runtime>, values: &[i64], wide: bool) -> Result<Buffer, Error> {
     if wide {
-        return Ok(Buffer::of(machine, values)?);
+        return Ok(Buffer::of(runtime, values)?);
     }
-    Ok(Buffer::of(machine, &values.iter().map(|value| *value as u32).collect::<Vec<_>>())?)
+    Ok(Buffer::of(runtime, &values.iter().map(|value| *value as u32).collect::<Vec<_>>())?)
 }
 
 /// Which draw outputs are, and which lines they read.
@@ -284,18 +284,18 @@ fn exp2(x: f32) -> f32 {
 /// Holds an operator over random rows, asked for at random.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
+/// A text that says what differs, or what the runtime said.
+pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
     let lines: Vec<Vec<f32>> = (0..asked.lines).map(|_| line(words, &asked)).collect();
     let text = |error: Error| format!("seed {seed}: {error}\n{asked:?}");
     let (differences, rest) = if words.below(2) == 0 {
         let outputs = Outputs::new(words, &asked);
-        (draw(machine, &asked, &lines, &outputs).map_err(text)?, format!("{outputs:?}"))
+        (draw(runtime, &asked, &lines, &outputs).map_err(text)?, format!("{outputs:?}"))
     } else {
         let to = To::new(words, &asked);
-        (write(machine, &asked, &lines, &to).map_err(text)?, format!("{to:?}"))
+        (write(runtime, &asked, &lines, &to).map_err(text)?, format!("{to:?}"))
     };
     if differences.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {differences}{asked:?} {rest}")) }
 }
@@ -321,21 +321,21 @@ impl To {
     }
 }
 
-/// Writes rows on the machine; returns in which elements and statuses they differ from the oracle's, or nothing.
+/// Writes rows on the device; returns in which elements and statuses they differ from the oracle's, or nothing.
 pub(crate) fn write(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
     to: &To,
 ) -> Result<String, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
     let rows = lines.len();
-    let mut matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
-    let columns = OnMachine::new(machine, asked)?;
+    let mut matrix = buffer(runtime, dtype, &laid_out(dtype, lines, start, gap))?;
+    let columns = OnMachine::new(runtime, asked)?;
     let params = columns.params(asked);
-    let statuses = Buffer::of(machine, &vec![!0u32; rows])?;
+    let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
     let seen = DeviceSlice::of(&statuses);
-    let mut operators = Operators::new(Arc::clone(machine))?;
+    let mut operators = Operators::new(Arc::clone(runtime))?;
     let got = if to.in_place {
         let place = RowsOut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         if to.masks {
@@ -346,7 +346,7 @@ pub(crate) fn write(
         read(&matrix, dtype, start + rows * (vocab + gap))?
     } else {
         let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
-        let mut out = buffer(machine, to.dtype, &before)?;
+        let mut out = buffer(runtime, to.dtype, &before)?;
         let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         let place = RowsOut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
         // Twice: what a call leaves behind meets the next.
@@ -382,21 +382,21 @@ pub(crate) fn write(
     Ok(differences)
 }
 
-/// Draws on the machine; returns in which outputs the tokens or statuses differ from the oracle's, or nothing.
+/// Draws on the device; returns in which outputs the tokens or statuses differ from the oracle's, or nothing.
 pub(crate) fn draw(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
     outputs: &Outputs,
 ) -> Result<String, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
-    let matrix = buffer(machine, dtype, &laid_out(dtype, lines, start, gap))?;
+    let matrix = buffer(runtime, dtype, &laid_out(dtype, lines, start, gap))?;
     let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
-    let columns = OnMachine::new(machine, asked)?;
+    let columns = OnMachine::new(runtime, asked)?;
     let count = outputs.count;
-    let column = |values: &[i64]| integers(machine, values, outputs.wide);
+    let column = |values: &[i64]| integers(runtime, values, outputs.wide);
     let (seeds, positions, draws) =
-        (Buffer::of(machine, &outputs.seeds)?, column(&outputs.positions)?, column(&outputs.draws)?);
+        (Buffer::of(runtime, &outputs.seeds)?, column(&outputs.positions)?, column(&outputs.draws)?);
     let index = column(outputs.lines.as_deref().unwrap_or_default())?;
     let dtype = if outputs.wide { IntType::I64 } else { IntType::I32 };
     let given = |values: &[i64], buffer| (!values.is_empty()).then(|| DeviceIntSlice::of(buffer, dtype));
@@ -410,12 +410,12 @@ pub(crate) fn draw(
         ..Draws::new(0, 0)
     };
     // One more, which nobody writes.
-    let tokens = Buffer::of(machine, &vec![-77i64; count + 1])?;
-    let statuses = Buffer::of(machine, &vec![!0u32; count + 1])?;
+    let tokens = Buffer::of(runtime, &vec![-77i64; count + 1])?;
+    let statuses = Buffer::of(runtime, &vec![!0u32; count + 1])?;
     let (to, seen) =
         (DeviceIntSlice::of(&tokens, dtype).first(count)?, DeviceSlice::of(&statuses).first(count)?);
     let index = DeviceIntSlice::of(&index, dtype);
-    let mut operators = Operators::new(Arc::clone(machine))?;
+    let mut operators = Operators::new(Arc::clone(runtime))?;
     let lines_read = outputs.lines.is_some().then_some(&index);
     // Twice: what a call leaves behind meets the next.
     for _ in 0..2 {

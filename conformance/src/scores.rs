@@ -1,4 +1,4 @@
-//! Scores on a CUDA machine against the oracle: known tokens, after whatever came before each.
+//! Scores on a CUDA device against the oracle: known tokens, after whatever came before each.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const ROWS: usize = 3;
 /// Holds the scores of a random sequence under random parameters; returns whether the kernels take these.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
+/// A text that says what differs, or what the runtime said.
+pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
     let words = &mut Words(seed);
     let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
     let vocab = [7, 256, 300, 900][words.below(4)];
@@ -45,8 +45,8 @@ pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
     let known = KnownTokens { ids: &ids, prompt_len, start, seed, mu: params.initial_mu() };
     let score = || {
         let room = WorkspaceLimits { vocab, slots: 2, rows: ROWS, widths, kept: true };
-        let mut workspace = Workspace::new(Arc::clone(machine), room)?;
-        let buffer = Buffer::of(machine, &lines.concat())?;
+        let mut workspace = Workspace::new(Arc::clone(runtime), room)?;
+        let buffer = Buffer::of(runtime, &lines.concat())?;
         let rows = Rows::of(&buffer, Dtype::F32, 0, count, vocab, vocab)?;
         let all: Vec<u32> = (0..count as u32).collect();
         let read = if seed.is_multiple_of(4) { &all[..] } else { &[] };

@@ -1,4 +1,4 @@
-//! The softmax on a CUDA machine against the oracle's probabilities without edits and filters.
+//! The softmax on a CUDA device against the oracle's probabilities without edits and filters.
 
 use std::sync::Arc;
 
@@ -111,11 +111,11 @@ pub(crate) fn laid_out(dtype: Dtype, lines: &[Vec<f32>], start: usize, gap: usiz
     all
 }
 
-pub(crate) fn buffer(machine: &Arc<dyn Runtime>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
+pub(crate) fn buffer(runtime: &Arc<dyn Runtime>, dtype: Dtype, elements: &[u32]) -> Result<Buffer, Error> {
     Ok(if dtype == Dtype::F32 {
-        Buffer::of(machine, elements)?
+        Buffer::of(runtime, elements)?
     } else {
-        Buffer::of(machine, &elements.iter().map(|bits| *bits as u16).collect::<Vec<_>>())?
+        Buffer::of(runtime, &elements.iter().map(|bits| *bits as u16).collect::<Vec<_>>())?
     })
 }
 
@@ -150,33 +150,33 @@ fn wanted(dtype: Dtype, line: &[f32], temperature: f32) -> Result<(Vec<f32>, Sta
 /// Holds the softmax of random rows, laid out at random.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
+/// A text that says what differs, or what the runtime said.
+pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     let words = &mut Words(seed);
     let asked = Asked::new(words);
     let lines: Vec<Vec<f32>> = (0..asked.rows).map(|_| row(words, asked.vocab)).collect();
     let text = |error: Error| format!("seed {seed}: {error}\n{asked:?}");
-    let differences = compare(machine, &asked, &lines).map_err(text)?;
+    let differences = compare(runtime, &asked, &lines).map_err(text)?;
     if differences.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {differences}{asked:?}")) }
 }
 
-/// Returns in which probabilities and statuses the machine's softmax differs from the oracle's, or nothing.
+/// Returns in which probabilities and statuses the device's softmax differs from the oracle's, or nothing.
 pub(crate) fn compare(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     asked: &Asked,
     lines: &[Vec<f32>],
 ) -> Result<String, Error> {
     let Asked { vocab, rows, dtype, out, .. } = *asked;
-    let softmax = Softmax::new(Arc::clone(machine))?;
+    let softmax = Softmax::new(Arc::clone(runtime))?;
     let softmax = match asked.reads {
         1 => softmax.reading_once(),
         2 => softmax.reading_twice(),
         _ => softmax,
     };
-    let mut logits = buffer(machine, dtype, &laid_out(dtype, lines, asked.start, asked.gap))?;
+    let mut logits = buffer(runtime, dtype, &laid_out(dtype, lines, asked.start, asked.gap))?;
     let nothing = vec![vec![5.0; vocab]; rows];
-    let temperatures = Buffer::of(machine, &asked.temperatures)?;
-    let statuses = Buffer::of(machine, &vec![!0u32; rows])?;
+    let temperatures = Buffer::of(runtime, &asked.temperatures)?;
+    let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
     let temperature = match asked.temperatures[..] {
         [of_all] if rows != 1 => Temperature::All(of_all),
         _ if rows == 0 => Temperature::All(1.0),
@@ -191,7 +191,7 @@ pub(crate) fn compare(
         (read(&logits, dtype, count)?, asked.start, asked.gap)
     } else {
         let before = laid_out(out, &nothing, asked.out_start, asked.out_gap);
-        let mut to = buffer(machine, out, &before)?;
+        let mut to = buffer(runtime, out, &before)?;
         let from = Rows::of(&logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
         let place = RowsOut::of(&mut to, out, asked.out_start, rows, vocab, vocab + asked.out_gap)?;
         // Twice: what a launch leaves behind meets the next.

@@ -74,7 +74,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
                             continue;
                         }
                         let shape = Shape { kind, dtype, rows, lines, vocab, steps: 4, ends };
-                        hold(backend.machine(), graphs, shape)
+                        hold(backend.runtime(), graphs, shape)
                             .unwrap_or_else(|text| panic!("{name}: {text}"));
                     }
                 }
@@ -87,7 +87,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
 fn scores_are_the_logprobs_of_forced_tokens() {
     for (name, backend) in here() {
         let held = |seed| {
-            gumball_conformance::scores::hold(backend.machine(), seed)
+            gumball_conformance::scores::hold(backend.runtime(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"))
         };
         let held = (0..200).filter(|seed| held(*seed)).count();
@@ -99,7 +99,7 @@ fn scores_are_the_logprobs_of_forced_tokens() {
 fn softmax_is_the_probabilities_of_the_oracle() {
     for (name, backend) in here() {
         for seed in 0..if name == "cuda" { 2_000 } else { 300 } {
-            gumball_conformance::softmax::hold(backend.machine(), seed)
+            gumball_conformance::softmax::hold(backend.runtime(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }
@@ -109,7 +109,7 @@ fn softmax_is_the_probabilities_of_the_oracle() {
 fn operators_are_the_oracle() {
     for (name, backend) in here() {
         for seed in 0..if name == "cuda" { 2_000 } else { 400 } {
-            gumball_conformance::operators::hold(backend.machine(), seed)
+            gumball_conformance::operators::hold(backend.runtime(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }
@@ -119,7 +119,7 @@ fn operators_are_the_oracle() {
 fn chains_are_those_of_the_oracle() {
     for (name, backend) in here() {
         for seed in 0..if name == "cuda" { 3_000 } else { 400 } {
-            gumball_conformance::chains::hold(backend.machine(), seed)
+            gumball_conformance::chains::hold(backend.runtime(), seed)
                 .unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }

@@ -1,5 +1,5 @@
-//! The house as the code has it: the table of stages and backends, dependencies one way, where `unsafe` may be, and a test
-//! body for every rule. How long files are is no test: `ci/report` prints it.
+//! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way, where `unsafe`
+//! may be, and a test body for every rule. How long files are is no test: `ci/report` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -91,8 +91,15 @@ fn members() -> Vec<PathBuf> {
     list.split(',').map(|name| root().join(name.trim().trim_matches('"'))).filter(|p| *p != root()).collect()
 }
 
-/// Returns a member's name and the crates of the house it names in a dependency table.
-fn manifest(folder: &Path) -> (String, Vec<String>) {
+/// A dependency as a manifest names it.
+struct Dependency {
+    name: String,
+    /// Whether only tests, examples and benches have it.
+    is_dev: bool,
+}
+
+/// Returns a member's name and its dependencies.
+fn manifest(folder: &Path) -> (String, Vec<Dependency>) {
     let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
     let value = |line: &str| Some(line.split_once('=')?.1.trim().trim_matches('"').to_owned());
     let name = text.lines().find(|line| line.starts_with("name =")).and_then(value).expect("a name");
@@ -101,8 +108,9 @@ fn manifest(folder: &Path) -> (String, Vec<String>) {
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {
             table = line;
-        } else if table.ends_with("dependencies]") && line.starts_with("gumball") {
-            depends.push(line.split([' ', '=', '.']).next().expect("not empty").to_owned());
+        } else if table.ends_with("dependencies]") && line.contains('=') {
+            let name = line.split([' ', '=', '.']).next().expect("not empty").to_owned();
+            depends.push(Dependency { name, is_dev: table.contains("dev-") });
         }
     }
     (name, depends)
@@ -115,8 +123,38 @@ fn dependencies_point_one_way() {
         |name: &str| *storeys.get(name).unwrap_or_else(|| panic!("{name} has no storey: give it one"));
     assert!(members().len() >= 7);
     for (name, depends) in members().iter().map(|folder| manifest(folder)) {
-        for other in depends {
-            assert!(storey(&other) < storey(&name), "{name} must not depend on {other}");
+        for Dependency { name: other, .. } in depends.iter().filter(|it| it.name.starts_with("gumball")) {
+            assert!(storey(other) < storey(&name), "{name} must not depend on {other}");
+        }
+    }
+}
+
+#[test]
+fn crates_depend_on_what_the_table_of_folders_names() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
+    let row = |folder: &str| {
+        let start = format!("| `{folder}` |");
+        page.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row of {folder}"))
+    };
+    for folder in members() {
+        let path = folder.strip_prefix(root()).expect("a member lies in the root").display().to_string();
+        let cell = row(&path).trim_matches('|').rsplit('|').next().expect("a cell").trim();
+        let named = cell.split(", ").filter(|name| *name != "-");
+        let named: BTreeSet<String> =
+            named.map(|name| format!("gumball-{}", name.replace('/', "-"))).collect();
+        let (_, depends) = manifest(&folder);
+        let used = depends.into_iter().filter(|it| it.name.starts_with("gumball") && !it.is_dev);
+        let used: BTreeSet<String> = used.map(|it| it.name).collect();
+        assert_eq!(used, named, "what {path} depends on, and what the table of folders names");
+    }
+}
+
+#[test]
+fn the_driver_and_python_are_called_by_one_crate_each() {
+    for (name, depends) in members().iter().map(|folder| manifest(folder)) {
+        for (foreign, only) in [("cudarc", "gumball-cuda"), ("pyo3", "gumball-python")] {
+            let uses = depends.iter().any(|it| it.name == foreign);
+            assert_eq!(uses, name == only, "{name} and {foreign}, which is for {only}");
         }
     }
 }

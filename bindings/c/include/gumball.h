@@ -149,8 +149,8 @@ typedef struct gumball_graph gumball_graph;
 // They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 //
 // Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
-// is launches on the device's stream and returns before they are done; it may be captured in a graph, once there is room by
-// a call before. What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
+// is launches on the device's stream and returns before they are done; it may be captured in a graph.
+// What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
 typedef struct gumball_operators gumball_operators;
 
 // All outputs of a step, in one buffer of 32-bit words that is used again from step to step.

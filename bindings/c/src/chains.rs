@@ -5,13 +5,13 @@ use std::mem::offset_of;
 use gumball_engine::{Error, MAX_VOCAB, PerRow};
 use gumball_spec::memory;
 
-use crate::border::{call, fill, given, optional_room, room, slice};
 use crate::device_operators;
 use crate::draws::each;
 use crate::error::{Code, Result};
+use crate::ffi::{call, fill, optional_out_slice, out_slice, require, slice};
 use crate::operators::Operators;
 use crate::options::list;
-use crate::sized::{Grows, read};
+use crate::versioned::{VersionedStruct, read};
 
 /// A batch of C chains of n drafts each, with the probabilities they are judged by: float in host memory, without gaps.
 #[repr(C)]
@@ -46,7 +46,7 @@ pub struct Chains {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for Chains {
+unsafe impl VersionedStruct for Chains {
     const NAME: &'static str = "gumball_chains";
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
 }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let operators = given("operators", operators)?;
+        let operators = require("operators", operators)?;
         if let Some(mut device) = operators.device() {
             // SAFETY: the C caller ensures that `chains` has the size it states. Its arrays, `tokens`,
             // `accepted`, `emitted` and `statuses` lie on the device, with the elements its counts name,
@@ -86,13 +86,13 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         let (chains, len) = unsafe { read_chains(&chains) }?;
         // SAFETY: the C caller ensures that `tokens` has memory for chains * (drafts + 1) ids, which is
         // `len`.
-        let tokens = unsafe { room("tokens", tokens, len) }?;
+        let tokens = unsafe { out_slice("tokens", tokens, len) }?;
         // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.
-        let accepted = unsafe { optional_room("accepted", accepted, chains.chains) }?;
+        let accepted = unsafe { optional_out_slice("accepted", accepted, chains.chains) }?;
         // SAFETY: the C caller ensures that `emitted` is NULL or has memory for one count per chain.
-        let emitted = unsafe { optional_room("emitted", emitted, chains.chains) }?;
+        let emitted = unsafe { optional_out_slice("emitted", emitted, chains.chains) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per chain.
-        let statuses = unsafe { optional_room("statuses", statuses, chains.chains) }?;
+        let statuses = unsafe { optional_out_slice("statuses", statuses, chains.chains) }?;
         let mut chosen = memory::filled("memory for tokens", 0, len)?;
         let counts = inner.chain_speculative_sampling(&chains, &mut chosen)?;
         fill(Some(tokens), chosen);

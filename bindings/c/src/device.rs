@@ -2,13 +2,12 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
-
-use gumball_engine::cuda::Buffer as Memory;
-use gumball_engine::{DeviceRoute, Error, routes};
 use std::sync::Arc;
 
-use crate::border::{answer, call, end, given, make, room, slice, text};
+use gumball_engine::{DeviceBuffer, DeviceRoute, Error, routes};
+
 use crate::error::{Code, Result, words};
+use crate::ffi::{call, call_or, end, make, out_slice, require, slice, text};
 
 /// A device that is open: its kernels are compiled, its stream is there.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ impl Device {
 /// Memory of a device.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Memory,
+    memory: DeviceBuffer,
 }
 
 /// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
@@ -54,13 +53,13 @@ pub unsafe extern "C" fn gumball_device_on_stream(
     stream: *mut c_void,
 ) -> Option<Box<Device>> {
     make(|| {
-        let Some(gpu) = given("device", device)?.inner.machine().gpu() else {
+        let Some(gpu) = require("device", device)?.inner.gpu() else {
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
         };
         // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
         // what is made with it.
-        let gpu = unsafe { gpu.on_raw_stream(stream as usize) }.map_err(Error::from)?;
+        let gpu = unsafe { gpu.on_stream(stream as usize) }.map_err(Error::from)?;
         Ok(Device::of(gpu.into()))
     })
 }
@@ -74,7 +73,7 @@ pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
 /// Returns its name, which stays as long as the handle. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_name(device: Option<&Device>) -> *const c_char {
-    answer(ptr::null(), || Ok(given("device", device)?.name.as_ptr()))
+    call_or(ptr::null(), || Ok(require("device", device)?.name.as_ptr()))
 }
 
 /// Registers a route through a device under a name, so that a sampler draws there: one row of the host at a time. A pool on
@@ -84,7 +83,7 @@ pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, devi
     call(|| {
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("route", name) }?;
-        let route = DeviceRoute::new(name, given("device", device)?.inner.clone());
+        let route = DeviceRoute::new(name, require("device", device)?.inner.clone());
         Ok(routes().register(Arc::new(route))?)
     })
 }
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn gumball_register_device_route(name: *const c_char, devi
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
     make(|| {
-        let memory = Memory::zeroed(given("device", device)?.inner.machine(), bytes);
+        let memory = DeviceBuffer::zeroed(require("device", device)?.inner.runtime(), bytes);
         Ok(Buffer { memory: memory.map_err(Error::from)? })
     })
 }
@@ -107,9 +106,9 @@ pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
 /// Returns where it lies on the device; NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
-    answer(ptr::null_mut(), || {
+    call_or(ptr::null_mut(), || {
         // The address is one of the device's, so the pointer has no provenance on the host.
-        Ok(ptr::without_provenance_mut(given("buffer", buffer)?.memory.address() as usize))
+        Ok(ptr::without_provenance_mut(require("buffer", buffer)?.memory.address() as usize))
     })
 }
 
@@ -122,7 +121,7 @@ pub unsafe extern "C" fn gumball_buffer_write(
     bytes: usize,
 ) -> Code {
     call(|| {
-        let buffer = given("buffer", buffer)?;
+        let buffer = require("buffer", buffer)?;
         buffer.check(start, bytes)?;
         // SAFETY: the C caller ensures that `data` has `bytes` initialised bytes.
         let data = unsafe { slice("data", data.cast::<u8>(), bytes) }?;
@@ -139,10 +138,10 @@ pub unsafe extern "C" fn gumball_buffer_read(
     bytes: usize,
 ) -> Code {
     call(|| {
-        let buffer = given("buffer", buffer)?;
+        let buffer = require("buffer", buffer)?;
         buffer.check(start, bytes)?;
         // SAFETY: the C caller ensures that `data` has memory for `bytes` bytes.
-        let room = unsafe { room("data", data.cast::<u8>(), bytes) }?;
+        let room = unsafe { out_slice("data", data.cast::<u8>(), bytes) }?;
         room.fill(std::mem::MaybeUninit::new(0));
         // SAFETY: `room.fill` initialised all bytes.
         let data = unsafe { room.assume_init_mut() };

@@ -1,11 +1,9 @@
 //! Operators on a device, over rows, lists and outputs in its memory.
 
-use gumball_engine::cuda::{
-    ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, IntType, Verified,
-};
 use gumball_engine::{
-    DeviceDraws, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice,
-    Error, Kind as Holds, SamplingParams,
+    ChainRows, DeviceDraws, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits,
+    DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice, Error, IntType, Kind as Holds,
+    SamplingParams, Verified,
 };
 
 use crate::chains::Chains;
@@ -14,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::logits::{Logits, dtype, extent, kind};
 use crate::matrix::{RowsOut, is_same};
 use crate::operators::RowParams;
-use crate::sized::{read, read_or_default};
+use crate::versioned::{read, read_or_default};
 
 /// Returns the device address of `first`; NULL is an error unless `len` is 0.
 fn place<T>(parameter: &str, first: *const T, len: usize) -> Result<u64> {

@@ -5,13 +5,13 @@ use std::mem::offset_of;
 use gumball_engine::{Kind, PerRow, SamplingParams};
 use gumball_spec::memory;
 
-use crate::border::{call, fill, given, optional_room, room};
 use crate::device_operators;
 use crate::error::Code;
+use crate::ffi::{call, fill, optional_out_slice, out_slice, require};
 use crate::logits::{Logits, read_logits};
 use crate::operators::{Operators, RowParams, read_columns};
 use crate::options::list;
-use crate::sized::{Grows, read};
+use crate::versioned::{VersionedStruct, read};
 
 /// Which draw each output is. Lists have one element an output; NULL: the value beside it, for all.
 ///
@@ -39,7 +39,7 @@ pub struct Draws {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for Draws {
+unsafe impl VersionedStruct for Draws {
     const NAME: &'static str = "gumball_draws";
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
 }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn gumball_operators_sample(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let operators = given("operators", operators)?;
+        let operators = require("operators", operators)?;
         if let Some(mut device) = operators.device() {
             // SAFETY: the C caller ensures that `rows`, `params` and `draws` have the sizes they state. Their
             // rows and lists, `tokens` and `statuses` lie on the device until the launched work is done.
@@ -94,9 +94,9 @@ pub unsafe extern "C" fn gumball_operators_sample(
         let draws = unsafe { read("draws", draws) }?;
         let n = draws.outputs;
         // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
-        let tokens = unsafe { room("tokens", tokens, n) }?;
+        let tokens = unsafe { out_slice("tokens", tokens, n) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let statuses = unsafe { optional_room("statuses", statuses, lines) }?;
+        let statuses = unsafe { optional_out_slice("statuses", statuses, lines) }?;
         let which = gumball_engine::Draws {
             // SAFETY: the C caller ensures that `seeds` is NULL or has one seed per output.
             seeds: unsafe { each("seeds", draws.seed, draws.seeds, n) }?,

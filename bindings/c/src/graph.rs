@@ -5,13 +5,13 @@ use std::mem::offset_of;
 
 use gumball_engine::{DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, Error, Kind};
 
-use crate::border::{answer, call, end, given, make, slice};
 use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, end, make, require, slice};
 use crate::logits::{dtype, kind, stride};
 use crate::options::{StepOptions, read_options};
 use crate::outputs::{Layout, Outputs};
 use crate::pool::Pool;
-use crate::sized::{Grows, read, write};
+use crate::versioned::{VersionedStruct, read, write};
 
 /// Steps that were captured, to be replayed with one call.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct DeviceRows {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for DeviceRows {
+unsafe impl VersionedStruct for DeviceRows {
     const NAME: &'static str = "gumball_device_input";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn gumball_pool_assign(
     options: *const StepOptions,
 ) -> Code {
     call(|| {
-        let pool = given("pool", pool)?.on_device()?;
+        let pool = require("pool", pool)?.on_device()?;
         // SAFETY: the C caller ensures that `slots` has `rows` slots.
         let slots = unsafe { slice("slots", slots, rows) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn gumball_pool_assign(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *const DeviceRows) -> Code {
     call(|| {
-        let pool = given("pool", pool)?.on_device()?;
+        let pool = require("pool", pool)?.on_device()?;
         // SAFETY: the C caller ensures that `input` has the size it states and that its device memory stays
         // until the step is done.
         let input = unsafe { device_input(input) }?;
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
 /// now. It waits where histories need more room, once in as many tokens as the pool has room for.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_reserve_replays(pool: Option<&mut Pool>, steps: usize) -> Code {
-    call(|| Ok(given("pool", pool)?.on_device()?.reserve_replays(steps)?))
+    call(|| Ok(require("pool", pool)?.on_device()?.reserve_replays(steps)?))
 }
 
 /// Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn gumball_pool_capture(
     steps: usize,
 ) -> Option<Box<Graph>> {
     make(|| {
-        let pool = given("pool", pool)?;
+        let pool = require("pool", pool)?;
         // SAFETY: the C caller ensures that `inputs` has `steps` pointers.
         let inputs = unsafe { slice("inputs", inputs, steps) }?;
         // SAFETY: the C caller ensures that each input has the size it states and that its device memory
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn gumball_pool_capture(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
     call(|| {
-        let (pool, graph) = (given("pool", pool)?, given("graph", graph)?);
+        let (pool, graph) = (require("pool", pool)?, require("graph", graph)?);
         if graph.pool != pool.id {
             return Err(Failure::out_of_range(
                 "graph",
@@ -182,7 +182,7 @@ pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Gr
 /// Returns how many steps a replay takes; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
-    answer(0, || Ok(given("graph", graph)?.inner.steps()))
+    call_or(0, || Ok(require("graph", graph)?.inner.steps()))
 }
 
 /// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
@@ -195,7 +195,7 @@ pub extern "C" fn gumball_graph_free(graph: Option<Box<Graph>>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
     call(|| {
-        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
         Ok(pool.on_device()?.fetch(&mut outputs.inner)?)
     })
 }
@@ -204,8 +204,8 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 /// come first, so a model can read them there without the host. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *const c_void {
-    answer(std::ptr::null(), || {
-        let address = given("pool", pool)?.on_device()?.outputs_address();
+    call_or(std::ptr::null(), || {
+        let address = require("pool", pool)?.on_device()?.outputs_address();
         // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(std::ptr::without_provenance(address as usize))
     })
@@ -215,7 +215,7 @@ pub extern "C" fn gumball_pool_outputs_address(pool: Option<&mut Pool>) -> *cons
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs_layout(pool: Option<&mut Pool>, out: *mut Layout) -> Code {
     call(|| {
-        let layout = given("pool", pool)?.on_device()?.outputs_layout();
+        let layout = require("pool", pool)?.on_device()?.outputs_layout();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, Layout::of(layout)) }

@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `border`, `error`, `sized` | the boundary: pointers, panics, errors, structs that grow |
+//! | `ffi`, `error`, `versioned` | the boundary: pointers, panics, errors, structs that grow |
 //! | `version` | what a program was built with |
 //! | `params`, `names` | parameters, by name and from JSON |
 //! | `state`, `logits`, `options` | inputs |
@@ -18,10 +18,10 @@
 //! requests; on a device |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
-mod border;
 mod error;
-mod sized;
+mod ffi;
 mod version;
+mod versioned;
 
 mod names;
 mod params;

@@ -3,12 +3,11 @@
 use std::ffi::c_void;
 use std::mem::offset_of;
 
-use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{Kind as Holds, MAX_VOCAB, Row};
+use gumball_engine::{Dtype as Type, Kind as Holds, MAX_VOCAB, Row};
 
-use crate::border::slice;
 use crate::error::{Failure, Result};
-use crate::sized::{Grows, read};
+use crate::ffi::slice;
+use crate::versioned::{VersionedStruct, read};
 
 /// The type of a row's elements.
 #[repr(i32)]
@@ -76,7 +75,7 @@ pub struct Logits {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
 // bytes.
-unsafe impl Grows for Logits {
+unsafe impl VersionedStruct for Logits {
     const NAME: &'static str = "gumball_logits";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }

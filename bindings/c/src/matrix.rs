@@ -4,13 +4,12 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::slice;
 
-use gumball_engine::cuda::Dtype as Type;
-use gumball_engine::{Logits as Rows, LogitsMut, RowMut};
+use gumball_engine::{Dtype as Type, Logits as Rows, LogitsMut, RowMut};
 
-use crate::border::check_array;
 use crate::error::{Failure, Result};
+use crate::ffi::check_array;
 use crate::logits::{Logits, described, dtype, extent, kind};
-use crate::sized::{Grows, read};
+use crate::versioned::{VersionedStruct, read};
 
 /// Rows to be written, in host memory. Nobody else uses what lies between the first and the last element during the call;
 /// elements between rows stay as they are.
@@ -33,7 +32,7 @@ pub struct RowsOut {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and a raw pointer, valid for all
 // bytes.
-unsafe impl Grows for RowsOut {
+unsafe impl VersionedStruct for RowsOut {
     const NAME: &'static str = "gumball_rows_out";
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }

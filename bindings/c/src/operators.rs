@@ -6,15 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_engine::{DeviceOperators, PerRow, RowParams as Columns, SamplingParams};
 
-use crate::border::{call, end, fill, given, make, optional_room, optional_text};
 use crate::device::Device;
 use crate::device_operators;
 use crate::error::{Code, Result};
+use crate::ffi::{call, end, fill, make, optional_out_slice, optional_text, require};
 use crate::logits::Logits;
 use crate::matrix::{Place, RowsOut, read_place};
 use crate::options::list;
 use crate::params::Params;
-use crate::sized::{Grows, read_or_default};
+use crate::versioned::{VersionedStruct, read_or_default};
 
 /// Operators over rows of logits or probabilities: for engines that hold probabilities or must return them, and bring seeds
 /// and positions themselves. What a row comes to is what it would in a pool.
@@ -22,8 +22,8 @@ use crate::sized::{Grows, read_or_default};
 /// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 ///
 /// Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
-/// is launches on the device's stream and returns before they are done; it may be captured in a graph, once there is room by
-/// a call before. What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
+/// is launches on the device's stream and returns before they are done; it may be captured in a graph.
+/// What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
 #[derive(Debug)]
 pub struct Operators {
     at: At,
@@ -72,7 +72,7 @@ pub struct OperatorsConfig {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for OperatorsConfig {
+unsafe impl VersionedStruct for OperatorsConfig {
     const NAME: &'static str = "gumball_operators_config";
     const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
 }
@@ -106,7 +106,7 @@ impl Copy for RowParams {}
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only a number and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for RowParams {
+unsafe impl VersionedStruct for RowParams {
     const NAME: &'static str = "gumball_row_params";
     const LEAST: usize = offset_of!(Self, min_p) + size_of::<*const f32>();
 }
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
     make(|| {
-        let device = given("device", device)?.inner.clone();
+        let device = require("device", device)?.inner.clone();
         Ok(Operators { at: At::Device(Box::new(Mutex::new(DeviceOperators::new(device)))) })
     })
 }
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     statuses: *mut u32,
 ) -> Code {
     call(|| {
-        let operators = given("operators", operators)?;
+        let operators = require("operators", operators)?;
         if let Some(mut device) = operators.device() {
             // SAFETY: the C caller ensures that `logits` and `out` have the sizes they state. Their rows,
             // `temperatures` and `statuses` lie on the device until the launched work is done.
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn gumball_operators_softmax(
             None => PerRow::All(temperature),
         };
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
+        let statuses = unsafe { optional_out_slice("statuses", statuses, place.rows()) }?;
         let told = match place {
             Place::Apart(logits, out) => inner.softmax(logits, each, out)?,
             Place::Same(rows) => inner.softmax_in_place(rows, each)?,
@@ -239,7 +239,7 @@ unsafe fn write(
     statuses: *mut u32,
     masked: bool,
 ) -> Result<()> {
-    let operators = given("operators", operators)?;
+    let operators = require("operators", operators)?;
     if let Some(mut device) = operators.device() {
         // SAFETY: the caller ensures that `rows`, `params` and `out` have the sizes they state. Their rows
         // and lists and `statuses` lie on the device until the launched work is done.
@@ -254,7 +254,7 @@ unsafe fn write(
     // element per row.
     let columns = unsafe { read_columns(params, place.rows(), &neutral) }?;
     // SAFETY: the caller ensures that `statuses` is NULL or has memory for one status per row.
-    let statuses = unsafe { optional_room("statuses", statuses, place.rows()) }?;
+    let statuses = unsafe { optional_out_slice("statuses", statuses, place.rows()) }?;
     let told = match (masked, place) {
         (true, Place::Same(rows)) => inner.mask_logits_in_place(rows, &columns),
         (true, Place::Apart(rows, out)) => inner.mask_logits(rows, &columns, out),

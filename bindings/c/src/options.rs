@@ -5,10 +5,10 @@ use std::mem::offset_of;
 
 use gumball_engine::{BatchOptions, Error, Kind, Masks, NONE, RowHook};
 
-use crate::border::slice;
 use crate::error::{Failure, Result};
+use crate::ffi::slice;
 use crate::logits::{kind, stride};
-use crate::sized::{Grows, read_or_default};
+use crate::versioned::{VersionedStruct, read_or_default};
 
 /// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
 /// it. `row` is the row's place in the step, `user` what the options say.
@@ -49,7 +49,7 @@ pub struct StepOptions {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, raw pointers and an optional
 // function pointer, whose NULL is `None`.
-unsafe impl Grows for StepOptions {
+unsafe impl VersionedStruct for StepOptions {
     const NAME: &'static str = "gumball_step_options";
     const LEAST: usize = offset_of!(Self, hook_rows) + size_of::<*const u8>();
 }

@@ -6,9 +6,9 @@ use std::ptr;
 
 use gumball_engine::Widths;
 
-use crate::border::{answer, call, end, given, make};
 use crate::error::{Code, Failure};
-use crate::sized::{Grows, write};
+use crate::ffi::{call, call_or, end, make, require};
+use crate::versioned::{VersionedStruct, write};
 
 /// All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
 ///
@@ -68,7 +68,7 @@ pub struct Layout {
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-unsafe impl Grows for Layout {
+unsafe impl VersionedStruct for Layout {
     const NAME: &'static str = "gumball_layout";
     const LEAST: usize = offset_of!(Self, id_ranks) + size_of::<usize>();
 }
@@ -132,7 +132,7 @@ pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_outputs_layout(outputs: Option<&Outputs>, out: *mut Layout) -> Code {
     call(|| {
-        let layout = given("outputs", outputs)?.inner.layout();
+        let layout = require("outputs", outputs)?.inner.layout();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, Layout::of(layout)) }
@@ -142,13 +142,13 @@ pub unsafe extern "C" fn gumball_outputs_layout(outputs: Option<&Outputs>, out: 
 /// Returns the number of rows; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_rows(outputs: Option<&Outputs>) -> usize {
-    answer(0, || Ok(given("outputs", outputs)?.inner.layout().rows))
+    call_or(0, || Ok(require("outputs", outputs)?.inner.layout().rows))
 }
 
 /// Returns the buffer, all sections as gumball_outputs_layout tells; NULL if it is empty, or after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_words(outputs: Option<&Outputs>) -> *const u32 {
-    answer(ptr::null(), || Ok(first(given("outputs", outputs)?.inner.words())))
+    call_or(ptr::null(), || Ok(first(require("outputs", outputs)?.inner.words())))
 }
 
 fn first<T>(values: &[T]) -> *const T {
@@ -160,8 +160,8 @@ fn section<T>(
     outputs: Option<&Outputs>,
     place: impl FnOnce(gumball_engine::Layout) -> Range<usize>,
 ) -> *const T {
-    answer(ptr::null(), || {
-        let outputs = &given("outputs", outputs)?.inner;
+    call_or(ptr::null(), || {
+        let outputs = &require("outputs", outputs)?.inner;
         Ok(first(&outputs.words()[place(outputs.layout())]).cast())
     })
 }
@@ -235,8 +235,8 @@ pub extern "C" fn gumball_outputs_kept(
     row: usize,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const u32 {
-    answer(ptr::null(), || {
-        let (outputs, len) = (&given("outputs", outputs)?.inner, given("len", len)?);
+    call_or(ptr::null(), || {
+        let (outputs, len) = (&require("outputs", outputs)?.inner, require("len", len)?);
         let rows = outputs.layout().rows;
         if row >= rows {
             return Err(Failure::out_of_range("row", row, &format!("a row in 0..{rows}")));

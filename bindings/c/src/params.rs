@@ -6,8 +6,8 @@ use std::ptr;
 use gumball_engine::{DynamicTemperature, Error, Mirostat, SamplingParams};
 use serde_json::Value;
 
-use crate::border::{answer, call, end, given, make, optional_text, slice, text};
 use crate::error::{Code, Failure, Result, words};
+use crate::ffi::{call, call_or, end, make, optional_text, require, slice, text};
 use crate::names::{set_ids, set_number, set_text};
 
 /// What a request asks of the way its tokens are chosen; see gumball_params_new.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option
 /// Makes a copy. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(given("params", params)?.inner.clone())))
+    make(|| Ok(Params::of(require("params", params)?.inner.clone())))
 }
 
 /// Ends parameters. Who was given them keeps a copy. NULL is fine.
@@ -60,8 +60,8 @@ pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
 /// after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
-    answer(ptr::null(), || {
-        let params = given("params", params)?;
+    call_or(ptr::null(), || {
+        let params = require("params", params)?;
         let written = serde_json::to_string(&params.inner);
         params.json = words(written.map_err(|error| Failure::json("params", &error))?);
         Ok(params.json.as_ptr())
@@ -71,7 +71,7 @@ pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const 
 /// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize) -> Code {
-    call(|| Ok(given("params", params)?.inner.validate(vocab)?))
+    call(|| Ok(require("params", params)?.inner.validate(vocab)?))
 }
 
 /// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn gumball_params_set(
     call(|| {
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let name = unsafe { text("name", name) }?;
-        set_number(&mut given("params", params)?.inner, name, value)
+        set_number(&mut require("params", params)?.inner, name, value)
     })
 }
 
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn gumball_params_set_ids(
         let name = unsafe { text("name", name) }?;
         // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", ids, ids_len) }?;
-        set_ids(&mut given("params", params)?.inner, name, ids)
+        set_ids(&mut require("params", params)?.inner, name, ids)
     })
 }
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn gumball_params_set_text(
         let name = unsafe { text("name", name) }?;
         // SAFETY: the C caller ensures that `value` is NULL or ends with a NUL.
         let value = unsafe { text("value", value) }?;
-        set_text(&mut given("params", params)?.inner, name, value)
+        set_text(&mut require("params", params)?.inner, name, value)
     })
 }
 
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn gumball_params_set_json(
         // SAFETY: the C caller ensures that `json` is NULL or ends with a NUL.
         let json = unsafe { text("json", json) }?;
         let value = serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?;
-        replace(given("params", params)?, name, value)
+        replace(require("params", params)?, name, value)
     })
 }
 
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn gumball_params_set_json(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
     call(|| {
-        let params = given("params", params)?;
+        let params = require("params", params)?;
         // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
         let Some(name) = (unsafe { optional_text("name", name) })? else {
             params.inner = SamplingParams::default();
@@ -182,7 +182,7 @@ fn replace(params: &mut Params, name: &str, value: Value) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64) -> Code {
     call(|| {
-        given("params", params)?.inner.seed = Some(seed);
+        require("params", params)?.inner.seed = Some(seed);
         Ok(())
     })
 }
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn gumball_params_set_logit_bias(
         // SAFETY: the C caller ensures that `biases` has `len` numbers.
         let biases = unsafe { slice("biases", biases, len) }?;
         let pairs = ids.iter().copied().zip(biases.iter().copied());
-        given("params", params)?.inner.logit_bias = pairs.collect();
+        require("params", params)?.inner.logit_bias = pairs.collect();
         Ok(())
     })
 }
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn gumball_params_add_bad_word(
     call(|| {
         // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", ids, ids_len) }?;
-        given("params", params)?.inner.bad_words.push(ids.to_vec());
+        require("params", params)?.inner.bad_words.push(ids.to_vec());
         Ok(())
     })
 }
@@ -230,7 +230,8 @@ pub extern "C" fn gumball_params_set_dynamic_temperature(
     exponent: f32,
 ) -> Code {
     call(|| {
-        given("params", params)?.inner.dynamic_temperature = Some(DynamicTemperature { min, max, exponent });
+        require("params", params)?.inner.dynamic_temperature =
+            Some(DynamicTemperature { min, max, exponent });
         Ok(())
     })
 }
@@ -244,7 +245,7 @@ pub extern "C" fn gumball_params_set_mirostat(
     mu: Option<&f32>,
 ) -> Code {
     call(|| {
-        given("params", params)?.inner.mirostat = Some(Mirostat { tau, eta, mu: mu.copied() });
+        require("params", params)?.inner.mirostat = Some(Mirostat { tau, eta, mu: mu.copied() });
         Ok(())
     })
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gumball_engine::{DevicePool, Error, Sequence, Slot, Widths};
 
-use crate::border::{answer, call, end, given, make, optional_text, slice};
 use crate::device::Device;
 use crate::error::{Code, Result};
+use crate::ffi::{call, call_or, end, make, optional_text, require, slice};
 use crate::params::Params;
-use crate::sized::{Grows, read, write};
 use crate::state::{State, read_state};
+use crate::versioned::{VersionedStruct, read, write};
 
 /// The requests in flight.
 ///
@@ -55,7 +55,7 @@ pub struct PoolConfig {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for PoolConfig {
+unsafe impl VersionedStruct for PoolConfig {
     const NAME: &'static str = "gumball_pool_config";
     const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
 }
@@ -86,7 +86,7 @@ pub struct DevicePoolConfig {
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-unsafe impl Grows for DevicePoolConfig {
+unsafe impl VersionedStruct for DevicePoolConfig {
     const NAME: &'static str = "gumball_device_pool_config";
     const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
 }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn gumball_pool_new_on_device(
     config: *const DevicePoolConfig,
 ) -> Option<Box<Pool>> {
     make(|| {
-        let device = given("device", device)?.inner.clone();
+        let device = require("device", device)?.inner.clone();
         // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
         // names.
         let given = unsafe { read("config", config) }?;
@@ -188,10 +188,11 @@ pub unsafe extern "C" fn gumball_pool_admit(
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
     call(|| {
-        let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
+        let (pool, params, slot) =
+            (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
         // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
-        place(slot, either!(pool, inner => inner.admit(params.inner.clone(), prompt)))
+        write_slot(slot, either!(pool, inner => inner.admit(params.inner.clone(), prompt)))
     })
 }
 
@@ -205,11 +206,12 @@ pub unsafe extern "C" fn gumball_pool_resume(
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
     call(|| {
-        let (pool, params, slot) = (given("pool", pool)?, given("params", params)?, given("slot", slot)?);
+        let (pool, params, slot) =
+            (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
         // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
         // the lengths it names.
         let state = unsafe { read_state(state) }?;
-        place(slot, either!(pool, inner => inner.resume(params.inner.clone(), state)))
+        write_slot(slot, either!(pool, inner => inner.resume(params.inner.clone(), state)))
     })
 }
 
@@ -225,12 +227,12 @@ pub extern "C" fn gumball_pool_fork(
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
     call(|| {
-        let (pool, slot) = (given("pool", pool)?, given("slot", slot)?);
-        place(slot, either!(pool, inner => inner.fork(of, draw)))
+        let (pool, slot) = (require("pool", pool)?, require("slot", slot)?);
+        write_slot(slot, either!(pool, inner => inner.fork(of, draw)))
     })
 }
 
-fn place(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>) -> Result<()> {
+fn write_slot(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>) -> Result<()> {
     slot.write(placed?);
     Ok(())
 }
@@ -238,19 +240,19 @@ fn place(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>) -> R
 /// Ends a sequence; its slot is vacant then. On a device, rows that are assigned to it are padding.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
-    call(|| Ok(either!(given("pool", pool)?, inner => inner.release(slot))?))
+    call(|| Ok(either!(require("pool", pool)?, inner => inner.release(slot))?))
 }
 
 /// Takes a sequence back to its state after `output_len` output tokens, mirostat's limit included.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_truncate(pool: Option<&mut Pool>, slot: i32, output_len: usize) -> Code {
-    call(|| Ok(either!(given("pool", pool)?, inner => inner.truncate(slot, output_len))?))
+    call(|| Ok(either!(require("pool", pool)?, inner => inner.truncate(slot, output_len))?))
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
-    call(|| Ok(either!(given("pool", pool)?, inner => inner.push(slot, id))?))
+    call(|| Ok(either!(require("pool", pool)?, inner => inner.push(slot, id))?))
 }
 
 /// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
@@ -258,7 +260,7 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|| {
-        let state = sequence(given("pool", pool)?, slot)?.state();
+        let state = sequence(require("pool", pool)?, slot)?.state();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, State::of(state)) }
@@ -272,7 +274,7 @@ fn sequence(pool: &mut Pool, slot: i32) -> Result<&Sequence> {
 /// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(sequence(given("pool", pool)?, slot)?.params().clone())))
+    make(|| Ok(Params::of(sequence(require("pool", pool)?, slot)?.params().clone())))
 }
 
 /// Returns how many sequences are in flight; 0 after an error.
@@ -298,8 +300,8 @@ fn count(
     host: impl FnOnce(&gumball_engine::Pool) -> usize,
     device: impl FnOnce(&DevicePool) -> usize,
 ) -> usize {
-    answer(0, || {
-        Ok(match &given("pool", pool)?.home {
+    call_or(0, || {
+        Ok(match &require("pool", pool)?.home {
             Home::Host(pool) => host(pool),
             Home::Device(pool) => device(pool),
         })

@@ -6,13 +6,13 @@ use std::ptr;
 
 use gumball_engine::{NONE, StepOptions as RowOptions};
 
-use crate::border::{answer, call, end, given, make, optional_text, room, slice};
 use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, end, make, optional_text, out_slice, require, slice};
 use crate::logits::read_row;
 use crate::options::{StepOptions, read_options};
 use crate::params::Params;
-use crate::sized::{Grows, read, write};
 use crate::state::{State, read_state};
+use crate::versioned::{VersionedStruct, read, write};
 
 /// Chooses the tokens of one sequence, and keeps its history.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct SamplerConfig {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for SamplerConfig {
+unsafe impl VersionedStruct for SamplerConfig {
     const NAME: &'static str = "gumball_sampler_config";
     const LEAST: usize = offset_of!(Self, keep_ids) + size_of::<u32>();
 }
@@ -93,7 +93,7 @@ unsafe fn open(
     config: *const SamplerConfig,
     state: Option<gumball_engine::State<'_>>,
 ) -> Result<Sampler> {
-    let mut params = given("params", params)?.inner.clone();
+    let mut params = require("params", params)?.inner.clone();
     // SAFETY: the caller ensures that `config` is NULL or points to the bytes that its `struct_size` names.
     let config = unsafe { read("config", config) }?;
     // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn gumball_sampler_resume(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
     make(|| {
-        let inner = given("sampler", sampler)?.inner.fork(draw)?;
+        let inner = require("sampler", sampler)?.inner.fork(draw)?;
         Ok(Sampler { inner, logprobs: Vec::new() })
     })
 }
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     token: Option<&mut MaybeUninit<Token>>,
 ) -> Code {
     call(|| {
-        let (sampler, token) = (given("sampler", sampler)?, given("token", token)?);
+        let (sampler, token) = (require("sampler", sampler)?, require("token", token)?);
         // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
         let row = unsafe { read_row(logits, dtype, vocab) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
@@ -220,11 +220,11 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
     tokens: *mut Token,
 ) -> Code {
     call(|| {
-        let sampler = given("sampler", sampler)?;
+        let sampler = require("sampler", sampler)?;
         // SAFETY: the C caller ensures that `logits` has `vocab` elements of the type `dtype`.
         let row = unsafe { read_row(logits, dtype, vocab) }?;
         // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
-        let tokens = unsafe { room("tokens", tokens, n as usize) }?;
+        let tokens = unsafe { out_slice("tokens", tokens, n as usize) }?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
             place.write(token.into());
         }
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -> Code {
     call(|| {
-        given("sampler", sampler)?.inner.push(id);
+        require("sampler", sampler)?.inner.push(id);
         Ok(())
     })
 }
@@ -244,7 +244,7 @@ pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -
 /// Goes back to the state after `output_len` output tokens, mirostat's limit included.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_truncate(sampler: Option<&mut Sampler>, output_len: usize) -> Code {
-    call(|| Ok(given("sampler", sampler)?.inner.truncate(output_len)?))
+    call(|| Ok(require("sampler", sampler)?.inner.truncate(output_len)?))
 }
 
 /// Starts over after a prompt, with the same parameters, seed and draw index.
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn gumball_sampler_reset(
     call(|| {
         // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
         let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
-        given("sampler", sampler)?.inner.reset(prompt);
+        require("sampler", sampler)?.inner.reset(prompt);
         Ok(())
     })
 }
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn gumball_sampler_reset(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *mut State) -> Code {
     call(|| {
-        let state = given("sampler", sampler)?.inner.sequence().state();
+        let state = require("sampler", sampler)?.inner.sequence().state();
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
         // names.
         unsafe { write("out", out, State::of(state)) }
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *
 /// Returns a copy of the parameters, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(given("sampler", sampler)?.inner.params().clone())))
+    make(|| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))
 }
 
 /// Returns the most likely tokens of the last row, `logprobs.top_n` of them, and their number. They stay until the next
@@ -286,7 +286,9 @@ pub extern "C" fn gumball_sampler_top_logprobs(
     sampler: Option<&mut Sampler>,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const TokenLogprob {
-    answer(ptr::null(), || told(given("sampler", sampler)?, given("len", len)?, |logprobs| &logprobs.top))
+    call_or(ptr::null(), || {
+        members(require("sampler", sampler)?, require("len", len)?, |logprobs| &logprobs.top)
+    })
 }
 
 /// Returns the logprobs of the ids that the parameters name, of the last row, and their number. They stay until the next
@@ -296,10 +298,12 @@ pub extern "C" fn gumball_sampler_id_logprobs(
     sampler: Option<&mut Sampler>,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const TokenLogprob {
-    answer(ptr::null(), || told(given("sampler", sampler)?, given("len", len)?, |logprobs| &logprobs.ids))
+    call_or(ptr::null(), || {
+        members(require("sampler", sampler)?, require("len", len)?, |logprobs| &logprobs.ids)
+    })
 }
 
-fn told(
+fn members(
     sampler: &mut Sampler,
     len: &mut MaybeUninit<usize>,
     list: impl FnOnce(&gumball_engine::Logprobs) -> &Vec<gumball_engine::TokenLogprob>,
@@ -319,8 +323,8 @@ pub extern "C" fn gumball_sampler_kept(
     sampler: Option<&Sampler>,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const u32 {
-    answer(ptr::null(), || {
-        let (sampler, len) = (given("sampler", sampler)?, given("len", len)?);
+    call_or(ptr::null(), || {
+        let (sampler, len) = (require("sampler", sampler)?, require("len", len)?);
         let kept = sampler.inner.kept();
         len.write(kept.len());
         Ok(if kept.is_empty() { ptr::null() } else { kept.as_ptr() })

@@ -2,9 +2,9 @@
 
 use std::mem::offset_of;
 
-use crate::border::slice;
 use crate::error::Result;
-use crate::sized::{Grows, read};
+use crate::ffi::slice;
+use crate::versioned::{VersionedStruct, read};
 
 /// What the next token of a sequence depends on besides its row and its parameters.
 ///
@@ -36,7 +36,7 @@ pub struct State {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for State {
+unsafe impl VersionedStruct for State {
     const NAME: &'static str = "gumball_state";
     const LEAST: usize = offset_of!(Self, mu) + size_of::<f32>();
 }

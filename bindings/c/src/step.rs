@@ -4,14 +4,14 @@ use std::mem::offset_of;
 
 use gumball_engine::Logits as Rows;
 
-use crate::border::{call, given, slice};
 use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, require, slice};
 use crate::logits::{Logits, read_logits};
 use crate::options::{Options, StepOptions, read_options};
 use crate::outputs::Outputs;
 use crate::params::Params;
 use crate::pool::{Pool, either};
-use crate::sized::{Grows, read};
+use crate::versioned::{VersionedStruct, read};
 
 /// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 ///
@@ -44,7 +44,7 @@ impl Copy for Scored {}
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl Grows for Scored {
+unsafe impl VersionedStruct for Scored {
     const NAME: &'static str = "gumball_scored";
     const LEAST: usize = offset_of!(Self, start) + size_of::<usize>();
 }
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn gumball_pool_step(
     outputs: Option<&mut Outputs>,
 ) -> Code {
     call(|| {
-        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
         // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
         // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn gumball_pool_score(
     outputs: Option<&mut Outputs>,
 ) -> Code {
     call(|| {
-        let (pool, outputs) = (given("pool", pool)?, given("outputs", outputs)?);
+        let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
         // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
         // nobody writes meanwhile.
         let logits = unsafe { read_logits(logits) }?;
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn gumball_pool_score(
         // names.
         let scored = unsafe { read("scored", scored) }?;
         // SAFETY: the C caller ensures that `params` is NULL or a live handle.
-        let params = given("params", unsafe { scored.params.as_ref() })?;
+        let params = require("params", unsafe { scored.params.as_ref() })?;
         // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
         let ids = unsafe { slice("ids", scored.ids, scored.ids_len) }?;
         // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists

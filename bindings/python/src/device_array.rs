@@ -158,8 +158,8 @@ impl DeviceArray {
         // The array API standard numbers the legacy default stream 1.
         match stream {
             Some(-1) => {}
-            None | Some(0 | 1) => self.pool.get().lead(py, 0)?,
-            Some(stream) => self.pool.get().lead(py, stream.cast_unsigned())?,
+            None | Some(0 | 1) => self.pool.get().order_before(py, 0)?,
+            Some(stream) => self.pool.get().order_before(py, stream.cast_unsigned())?,
         }
         let code = match self.dtype {
             Dtype::F32 => dlpack::FLOAT,

@@ -1,27 +1,29 @@
-//! Devices: the process opens each GPU once, because loading its kernels takes a while. Each user gets a
-//! stream.
+//! Devices: the process opens each GPU once, because loading its kernels takes a while.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::cuda::{self, Cache, Gpu};
+use gumball_engine::{Device, Gpu, Result};
 
 /// The open GPUs by ordinal. They stay open until the process ends.
-static OPEN: Mutex<BTreeMap<usize, Gpu>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
 
-/// Returns an open GPU on a new stream; opens the GPU first if needed.
+/// Returns an open GPU; opens it first if needed. It is not worked on itself: each user takes a stream of its
+/// own, or one of the host program.
 ///
 /// # Errors
-/// Those of [`Gpu::new`], and the driver's if it cannot make a stream.
-pub fn gpu(ordinal: usize) -> cuda::Result<Gpu> {
+/// Those of [`Device::cuda`].
+pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let gpu = match open.entry(ordinal) {
-        Entry::Occupied(found) => found.into_mut(),
-        Entry::Vacant(place) => place.insert(Gpu::new(ordinal, &Cache::user())?),
+    let device = match open.get(&ordinal) {
+        Some(device) => *device,
+        None => {
+            let device: &'static Device = Box::leak(Box::new(Device::cuda(ordinal)?));
+            open.insert(ordinal, device);
+            device
+        }
     };
-    let failed = |error| cuda::Error::Call { call: "cuStreamCreate", reason: format!("{error}") };
-    gpu.on_stream(gpu.context().new_stream().map_err(failed)?)
+    Ok(device.gpu().expect("a CUDA device is a GPU"))
 }
 
 /// Returns the ordinal in the name of a CUDA device: `cuda` is 0, `cuda:N` is N; `None` for other names.

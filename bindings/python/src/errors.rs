@@ -16,7 +16,7 @@ pyo3::create_exception!(
 );
 
 /// Returns the exception for an error of the engine.
-pub fn raised(error: Error) -> PyErr {
+pub fn to_py_err(error: Error) -> PyErr {
     match error {
         Error::Unavailable { .. } => UnavailableError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),

@@ -13,7 +13,7 @@
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph` | the classes |
 //! | `operators` | functions over rows without sequences |
-//! | `devices`, `streams`, `place` | open GPUs; the stream in use; a pool on the host or on a device |
+//! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `device_array` | the engine's results as arrays |
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
@@ -37,7 +37,6 @@ mod state;
 mod turns;
 
 mod devices;
-mod place;
 mod streams;
 
 mod device_array;

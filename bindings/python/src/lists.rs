@@ -109,7 +109,7 @@ fn elements<T>(
 /// # Errors
 /// - `TypeError` if the object is no integer.
 /// - `ValueError` if it lies outside the type's range.
-pub fn whole<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+pub fn extract_int<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     let beyond = || out_of_range(name, object, T::ALLOWED);
     match object.extract::<i64>() {
         Ok(value) => T::try_from(value).map_err(|_| beyond()),
@@ -147,7 +147,7 @@ impl Whole for usize {
 /// - `ValueError` if an element lies outside the type's range.
 pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
     let wanted = "a list or an array of integers";
-    let each = |item: Bound<'_, PyAny>| whole(&item, name);
+    let each = |item: Bound<'_, PyAny>| extract_int(&item, name);
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         return iterated(object, name, wanted, each);
     }
@@ -222,10 +222,10 @@ fn column<T>(
 /// Reads an integer, or a list or an array of integers.
 ///
 /// # Errors
-/// Those of [`whole`] and [`integers`].
+/// Those of [`extract_int`] and [`integers`].
 pub fn whole_column<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<T>> {
     let cast = |value| T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED));
-    column(object, name, |one| whole(one, name), cast)
+    column(object, name, |one| extract_int(one, name), cast)
 }
 
 /// Reads a seed, or a list or an array of seeds. Array elements are taken as bits, so an int64 array can hold
@@ -276,7 +276,8 @@ pub fn forced(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Option<u32>
         _ => u32::try_from(value).map(Some).map_err(|_| out_of_range(name, value, "an id, or -1 for none")),
     };
     if object.is_instance_of::<PyList>() {
-        let one = |item: Bound<'_, PyAny>| if item.is_none() { Ok(None) } else { token(whole(&item, name)?) };
+        let one =
+            |item: Bound<'_, PyAny>| if item.is_none() { Ok(None) } else { token(extract_int(&item, name)?) };
         return iterated(object, name, "a list", one);
     }
     integers::<i64>(object, name)?.into_iter().map(token).collect()

@@ -77,10 +77,10 @@ impl<'py> Keywords<'_, 'py> {
 
     /// Refuses `forced`, `row_indices` and `mask_present` in a call that names no slots.
     pub fn refuse_without_slots(&self) -> PyResult<()> {
-        for (name, given) in
+        for (name, value) in
             [("forced", self.forced), ("row_indices", self.row_indices), ("mask_present", self.mask_present)]
         {
-            if given.is_some() {
+            if value.is_some() {
                 let text = format!("{name} comes with slots: name them, or hand it to assign");
                 return Err(PyTypeError::new_err(text));
             }

@@ -60,9 +60,9 @@ impl Outputs {
     ///
     /// # Errors
     /// - `IndexError` if the index is outside 0..R; `TypeError` if the object is no integer.
-    fn place(&self, row: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn row_index(&self, row: &Bound<'_, PyAny>) -> PyResult<usize> {
         let there = match row.extract::<i64>() {
-            Ok(place) => usize::try_from(place).ok().filter(|place| *place < self.layout.rows),
+            Ok(index) => usize::try_from(index).ok().filter(|index| *index < self.layout.rows),
             Err(error) if error.is_instance_of::<PyOverflowError>(row.py()) => None,
             Err(error) => return Err(not_a(error, "row", "an integer", row)),
         };
@@ -166,7 +166,7 @@ impl Outputs {
     ///
     /// Raises IndexError if the row is outside 0..R.
     fn token(&self, row: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
-        let row = self.place(row)?;
+        let row = self.row_index(row)?;
         // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which is
         // held here.
         let token = unsafe { *self.words[self.layout.tokens()][row].get() }.cast_signed();
@@ -179,7 +179,7 @@ impl Outputs {
     fn kept<'py>(&self, py: Python<'py>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let kept = self.kept.as_ref();
         let kept = kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))?;
-        let row = self.place(row)?;
+        let row = self.row_index(row)?;
         modules::load_numpy(py)?;
         Ok(PyArray1::from_slice(py, &kept[row]))
     }

@@ -12,8 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::errors::{not_a, out_of_range, passes, raised, wrong_type};
-use crate::lists::{integers, iterated, number, whole};
+use crate::errors::{not_a, out_of_range, passes, to_py_err, wrong_type};
+use crate::lists::{extract_int, integers, iterated, number};
 
 /// Reads an attribute whose name is also the parameter's.
 macro_rules! attribute {
@@ -21,7 +21,7 @@ macro_rules! attribute {
         $object.getattr(intern!($object.py(), stringify!($name)))?
     };
     (whole $object:ident . $name:ident) => {
-        whole(&attribute!($object.$name), stringify!($name))?
+        extract_int(&attribute!($object.$name), stringify!($name))?
     };
     (number $object:ident . $name:ident) => {
         number(&attribute!($object.$name), stringify!($name))?
@@ -95,11 +95,11 @@ fn read_all(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
 pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let params = read(params)?;
     match vocab {
-        Some(vocab) => params.validate(whole(vocab, "vocab")?).map_err(raised),
+        Some(vocab) => params.validate(extract_int(vocab, "vocab")?).map_err(to_py_err),
         None => match params.validate(MAX_VOCAB) {
             // Whether a filter is on can depend on the vocabulary, so a conflict cannot be decided here.
             Err(Error::Conflict { .. }) | Ok(()) => Ok(()),
-            Err(error) => Err(raised(error)),
+            Err(error) => Err(to_py_err(error)),
         },
     }
 }
@@ -130,7 +130,7 @@ pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
         if passes(object.py(), &error) {
             return error;
         }
-        match whole::<i64>(object, "seed") {
+        match extract_int::<i64>(object, "seed") {
             Err(error) if passes(object.py(), &error) || error.is_instance_of::<PyTypeError>(object.py()) => {
                 error
             }
@@ -141,7 +141,7 @@ pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     let text = object.cast::<PyString>().map_err(|_| wrong_type(name, "a str", object))?;
-    text.to_cow()?.parse().map_err(raised)
+    text.to_cow()?.parse().map_err(to_py_err)
 }
 
 fn dynamic_temperature(it: &Bound<'_, PyAny>) -> PyResult<DynamicTemperature> {
@@ -165,7 +165,7 @@ fn dry(it: &Bound<'_, PyAny>) -> PyResult<Dry> {
     Ok(Dry {
         multiplier: number(&attribute!(it.multiplier), "dry.multiplier")?,
         base: number(&attribute!(it.base), "dry.base")?,
-        allowed_length: whole(&attribute!(it.allowed_length), "dry.allowed_length")?,
+        allowed_length: extract_int(&attribute!(it.allowed_length), "dry.allowed_length")?,
         breakers: integers(&attribute!(it.breakers), "dry.breakers")?,
     })
 }
@@ -173,14 +173,14 @@ fn dry(it: &Bound<'_, PyAny>) -> PyResult<Dry> {
 fn logprobs(it: &Bound<'_, PyAny>) -> PyResult<LogprobsParams> {
     Ok(LogprobsParams {
         mode: named::<LogprobMode>(&attribute!(it.mode), "logprobs.mode")?,
-        top_n: whole(&attribute!(it.top_n), "logprobs.top_n")?,
+        top_n: extract_int(&attribute!(it.top_n), "logprobs.top_n")?,
         ids: integers(&attribute!(it.ids), "logprobs.ids")?,
     })
 }
 
 fn biases(it: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
     let pair = |id: &Bound<'_, PyAny>, bias: &Bound<'_, PyAny>| {
-        Ok((whole(id, "logit_bias")?, number(bias, "logit_bias")?))
+        Ok((extract_int(id, "logit_bias")?, number(bias, "logit_bias")?))
     };
     if let Ok(dict) = it.cast::<PyDict>() {
         return dict.iter().map(|(id, bias)| pair(&id, &bias)).collect();
@@ -201,7 +201,7 @@ fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
 /// Reads an order of filters: a name, or a list of filter names.
 pub fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
     if let Ok(text) = it.cast::<PyString>() {
-        return text.to_cow()?.parse().map_err(raised);
+        return text.to_cow()?.parse().map_err(to_py_err);
     }
     let wanted = "a str or a list of filters";
     iterated(it, "order", wanted, |name| named::<Filter>(&name, "order")).map(FilterOrder::List)

@@ -6,9 +6,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::arrays::{self, Array, Location, Matrix};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::hooks::{Hook, caught};
-use crate::lists::{integers, whole};
+use crate::lists::{extract_int, integers};
 use crate::params;
 use crate::state::OwnedState;
 use crate::turns::Turns;
@@ -65,11 +65,11 @@ impl Sampler {
         let (matrix, _held) = host_row(logits)?;
         // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
         // it meanwhile.
-        let row = unsafe { matrix.row() }.map_err(raised)?;
+        let row = unsafe { matrix.row() }.map_err(to_py_err)?;
         let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
         // SAFETY: `mask_array` lives until the call ends; Python's callers do not write it meanwhile.
         let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
-        let forced = forced.map(|forced| whole(forced, "forced")).transpose()?;
+        let forced = forced.map(|forced| extract_int(forced, "forced")).transpose()?;
         let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
         let hook = hook.map(|hook| (hook, self.inner.caller()));
         self.with(py, |inner| {
@@ -79,7 +79,7 @@ impl Sampler {
             inner.last = Some(token);
             Ok(token.id)
         })?
-        .map_err(raised)
+        .map_err(to_py_err)
     }
 }
 
@@ -112,8 +112,8 @@ impl Sampler {
         level: Option<&str>,
     ) -> PyResult<Self> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
-        let draw = draw.map(|draw| whole(draw, "draw")).transpose()?.unwrap_or(0);
-        let (params, vocab) = (params::read(params)?, whole(vocab, "vocab")?);
+        let draw = draw.map(|draw| extract_int(draw, "draw")).transpose()?.unwrap_or(0);
+        let (params, vocab) = (params::read(params)?, extract_int(vocab, "vocab")?);
         let make = || {
             let mut sampler = EngineSampler::new(params, vocab)?.with_prompt(&prompt).with_draw(draw);
             if let Some(route) = route {
@@ -124,7 +124,7 @@ impl Sampler {
                 None => Ok(sampler),
             }
         };
-        caught("no sampler was made", make)?.map(Self::of).map_err(raised)
+        caught("no sampler was made", make)?.map(Self::of).map_err(to_py_err)
     }
 
     /// Continues a sequence from the state of another sampler or pool. The seed is the state's.
@@ -145,7 +145,7 @@ impl Sampler {
         let state = OwnedState::read(state)?;
         let made = Self::new(params, vocab, None, None, route, level)?;
         let Inner { sampler, .. } = made.inner.into_inner();
-        sampler.with_state(state.state()).map(Self::of).map_err(raised)
+        sampler.with_state(state.state()).map(Self::of).map_err(to_py_err)
     }
 
     /// Draws the next token and appends it. Returns None if no token of the row is above -inf.
@@ -204,19 +204,19 @@ impl Sampler {
         let (matrix, _held) = host_row(logits)?;
         // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
         // it meanwhile.
-        let row = unsafe { matrix.row() }.map_err(raised)?;
-        let n = whole(n, "n")?;
+        let row = unsafe { matrix.row() }.map_err(to_py_err)?;
+        let n = extract_int(n, "n")?;
         self.with(py, |inner| {
             let tokens = inner.sampler.sample_n(row, n)?;
             inner.last = tokens.last().copied().or(inner.last);
             Ok(tokens.iter().map(|token| token.id).collect())
         })?
-        .map_err(raised)
+        .map_err(to_py_err)
     }
 
     /// Appends a token that the caller chose.
     fn push(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
-        let id = whole(id, "id")?;
+        let id = extract_int(id, "id")?;
         self.with(py, |inner| inner.sampler.push(id))
     }
 
@@ -224,8 +224,8 @@ impl Sampler {
     ///
     /// Raises ValueError if the output has fewer tokens.
     fn truncate(&self, py: Python<'_>, output_len: &Bound<'_, PyAny>) -> PyResult<()> {
-        let output_len = whole(output_len, "output_len")?;
-        self.with(py, |inner| inner.sampler.truncate(output_len))?.map_err(raised)
+        let output_len = extract_int(output_len, "output_len")?;
+        self.with(py, |inner| inner.sampler.truncate(output_len))?.map_err(to_py_err)
     }
 
     /// Starts a new sequence after a prompt, with the same parameters, seed and draw index.
@@ -237,8 +237,8 @@ impl Sampler {
 
     /// Returns a sampler with the same state and another draw index.
     fn fork(&self, py: Python<'_>, draw: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let draw = whole(draw, "draw")?;
-        self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(raised)
+        let draw = extract_int(draw, "draw")?;
+        self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(to_py_err)
     }
 
     /// What the next token depends on besides its row and the parameters: a gumball.State.

@@ -7,7 +7,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::errors::not_a;
-use crate::lists::{integers, number, whole};
+use crate::lists::{extract_int, integers, number};
 use crate::params::seed;
 
 /// A state that owns its lists.
@@ -36,8 +36,8 @@ impl OwnedState {
             prompt: integers(&of(intern!(py, "prompt"))?, "state.prompt")?,
             output: integers(&of(intern!(py, "output"))?, "state.output")?,
             seed: seed(&of(intern!(py, "seed"))?)?,
-            position: whole(&of(intern!(py, "position"))?, "state.position")?,
-            draw: whole(&of(intern!(py, "draw"))?, "state.draw")?,
+            position: extract_int(&of(intern!(py, "position"))?, "state.position")?,
+            draw: extract_int(&of(intern!(py, "draw"))?, "state.draw")?,
             mu: number(&of(intern!(py, "mu"))?, "state.mu")?,
         })
     }

@@ -37,10 +37,10 @@ const REQUESTS: usize = 4096;
 /// What a workspace was made for: vocabulary, room for logprobs, rows, and whether it reports kept sets.
 type Key = (usize, Widths, usize, bool);
 
-/// A machine with workspaces that are kept, so that whatever a row leaves behind meets the next.
+/// A runtime with workspaces that are kept, so that whatever a row leaves behind meets the next.
 pub struct Cuda {
     name: &'static str,
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     /// Whether steps go through a graph.
     graphs: bool,
     /// Whether short sets are searched as long ones are.
@@ -53,7 +53,7 @@ pub struct Cuda {
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {:?}", self.name, self.machine)
+        write!(f, "{} on {:?}", self.name, self.runtime)
     }
 }
 
@@ -63,9 +63,9 @@ impl Cuda {
     /// # Errors
     /// - [`Error::Unavailable`] if this machine lacks what it needs.
     pub fn by_name(name: &str) -> Result<Self> {
-        let made = |name: &'static str, machine, graphs| Self {
+        let made = |name: &'static str, runtime, graphs| Self {
             name,
-            machine,
+            runtime,
             graphs,
             searching: name.ends_with("_searching"),
             workspaces: Mutex::default(),
@@ -90,10 +90,10 @@ impl Cuda {
         }
     }
 
-    /// Returns the machine.
+    /// Returns the runtime.
     #[must_use]
-    pub fn machine(&self) -> &Arc<dyn Runtime> {
-        &self.machine
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
     }
 
     /// Returns whether steps go through a graph.
@@ -117,7 +117,7 @@ impl Cuda {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let room = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
-                entry.insert(Workspace::new(Arc::clone(&self.machine), room)?)
+                entry.insert(Workspace::new(Arc::clone(&self.runtime), room)?)
             }
         };
         for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
@@ -188,9 +188,9 @@ impl Cuda {
         let (buffer, start) = case.logits.buffer();
         let stride = buffer.vocab() + 1;
         let (buffer, dtype) = match buffer {
-            Row::F32(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F32),
-            Row::Bf16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::Bf16),
-            Row::F16(values) => (Buffer::of(&self.machine, &copies(values))?, CudaDtype::F16),
+            Row::F32(values) => (Buffer::of(&self.runtime, &copies(values))?, CudaDtype::F32),
+            Row::Bf16(values) => (Buffer::of(&self.runtime, &copies(values))?, CudaDtype::Bf16),
+            Row::F16(values) => (Buffer::of(&self.runtime, &copies(values))?, CudaDtype::F16),
         };
         let packed = Packed { buffer, dtype, start, stride, count: TRIO, lines: vec![] };
         let trio = [Some(case), None, Some(case)];
@@ -219,7 +219,7 @@ impl Cuda {
         Ok(one.clone())
     }
 
-    /// Copies the rows of cases of one shape and type to the machine; `lines` says which line each case reads.
+    /// Copies the rows of cases of one shape and type to the device; `lines` says which line each case reads.
     fn pack(&self, rows: &[&Case], lines: Vec<u32>) -> Result<Packed> {
         // The stride leaves a gap, so that only some rows lie on 16 bytes; what lies there must not be read.
         fn place<'a, T: Copy + 'a>(rows: impl Iterator<Item = &'a [T]>, gap: T) -> Vec<T> {
@@ -237,9 +237,9 @@ impl Cuda {
             };
         }
         let (buffer, dtype) = match rows[0].logits.row() {
-            Row::F32(_) => (Buffer::of(&self.machine, &packed!(F32, f32::INFINITY))?, CudaDtype::F32),
-            Row::Bf16(_) => (Buffer::of(&self.machine, &packed!(Bf16, bf16::INFINITY))?, CudaDtype::Bf16),
-            Row::F16(_) => (Buffer::of(&self.machine, &packed!(F16, f16::INFINITY))?, CudaDtype::F16),
+            Row::F32(_) => (Buffer::of(&self.runtime, &packed!(F32, f32::INFINITY))?, CudaDtype::F32),
+            Row::Bf16(_) => (Buffer::of(&self.runtime, &packed!(Bf16, bf16::INFINITY))?, CudaDtype::Bf16),
+            Row::F16(_) => (Buffer::of(&self.runtime, &packed!(F16, f16::INFINITY))?, CudaDtype::F16),
         };
         Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
     }
@@ -248,7 +248,7 @@ impl Cuda {
     /// between but the reading of tokens, until there are `draws`; calls `see(seed, position, token)` for each.
     ///
     /// # Errors
-    /// What the machine says.
+    /// What the runtime says.
     pub fn advance(
         &self,
         case: &Case,
@@ -260,7 +260,7 @@ impl Cuda {
         let rows = REQUESTS.min(draws as usize);
         let room =
             WorkspaceLimits { vocab: case.vocab(), slots: rows, rows, widths: widths(case), kept: false };
-        let mut workspace = Workspace::new(Arc::clone(&self.machine), room)?;
+        let mut workspace = Workspace::new(Arc::clone(&self.runtime), room)?;
         let slots: Vec<i32> = (0..rows as i32).collect();
         for slot in &slots {
             let start = InitialState {
@@ -295,7 +295,7 @@ impl Cuda {
     }
 }
 
-/// Rows in the machine's memory.
+/// Rows in the device's memory.
 struct Packed {
     buffer: Buffer,
     dtype: CudaDtype,
@@ -430,7 +430,7 @@ impl Backend for Cuda {
         let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *verifier {
             Some(verifier) => verifier.verify(chain),
-            none => none.insert(Verifier::new(&self.machine)?).verify(chain),
+            none => none.insert(Verifier::new(&self.runtime)?).verify(chain),
         }
     }
 

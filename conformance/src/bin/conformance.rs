@@ -165,7 +165,7 @@ fn numbers(name: &str, every: bool) -> Result<bool, String> {
     let mut ok = true;
     for (which, (number, _)) in NUMBERS.iter().enumerate() {
         for sweep in sweeps {
-            match numbers::check(backend.machine(), which, *sweep).map_err(|error| error.to_string())? {
+            match numbers::check(backend.runtime(), which, *sweep).map_err(|error| error.to_string())? {
                 Ok(held) => println!("{number} equals the definition on {held} of {} inputs", sweep.count),
                 Err(difference) => {
                     ok = false;
@@ -183,7 +183,7 @@ fn batches(name: &str, shapes: &[Shape]) -> Result<bool, String> {
     let mut failed = 0;
     for shape in shapes {
         let began = Instant::now();
-        match batch::hold(backend.machine(), backend.graphs(), *shape) {
+        match batch::hold(backend.runtime(), backend.graphs(), *shape) {
             Ok(()) => println!("{shape:?} equals the CPU, {:.1} s", began.elapsed().as_secs_f32()),
             Err(difference) => {
                 failed += 1;
@@ -219,7 +219,7 @@ fn each_seed(
 ) -> Result<bool, String> {
     let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
     let differing = (0..count)
-        .filter_map(|seed| hold(backend.machine(), seed).err())
+        .filter_map(|seed| hold(backend.runtime(), seed).err())
         .inspect(|text| println!("FAILED: {text}"))
         .count();
     println!("{what}: {differing} of {count} differ");

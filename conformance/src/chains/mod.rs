@@ -1,4 +1,4 @@
-//! Chains of drafts on a CUDA machine against the oracle.
+//! Chains of drafts on a CUDA device against the oracle.
 
 mod random;
 
@@ -43,10 +43,10 @@ struct Layout {
 /// What the columns hold before.
 const BEFORE: u32 = 1000;
 
-/// A machine where chains are verified, with memory that is kept.
+/// A runtime where chains are verified, with memory that is kept.
 #[derive(Debug)]
 pub struct Verifier {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
     verify: Verify,
     input: Buffer,
     /// Seeds, positions and draw indices.
@@ -57,15 +57,15 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Takes the room on a machine.
+    /// Takes the room on a runtime.
     ///
     /// # Errors
-    /// What the machine says.
-    pub fn new(machine: &Arc<dyn Runtime>) -> Result<Self, Error> {
-        let buffer = || Buffer::zeroed(machine, 4);
+    /// What the runtime says.
+    pub fn new(runtime: &Arc<dyn Runtime>) -> Result<Self, Error> {
+        let buffer = || Buffer::zeroed(runtime, 4);
         Ok(Self {
-            machine: Arc::clone(machine),
-            verify: Verify::new(Arc::clone(machine))?,
+            runtime: Arc::clone(runtime),
+            verify: Verify::new(Arc::clone(runtime))?,
             input: buffer()?,
             numbers: [buffer()?, buffer()?, buffer()?],
             tokens: buffer()?,
@@ -76,7 +76,7 @@ impl Verifier {
     /// Verifies one chain, three times side by side, of which some lie on 16 bytes and some do not.
     ///
     /// # Errors
-    /// Those of the oracle, and what the machine says.
+    /// Those of the oracle, and what the runtime says.
     ///
     /// # Panics
     /// If the three differ.
@@ -126,15 +126,15 @@ impl Verifier {
                 .filter(|(place, _)| dtype.bytes() == 8 || place % 2 == 0)
                 .map(|(_, word)| word)
                 .collect();
-            fill(&self.machine, buffer, &words)?;
+            fill(&self.runtime, buffer, &words)?;
         }
-        grow(&self.machine, &mut self.input, bytes.0.len())?;
+        grow(&self.runtime, &mut self.input, bytes.0.len())?;
         self.input.write(0, &bytes.0)?;
 
         let token_words = count * (n + 1) * layout.tokens.bytes() / 4;
-        let machine = &self.machine;
-        fill(machine, &mut self.tokens, &vec![!6; token_words])?;
-        self.columns.iter_mut().try_for_each(|column| fill(machine, column, &vec![BEFORE; count]))?;
+        let runtime = &self.runtime;
+        fill(runtime, &mut self.tokens, &vec![!6; token_words])?;
+        self.columns.iter_mut().try_for_each(|column| fill(runtime, column, &vec![BEFORE; count]))?;
         let [accepted, emitted, statuses] =
             self.columns.each_ref().map(|column| Some(DeviceSlice::of(column)));
         let tokens = DeviceIntMatrixMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
@@ -194,24 +194,24 @@ impl Verifier {
 }
 
 /// Takes a larger buffer where one is too small.
-fn grow(machine: &Arc<dyn Runtime>, buffer: &mut Buffer, bytes: usize) -> Result<(), Error> {
+fn grow(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, bytes: usize) -> Result<(), Error> {
     if buffer.bytes() < bytes {
-        *buffer = Buffer::zeroed(machine, bytes.next_power_of_two())?;
+        *buffer = Buffer::zeroed(runtime, bytes.next_power_of_two())?;
     }
     Ok(())
 }
 
 /// Writes words to a buffer, which is made anew if it is not as large.
-fn fill(machine: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
+fn fill(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
     if buffer.bytes() == 4 * words.len() {
         buffer.write(0, words)?;
     } else {
-        *buffer = Buffer::of(machine, words)?;
+        *buffer = Buffer::of(runtime, words)?;
     }
     Ok(())
 }
 
-/// What is copied to the machine.
+/// What is copied to the device.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 

@@ -168,23 +168,23 @@ impl Own {
 /// Holds random chains, laid out at random.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold(machine: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
-    hold_made(machine, seed, &Made::new(seed))
+/// A text that says what differs, or what the runtime said.
+pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
+    hold_made(runtime, seed, &Made::new(seed))
 }
 
 /// Verifies chains over a vocabulary, random but for that, as [`hold`] does.
 ///
 /// # Errors
-/// A text that says what differs, or what the machine said.
-pub fn hold_vocab(machine: &Arc<dyn Runtime>, seed: u64, vocab: usize) -> Result<(), String> {
-    hold_made(machine, seed, &Made::of(&mut Words(seed), vocab))
+/// A text that says what differs, or what the runtime said.
+pub fn hold_vocab(runtime: &Arc<dyn Runtime>, seed: u64, vocab: usize) -> Result<(), String> {
+    hold_made(runtime, seed, &Made::of(&mut Words(seed), vocab))
 }
 
-fn hold_made(machine: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), String> {
+fn hold_made(runtime: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), String> {
     let (layout, chains) = (&made.layout, made.chains());
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
-    let mut verifier = Verifier::new(machine).map_err(text)?;
+    let mut verifier = Verifier::new(runtime).map_err(text)?;
     if let Some(chains) = made.at_a_time {
         verifier.verify = verifier.verify.few_at_a_time(chains);
     }

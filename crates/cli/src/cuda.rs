@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use gumball_cuda::{Cache, CudaInfo, Gpu, KernelModule, Runtime as _};
 use gumball_engine::Device;
-use gumball_engine::cuda::{Cache, CudaInfo, Gpu, KernelModule, Runtime as _};
 use serde::Serialize;
 
 use crate::self_test::{self, Item};
@@ -49,7 +49,7 @@ impl Cuda {
     #[must_use]
     pub fn look() -> Self {
         let found = CudaInfo::probe();
-        let version = |version: gumball_engine::cuda::Result<(i32, i32)>| {
+        let version = |version: gumball_cuda::Result<(i32, i32)>| {
             version.map(|(major, minor)| format!("{major}.{minor}")).map_err(|error| error.to_string())
         };
         let cache = Cache::user();
@@ -91,7 +91,7 @@ impl Cuda {
 }
 
 /// Opens a device, with the kernels that every step takes.
-fn open(ordinal: usize, cache: &Cache) -> gumball_engine::cuda::Result<Device> {
+fn open(ordinal: usize, cache: &Cache) -> gumball_cuda::Result<Device> {
     let gpu = Gpu::new(ordinal, cache)?;
     gpu.prepare(KernelModule::Step)?;
     Ok(Device::from(gpu))

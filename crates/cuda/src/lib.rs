@@ -31,6 +31,7 @@ pub use driver::gpu::Gpu;
 pub use driver::nvrtc::{Arch, Compiled, Nvrtc};
 pub use driver::probe::{CudaInfo, DeviceInfo};
 pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
+pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};
 pub use memory::buffer::Buffer;
 pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};

@@ -1,9 +1,8 @@
 //! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is none.
 
-use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
-    Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Outputs, PADDING, Result,
-    SamplingParams,
+    Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype,
+    Outputs, PADDING, Result, SamplingParams,
 };
 
 const VOCAB: usize = 1000;
@@ -20,7 +19,7 @@ fn main() -> Result<()> {
     println!("{}", device.name());
     // Stands in for what a model leaves on the device; a pointer of the host program's goes in by `DeviceLogits::new`.
     let bell = |i: usize| -0.01 * ((i % VOCAB) as f32 - (97 * (i / VOCAB)) as f32).abs();
-    let logits = Buffer::of(device.machine(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
+    let logits = DeviceBuffer::of(device.runtime(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
     let logits = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;
 
     let mut pool =

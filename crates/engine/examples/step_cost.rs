@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gumball_bench_protocol::generated::model_like;
-use gumball_engine::cuda::{self, Buffer, CapturedLaunches, Dtype, Grid, Kernel, Runtime};
+use gumball_cuda::{Buffer, CapturedLaunches, Dtype, Grid, Kernel, Runtime};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -60,7 +60,13 @@ impl Tap {
     ///
     /// # Safety
     /// As for [`Runtime::launch_dependent`] or, if it is none, [`Runtime::launch`].
-    unsafe fn pass(&self, early: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn pass(
+        &self,
+        early: bool,
+        kernel: Kernel,
+        grid: Grid,
+        argument: &[u8],
+    ) -> gumball_cuda::Result<()> {
         if self.takes_down.load(Ordering::Relaxed) {
             let mut words = vec![0u64; argument.len().div_ceil(8)];
             bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
@@ -93,7 +99,7 @@ impl Runtime for Tap {
         self.machine.as_ref().map_or(132, |machine| machine.multiprocessors())
     }
 
-    fn alloc(&self, bytes: usize) -> cuda::Result<u64> {
+    fn alloc(&self, bytes: usize) -> gumball_cuda::Result<u64> {
         self.machine.as_ref().map_or(Ok(1 << 40), |machine| machine.alloc(bytes))
     }
 
@@ -104,7 +110,7 @@ impl Runtime for Tap {
         }
     }
 
-    unsafe fn write(&self, address: u64, bytes: &[u8]) -> cuda::Result<()> {
+    unsafe fn write(&self, address: u64, bytes: &[u8]) -> gumball_cuda::Result<()> {
         match &self.machine {
             // SAFETY: the caller vouches for the memory.
             Some(machine) => unsafe { machine.write(address, bytes) },
@@ -112,7 +118,7 @@ impl Runtime for Tap {
         }
     }
 
-    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> cuda::Result<()> {
+    unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> gumball_cuda::Result<()> {
         match &self.machine {
             // SAFETY: the caller vouches for the memory.
             Some(machine) => unsafe { machine.read(address, bytes) },
@@ -120,24 +126,29 @@ impl Runtime for Tap {
         }
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> gumball_cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
         unsafe { self.pass(false, kernel, grid, argument) }
     }
 
-    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> cuda::Result<()> {
+    unsafe fn launch_dependent(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        argument: &[u8],
+    ) -> gumball_cuda::Result<()> {
         // SAFETY: the caller vouches for the launch.
         unsafe { self.pass(true, kernel, grid, argument) }
     }
 
-    fn is_capturing(&self) -> cuda::Result<bool> {
+    fn is_capturing(&self) -> gumball_cuda::Result<bool> {
         self.machine.as_ref().map_or(Ok(false), |machine| machine.is_capturing())
     }
 
     fn record(
         &self,
-        launch: &mut dyn FnMut() -> cuda::Result<()>,
-    ) -> cuda::Result<Box<dyn CapturedLaunches>> {
+        launch: &mut dyn FnMut() -> gumball_cuda::Result<()>,
+    ) -> gumball_cuda::Result<Box<dyn CapturedLaunches>> {
         self.machine.as_ref().expect("graphs are of a GPU").record(launch)
     }
 }
@@ -181,7 +192,7 @@ fn main() -> Outcome<()> {
     let sizes = arguments.next().unwrap_or_else(|| "1,8,32,128,512".to_owned());
     let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let machine = match Device::cuda(0) {
-        Ok(device) => Some(Arc::clone(device.machine())),
+        Ok(device) => Some(Arc::clone(device.runtime())),
         Err(error) => {
             println!("{error}");
             None
@@ -231,7 +242,7 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
             Ok(pool.enqueue(*input, &slots, &options)?)
         };
         let synchronise = || match machine.gpu().or(tap.machine.as_ref().and_then(|gpu| gpu.gpu())) {
-            Some(gpu) => Ok(gpu.stream().synchronize()?),
+            Some(gpu) => Ok(gpu.synchronize()?),
             None => Ok(()),
         };
         let mut out = Outputs::new();

@@ -77,13 +77,11 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    Device, DeviceDraws, DeviceGraph, DeviceInput, DeviceLogits, DeviceMasks, DeviceOperators, DeviceOptions,
-    DevicePerRow, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows, DeviceSlice,
+    ChainRows, CudaThreadState, Device, DeviceBuffer, DeviceDraws, DeviceGraph, DeviceInput, DeviceIntMatrix,
+    DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOperators, DeviceOptions,
+    DevicePerRow, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows, DeviceSlice, Dtype,
+    Gpu, IntType, Verified,
 };
-/// The parts of a device, for programs that supply their own stream, memory or
-/// [`Runtime`](gumball_cuda::Runtime).
-#[cfg(feature = "cuda")]
-pub use gumball_cuda as cuda;
 pub use logits::Logits;
 pub use operators::{Chains, Counts, Draws, LogitsMut, Operators, PerRow, RowParams};
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};

@@ -97,8 +97,8 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         if ndim == 3 {
             lengths = &lengths[1..];
         }
-        for (length, given) in shape.iter_mut().zip(lengths) {
-            *length = *given as usize;
+        for (length, stated) in shape.iter_mut().zip(lengths) {
+            *length = *stated as usize;
         }
         strides[lengths.len() - 1] = 1;
         if ndim > 1 {
@@ -107,13 +107,13 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         let mut first_stride = usize::wrapping_mul(shape[0], shape[1]) as isize;
         if !tensor.strides.is_null() {
             // SAFETY: the caller ensures that `tensor.strides`, which is not null, points to `ndim` numbers.
-            let mut given = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
+            let mut stated = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
             if ndim == 3 {
-                first_stride = given[0] as isize;
-                given = &given[1..];
+                first_stride = stated[0] as isize;
+                stated = &stated[1..];
             }
-            for (stride, given) in strides.iter_mut().zip(given) {
-                *stride = *given as isize;
+            for (stride, stated) in strides.iter_mut().zip(stated) {
+                *stride = *stated as isize;
             }
         }
         outer = (ndim == 3).then_some((first, first_stride));

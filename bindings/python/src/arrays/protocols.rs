@@ -107,15 +107,15 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         if ndim == 2 {
             strides[0] = shape[1] as isize;
         }
-        if let Some(given) = optional("strides")? {
-            let given: Vec<isize> = given.extract()?;
-            if given.len() != ndim {
+        if let Some(stated) = optional("strides")? {
+            let stated: Vec<isize> = stated.extract()?;
+            if stated.len() != ndim {
                 let text =
-                    format!("{name} has {} strides, but must have one a dimension, {ndim}", given.len());
+                    format!("{name} has {} strides, but must have one a dimension, {ndim}", stated.len());
                 return Err(PyValueError::new_err(text));
             }
             let bytes = dtype.bytes() as isize;
-            for (axis, stride) in given.iter().enumerate() {
+            for (axis, stride) in stated.iter().enumerate() {
                 if stride % bytes != 0 {
                     let text =
                         format!("{name} has a stride of {stride} bytes, no multiple of an element's {bytes}");

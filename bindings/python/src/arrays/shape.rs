@@ -1,7 +1,8 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
-use gumball_engine::cuda::{Dtype as DeviceDtype, MaskRows, Rows};
-use gumball_engine::{Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16};
+use gumball_engine::{
+    DeviceLogits, DeviceMasks, Dtype as DeviceDtype, Error, Logits, LogitsMut, Masks, Result, Row, bf16, f16,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -238,14 +239,14 @@ impl Matrix {
         }
     }
 
-    /// Returns the rows as logits on the host; `lines` selects rows by index, none means all.
+    /// Returns the rows as logits on the host; `row_indices` selects rows, none means all.
     ///
     /// # Panics
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
-    pub unsafe fn logits<'a>(&self, lines: &'a [u32]) -> Result<Logits<'a>> {
+    pub unsafe fn logits<'a>(&self, row_indices: &'a [u32]) -> Result<Logits<'a>> {
         let row = match self.dtype {
             // SAFETY: the elements are f32, and the caller ensures that they lie on the host, neither freed
             // nor written for `'a`.
@@ -259,7 +260,7 @@ impl Matrix {
             other => panic!("{other:?} was not refused"),
         };
         let logits = Logits::strided(row, self.rows, self.width, self.stride)?;
-        if lines.is_empty() { Ok(logits) } else { logits.select(lines) }
+        if row_indices.is_empty() { Ok(logits) } else { logits.select(row_indices) }
     }
 
     /// Returns the only row as logits on the host.
@@ -286,7 +287,7 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
-    pub unsafe fn device_logits<'b>(&self) -> Result<Rows<'b>> {
+    pub unsafe fn device_logits<'b>(&self) -> Result<DeviceLogits<'b>> {
         let dtype = match self.dtype {
             Dtype::F32 => DeviceDtype::F32,
             Dtype::Bf16 => DeviceDtype::Bf16,
@@ -295,7 +296,7 @@ impl Matrix {
         };
         // SAFETY: the caller ensures that the rows lie on the device, neither freed nor written while a step
         // on them runs.
-        unsafe { Rows::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
+        unsafe { DeviceLogits::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
     }
 
     /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
@@ -328,10 +329,10 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
     /// runs.
-    pub unsafe fn device_masks<'b>(&self) -> Result<MaskRows<'b>> {
+    pub unsafe fn device_masks<'b>(&self) -> Result<DeviceMasks<'b>> {
         // SAFETY: the caller ensures that the masks lie on the device, neither freed nor written while a step
         // on them runs.
-        unsafe { MaskRows::new(self.address as u64, self.rows, self.width, self.stride) }
+        unsafe { DeviceMasks::new(self.address as u64, self.rows, self.width, self.stride) }
     }
 }
 
@@ -343,16 +344,16 @@ impl Vector {
 
     /// Returns the elements as i64. An element that is no integer, or does not fit, gives an error.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<i64>> + 'a {
-        (0..self.len as isize).map(|place| self.value(name, place))
+        (0..self.len as isize).map(|index| self.value(name, index))
     }
 
     /// Returns the elements as f32. An element that is no number gives an error.
     pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<f32>> + 'a {
-        (0..self.len as isize).map(|place| self.number(name, place))
+        (0..self.len as isize).map(|index| self.number(name, index))
     }
 
-    fn number(&self, name: &str, place: isize) -> PyResult<f32> {
-        let address = self.place(place);
+    fn number(&self, name: &str, index: isize) -> PyResult<f32> {
+        let address = self.element_address(index);
         Ok(match self.dtype {
             // SAFETY: `address` is that of an aligned f32 in the array, whose object the call keeps alive.
             Dtype::F32 => unsafe { *(address as *const f32) },
@@ -366,17 +367,17 @@ impl Vector {
                 let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
                 return Err(PyTypeError::new_err(text));
             }
-            _ => self.value(name, place)? as f32,
+            _ => self.value(name, index)? as f32,
         })
     }
 
-    fn place(&self, place: isize) -> usize {
+    fn element_address(&self, index: isize) -> usize {
         let bytes = self.dtype.bytes() as isize;
-        self.address.wrapping_add_signed(place.wrapping_mul(self.stride).wrapping_mul(bytes))
+        self.address.wrapping_add_signed(index.wrapping_mul(self.stride).wrapping_mul(bytes))
     }
 
-    fn value(&self, name: &str, place: isize) -> PyResult<i64> {
-        let address = self.place(place);
+    fn value(&self, name: &str, index: isize) -> PyResult<i64> {
+        let address = self.element_address(index);
         Ok(match self.dtype {
             // SAFETY: `address` is that of an i32 in the array, whose object the call keeps alive;
             // `Array::vector` checked the alignment.

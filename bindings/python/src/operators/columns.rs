@@ -3,7 +3,7 @@
 //!
 //! The host never reads a column on the device: its values may not be computed yet.
 
-use gumball_engine::cuda::{DeviceIntSlice, DeviceSlice, IntType};
+use gumball_engine::{DeviceIntSlice, DeviceSlice, IntType};
 use gumball_engine::{DevicePerRow, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -117,7 +117,7 @@ impl<'py> Given<'py, f32> {
             let values = lists::iterated(object, name, "a list", |item| number(&item))?;
             return Ok(Self::of(Value::List(values)));
         }
-        match arrays::read(object, name, Some(input.site.stream)) {
+        match arrays::read(object, name, Some(input.key.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => {
                 Self::column(input, object, array, name, &[Dtype::F32], spread)
             }
@@ -130,26 +130,26 @@ impl<'py> Given<'py, f32> {
 impl<'py> Given<'py, i64> {
     /// Reads an integer, a list of integers, or a column of int32 or int64.
     pub fn signed(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::whole(input, object, name, SIGNED, |one| lists::whole(one, name))
+        Self::extract_int(input, object, name, SIGNED, |one| lists::extract_int(one, name))
     }
 }
 
 impl<'py> Given<'py, u64> {
     /// Reads a seed, a list of seeds, or a column of int64 or uint64, whose bits are the seeds.
     pub fn seeds(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        Self::whole(input, object, "seed", WIDE, params::seed)
+        Self::extract_int(input, object, "seed", WIDE, params::seed)
     }
 }
 
 impl<'py, T: Whole> Given<'py, T> {
     /// Reads an integer, a list of integers, or a column of any integer type, whose low bits count.
     pub fn unsigned(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::whole(input, object, name, WHOLE, |one| lists::whole(one, name))
+        Self::extract_int(input, object, name, WHOLE, |one| lists::extract_int(one, name))
     }
 }
 
 impl<'py, T> Given<'py, T> {
-    fn whole(
+    fn extract_int(
         input: &Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
         name: &str,
@@ -163,7 +163,7 @@ impl<'py, T> Given<'py, T> {
             let values = lists::iterated(object, name, "a list", |item| one(&item))?;
             return Ok(Self::of(Value::List(values)));
         }
-        match arrays::read(object, name, Some(input.site.stream)) {
+        match arrays::read(object, name, Some(input.key.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => {
                 Self::column(input, object, array, name, dtypes, false)
             }
@@ -174,12 +174,12 @@ impl<'py, T> Given<'py, T> {
 
     /// Reads adjacent integers, of one dimension or two.
     pub fn integers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        let array = arrays::read(object, name, Some(input.site.stream))?.flat();
+        let array = arrays::read(object, name, Some(input.key.stream))?.flat();
         if array.ndim == 1 && array.strides[0] == 1 {
             return Self::column(input, object, array, name, SIGNED, false);
         }
         let object = object.call_method1(intern!(object.py(), "reshape"), (-1,))?;
-        let array = arrays::read(&object, name, Some(input.site.stream))?;
+        let array = arrays::read(&object, name, Some(input.key.stream))?;
         Self::column(input, &object, array, name, SIGNED, false)
     }
 

@@ -4,19 +4,18 @@
 //! The library that owns the rows' array allocates the outputs. A call waits for nothing and copies only
 //! lists of values.
 
-use gumball_engine::cuda::{DeviceSlice, Dtype as DeviceDtype, RowsOut};
-use gumball_engine::{DeviceOperators, Result};
+use gumball_engine::{DeviceOperators, DeviceRows, DeviceSlice, Dtype as DeviceDtype, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::by_stream::{self, StreamKey};
 use super::columns::{Given, Value};
 use super::device_draws::Filters;
 use super::host::{check_apart, check_writable, wrong_dtype};
 use super::is_emulated;
-use super::rooms::{self, Site};
 use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
 use crate::errors::out_of_range;
 use crate::modules;
@@ -29,7 +28,7 @@ pub struct Input<'a, 'py> {
     pub object: &'a Bound<'py, PyAny>,
     pub array: Array<'py>,
     pub matrix: Matrix,
-    pub site: Site,
+    pub key: StreamKey,
 }
 
 impl<'a, 'py> Input<'a, 'py> {
@@ -71,27 +70,27 @@ impl<'a, 'py> Input<'a, 'py> {
                 Ok(stream) => stream.unwrap_or_default(),
                 // If the device cannot be opened, this package's error says what is missing; otherwise
                 // torch's stays.
-                Err(error) => return Err(rooms::check(object.py(), location).err().unwrap_or(error)),
+                Err(error) => return Err(by_stream::check(object.py(), location).err().unwrap_or(error)),
             },
             (None, _) => 0,
         };
-        let site = Site { location, stream };
-        Ok(Some(Self { name, object, array, matrix, site }))
+        let key = StreamKey { location, stream };
+        Ok(Some(Self { name, object, array, matrix, key }))
     }
 
     /// Reads another array of the call, which must lie on the same device as the rows.
     pub fn beside(&self, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Array<'py>> {
-        let array = arrays::read(object, name, Some(self.site.stream))?;
+        let array = arrays::read(object, name, Some(self.key.stream))?;
         self.check_beside(&array, name)?;
         Ok(array)
     }
 
     /// Returns an error if an array does not lie on the same device as the rows.
     pub fn check_beside(&self, array: &Array<'_>, name: &str) -> PyResult<()> {
-        if array.location == self.site.location {
+        if array.location == self.key.location {
             return Ok(());
         }
-        let allowed = format!("on {}, where {} lies", self.site.location, self.name);
+        let allowed = format!("on {}, where {} lies", self.key.location, self.name);
         Err(out_of_range(name, format!("on {}", array.location), allowed))
     }
 
@@ -217,7 +216,7 @@ fn written<'py>(
         .flatten()
         .collect();
     let from = input.matrix;
-    rooms::at(py, input.site, &streams, |operators| {
+    by_stream::run(py, input.key, &streams, |operators| {
         // SAFETY: `statuses` was allocated above with one 32-bit word per row, and its owner frees it in
         // stream order.
         let column = column.map(|address| unsafe { DeviceSlice::new(address, from.rows) }).transpose()?;
@@ -234,7 +233,7 @@ fn written<'py>(
 /// # Safety
 /// The matrix lies on the device. Until the enqueued work is done, nobody frees its rows, or reads or writes
 /// them otherwise.
-unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<RowsOut<'b>> {
+unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<DeviceRows<'b>> {
     let dtype = match matrix.dtype {
         Dtype::Bf16 => DeviceDtype::Bf16,
         Dtype::F16 => DeviceDtype::F16,
@@ -242,7 +241,7 @@ unsafe fn rows_mut<'b>(matrix: &Matrix) -> Result<RowsOut<'b>> {
     };
     // SAFETY: the caller ensures that the matrix lies on the device and is used by nobody else until the work
     // is done.
-    unsafe { RowsOut::new(matrix.address as u64, dtype, matrix.rows, matrix.width, matrix.stride) }
+    unsafe { DeviceRows::new(matrix.address as u64, dtype, matrix.rows, matrix.width, matrix.stride) }
 }
 
 /// Writes the softmax of rows on a device; returns None if they do not lie on one.

@@ -1,17 +1,17 @@
 //! Chains of drafts whose probabilities lie on a GPU.
 
 use gumball_engine::Error;
-use gumball_engine::cuda::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Verified};
+use gumball_engine::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Verified};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::by_stream;
 use super::columns::{Given, Value, int_type};
 use super::device::{Input, owner_stream};
 use super::device_draws::{Ways, Which, tokens};
 use super::host::{check_writable, wrong_dtype};
-use super::rooms;
 use crate::arrays::{self, Array, Dtype, Matrix};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::modules;
 use crate::streams::stream_handle;
 
@@ -59,7 +59,7 @@ fn counts<'py>(
     }
     if (array.ndim, array.shape[0]) != (1, chains) || chains > 1 && array.strides[0] != 1 {
         let allowed = format!("one per chain, {chains}, side by side");
-        return Err(raised(Error::length(name, array.shape[0], allowed)));
+        return Err(to_py_err(Error::length(name, array.shape[0], allowed)));
     }
     Ok(array)
 }
@@ -102,7 +102,7 @@ pub fn verify_on_device<'py>(
     let Some(input) = Input::of(&rows, "target_probs", array, named)? else { return Ok(None) };
     let p = input.matrix;
     check_packed(&p, "target_probs")?;
-    let (_held, drafts) = joined(draft_probs, "draft_probs", Some(input.site.stream), [chains * n, vocab])?;
+    let (_held, drafts) = joined(draft_probs, "draft_probs", Some(input.key.stream), [chains * n, vocab])?;
     input.check_beside(&drafts, "draft_probs")?;
     let q = drafts.matrix("draft_probs")?;
     check_packed(&q, "draft_probs")?;
@@ -112,7 +112,7 @@ pub fn verify_on_device<'py>(
     };
     if (q.rows, p.rows, ids_rows) != (chains * n, chains * (n + 1), chains * n) {
         let allowed = format!("{} for {chains} chains of {n} drafts", chains * n);
-        return Err(raised(Error::length("draft_token_ids", ids_rows, allowed)));
+        return Err(to_py_err(Error::length("draft_token_ids", ids_rows, allowed)));
     }
     let which = Which::read(&input, seed, position, draw, Ways { offsets, zero_for_none })?;
     let out = input.empty(&[chains, n + 1], dtype)?;
@@ -135,7 +135,7 @@ pub fn verify_on_device<'py>(
     let counted = places.iter().map(owner_stream);
     let streams: Vec<usize> = own.into_iter().chain(counted).chain(which.streams()).flatten().collect();
     let draws = which.values();
-    rooms::at(target_probs.py(), input.site, &streams, |operators| {
+    by_stream::run(target_probs.py(), input.key, &streams, |operators| {
         let strides = |rows: usize| [rows * p.width, p.width];
         // SAFETY: `_held` keeps the drafts' probabilities alive, [chains * n, width] packed; their owner
         // reuses memory in stream order. The package's documentation forbids other writes until the work is

@@ -1,16 +1,16 @@
 //! Draws from rows that lie on a GPU.
 
-use gumball_engine::cuda::{DeviceIntSlice, DeviceSlice};
 use gumball_engine::{DeviceDraws, DeviceRowParams, Error, SamplingParams};
+use gumball_engine::{DeviceIntSlice, DeviceSlice};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::by_stream;
 use super::columns::{Given, Value, int_type};
 use super::device::{Input, owner_stream};
 use super::host::{check_apart, check_writable, wrong_dtype};
-use super::rooms;
 use crate::arrays::{Array, Dtype};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::{options, params};
 
 /// Temperature and filters of a call: the common parameters, and the values that differ from row to row.
@@ -206,7 +206,7 @@ pub fn tokens<'py>(
     }
     let length = matrix.rows * matrix.width;
     if length != count {
-        return Err(raised(Error::length("out", length, format!("one per output, {count}"))));
+        return Err(to_py_err(Error::length("out", length, format!("one per output, {count}"))));
     }
     Ok((matrix.address as u64, matrix.dtype, array))
 }
@@ -269,7 +269,7 @@ pub fn sample_on_device<'py>(
         own.into_iter().chain(filters.streams()).chain(which.streams()).flatten().collect();
     let (from, values, draws) = (input.matrix, filters.values(), which.values());
     let lines = lines.as_ref().map(|lines| &lines.value);
-    rooms::at(py, input.site, &streams, |operators| {
+    by_stream::run(py, input.key, &streams, |operators| {
         // SAFETY: `input` keeps the rows' array alive during the call, and its owner reuses memory in stream
         // order. The package's documentation forbids other writes until the work is done.
         let rows = unsafe { from.device_logits() }?.with_kind(kind);

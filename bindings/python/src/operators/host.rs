@@ -10,10 +10,12 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::forks;
 use crate::hooks::{OUTPUTS, caught};
-use crate::lists::{Column, LONGEST, collected, integers, number_column, seed_column, whole, whole_column};
+use crate::lists::{
+    Column, LONGEST, collected, extract_int, integers, number_column, seed_column, whole_column,
+};
 use crate::{options, params};
 
 /// Runs `work` with the process's operators, which keep their buffers from call to call, without the GIL.
@@ -26,14 +28,14 @@ fn at<R: Send>(py: Python<'_>, work: impl FnOnce(&Operators) -> Result<R> + Send
         match *kept {
             Some((process, operators)) if process == forks::count() => Ok(operators),
             _ => {
-                let made: &Operators = Box::leak(Box::new(Operators::new(None, None).map_err(raised)?));
+                let made: &Operators = Box::leak(Box::new(Operators::new(None, None).map_err(to_py_err)?));
                 *kept = Some((forks::count(), made));
                 Ok::<_, PyErr>(made)
             }
         }
     };
     let operators = known(py)?;
-    py.detach(|| caught(OUTPUTS, || work(operators)))?.map_err(raised)
+    py.detach(|| caught(OUTPUTS, || work(operators)))?.map_err(to_py_err)
 }
 
 /// Reads rows on the host.
@@ -125,7 +127,7 @@ impl Filters {
         for (name, length) in lengths {
             let listed = keywords.get_item(name)?.is_some_and(|it| it.len().is_ok());
             if listed && length == 0 && rows > 0 {
-                return Err(raised(Error::length(name, 0, format!("one per row, {rows}"))));
+                return Err(to_py_err(Error::length(name, 0, format!("one per row, {rows}"))));
             }
         }
         Ok(())
@@ -214,7 +216,7 @@ fn outputs<'py>(object: &Bound<'py, PyAny>, count: usize) -> PyResult<(Matrix, A
         return Err(out_of_range("out's stride", matrix.stride, matrix.width));
     }
     if matrix.rows * matrix.width != count {
-        return Err(raised(Error::length(
+        return Err(to_py_err(Error::length(
             "out",
             matrix.rows * matrix.width,
             format!("one per output, {count}"),
@@ -287,7 +289,7 @@ pub fn draw_rows(
     let keywords = keywords.unwrap_or(&empty);
     let filters = Filters::read(keywords)?;
     filters.check(keywords, input.rows)?;
-    let n: Option<usize> = n.map(|n| whole(n, "n")).transpose()?;
+    let n: Option<usize> = n.map(|n| extract_int(n, "n")).transpose()?;
     let lines: Option<Vec<u32>> = match (indices, n) {
         (Some(_), Some(_)) => {
             return Err(PyValueError::new_err("n conflicts with indices, which name each output"));

@@ -1,14 +1,14 @@
 //! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
-//! `host` handles rows on the host, `device` rows on a GPU, with their `columns` of parameters. `rooms` keeps
+//! `host` handles rows on the host, `device` rows on a GPU, with their `columns` of parameters. `by_stream` keeps
 //! the device operators of each stream. The rows' memory decides which of the two handles a call.
 
+mod by_stream;
 mod columns;
 mod device;
 mod device_chains;
 mod device_draws;
 mod host;
-mod rooms;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

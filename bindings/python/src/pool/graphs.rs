@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::Pool;
+use super::backend::Backend;
 use crate::arrays;
-use crate::errors::raised;
+use crate::errors::to_py_err;
 use crate::graph::{Graph, Recorded};
-use crate::lists::whole;
+use crate::lists::extract_int;
 use crate::options;
-use crate::place::Place;
 
 #[pymethods]
 impl Pool {
@@ -26,11 +26,11 @@ impl Pool {
         steps: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let steps = steps.map_or(Ok(1), |steps| whole(steps, "steps"))?;
+        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
         let stream = self.on(py, stream)?;
-        self.with(py, stream, |inner| match &mut inner.place {
-            Place::Host(_) => Ok(()),
-            Place::Device(pool) => pool.reserve_replays(steps),
+        self.with(py, stream, |inner| match &mut inner.backend {
+            Backend::Host(_) => Ok(()),
+            Backend::Device(pool) => pool.reserve_replays(steps),
         })
     }
 
@@ -80,26 +80,26 @@ impl Pool {
         let (matrices, loans) = read(&logits, "logits")?;
         let (mask_matrices, mask_loans) = read(&masks, "masks")?;
         let mut inputs = Vec::new();
-        for (place, matrix) in matrices.iter().enumerate() {
+        for (index, matrix) in matrices.iter().enumerate() {
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
-            let logits = unsafe { matrix.device_logits() }.map_err(raised)?.with_kind(kind);
+            let logits = unsafe { matrix.device_logits() }.map_err(to_py_err)?.with_kind(kind);
             // SAFETY: the graph keeps the array alive, and its documentation requires that the address does
             // not change.
             let masks = mask_matrices
-                .get(place)
+                .get(index)
                 .map(|masks| unsafe { masks.device_masks() })
                 .transpose()
-                .map_err(raised)?;
+                .map_err(to_py_err)?;
             inputs.push(DeviceInput { logits, masks });
         }
-        let recorded = this.with(py, stream, |inner| match &inner.place {
-            Place::Host(_) if !mask_matrices.is_empty() => {
+        let recorded = this.with(py, stream, |inner| match &inner.backend {
+            Backend::Host(_) if !mask_matrices.is_empty() => {
                 let reason = "on the host masks come by assign";
                 Err(Error::Conflict { parameter: "masks", other: "capture", reason })
             }
-            Place::Host(_) => Ok(Recorded::Host(matrices, kind)),
-            Place::Device(pool) => pool.capture(&inputs).map(Recorded::device),
+            Backend::Host(_) => Ok(Recorded::Host(matrices, kind)),
+            Backend::Device(pool) => pool.capture(&inputs).map(Recorded::device),
         })?;
         let loans = loans.into_iter().chain(mask_loans).flatten();
         let held = logits.into_iter().chain(masks).map(Bound::unbind).chain(loans).collect();
@@ -121,9 +121,9 @@ impl Pool {
             return Err(PyValueError::new_err("graph is another pool's, but must be captured by this one"));
         }
         let stream = this.on(py, stream)?;
-        this.with(py, stream, |inner| match (&mut inner.place, &*graph.recorded()) {
-            (Place::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
-            (Place::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
+        this.with(py, stream, |inner| match (&mut inner.backend, &*graph.recorded()) {
+            (Backend::Device(pool), Recorded::Device(graph)) => graph.replay(pool),
+            (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.
                 let logits = unsafe { matrix.logits(&[]) }?;
                 host.step(logits.with_kind(*kind), &[], &mut inner.out)

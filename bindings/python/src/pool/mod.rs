@@ -3,30 +3,31 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | `mod.rs` | the class: its construction, lock and streams |
+//! | `backend.rs` | the engine's pool behind it, on the host or on a device |
 //! | `requests.rs` | admission, release, fork, truncation, state |
 //! | `steps.rs` | steps, assignments, outputs, scores |
 //! | `graphs.rs` | captured and replayed steps |
 
+mod backend;
 mod graphs;
 mod requests;
 mod steps;
 
-use std::sync::Arc;
-
 use gumball_engine::{
-    DevicePoolConfig, Error, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig, Result, Widths,
+    CudaThreadState, DevicePoolConfig, Error, Gpu, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig,
+    Result, Widths,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use self::backend::{Backend, HostPool};
 use crate::arrays::{Location, torch_stream};
 use crate::devices;
-use crate::errors::{out_of_range, raised};
+use crate::errors::{out_of_range, to_py_err};
 use crate::forks;
 use crate::hooks::caught;
-use crate::lists::whole;
-use crate::place::{self, HostPool, Place};
-use crate::streams::{Current, Streams, stream_handle};
+use crate::lists::extract_int;
+use crate::streams::stream_handle;
 use crate::turns::{Caller, Turns};
 
 /// The state after a call that broke off, for the message. A host pool computes a whole step before it
@@ -78,8 +79,7 @@ pub struct Pool {
 /// The part of a pool that its lock protects.
 #[derive(Debug)]
 struct Inner {
-    place: Place,
-    streams: Option<Arc<Streams>>,
+    backend: Backend,
     /// The number of rows in the last assignment.
     rows: usize,
     out: EngineOutputs,
@@ -92,14 +92,14 @@ unsafe impl Send for Inner {}
 impl Inner {
     /// Returns the pool for calls that copy to the device or wait for it; refuses them while the host program
     /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.
-    fn outside_a_capture(&mut self) -> Result<&mut Place> {
-        if let Place::Device(pool) = &self.place
-            && pool.device().machine().is_capturing()?
+    fn outside_a_capture(&mut self) -> Result<&mut Backend> {
+        if let Backend::Device(pool) = &self.backend
+            && pool.device().runtime().is_capturing()?
         {
             let reason = "a graph holds enqueue(logits) alone; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
-        Ok(&mut self.place)
+        Ok(&mut self.backend)
     }
 }
 
@@ -116,17 +116,17 @@ impl Pool {
             forks::refuse_gpu_of(self.process)?;
         }
         let work = |inner: &mut Inner| {
-            let streams = inner.streams.clone();
-            let _current = streams.as_deref().map(Current::for_device);
-            if let (Some(streams), Some(stream)) = (&streams, stream) {
+            let gpu = inner.backend.gpu();
+            let _state = gpu.and_then(|_| CudaThreadState::save());
+            if let (Some(gpu), Some(stream)) = (gpu, stream) {
                 // SAFETY: torch's streams live until the process ends. `Pool` and its methods require that a
                 // stream the caller names lives as long as the pool.
-                unsafe { streams.follow(stream) }?;
+                unsafe { gpu.use_stream(stream) }?;
             }
             work(inner)
         };
         let untouched = if self.device == "cpu" { UNTOUCHED } else { UNKNOWN };
-        self.inner.with(py, untouched, work)?.map_err(raised)
+        self.inner.with(py, untouched, work)?.map_err(to_py_err)
     }
 
     /// Returns the objects whose turns a call of this thread keeps while its hooks run.
@@ -134,12 +134,11 @@ impl Pool {
         self.inner.caller()
     }
 
-    /// Returns the stream to work on: the given one, otherwise the pool's, otherwise torch's current one, if
-    /// any.
-    fn on(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    /// Returns the stream to work on: the call's, otherwise the pool's, otherwise torch's current one, if any.
+    fn on(&self, py: Python<'_>, named: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let Location::Cuda(ordinal) = self.location else { return Ok(None) };
-        match (given, self.stream) {
-            (Some(given), _) => stream_handle(given).map(Some),
+        match (named, self.stream) {
+            (Some(named), _) => stream_handle(named).map(Some),
             (None, Some(stream)) => Ok(Some(stream)),
             (None, None) => torch_stream(py, ordinal),
         }
@@ -147,15 +146,15 @@ impl Pool {
 
     /// Returns the handle of the stream in use; `None` on the host.
     pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.with(py, None, |inner| Ok(inner.streams.as_ref().map(|streams| streams.current())))
+        self.with(py, None, |inner| Ok(inner.backend.gpu().map(Gpu::stream)))
     }
 
     /// Makes later work on another stream wait for the work enqueued here.
-    pub fn lead(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
-        self.with(py, None, |inner| match &inner.streams {
+    pub fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        self.with(py, None, |inner| match inner.backend.gpu() {
             // SAFETY: the reader of a device array names the live stream of this device on which it will
             // read.
-            Some(streams) => unsafe { streams.lead(stream) }.map_err(Error::from),
+            Some(gpu) => unsafe { gpu.order_before(stream) }.map_err(Error::from),
             None => Ok(()),
         })
     }
@@ -195,21 +194,21 @@ impl Pool {
         route: Option<&str>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let number = |given: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
-            given.map_or(Ok(default), |given| whole::<usize>(given, name))
+        let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
+            value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
         };
-        let vocab = whole(vocab, "vocab")?;
+        let vocab = extract_int(vocab, "vocab")?;
         let device = device_name(device)?;
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
         let slots = number(slots, "slots", 256)?;
         let stream = stream.map(stream_handle).transpose()?;
-        let (place, streams, location) = if device == "cpu" {
+        let (backend, location) = if device == "cpu" {
             let mut config = PoolConfig { slots, widths, ..PoolConfig::new(vocab) };
-            config.threads = threads.map(|threads| whole(threads, "threads")).transpose()?;
-            config.level = level.map(|level| level.parse().map_err(raised)).transpose()?;
+            config.threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
+            config.level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
             config.route = route.map_or(config.route, str::to_owned);
-            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(raised)?;
-            (Place::Host(Box::new(HostPool::new(pool))), None, Location::Host)
+            let pool = py.detach(|| caught(UNMADE, || EnginePool::new(config)))?.map_err(to_py_err)?;
+            (Backend::Host(Box::new(HostPool::new(pool))), Location::Host)
         } else {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
                 return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
@@ -217,7 +216,7 @@ impl Pool {
             if let Some(name) =
                 [("threads", threads.is_some()), ("level", level.is_some()), ("route", route.is_some())]
                     .iter()
-                    .find_map(|(name, given)| given.then_some(name))
+                    .find_map(|(name, is_set)| is_set.then_some(name))
             {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(PyValueError::new_err(text));
@@ -231,14 +230,14 @@ impl Pool {
             if ordinal.is_some() {
                 py.import("gumball.nvrtc")?.call_method0("locate")?;
             }
-            let opened = py.detach(|| caught(UNMADE, || place::open(&device, config)))?;
-            let (pool, streams) = opened.map_err(raised)?;
+            let opened = py.detach(|| caught(UNMADE, || backend::open(&device, config)))?;
+            let pool = opened.map_err(to_py_err)?;
             let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
-            (Place::Device(Box::new(pool)), streams, location)
+            (Backend::Device(Box::new(pool)), location)
         };
         let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Turns::new(Inner { place, streams, rows: 0, out }),
+            inner: Turns::new(Inner { backend, rows: 0, out }),
             process: forks::count(),
             vocab,
             device,
@@ -264,15 +263,15 @@ impl Pool {
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, None, |inner| {
-            Ok(match &inner.place {
-                Place::Host(host) => host.pool.capacity(),
-                Place::Device(pool) => pool.capacity(),
+            Ok(match &inner.backend {
+                Backend::Host(host) => host.pool.capacity(),
+                Backend::Device(pool) => pool.capacity(),
             })
         })
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, None, |inner| Ok(inner.place.len()))
+        self.with(py, None, |inner| Ok(inner.backend.len()))
     }
 
     fn __bool__(&self) -> bool {

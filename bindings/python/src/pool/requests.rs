@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::Pool;
-use crate::lists::{integers, whole};
+use crate::lists::{extract_int, integers};
 use crate::params;
 use crate::state::OwnedState;
 
@@ -44,7 +44,7 @@ impl Pool {
     /// them read the same row in the first step (row_indices). Raises ValueError if the slot is vacant, or
     /// all are taken.
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
-        let (slot, draw) = (whole(slot, "slot")?, whole(draw, "draw")?);
+        let (slot, draw) = (extract_int(slot, "slot")?, extract_int(draw, "draw")?);
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
     }
@@ -53,7 +53,7 @@ impl Pool {
     ///
     /// Raises ValueError if the slot is vacant already.
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
     }
@@ -67,7 +67,7 @@ impl Pool {
         slot: &Bound<'_, PyAny>,
         output_len: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (slot, output_len) = (whole(slot, "slot")?, whole(output_len, "output_len")?);
+        let (slot, output_len) = (extract_int(slot, "slot")?, extract_int(output_len, "output_len")?);
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.truncate(slot, output_len))
     }
@@ -76,7 +76,7 @@ impl Pool {
     ///
     /// Raises ValueError if the slot is vacant.
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (slot, id) = (whole(slot, "slot")?, whole(id, "id")?);
+        let (slot, id) = (extract_int(slot, "slot")?, extract_int(id, "id")?);
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
     }
@@ -86,7 +86,7 @@ impl Pool {
     /// A device pool waits for the device if the host does not know the last tokens yet. Raises ValueError if
     /// the slot is vacant, UnavailableError if tokens were neither fetched nor kept on the device.
     fn state<'py>(&self, py: Python<'py>, slot: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
             Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
@@ -96,14 +96,14 @@ impl Pool {
 
     /// The ids of a slot's prompt and output, a list of int. Waits and raises as state does.
     fn history(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.history().ids().to_vec()))
     }
 
     /// The ids that a slot generated, a list of int. Waits and raises as state does.
     fn output(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
             Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
@@ -112,7 +112,7 @@ impl Pool {
 
     /// The number of tokens before a slot's next one, modulo 2**32. Waits and raises as state does.
     fn position(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u32> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.position()))
     }
@@ -120,7 +120,7 @@ impl Pool {
     /// The seed of a slot: that of its parameters, or the fresh one that was drawn if they have none. Raises
     /// ValueError if the slot is vacant.
     fn seed(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let slot = whole(slot, "slot")?;
+        let slot = extract_int(slot, "slot")?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| Ok(inner.outside_a_capture()?.sequence(slot)?.seed()))
     }

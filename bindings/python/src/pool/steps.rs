@@ -4,15 +4,15 @@ use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Sl
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use super::backend::{self, Backend};
 use super::{Inner, Pool};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::DeviceArray;
-use crate::errors::raised;
-use crate::lists::{integers, whole};
+use crate::errors::to_py_err;
+use crate::lists::{extract_int, integers};
 use crate::options::{self, Keywords, Options};
 use crate::outputs::Outputs;
 use crate::params;
-use crate::place::{self, Place};
 use crate::turns::Caller;
 
 /// The arguments of a step.
@@ -51,22 +51,22 @@ impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
         let Work { logits, slots, options, others, kind, caller } = work;
-        if matches!(self.place, Place::Device(_)) {
+        if matches!(self.backend, Backend::Device(_)) {
             options.refuse_hooks()?;
         }
         for stream in others.iter().flatten() {
-            if let Some(streams) = &self.streams {
+            if let Some(gpu) = self.backend.gpu() {
                 // SAFETY: the array's owner names the live stream of this device on which it writes the
                 // array.
-                unsafe { streams.wait_for(*stream) }?;
+                unsafe { gpu.order_after(*stream) }?;
             }
         }
         let rows = slots.map_or(self.rows, <[Slot]>::len);
         if slots.is_some() {
             self.outside_a_capture()?;
         }
-        match &mut self.place {
-            Place::Host(host) => {
+        match &mut self.backend {
+            Backend::Host(host) => {
                 if let Some(slots) = slots {
                     host.assign(slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
@@ -83,7 +83,7 @@ impl Inner {
                 let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
                 host.step(logits.with_kind(*kind), &hooks, &mut self.out)?;
             }
-            Place::Device(pool) if host_logits => {
+            Backend::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
                 // SAFETY: `_held` of the step keeps the logits alive; Python's callers do not write them
                 // during the call.
@@ -93,7 +93,7 @@ impl Inner {
                 let options = unsafe { options.on_host() }?;
                 pool.step(logits.with_kind(*kind), slots, &options, &mut self.out)?;
             }
-            Place::Device(pool) => {
+            Backend::Device(pool) => {
                 // SAFETY: the logits lie on the device. Their owner reuses memory in stream order, so it is
                 // not reused before the step is done. The caller ensures that nobody writes them until then.
                 let logits = unsafe { logits.device_logits() }?.with_kind(*kind);
@@ -106,7 +106,7 @@ impl Inner {
                 // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their
                 // array alive until then.
                 let options = unsafe { options.for_device() }?;
-                place::enqueue(pool, DeviceInput { logits, masks }, *slots, &options)?;
+                backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options)?;
             }
         }
         self.rows = rows;
@@ -116,7 +116,7 @@ impl Inner {
     /// Returns a copy of the last step's outputs; on a device, waits for them.
     fn outputs(&mut self, kept: bool) -> Result<Outputs> {
         self.outside_a_capture()?;
-        if let Place::Device(pool) = &mut self.place {
+        if let Backend::Device(pool) = &mut self.backend {
             pool.fetch(&mut self.out)?;
         }
         Ok(Outputs::new(&self.out, kept))
@@ -153,7 +153,7 @@ impl Pool {
                 return Err(PyTypeError::new_err("masks come with slots: name them, or hand them to assign"));
             }
         }
-        options.check_present().map_err(raised)?;
+        options.check_present().map_err(to_py_err)?;
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
             .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
         Ok(Step { logits: matrix, slots, options, stream, others, kind: Kind::Logits, _held: (array, masks) })
@@ -279,7 +279,7 @@ impl Pool {
         options.masks_on_host()?;
         self.with(py, stream, |inner| {
             match inner.outside_a_capture()? {
-                Place::Host(host) => {
+                Backend::Host(host) => {
                     host.check(&slots, &options.forced, &options.row_indices)?;
                     host.assign(&slots, &options.forced, &options.row_indices);
                     if let Some(masks) = &options.masks {
@@ -289,7 +289,7 @@ impl Pool {
                         host.assign_masks(words, (masks.rows, masks.width), &options.present);
                     }
                 }
-                Place::Device(pool) => {
+                Backend::Device(pool) => {
                     // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers
                     // do not write them meanwhile.
                     pool.assign(&slots, &unsafe { options.for_device() }?)?;
@@ -320,9 +320,9 @@ impl Pool {
     fn outputs_on_device<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let found = this.with(py, None, |inner| {
-            Ok(match &inner.place {
-                Place::Host(_) => None,
-                Place::Device(pool) => {
+            Ok(match &inner.backend {
+                Backend::Host(_) => None,
+                Backend::Device(pool) => {
                     Some((pool.outputs_address(), Layout { rows: inner.rows, ..pool.outputs_layout() }))
                 }
             })
@@ -392,21 +392,21 @@ impl Pool {
         matrix.check_float()?;
         // SAFETY: `array` keeps the logits alive during the call; Python's callers do not write them
         // meanwhile.
-        let logits = unsafe { matrix.logits(&[]) }.map_err(raised)?;
+        let logits = unsafe { matrix.logits(&[]) }.map_err(to_py_err)?;
         // SAFETY: `_masks` keeps the masks alive during the call; Python's callers do not write them
         // meanwhile.
-        let batch = unsafe { options.on_host() }.map_err(raised)?;
+        let batch = unsafe { options.on_host() }.map_err(to_py_err)?;
         let caller = self.caller();
         let hooks = options.hooks(&caller);
         let (params, ids): (_, Vec<u32>) = (params::read(params)?, integers(ids, "ids")?);
-        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| whole(it, "prompt_len"))?;
-        let start = start.map_or(Ok(1), |it| whole(it, "start"))?;
+        let prompt_len = prompt_len.map_or(Ok(ids.len()), |it| extract_int(it, "prompt_len"))?;
+        let start = start.map_or(Ok(1), |it| extract_int(it, "start"))?;
         let stream = self.on(py, None)?;
         self.with(py, stream, |inner| {
             let mut out = gumball_engine::Outputs::new();
             let scored = Scored { params: &params, ids: &ids, prompt_len, start };
             let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-            inner.place.score(logits, scored, &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
+            inner.backend.score(logits, scored, &BatchOptions { hooks: &hooks, ..batch }, &mut out)?;
             Ok(Outputs::new(&out, false))
         })
     }

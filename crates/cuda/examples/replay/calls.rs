@@ -34,7 +34,7 @@ impl Calls<'_> {
         let (gpu, count) = (self.gpu, self.count);
         // The first call allocates the operator's scratch memory, which a call under capture cannot.
         (self.call)(0)?;
-        gpu.stream().synchronize()?;
+        gpu.synchronize()?;
         let mut failed = None;
         let recording = gpu.record(&mut || {
             failed = (0..count).try_for_each(|batch| (self.call)(batch)).err();
@@ -57,7 +57,7 @@ impl Calls<'_> {
         for call in 0..WARM + EAGER {
             let began = Instant::now();
             (self.call)(call % self.count)?;
-            self.gpu.stream().synchronize()?;
+            self.gpu.synchronize()?;
             times.push(began.elapsed().as_secs_f32() * 1e6);
         }
         Ok(Times::new(times.split_off(WARM), 1))

@@ -75,7 +75,7 @@ impl<'b> Case<'b> {
         for step in self.steps()?.iter().cycle().take(WARM_STEPS + EAGER_STEPS) {
             let began = Instant::now();
             self.workspace.enqueue(step)?;
-            self.gpu.stream().synchronize()?;
+            self.gpu.synchronize()?;
             times.push(began.elapsed().as_secs_f32() * 1e6);
         }
         Ok(Times::new(times.split_off(WARM_STEPS), 1))
@@ -131,12 +131,12 @@ impl<'b> Case<'b> {
     pub fn profile(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
         let steps = self.steps()?;
         self.workspace.enqueue(&steps[0])?;
-        self.gpu.stream().synchronize()?;
+        self.gpu.synchronize()?;
         let runtime = Arc::clone(self.gpu) as Arc<dyn Runtime>;
         let profiler = Profiler::new()?;
         numbers::check(&runtime, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
         self.workspace.enqueue(&steps[1])?;
-        self.gpu.stream().synchronize()?;
+        self.gpu.synchronize()?;
         drop(profiler);
         println!("{{{}}}", self.which(like));
         Ok(())

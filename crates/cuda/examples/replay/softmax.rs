@@ -58,6 +58,6 @@ pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Resu
         let out = RowsOut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
         softmax.enqueue(batch, &out, Temperature::All(0.8), None)?;
     }
-    gpu.stream().synchronize()?;
+    gpu.synchronize()?;
     Ok(out)
 }

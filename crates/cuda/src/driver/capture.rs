@@ -1,40 +1,46 @@
-//! Captures launches on a stream as a graph of the CUDA driver.
+//! Launches that the CUDA driver captures in a graph, and their replays.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaStream};
+use cudarc::driver::{CudaGraph, CudaStream, result};
 
 use crate::driver::runtime::CapturedLaunches;
-use crate::error::{Error, Result};
+use crate::driver::streams::Streams;
+use crate::error::{Error, Result, failed};
 
-/// A graph of the CUDA driver.
-struct Captured(CudaGraph);
+/// A graph of the driver, which is launched on the stream that its GPU uses at that time.
+pub(crate) struct Captured {
+    pub graph: CudaGraph,
+    pub streams: Arc<Mutex<Streams>>,
+}
+
+/// Captures what `launch` enqueues on a stream.
+pub(crate) fn capture(stream: &Arc<CudaStream>, launch: &mut dyn FnMut() -> Result<()>) -> Result<CudaGraph> {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).map_err(failed("cuStreamBeginCapture"))?;
+    let launched = launch();
+    let ended = stream.end_capture(CUgraphInstantiate_flags(0));
+    launched?;
+    let graph = ended.map_err(failed("cuStreamEndCapture"))?;
+    graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))
+}
+
+impl CapturedLaunches for Captured {
+    unsafe fn replay(&self) -> Result<()> {
+        let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
+        let stream = &current.cuda;
+        stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        // SAFETY: the graph and the stream are alive and of one context, which is current. The caller
+        // guarantees what each launch points to.
+        let launched = unsafe { result::graph::launch(self.graph.cu_graph_exec(), stream.cu_stream()) };
+        launched.map_err(failed("cuGraphLaunch"))
+    }
+}
 
 impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Captured").finish_non_exhaustive()
     }
-}
-
-impl CapturedLaunches for Captured {
-    unsafe fn replay(&self) -> Result<()> {
-        self.0.launch().map_err(|error| Error::call("cuGraphLaunch", error))
-    }
-}
-
-/// Captures what `launch` enqueues on a stream as a graph.
-pub(crate) fn capture(
-    stream: &Arc<CudaStream>,
-    launch: &mut dyn FnMut() -> Result<()>,
-) -> Result<Box<dyn CapturedLaunches>> {
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    stream.begin_capture(mode).map_err(|error| Error::call("cuStreamBeginCapture", error))?;
-    let launched = launch();
-    let ended = stream.end_capture(CUgraphInstantiate_flags(0));
-    launched?;
-    let graph = ended.map_err(|error| Error::call("cuStreamEndCapture", error))?;
-    let graph = graph.ok_or_else(|| Error::call("cuStreamEndCapture", "nothing was captured"))?;
-    Ok(Box::new(Captured(graph)))
 }

@@ -1,42 +1,50 @@
-//! A GPU as a [`Runtime`]: its context, one stream, and the kernels compiled for it.
+//! A GPU as a [`Runtime`]: its context, its streams, and the kernels compiled for it.
 
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{
     CudaContext, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags, CUstream},
+    sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags},
 };
 
 use crate::abi::kernels::Kernel;
 use crate::abi::kernels::KernelModule;
 use crate::driver::cache::Cache;
-use crate::driver::capture::capture;
+use crate::driver::capture::{Captured, capture};
 use crate::driver::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
-use crate::driver::transfer::{DownloadBuffer, UploadBuffer};
+use crate::driver::streams::{Stream, Streams, is_capturing};
+use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
+use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
 
 /// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;
 
-/// A GPU with one stream, on which all launches and copies are enqueued in order.
+/// A GPU whose launches and copies are enqueued in order on the stream in use: first one of its own, later
+/// any that the host program names.
 pub struct Gpu {
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
-    kernels: Arc<LoadedKernels>,
+    pub(crate) device: Arc<OpenDevice>,
+    /// The first stream, on which graphs are captured while a default stream is in use.
+    own: Arc<Stream>,
+    streams: Arc<Mutex<Streams>>,
+}
+
+/// An open device, which several [`Gpu`]s with streams of their own share.
+pub(crate) struct OpenDevice {
+    pub context: Arc<CudaContext>,
+    kernels: LoadedKernels,
+    /// Fills new memory with zeros, and is never under capture.
+    fill: Arc<CudaStream>,
     arch: Arch,
     multiprocessors: u32,
     /// The most shared memory that a block can have.
     block_bytes: usize,
     name: String,
-    /// Page-locked memory for copies to the device.
-    upload: Mutex<UploadBuffer>,
-    /// Page-locked memory for short copies from the device.
-    download: Mutex<DownloadBuffer>,
 }
 
 impl Gpu {
@@ -70,73 +78,54 @@ impl Gpu {
 
         let nvrtc = Nvrtc::load()?;
         let kernels = LoadedKernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
-        let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
-        Ok(Self {
-            upload: Mutex::new(UploadBuffer::new(&stream)?),
-            download: Mutex::new(DownloadBuffer::new(&stream)?),
-            stream,
-            kernels: Arc::new(kernels),
+        let device = OpenDevice {
+            fill: context.new_stream().map_err(failed("cuStreamCreate"))?,
+            kernels,
+            arch,
             multiprocessors: u32::try_from(count).unwrap_or(1),
             block_bytes: usize::try_from(block).unwrap_or(0),
-            arch,
             name,
             context,
-        })
+        };
+        Self::on_own_stream(Arc::new(device))
     }
 
     /// Returns the device's architecture.
     #[must_use]
     pub fn arch(&self) -> Arch {
-        self.arch
+        self.device.arch
     }
 
-    /// Returns the device's primary context.
-    #[must_use]
-    pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+    /// Returns this device, with its loaded kernels, on another stream of its own.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
+    pub fn on_new_stream(&self) -> Result<Self> {
+        Self::on_own_stream(Arc::clone(&self.device))
     }
 
-    /// Returns the stream on which all launches and copies are enqueued.
-    #[must_use]
-    pub fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
-    }
-
-    /// Returns this device, with its loaded kernels, on another stream of its context.
+    /// Returns this device, with its loaded kernels, on a stream of the host program. See [`Gpu::use_stream`].
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver has no page-locked memory to give.
-    pub fn on_stream(&self, stream: Arc<CudaStream>) -> Result<Self> {
-        Ok(Self {
-            upload: Mutex::new(UploadBuffer::new(&stream)?),
-            download: Mutex::new(DownloadBuffer::new(&stream)?),
-            context: Arc::clone(&self.context),
-            stream,
-            kernels: Arc::clone(&self.kernels),
-            arch: self.arch,
-            multiprocessors: self.multiprocessors,
-            block_bytes: self.block_bytes,
-            name: self.name.clone(),
-        })
-    }
-
-    /// Returns this device, with its loaded kernels, on a stream of the host program, such as torch's current
-    /// stream.
-    ///
-    /// Launches and copies are then in stream order with the work of the host program, so neither side has to
-    /// wait.
-    ///
-    /// # Errors
-    /// The errors of [`Gpu::on_stream`].
     ///
     /// # Safety
-    /// `stream` is the handle of a stream (`CUstream`, `cudaStream_t`; 0 is the default stream) of this
-    /// device's primary context. It outlives the returned value and all objects made with it.
-    pub unsafe fn on_raw_stream(&self, stream: usize) -> Result<Self> {
-        // SAFETY: the caller guarantees that the stream is of this context and lives long enough; the wrapper
-        // does not own it.
-        let stream = unsafe { self.context.wrap_borrowed_stream(stream as CUstream) };
-        self.on_stream(stream)
+    /// The conditions of [`Gpu::use_stream`].
+    pub unsafe fn on_stream(&self, stream: usize) -> Result<Self> {
+        // SAFETY: the caller guarantees that the stream is of this context and lives long enough.
+        let stream = unsafe { self.borrowed(stream) };
+        Self::on(Arc::clone(&self.device), stream)
+    }
+
+    fn on_own_stream(device: Arc<OpenDevice>) -> Result<Self> {
+        let stream = device.context.new_stream().map_err(failed("cuStreamCreate"))?;
+        Self::on(device, stream)
+    }
+
+    fn on(device: Arc<OpenDevice>, stream: Arc<CudaStream>) -> Result<Self> {
+        let own = Stream::new(stream)?;
+        let streams = Arc::new(Mutex::new(Streams::new(Arc::clone(&own))?));
+        Ok(Self { device, own, streams })
     }
 
     /// Returns the registers and the bytes of local memory that a thread of a kernel has. Loads the kernel if
@@ -145,28 +134,9 @@ impl Gpu {
     /// # Errors
     /// The errors of [`Runtime::prepare`], and [`Error::Call`] if the driver fails.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
-        let function = &self.kernels.loaded(kernel)?.function;
+        let function = &self.device.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
-    }
-
-    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
-    /// by CUDA events.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] with the driver's message.
-    /// - The errors of `enqueue`.
-    pub fn elapsed_us<E: From<Error>>(
-        &self,
-        enqueue: impl FnOnce() -> std::result::Result<(), E>,
-    ) -> std::result::Result<f32, E> {
-        let failed = |error| Error::call("timing by events", error);
-        let event = || self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
-        let began = event()?;
-        enqueue()?;
-        let ended = event()?;
-        ended.synchronize().map_err(failed)?;
-        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
     }
 
     /// Launches a kernel; if `early`, as a dependent launch, where the architecture has that.
@@ -175,7 +145,8 @@ impl Gpu {
     /// The conditions of [`Runtime::launch`], or if `early` those of [`Runtime::launch_dependent`].
     unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
         self.bind()?;
-        let LoadedKernel { function, exclusive_smem_bytes } = self.kernels.loaded(kernel)?;
+        let stream = self.current();
+        let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
         let mut attributes = [
             attribute(
                 sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -186,7 +157,7 @@ impl Gpu {
                 cluster_of(grid.cluster),
             ),
         ];
-        let from = usize::from(!early || self.arch < HOPPER);
+        let from = usize::from(!early || self.device.arch < HOPPER);
         let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
@@ -201,7 +172,7 @@ impl Gpu {
             } else {
                 grid.dynamic_smem_bytes
             },
-            hStream: self.stream.cu_stream(),
+            hStream: stream.cuda.cu_stream(),
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
         };
@@ -219,8 +190,38 @@ impl Gpu {
         launched.result().map_err(failed("cuLaunchKernelEx"))
     }
 
+    /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
+    /// by CUDA events.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] with the driver's message.
+    /// - The errors of `enqueue`.
+    pub fn elapsed_us<E: From<Error>>(
+        &self,
+        enqueue: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<f32, E> {
+        let failed = |error| Error::call("timing by events", error);
+        let stream = self.current();
+        let event = || stream.cuda.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+        let began = event()?;
+        enqueue()?;
+        let ended = event()?;
+        ended.synchronize().map_err(failed)?;
+        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
+    }
+
+    /// Returns the streams, for as long as the caller keeps the lock.
+    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the stream in use.
+    pub(crate) fn current(&self) -> Arc<Stream> {
+        Arc::clone(self.streams().current())
+    }
+
     fn bind(&self) -> Result<()> {
-        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
+        self.device.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
     }
 }
 
@@ -231,8 +232,7 @@ impl Gpu {
 /// - [`Error::TooOld`] if the driver supports no version from `OLDEST_DRIVER` on.
 /// - [`Error::Call`] if the driver does not return its version.
 pub(crate) fn driver_version() -> Result<(i32, i32)> {
-    // SAFETY: this loads the driver's library and runs its initialisers, which have no preconditions.
-    if !unsafe { sys::is_culib_present() } {
+    if !driver_is_present() {
         let remedy = "install NVIDIA's driver (libcuda)".to_owned();
         return Err(Error::Missing { library: "the CUDA driver", remedy });
     }
@@ -250,52 +250,60 @@ pub(crate) fn driver_version() -> Result<(i32, i32)> {
 
 impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gpu").field("name", &self.name).field("arch", &self.arch).finish_non_exhaustive()
+        let OpenDevice { name, arch, .. } = &*self.device;
+        f.debug_struct("Gpu").field("name", name).field("arch", arch).finish_non_exhaustive()
     }
 }
 
 impl Runtime for Gpu {
     fn name(&self) -> String {
-        format!("{} ({})", self.name, self.arch)
+        format!("{} ({})", self.device.name, self.device.arch)
     }
 
     fn multiprocessors(&self) -> u32 {
-        self.multiprocessors
+        self.device.multiprocessors
     }
 
     fn shared_memory_per_block(&self) -> usize {
-        if self.arch < HOPPER { 0 } else { self.block_bytes }
+        if self.device.arch < HOPPER { 0 } else { self.device.block_bytes }
     }
 
     fn clusters(&self, blocks: u32) -> u32 {
-        self.kernels.clusters(blocks)
+        self.device.kernels.clusters(blocks)
     }
 
     fn prepare(&self, group: KernelModule) -> Result<()> {
-        self.kernels.prepare(group)
+        self.device.kernels.prepare(group)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
+        // The host program may be capturing a stream.
+        let _relaxed = RelaxedCapture::begin();
         // SAFETY: the context is current, and the memory is filled before anybody reads it.
         let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
+        let fill = &self.device.fill;
         // SAFETY: the memory was just allocated with `bytes` bytes; the stream is alive.
-        let filled = unsafe { result::memset_d8_async(address, 0, bytes, self.stream.cu_stream()) };
+        let filled = unsafe { result::memset_d8_async(address, 0, bytes, fill.cu_stream()) };
         filled.map_err(failed("cuMemsetD8Async"))?;
+        // The stream in use does not wait for `fill`, and under capture it could not.
+        fill.synchronize().map_err(failed("cuStreamSynchronize"))?;
         Ok(address)
     }
 
     unsafe fn free(&self, address: u64, _bytes: usize) {
+        let _state = CudaThreadState::save();
         // A failure leaks the memory; the driver reports its cause at the next call that returns an error.
         let _ = self.bind();
         // SAFETY: the caller guarantees that the address came from `alloc` and is used no more; the call
-        // waits for the device.
+        // waits for the device, and so for every stream.
         let _ = unsafe { result::free_sync(address) };
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bind()?;
-        let mut upload = self.upload.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = self.current();
+        let mut upload = stream.upload.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
         // current.
         unsafe { upload.write(address, bytes) }
@@ -303,17 +311,18 @@ impl Runtime for Gpu {
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
+        let stream = self.current();
         if bytes.len() <= DownloadBuffer::BYTES {
-            let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
             // current.
             return unsafe { download.read(address, bytes) };
         }
         // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
         // copy is complete, because the synchronisation below waits for it.
-        let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
+        let copied = unsafe { result::memcpy_dtoh_async(bytes, address, stream.cuda.cu_stream()) };
         copied.map_err(failed("cuMemcpyDtoHAsync"))?;
-        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+        stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
@@ -327,17 +336,21 @@ impl Runtime for Gpu {
     }
 
     fn is_capturing(&self) -> Result<bool> {
-        let status = self.stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        is_capturing(&self.current().cuda)
     }
 
     fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
-        capture(&self.stream, launch)
+        let current = self.current();
+        let recorder = if current.is_default() { &self.own } else { &current };
+        self.streams().set_current(recorder);
+        let graph = capture(&recorder.cuda, launch);
+        self.streams().set_current(&current);
+        Ok(Box::new(Captured { graph: graph?, streams: Arc::clone(&self.streams) }))
     }
 }
 
 impl dyn Runtime {
-    /// Returns the runtime as a GPU, for its stream and context; `None` if it is not a GPU.
+    /// Returns the runtime as a GPU, for its streams; `None` if it is not a GPU.
     #[must_use]
     pub fn gpu(&self) -> Option<&Gpu> {
         (self as &dyn Any).downcast_ref()

@@ -7,10 +7,13 @@ mod capture;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
 pub(crate) mod gpu;
+mod host_streams;
 pub(crate) mod limits;
 mod modules;
 pub(crate) mod nvrtc;
 mod private_files;
 pub(crate) mod probe;
 pub(crate) mod runtime;
+mod streams;
+pub(crate) mod thread_state;
 mod transfer;

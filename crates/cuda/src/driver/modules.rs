@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::{
     CudaContext, CudaFunction,
-    sys::{self, CUfunction_attribute_enum as Function, CUstreamCaptureMode},
+    sys::{self, CUfunction_attribute_enum as Function},
 };
 use cudarc::nvrtc::Ptx;
 use gumball_spec::Kind;
@@ -16,6 +16,7 @@ use crate::abi::kernels::{Kernel, KernelModule, Program, SOFTMAX_CLUSTER};
 use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_WORKER_WARPS};
 use crate::driver::cache::Cache;
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Result, failed};
 
 /// The kernel for which clusters are counted, and the threads of its blocks.
@@ -137,7 +138,8 @@ impl LoadedKernels {
         let cubins: Vec<(Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         // The host program may be capturing a stream; loading enqueues nothing on any stream.
-        relaxed(|| cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin)))?;
+        let _relaxed = RelaxedCapture::begin();
+        cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin))?;
         if group == CLUSTERED.module() && self.arch >= HOPPER {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
@@ -200,19 +202,4 @@ impl LoadedKernels {
         }
         Ok(counts)
     }
-}
-
-/// Calls a function in relaxed capture mode: the calling thread may then allocate device memory although a
-/// stream is being captured.
-fn relaxed<R>(call: impl FnOnce() -> Result<R>) -> Result<R> {
-    let exchange = |mode: &mut CUstreamCaptureMode| {
-        // SAFETY: a context exists, so the driver is loaded; the pointer is to a live value.
-        let status = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut *mode) };
-        status.result().map_err(failed("cuThreadExchangeStreamCaptureMode"))
-    };
-    let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    exchange(&mut mode)?;
-    let done = call();
-    exchange(&mut mode)?;
-    done
 }

@@ -60,8 +60,8 @@ impl Grid {
     }
 }
 
-/// A device with its own memory that runs kernels in the order in which they are enqueued: a GPU with one
-/// stream, or the emulator.
+/// A device with its own memory that runs kernels in the order in which they are enqueued: a GPU or the
+/// emulator.
 pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Returns the runtime's name, for messages.
     fn name(&self) -> String;
@@ -87,15 +87,6 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         0
     }
 
-    /// Returns whether [`Runtime::alloc`] may be called now. It may not while the host program captures the
-    /// stream: the graph would contain the fill with zeros, and each replay would clear the memory again.
-    ///
-    /// # Errors
-    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn can_alloc(&self) -> Result<bool> {
-        Ok(!self.is_capturing()?)
-    }
-
     /// Loads the kernels of a group, if they are not loaded. Objects call this when they are made, before
     /// they launch a kernel. To compile the largest program takes half a minute.
     ///
@@ -107,7 +98,8 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Allocates `bytes` bytes, filled with zeros in stream order. The address is a multiple of 256.
+    /// Allocates `bytes` bytes, filled with zeros. The address is a multiple of 256. The graph that a host
+    /// program captures meanwhile does not contain the fill.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if there is not enough memory.

@@ -32,9 +32,8 @@ use scratch::Scratch;
 
 /// The operators of a device, with scratch memory that grows with the shapes of their calls.
 ///
-/// While the host program captures the device's stream, they allocate nothing. One call before the capture,
-/// over at least as many rows and ids, allocates what the captured call needs. Memory that a captured graph
-/// uses is freed only with the operators.
+/// Every call may be captured by the host program. Memory that a captured graph uses is freed only with the
+/// operators.
 #[derive(Debug)]
 pub struct Operators {
     runtime: Arc<dyn Runtime>,

@@ -40,7 +40,6 @@ impl Operators {
     ///   column, if `rows` holds probabilities.
     /// - [`Error::Unavailable`] if the parameters have biases or bans.
     /// - [`Error::Unavailable`] if the device fails.
-    /// - [`Error::Unavailable`] if the host program captures the stream and the scratch memory is too small.
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn sample(

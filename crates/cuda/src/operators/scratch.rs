@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Error, Result};
+use gumball_spec::Result;
 
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::Buffer;
@@ -51,19 +51,10 @@ impl Scratch {
         Self { runtime, pieces: [const { None }; PIECES], captured: false, former: Vec::new() }
     }
 
-    /// Checks that memory can be allocated now.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the host program captures the stream.
-    pub fn check_open(&self) -> Result<()> {
-        if self.runtime.can_alloc()? { Ok(()) } else { Err(captured()) }
-    }
-
     /// Enlarges each piece to at least the given number of bytes.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
-    /// - [`Error::Unavailable`] if a piece is too small while the host program captures the stream.
+    /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn reserve(&mut self, wanted: &[(Piece, usize)]) -> Result<()> {
         let capturing = self.runtime.is_capturing()?;
         for (piece, bytes) in wanted.iter().copied().filter(|(_, bytes)| *bytes > 0) {
@@ -71,15 +62,12 @@ impl Scratch {
             if buffer.as_ref().is_some_and(|buffer| buffer.bytes() >= bytes) {
                 continue;
             }
-            if capturing && !self.runtime.can_alloc()? {
-                return Err(captured());
-            }
             let bytes = match bytes {
                 0..LARGE_BYTES => bytes.next_power_of_two(),
                 _ => bytes.next_multiple_of(LARGE_BYTES),
             };
             let former = buffer.replace(Buffer::zeroed(&self.runtime, bytes)?);
-            // Freeing the buffer would wait for the device, which a capture forbids.
+            // Freeing a buffer waits for the device, so nothing is freed during a capture.
             self.former.extend(former.filter(|_| self.captured || capturing));
         }
         self.captured |= capturing;
@@ -90,9 +78,4 @@ impl Scratch {
     pub fn at(&self, piece: Piece) -> u64 {
         self.pieces[piece as usize].as_ref().map_or(0, Buffer::address)
     }
-}
-
-fn captured() -> Error {
-    let reason = "the stream is being captured; call once before, over as many rows".to_owned();
-    Error::Unavailable { resource: "scratch memory for the operator", reason }
 }

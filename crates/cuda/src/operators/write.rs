@@ -60,8 +60,6 @@ impl Operators {
     ///   column, if `rows` holds probabilities.
     /// - [`gumball_spec::Error::Unavailable`] if the parameters have biases or bans.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    /// - [`gumball_spec::Error::Unavailable`] if the host program captures the stream and the scratch
-    ///   memory is too small.
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn probabilities(
@@ -184,7 +182,6 @@ impl Operators {
     /// Returns the softmax, which the first call makes.
     fn softmax(&mut self) -> Result<&Softmax> {
         if self.softmax.is_none() {
-            self.scratch.check_open()?;
             self.softmax = Some(Softmax::new(self.runtime.clone())?);
         }
         Ok(self.softmax.as_ref().expect("made above"))

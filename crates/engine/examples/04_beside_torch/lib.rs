@@ -3,10 +3,9 @@
 //!
 //! The same requests are in a pool on the host, so that the script can compare.
 
-use gumball_engine::cuda::{Cache, Dtype, Gpu};
 use gumball_engine::{
-    BatchOptions, Device, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Logits, Outputs, Pool,
-    PoolConfig, Result, SamplingParams,
+    BatchOptions, Device, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype, Logits, Outputs,
+    Pool, PoolConfig, Result, SamplingParams,
 };
 
 /// What the host program holds.
@@ -26,12 +25,13 @@ fn or_failed(result: Result<i64>) -> i64 {
 }
 
 fn open(stream: usize, vocab: usize, rows: usize) -> Result<Host> {
-    let gpu = Gpu::new(0, &Cache::user())?;
+    let device = Device::cuda(0)?;
+    let gpu = device.gpu().expect("a CUDA device is a GPU");
     // SAFETY: the script hands in a stream of torch, which lives in the primary context until the process ends.
-    let gpu = unsafe { gpu.on_raw_stream(stream) }?;
+    unsafe { gpu.use_stream(stream) }?;
     let config = DevicePoolConfig { slots: rows, rows, ..DevicePoolConfig::new(vocab) };
     Ok(Host {
-        device: DevicePool::new(Device::from(gpu), config)?,
+        device: DevicePool::new(device, config)?,
         host: Pool::new(PoolConfig { slots: rows, ..PoolConfig::new(vocab) })?,
         out: Outputs::new(),
         vocab,

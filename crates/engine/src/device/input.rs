@@ -45,7 +45,7 @@ impl<'a> DeviceOptions<'a> {
 
 /// Copies logits of the host to the device, into `memory` if it is large enough, otherwise into new memory.
 pub(super) fn copy_up(
-    machine: &Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     memory: &mut Option<Buffer>,
     data: Row<'_>,
 ) -> Result<(Buffer, Dtype)> {
@@ -56,7 +56,7 @@ pub(super) fn copy_up(
     };
     let mut buffer = match memory.take().filter(|buffer| buffer.bytes() >= bytes.len()) {
         Some(buffer) => buffer,
-        None => Buffer::zeroed(machine, bytes.len())?,
+        None => Buffer::zeroed(runtime, bytes.len())?,
     };
     buffer.write(0, bytes)?;
     Ok((buffer, dtype))

@@ -14,11 +14,13 @@ mod step;
 
 use std::sync::Arc;
 
-use gumball_cuda::{Cache, Gpu, Runtime};
+use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
 pub use gumball_cuda::{
-    DeviceSlice, Graph as DeviceGraph, MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows,
+    Buffer as DeviceBuffer, ChainRows, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice,
+    DeviceSlice, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks, Rows as DeviceLogits,
+    RowsOut as DeviceRows, Verified,
 };
 pub use input::{DeviceInput, DeviceOptions};
 pub use operators::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams};
@@ -28,15 +30,14 @@ pub use route::DeviceRoute;
 /// An open device. The first object that launches a kernel compiles it, or loads it from the user's cache.
 #[derive(Clone, Debug)]
 pub struct Device {
-    machine: Arc<dyn Runtime>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Device {
     /// Opens a CUDA device by its ordinal, with the user's cache of compiled kernels. The device works in its
     /// primary context, on a stream of its own.
     ///
-    /// To work on a stream of the host program (torch's, say), open a [`Gpu`], call
-    /// [`Gpu::on_raw_stream`](gumball_cuda::Gpu::on_raw_stream) and convert the result into a device.
+    /// To work on a stream of the host program (torch's, say), call [`Gpu::use_stream`] of [`Device::gpu`].
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the driver, NVRTC or the device is missing or too old. The error says
@@ -77,20 +78,26 @@ impl Device {
 
     /// Makes a device of any runtime that runs the kernels.
     #[must_use]
-    pub fn new(machine: Arc<dyn Runtime>) -> Self {
-        Self { machine }
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime }
     }
 
-    /// Returns the runtime. It allocates memory; a GPU's also has a stream and a context.
+    /// Returns the runtime, which allocates memory: see [`DeviceBuffer`].
     #[must_use]
-    pub fn machine(&self) -> &Arc<dyn Runtime> {
-        &self.machine
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// Returns the GPU, for its streams; `None` if the device is emulated.
+    #[must_use]
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.runtime.gpu()
     }
 
     /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> String {
-        self.machine.name()
+        self.runtime.name()
     }
 }
 

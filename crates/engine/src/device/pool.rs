@@ -105,7 +105,7 @@ impl DevicePool {
         }
         let room = WorkspaceLimits { vocab, slots, rows, widths, kept };
         Ok(Self {
-            workspace: Workspace::new(device.machine().clone(), room)?,
+            workspace: Workspace::new(device.runtime().clone(), room)?,
             device,
             config,
             host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,

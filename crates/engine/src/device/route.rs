@@ -86,7 +86,7 @@ impl Stages for DeviceStages {
         let room = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
         let mut workspace = match self.workspace.take().filter(|workspace| workspace.limits() == room) {
             Some(workspace) => workspace,
-            None => Workspace::new(self.device.machine().clone(), room)?,
+            None => Workspace::new(self.device.runtime().clone(), room)?,
         };
 
         let (prompt, output) = (task.history.prompt(), task.history.output());
@@ -98,7 +98,7 @@ impl Stages for DeviceStages {
         let masks = [task.mask];
         let masks = if task.mask.is_some() { &masks[..] } else { &[] };
         workspace.assign(&Assignment { slots: &[0], forced: &forced, row_indices: &[], masks })?;
-        let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, row)?;
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, row)?;
         let rows = Rows::of(&buffer, dtype, 0, 1, vocab, vocab)?.with_kind(task.kind);
         workspace.enqueue(&workspace.step(&rows)?)?;
         let outputs = workspace.outputs(1)?;

@@ -64,10 +64,10 @@ impl DevicePool {
         }
         let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == room) {
             Some(workspace) => workspace,
-            None => Workspace::new(self.device.machine().clone(), room)?,
+            None => Workspace::new(self.device.runtime().clone(), room)?,
         };
         let (data, lines, stride, select) = logits.matrix();
-        let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, data)?;
+        let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
         let masks: Vec<Option<&[u32]>> = match options.masks.is_none() {
             true => Vec::new(),
             false => (0..logits.rows()).map(|row| options.masks.row(row)).collect(),

@@ -98,7 +98,7 @@ impl DevicePool {
         if slots.is_empty() {
             self.note(0);
         } else {
-            let (buffer, dtype) = copy_up(self.device.machine(), &mut self.upload, data)?;
+            let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;
             let rows = Rows::of(&buffer, dtype, 0, lines, logits.vocab(), stride);
             let enqueued = rows.and_then(|rows| self.enqueue_assigned(rows.with_kind(logits.kind())));
             self.upload = Some(buffer);
@@ -248,7 +248,7 @@ impl DevicePool {
     /// the device, which happens once in `history_growth` tokens.
     fn grow_histories(&mut self, steps: usize) -> Result<()> {
         // A captured step does not run yet, and waiting would invalidate the capture.
-        if self.workspace.has_history_left(steps as u64) || self.device.machine().is_capturing()? {
+        if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
         }
         let room = self.config.history_growth.max(steps);

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
-    BatchOptions, Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, Dry, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook, Sampler,
-    SamplingParams, Scored, Slot, Widths, bf16, f16, routes,
+    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, Dry, Dtype, Error, Logits, Masks, NONE, Outputs, PADDING, Pool, RowHook,
+    Sampler, SamplingParams, Scored, Slot, Widths, bf16, f16, routes,
 };
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
@@ -110,11 +109,11 @@ fn half_precision_strides_and_named_lines_come_to_the_same() {
 }
 
 /// Rows in the memory of the device, as a model would leave them.
-fn upload(device: &Device, data: &[f32]) -> Buffer {
-    Buffer::of(device.machine(), data).unwrap()
+fn upload(device: &Device, data: &[f32]) -> DeviceBuffer {
+    DeviceBuffer::of(device.runtime(), data).unwrap()
 }
 
-fn lines<'b>(buffer: &'b Buffer, count: usize) -> DeviceLogits<'b> {
+fn lines<'b>(buffer: &'b DeviceBuffer, count: usize) -> DeviceLogits<'b> {
     DeviceLogits::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap()
 }
 
@@ -249,7 +248,7 @@ fn masks_come_from_the_host_or_lie_on_the_device() {
     assert!((0..2).all(|row| seen.tokens()[row] != NONE && allowed(seen.tokens()[row], row)));
     agree(&host, &mut on_device, slots, &wanted, &seen);
 
-    let (buffer, words) = (upload(&device, &data), Buffer::of(device.machine(), &words).unwrap());
+    let (buffer, words) = (upload(&device, &data), DeviceBuffer::of(device.runtime(), &words).unwrap());
     let masks = Some(DeviceMasks::of(&words, 2, 25, 30).unwrap());
     let input = DeviceInput { logits: lines(&buffer, 2), masks };
     on_device.enqueue(input, slots, &DeviceOptions::default()).unwrap();

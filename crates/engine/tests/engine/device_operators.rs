@@ -1,9 +1,9 @@
 //! Operators on a device, which the host emulates here, come to what those of the host come to.
 
-use gumball_engine::cuda::{Buffer, Dtype};
 use gumball_engine::{
-    Device, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows, DeviceSlice, Error,
-    FilterOrder, Kind, Logits, LogitsMut, Operators, RowParams, SamplingParams, Status, bf16,
+    Device, DeviceBuffer, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows,
+    DeviceSlice, Dtype, Error, FilterOrder, Kind, Logits, LogitsMut, Operators, RowParams, SamplingParams,
+    Status, bf16,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -16,7 +16,7 @@ fn operators() -> Option<DeviceOperators> {
     Some(DeviceOperators::new(device))
 }
 
-fn words(buffer: &Buffer) -> Vec<u32> {
+fn words(buffer: &DeviceBuffer) -> Vec<u32> {
     let mut words = vec![0; buffer.bytes() / 4];
     buffer.read(0, &mut words).unwrap();
     words
@@ -25,13 +25,13 @@ fn words(buffer: &Buffer) -> Vec<u32> {
 #[test]
 fn a_softmax_is_the_hosts_bit_for_bit() {
     let Some(mut operators) = operators() else { return };
-    let machine = operators.device().machine().clone();
+    let runtime = operators.device().runtime().clone();
     let mut data = rows(0..ROWS as u64);
     data[VOCAB..2 * VOCAB].fill(f32::NEG_INFINITY);
     data[3 * VOCAB + 5] = f32::NAN;
     let host = Operators::new(None, Some(1)).unwrap();
-    let column = Buffer::of(&machine, &TEMPERATURES).unwrap();
-    let logits = Buffer::of(&machine, &data).unwrap();
+    let column = DeviceBuffer::of(&runtime, &TEMPERATURES).unwrap();
+    let logits = DeviceBuffer::of(&runtime, &data).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     for each in [0.7.into(), TEMPERATURES[..].into(), DevicePerRow::Device(DeviceSlice::of(&column))] {
         let on_host = match each {
@@ -43,8 +43,8 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
         let told = host.softmax(Logits::new(&data, ROWS, VOCAB).unwrap(), on_host, to).unwrap();
         assert_eq!(told[1], Status::EMPTY);
 
-        let mut out = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
-        let statuses = Buffer::zeroed(&machine, ROWS * 4).unwrap();
+        let mut out = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
+        let statuses = DeviceBuffer::zeroed(&runtime, ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         operators.softmax(&from, each, &to, Some(&DeviceSlice::of(&statuses))).unwrap();
         assert_eq!(words(&out), bits(&wanted));
@@ -59,13 +59,13 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn in_place_each_number_is_rounded_once() {
     let Some(mut operators) = operators() else { return };
-    let machine = operators.device().machine().clone();
+    let runtime = operators.device().runtime().clone();
     let narrow: Vec<bf16> = rows(0..ROWS as u64).iter().map(|z| bf16::from_f32(*z)).collect();
     let mut wanted = narrow.clone();
     let host = Operators::new(None, Some(1)).unwrap();
     host.softmax_in_place(LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap(), 0.3.into()).unwrap();
     let halves: Vec<u16> = narrow.iter().map(|z| z.to_bits()).collect();
-    let mut memory = Buffer::of(&machine, &halves).unwrap();
+    let mut memory = DeviceBuffer::of(&runtime, &halves).unwrap();
     let place = DeviceRows::of(&mut memory, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).unwrap();
     operators.softmax_in_place(&place, 0.3.into(), None).unwrap();
     let mut seen = vec![0u16; ROWS * VOCAB];
@@ -85,9 +85,9 @@ fn weights() -> Vec<f32> {
 #[test]
 fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
     let Some(mut operators) = operators() else { return };
-    let machine = operators.device().machine().clone();
+    let runtime = operators.device().runtime().clone();
     let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
-    let buffer = Buffer::of(&machine, &data).unwrap();
+    let buffer = DeviceBuffer::of(&runtime, &data).unwrap();
     let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
     let (ks, ps) = ([3i64, 0, 40, 1, 7], [0.9f32, 0.5, 1.0, 0.3, 0.6]);
@@ -112,8 +112,8 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
         };
         let told: Vec<u32> = told.unwrap().iter().map(|status| status.0).collect();
 
-        let mut out = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
-        let statuses = Buffer::zeroed(&machine, ROWS * 4).unwrap();
+        let mut out = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
+        let statuses = DeviceBuffer::zeroed(&runtime, ROWS * 4).unwrap();
         let column = DeviceSlice::of(&statuses);
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         match masked {
@@ -127,7 +127,7 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
             continue;
         }
 
-        let mut place = Buffer::of(&machine, &data).unwrap();
+        let mut place = DeviceBuffer::of(&runtime, &data).unwrap();
         let rows = DeviceRows::of(&mut place, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
         let rows = rows.with_kind(Kind::Probabilities);
         match masked {
@@ -142,9 +142,9 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
 #[test]
 fn parameters_of_logits_are_refused_where_rows_are_probabilities() {
     let Some(mut operators) = operators() else { return };
-    let machine = operators.device().machine().clone();
-    let buffer = Buffer::of(&machine, &weights()).unwrap();
-    let mut out = Buffer::of(&machine, &vec![7u32; ROWS * VOCAB]).unwrap();
+    let runtime = operators.device().runtime().clone();
+    let buffer = DeviceBuffer::of(&runtime, &weights()).unwrap();
+    let mut out = DeviceBuffer::of(&runtime, &vec![7u32; ROWS * VOCAB]).unwrap();
     let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
     let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
@@ -166,9 +166,9 @@ fn parameters_of_logits_are_refused_where_rows_are_probabilities() {
 #[test]
 fn mistakes_are_named_and_nothing_is_written() {
     let Some(mut operators) = operators() else { return };
-    let machine = operators.device().machine().clone();
-    let logits = Buffer::zeroed(&machine, ROWS * VOCAB * 4).unwrap();
-    let mut out = Buffer::of(&machine, &vec![7u32; ROWS * VOCAB]).unwrap();
+    let runtime = operators.device().runtime().clone();
+    let logits = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
+    let mut out = DeviceBuffer::of(&runtime, &vec![7u32; ROWS * VOCAB]).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let mut refused = |each: DevicePerRow<'_, f32>| match operators.softmax(&from, each, &to, None) {

@@ -90,10 +90,9 @@ fn as_many_lines_as_rows_are_needed_whether_they_have_words_or_not() {
 #[cfg(feature = "emulator")]
 #[test]
 fn lines_without_words_forbid_every_id_on_a_device() {
-    use gumball_engine::cuda::{Buffer, Dtype};
     use gumball_engine::{
-        Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
-        DeviceRoute,
+        Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+        DevicePoolConfig, DeviceRoute, Dtype,
     };
     let device = match Device::emulated() {
         Ok(device) => device,
@@ -111,10 +110,12 @@ fn lines_without_words_forbid_every_id_on_a_device() {
     assert_eq!(out.tokens(), [-1; 4]);
 
     // Lines on the device, that lie somewhere or nowhere.
-    let buffer = Buffer::of(device.machine(), &data).unwrap();
+    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let lines = DeviceLogits::of(&buffer, Dtype::F32, 0, 4, VOCAB, VOCAB).unwrap();
-    for words in [Buffer::zeroed(device.machine(), 16).unwrap(), Buffer::zeroed(device.machine(), 0).unwrap()]
-    {
+    for words in [
+        DeviceBuffer::zeroed(device.runtime(), 16).unwrap(),
+        DeviceBuffer::zeroed(device.runtime(), 0).unwrap(),
+    ] {
         let masks = Some(DeviceMasks::of(&words, 4, 0, 0).unwrap());
         pool.assign(&slots, &DeviceOptions::default()).unwrap();
         pool.enqueue_assigned(DeviceInput { logits: lines, masks }).unwrap();
@@ -155,17 +156,17 @@ fn a_mask_with_a_word_for_each_id_is_refused() {
 #[cfg(feature = "emulator")]
 #[test]
 fn masks_on_a_device_with_a_word_for_each_id_are_refused() {
-    use gumball_engine::cuda::{Buffer, Dtype};
     use gumball_engine::{
-        Device, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig,
+        Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+        DevicePoolConfig, Dtype,
     };
 
     let Ok(device) = Device::emulated().inspect_err(|error| println!("skipped: {error}")) else { return };
     let config = DevicePoolConfig { slots: 3, rows: 3, ..DevicePoolConfig::new(VOCAB) };
     let mut pool = DevicePool::new(device.clone(), config).unwrap();
     let slots: Vec<Slot> = (0..3).map(|_| pool.admit(SamplingParams::default(), &[]).unwrap()).collect();
-    let memory = Buffer::of(device.machine(), &rows(0..3)).unwrap();
-    let words = Buffer::of(device.machine(), &[u32::MAX; 3 * 900]).unwrap();
+    let memory = DeviceBuffer::of(device.runtime(), &rows(0..3)).unwrap();
+    let words = DeviceBuffer::of(device.runtime(), &[u32::MAX; 3 * 900]).unwrap();
     let input = DeviceInput {
         logits: DeviceLogits::of(&memory, Dtype::F32, 0, 3, VOCAB, VOCAB).unwrap(),
         masks: Some(DeviceMasks::of(&words, 3, 900, 900).unwrap()),

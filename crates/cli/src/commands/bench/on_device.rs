@@ -6,10 +6,9 @@
 use std::io::Write;
 use std::time::Instant;
 
-use gumball_engine::cuda::{Buffer, Dtype, Gpu};
 use gumball_engine::{
-    Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Error, Outputs, Slot,
-    State, Widths,
+    Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype,
+    Error, Gpu, Outputs, Slot, State, Widths,
 };
 use serde::Serialize;
 
@@ -66,7 +65,7 @@ pub(super) fn run(
             device.name()
         )?;
     }
-    let rows: &[usize] = if device.machine().gpu().is_some() { &ROWS } else { &EMULATED_ROWS };
+    let rows: &[usize] = if device.gpu().is_some() { &ROWS } else { &EMULATED_ROWS };
     let mut measures = Vec::new();
     for source in sources {
         let mut table = Table::new(&["setting", ">rows", ">graph", ">eager", ">with outputs", ">GB/s"]);
@@ -121,7 +120,7 @@ fn measure(device: &Device, source: &Source, setting: &Setting, rows: usize) -> 
     pool.assign(&slots, &DeviceOptions::default())?;
     let graph = pool.capture(&[DeviceInput::from(logits)])?;
     let mut out = Outputs::new();
-    let gpu = device.machine().gpu();
+    let gpu = device.gpu();
     let steps = if gpu.is_some() { STEPS } else { 1 };
     let graph_us = timed(gpu, steps, || pool.replay(&graph))?;
     let eager_us = timed(gpu, steps, || pool.enqueue(logits, &slots, &DeviceOptions::default()))?;
@@ -144,14 +143,14 @@ fn measure(device: &Device, source: &Source, setting: &Setting, rows: usize) -> 
 }
 
 /// Copies rows of the source to the device, in turn until there are `rows` of them.
-fn upload(device: &Device, source: &Source, rows: usize) -> Result<(Buffer, Dtype)> {
+fn upload(device: &Device, source: &Source, rows: usize) -> Result<(DeviceBuffer, Dtype)> {
     let dtype = match source.logits.dtype() {
         "f32" => Dtype::F32,
         "bf16" => Dtype::Bf16,
         _ => Dtype::F16,
     };
     let row_bytes = source.logits.vocab() * dtype.bytes();
-    let mut buffer = Buffer::zeroed(device.machine(), rows * row_bytes).map_err(Error::from)?;
+    let mut buffer = DeviceBuffer::zeroed(device.runtime(), rows * row_bytes).map_err(Error::from)?;
     for row in 0..rows {
         let from = source.rows[row % source.rows.len()] * row_bytes;
         buffer.write(row * row_bytes, &source.logits.bytes()[from..from + row_bytes]).map_err(Error::from)?;

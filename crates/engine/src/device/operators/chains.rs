@@ -19,8 +19,7 @@ impl DeviceOperators {
     ///   shape differs.
     /// - [`Error::Conflict`](crate::Error::Conflict) if the host program captures the stream and a list of
     ///   the host would have to be copied.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the device fails, or if the host program
-    ///   captures the stream and the operator has not allocated its memory yet.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the device fails.
     ///
     /// After an error nothing has been written.
     pub fn chain_speculative_sampling(

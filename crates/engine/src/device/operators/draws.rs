@@ -30,8 +30,7 @@ impl DeviceOperators {
     ///   host.
     /// - [`Error::Conflict`] if the host program captures the stream and a list of the host would have to be
     ///   copied.
-    /// - [`Error::Unavailable`] for bans and biases; if the device fails; or if the host program captures the
-    ///   stream and the operator would have to allocate memory.
+    /// - [`Error::Unavailable`] for bans and biases, or if the device fails.
     ///
     /// After an error nothing has been drawn.
     pub fn sample(

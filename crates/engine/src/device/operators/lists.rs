@@ -96,7 +96,7 @@ impl List {
     /// # Errors
     /// - [`Error::Conflict`] if the host program captures the stream.
     pub fn copy<T: Pod>(&mut self, device: &Device, values: &[T]) -> Result<&Buffer> {
-        if device.machine().is_capturing()? {
+        if device.runtime().is_capturing()? {
             return Err(Error::Conflict {
                 parameter: "a list of the host",
                 other: "the capture of a graph",
@@ -106,7 +106,7 @@ impl List {
         let bytes = size_of_val(values);
         let mut buffer = match self.0.take().filter(|buffer| buffer.bytes() >= bytes) {
             Some(buffer) => buffer,
-            None => Buffer::zeroed(device.machine(), bytes.next_power_of_two())?,
+            None => Buffer::zeroed(device.runtime(), bytes.next_power_of_two())?,
         };
         buffer.write(0, values)?;
         Ok(self.0.insert(buffer))

@@ -23,13 +23,12 @@ use lists::{DrawLists, List, ParamLists, check_length};
 /// The operators of a device, in the order of its stream. They keep their memory from call to call.
 ///
 /// ```no_run
-/// use gumball_engine::cuda::{Buffer, Dtype};
-/// use gumball_engine::{Device, DeviceLogits, DeviceOperators, DeviceRows};
+/// use gumball_engine::{Device, DeviceBuffer, DeviceLogits, DeviceOperators, DeviceRows, Dtype};
 ///
 /// let device = Device::cuda(0)?;
 /// let mut operators = DeviceOperators::new(device.clone());
-/// let logits = Buffer::of(device.machine(), &[0.0f32, 0.0, 2.0, 1.0])?;
-/// let mut probabilities = Buffer::zeroed(device.machine(), 16)?;
+/// let logits = DeviceBuffer::of(device.runtime(), &[0.0f32, 0.0, 2.0, 1.0])?;
+/// let mut probabilities = DeviceBuffer::zeroed(device.runtime(), 16)?;
 /// let rows = DeviceLogits::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
 /// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
 /// operators.softmax(&rows, 0.7.into(), &out, None)?;
@@ -82,8 +81,7 @@ impl DeviceOperators {
     ///   host is neither 0 nor in (0, 2^100].
     /// - [`Error::Conflict`] if the host program captures the stream and a list of the host would have to be
     ///   copied.
-    /// - [`Error::Unavailable`] if the device fails, or if the host program captures the stream and the
-    ///   operator has not allocated its memory yet.
+    /// - [`Error::Unavailable`] if the device fails.
     ///
     /// After an error nothing has been written.
     pub fn softmax(
@@ -122,22 +120,9 @@ fn room<'a, T>(
 ) -> Result<&'a mut T> {
     let made = match place.take() {
         Some(made) => made,
-        None => {
-            can_alloc(device)?;
-            make(device.machine().clone())?
-        }
+        None => make(device.runtime().clone())?,
     };
     Ok(place.insert(made))
-}
-
-/// Returns an error while the stream is captured, because a graph would initialise new memory again at each
-/// replay.
-fn can_alloc(device: &Device) -> Result<()> {
-    if device.machine().can_alloc()? {
-        return Ok(());
-    }
-    let reason = "the stream is being captured; call once before".to_owned();
-    Err(Error::Unavailable { resource: "room for the operator", reason })
 }
 
 /// Returns an error if the rows hold probabilities.

@@ -1,18 +1,16 @@
 //! A pool on the host or on a device, behind the same methods.
 
-use std::sync::Arc;
-
 use gumball_engine::{
-    BatchOptions, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error, Logits, Masks,
-    Outputs, PADDING, Pool, Result, RowHook, SamplingParams, Scored, Sequence, Slot, State,
+    BatchOptions, CudaThreadState, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error,
+    Gpu, Logits, Masks, Outputs, PADDING, Pool, Result, RowHook, SamplingParams, Scored, Sequence, Slot,
+    State,
 };
 
 use crate::devices;
-use crate::streams::{Current, Streams};
 
 /// A pool and where it runs.
 #[derive(Debug)]
-pub enum Place {
+pub enum Backend {
     /// On the host, with its assignment.
     Host(Box<HostPool>),
     /// On a device.
@@ -25,7 +23,7 @@ pub struct HostPool {
     pub pool: Pool,
     slots: Vec<Slot>,
     forced: Vec<Option<u32>>,
-    lines: Vec<u32>,
+    row_indices: Vec<u32>,
     masks: Vec<u32>,
     /// The number of rows and of words per row; `None` if no masks are assigned.
     masks_shape: Option<(usize, usize)>,
@@ -34,16 +32,16 @@ pub struct HostPool {
 
 impl HostPool {
     pub fn new(pool: Pool) -> Self {
-        let (slots, forced, lines, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, slots, forced, lines, masks, masks_shape: None, present: Vec::new() }
+        let (slots, forced, row_indices, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { pool, slots, forced, row_indices, masks, masks_shape: None, present: Vec::new() }
     }
 
     /// Checks an assignment.
-    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) -> Result<()> {
+    pub fn check(&self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) -> Result<()> {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             self.pool.sequence(*slot)?;
         }
-        for (parameter, length) in [("forced", forced.len()), ("row_indices", lines.len())] {
+        for (parameter, length) in [("forced", forced.len()), ("row_indices", row_indices.len())] {
             if length != 0 && length != slots.len() {
                 return Err(Error::length(parameter, length, format!("one per row, {}, or 0", slots.len())));
             }
@@ -52,13 +50,13 @@ impl HostPool {
     }
 
     /// Assigns slots, forced tokens and row indices to the rows of the next steps; `step` checks them.
-    pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], lines: &[u32]) {
+    pub fn assign(&mut self, slots: &[Slot], forced: &[Option<u32>], row_indices: &[u32]) {
         self.slots.clear();
         self.slots.extend_from_slice(slots);
         self.forced.clear();
         self.forced.extend_from_slice(forced);
-        self.lines.clear();
-        self.lines.extend_from_slice(lines);
+        self.row_indices.clear();
+        self.row_indices.extend_from_slice(row_indices);
         self.masks.clear();
         self.masks_shape = None;
     }
@@ -91,69 +89,77 @@ impl HostPool {
             }
         }
         let options = BatchOptions { masks, forced: &self.forced, hooks };
-        let logits = if self.lines.is_empty() { logits } else { logits.select(&self.lines)? };
+        let logits = if self.row_indices.is_empty() { logits } else { logits.select(&self.row_indices)? };
         self.pool.step(logits, &self.slots, &options, out)
     }
 }
 
-impl Place {
+impl Backend {
+    /// Returns the GPU that the pool works on, if it is on one.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        match self {
+            Backend::Host(_) => None,
+            Backend::Device(pool) => pool.device().gpu(),
+        }
+    }
+
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         match self {
-            Place::Host(host) => host.pool.admit(params, prompt),
-            Place::Device(pool) => pool.admit(params, prompt),
+            Backend::Host(host) => host.pool.admit(params, prompt),
+            Backend::Device(pool) => pool.admit(params, prompt),
         }
     }
 
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         match self {
-            Place::Host(host) => host.pool.resume(params, state),
-            Place::Device(pool) => pool.resume(params, state),
+            Backend::Host(host) => host.pool.resume(params, state),
+            Backend::Device(pool) => pool.resume(params, state),
         }
     }
 
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         match self {
-            Place::Host(host) => host.pool.fork(slot, draw),
-            Place::Device(pool) => pool.fork(slot, draw),
+            Backend::Host(host) => host.pool.fork(slot, draw),
+            Backend::Device(pool) => pool.fork(slot, draw),
         }
     }
 
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         match self {
-            Place::Host(host) => {
+            Backend::Host(host) => {
                 host.pool.release(slot)?;
                 host.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
                 Ok(())
             }
-            Place::Device(pool) => pool.release(slot),
+            Backend::Device(pool) => pool.release(slot),
         }
     }
 
     pub fn truncate(&mut self, slot: Slot, output_len: usize) -> Result<()> {
         match self {
-            Place::Host(host) => host.pool.truncate(slot, output_len),
-            Place::Device(pool) => pool.truncate(slot, output_len),
+            Backend::Host(host) => host.pool.truncate(slot, output_len),
+            Backend::Device(pool) => pool.truncate(slot, output_len),
         }
     }
 
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         match self {
-            Place::Host(host) => host.pool.push(slot, id),
-            Place::Device(pool) => pool.push(slot, id),
+            Backend::Host(host) => host.pool.push(slot, id),
+            Backend::Device(pool) => pool.push(slot, id),
         }
     }
 
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         match self {
-            Place::Host(host) => host.pool.sequence(slot),
-            Place::Device(pool) => pool.sequence(slot),
+            Backend::Host(host) => host.pool.sequence(slot),
+            Backend::Device(pool) => pool.sequence(slot),
         }
     }
 
     pub fn len(&self) -> usize {
         match self {
-            Place::Host(host) => host.pool.len(),
-            Place::Device(pool) => pool.len(),
+            Backend::Host(host) => host.pool.len(),
+            Backend::Device(pool) => pool.len(),
         }
     }
 
@@ -165,22 +171,20 @@ impl Place {
         out: &mut Outputs,
     ) -> Result<()> {
         match self {
-            Place::Host(host) => host.pool.score(logits, scored, options, out),
-            Place::Device(pool) => pool.score(logits, scored, options, out),
+            Backend::Host(host) => host.pool.score(logits, scored, options, out),
+            Backend::Device(pool) => pool.score(logits, scored, options, out),
         }
     }
 }
 
-/// Opens a pool on a device. For a GPU it also returns the streams that the pool's runtime follows.
-pub fn open(name: &str, config: DevicePoolConfig) -> Result<(DevicePool, Option<Arc<Streams>>)> {
+/// Opens a pool on a device; on a GPU it has a stream of its own.
+pub fn open(name: &str, config: DevicePoolConfig) -> Result<DevicePool> {
     let Some(ordinal) = devices::ordinal(name) else {
         // An emulated device, or an unknown name.
-        return Ok((DevicePool::new(Device::open(name)?, config)?, None));
+        return DevicePool::new(Device::open(name)?, config);
     };
-    let _current = Current::if_there();
-    let gpu = devices::gpu(ordinal)?;
-    let streams = Arc::new(Streams::new(gpu)?);
-    Ok((DevicePool::new(Device::new(streams.clone()), config)?, Some(streams)))
+    let _state = CudaThreadState::save();
+    DevicePool::new(Device::from(devices::gpu(ordinal)?.on_new_stream()?), config)
 }
 
 /// Enqueues a step of a device's pool, with a new assignment if slots are given.

@@ -15,7 +15,7 @@ use crate::error::{Failure, Result};
 /// # Safety
 /// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are
 /// numbers, raw pointers and optional functions.
-pub(crate) unsafe trait Grows: Copy {
+pub(crate) unsafe trait VersionedStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
     /// The end of its last field in the ABI's first version, in bytes; it stays when fields are added.
@@ -27,9 +27,9 @@ pub(crate) unsafe trait Grows: Copy {
 ///
 /// # Safety
 /// `given` is NULL or points to the bytes that its `struct_size` names.
-pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<T> {
+pub(crate) unsafe fn read<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<T> {
     // SAFETY: the caller ensures that `given` is NULL or begins with its `struct_size`.
-    let size = unsafe { size_of_given(parameter, given) }?;
+    let size = unsafe { stated_size(parameter, given) }?;
     let mut value = MaybeUninit::<T>::zeroed();
     let known = size.min(size_of::<T>());
     // SAFETY: the caller ensures that `given` has `size` bytes, and `known` is at most that and the size of
@@ -45,9 +45,9 @@ pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<
         return Err(Failure::out_of_range(field::<T>(), size, allowed));
     }
     let own_size = value.as_mut_ptr().cast::<usize>();
-    // SAFETY: `Grows` ensures that `T` begins with its size, a `usize`; `value` is aligned and large enough.
+    // SAFETY: `VersionedStruct` ensures that `T` begins with its size, a `usize`; `value` is aligned and large enough.
     unsafe { own_size.write(size_of::<T>()) };
-    // SAFETY: `Grows` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
+    // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
     Ok(unsafe { value.assume_init() })
 }
 
@@ -55,9 +55,9 @@ pub(crate) unsafe fn read<T: Grows>(parameter: &str, given: *const T) -> Result<
 ///
 /// # Safety
 /// `given` is NULL or points to the bytes that its `struct_size` names.
-pub(crate) unsafe fn read_or_default<T: Grows>(parameter: &str, given: *const T) -> Result<T> {
+pub(crate) unsafe fn read_or_default<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<T> {
     if given.is_null() {
-        // SAFETY: `Grows` ensures that any bytes are a valid `T`, zeros included.
+        // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, zeros included.
         return Ok(unsafe { MaybeUninit::zeroed().assume_init() });
     }
     // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
@@ -68,9 +68,9 @@ pub(crate) unsafe fn read_or_default<T: Grows>(parameter: &str, given: *const T)
 ///
 /// # Safety
 /// `out` is NULL or points to the bytes that its `struct_size` names, which nobody else uses.
-pub(crate) unsafe fn write<T: Grows>(parameter: &str, out: *mut T, value: T) -> Result<()> {
+pub(crate) unsafe fn write<T: VersionedStruct>(parameter: &str, out: *mut T, value: T) -> Result<()> {
     // SAFETY: the caller ensures that `out` is NULL or begins with its `struct_size`.
-    let size = unsafe { size_of_given(parameter, out) }?;
+    let size = unsafe { stated_size(parameter, out) }?;
     let (start, known) = (size_of::<usize>(), size.min(size_of::<T>()));
     let (from, to) = (ptr::from_ref(&value).cast::<u8>(), out.cast::<u8>());
     // SAFETY: `known` is at most the size of `value` and the `size` bytes that the caller ensures at `out`.
@@ -85,7 +85,7 @@ pub(crate) unsafe fn write<T: Grows>(parameter: &str, out: *mut T, value: T) -> 
 ///
 /// # Safety
 /// `given` is NULL or points to at least its `struct_size`.
-unsafe fn size_of_given<T: Grows>(parameter: &str, given: *const T) -> Result<usize> {
+unsafe fn stated_size<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<usize> {
     if given.is_null() {
         return Err(Failure::null(parameter));
     }
@@ -93,7 +93,7 @@ unsafe fn size_of_given<T: Grows>(parameter: &str, given: *const T) -> Result<us
         let allowed = format!("an address that is a multiple of {}", align_of::<T>());
         return Err(Failure::out_of_range(parameter, format!("{given:p}"), &allowed));
     }
-    // SAFETY: `given` is aligned and not NULL; `Grows` puts `struct_size` first, and the caller ensures that
+    // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the caller ensures that
     // it is there.
     let size = unsafe { given.cast::<usize>().read() };
     // No version's struct comes near 4096 bytes; the upper limit catches sizes that were never set.
@@ -103,7 +103,7 @@ unsafe fn size_of_given<T: Grows>(parameter: &str, given: *const T) -> Result<us
     Ok(size)
 }
 
-fn field<T: Grows>() -> String {
+fn field<T: VersionedStruct>() -> String {
     format!("{}.struct_size", T::NAME)
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-    unsafe impl Grows for Now {
+    unsafe impl VersionedStruct for Now {
         const NAME: &'static str = "now";
         const LEAST: usize = 16;
     }

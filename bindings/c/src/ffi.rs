@@ -23,7 +23,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> Code {
 
 /// Runs the body of a function that returns a value; after an error it remembers that and returns
 /// `otherwise`.
-pub(crate) fn answer<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
+pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
     guarded(body).unwrap_or_else(|failure| {
         failure.remember();
         otherwise
@@ -32,12 +32,12 @@ pub(crate) fn answer<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
 
 /// Runs the body of a function that makes a handle; `None` after an error.
 pub(crate) fn make<T>(body: impl FnOnce() -> Result<T>) -> Option<Box<T>> {
-    answer(None, || Ok(Some(Box::new(body()?))))
+    call_or(None, || Ok(Some(Box::new(body()?))))
 }
 
 /// Frees a handle.
 pub(crate) fn end<T>(handle: Option<Box<T>>) {
-    answer((), || {
+    call_or((), || {
         drop(handle);
         Ok(())
     });
@@ -52,7 +52,7 @@ fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Returns a handle or a pointer that must not be NULL.
-pub(crate) fn given<T>(parameter: &str, pointer: Option<T>) -> Result<T> {
+pub(crate) fn require<T>(parameter: &str, pointer: Option<T>) -> Result<T> {
     pointer.ok_or_else(|| Failure::null(parameter))
 }
 
@@ -74,7 +74,7 @@ pub(crate) unsafe fn slice<'a, T>(parameter: &'static str, first: *const T, len:
 ///
 /// # Safety
 /// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
-pub(crate) unsafe fn room<'a, T>(
+pub(crate) unsafe fn out_slice<'a, T>(
     parameter: &'static str,
     first: *mut T,
     len: usize,
@@ -92,7 +92,7 @@ pub(crate) unsafe fn room<'a, T>(
 ///
 /// # Safety
 /// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
-pub(crate) unsafe fn optional_room<'a, T>(
+pub(crate) unsafe fn optional_out_slice<'a, T>(
     parameter: &'static str,
     first: *mut T,
     len: usize,
@@ -102,7 +102,7 @@ pub(crate) unsafe fn optional_room<'a, T>(
     }
     // SAFETY: the caller ensures that `first` points to memory for `len` values, which nobody else uses for
     // `'a`.
-    unsafe { room(parameter, first, len) }.map(Some)
+    unsafe { out_slice(parameter, first, len) }.map(Some)
 }
 
 /// Writes values to an array, if there is one.
