@@ -31,9 +31,9 @@ pub enum KernelModule {
 
 /// Declares the source files, and a constant for each family of their kernels.
 ///
-/// A line has the file in `kernels`, without `.cu`; the module of its kernels for rows of logits, and that of
-/// its kernels for rows of probabilities, if there are any; and the families with their [`Shape`]s. A family's
-/// constant has the name with which its kernels' names begin, in capitals.
+/// An entry has the file in `kernels`, without `.cu`; the module of its kernels for rows of logits, and that
+/// of its kernels for rows of probabilities, if there are any; and the families with their [`Shape`]s. The
+/// names of a family's kernels begin with the name of its constant, in small letters.
 macro_rules! kernels {
     ($($file:literal: $logits:ident $(and $probabilities:ident)? { $($family:ident: $shape:expr),+ })+) => {
         /// The families in the order of their kernels' indices.
@@ -72,30 +72,44 @@ macro_rules! module {
 }
 
 kernels! {
+    // Finds edits that match the end of a request's history.
     "edit": Step { EDIT: ONE }
+    // Survey rows.
     "survey": Step and Probabilities {
         SURVEY: BY_ROWS.sized(2),
         SURVEY_SUMS: BY_ROWS.sized(2),
         RECORDS_FROM_SHARED_ROWS: ONE
     }
+    // Survey rows with masks or edits.
     "survey_edited": Step and Probabilities {
         SURVEY_EDITED: BY_ROWS.sized(3),
         SURVEY_EDITED_SUMS: BY_ROWS.sized(3)
     }
+    // Survey small batches of unfiltered rows, and score every token on the way.
     "fused/survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
+    // Finish the rows of a step with any requests.
     "finish_general": Step and Probabilities { FINISH_GENERAL: BY_ROWS }
+    // Finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
     "finish_simple": Step and Probabilities { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
+    // Finish a step, and first try filters on a candidate list.
     "finish_candidates": Step and Probabilities { FINISH_CANDIDATES: BY_ROWS }
+    // Finish a step by candidate lists, with edits, masks and the drawn token's logprob.
     "finish_candidates_logprob": Step and Probabilities { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
+    // Turn rows of logits into rows of probabilities.
     "softmax": Softmax {
         SOFTMAX_REDUCE: BY_DTYPE,
         SOFTMAX_WRITE: BY_DTYPE.to_f32(),
         SOFTMAX_CLUSTER: BY_DTYPE.to_f32()
     }
+    // Makes a step's requests from an operator's columns of parameters.
     "params_from_columns": Requests { PARAMS_FROM_COLUMNS: ONE }
+    // Find the cuts of rows that are to be written.
     "find_cut": Write and WriteProbabilities { FIND_CUT: BY_ROWS }
+    // Write rows whose cuts are known.
     "write_rows": Write and WriteProbabilities { WRITE_ROWS: BY_ROWS.to_f32() }
+    // Verify chains of drafts.
     "verify": Verify { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
+    // Evaluates numeric functions, for comparison with their definitions.
     "numbers": Numbers { NUMBERS: ONE }
 }
 
@@ -111,7 +125,7 @@ pub(crate) enum Size {
 /// How the kernels' names end for a [`Size`].
 const SIZES: &[&str] = &["_few", "_many", "_some"];
 
-/// How they end for a type of rows, and if that is not f32, for outputs of f32. Rows of logits come first.
+/// How they end for a type of rows; and for a type other than f32 whose output is f32.
 const TYPES: &[&str] = &["_f32", "_bf16", "_f16", "_bf16_f32", "_f16_f32"];
 
 /// How they end for a [`Kind`] of rows.
@@ -135,6 +149,7 @@ const BY_DTYPE: Shape = Shape { types: TYPES.first_chunk::<3>().unwrap(), ..ONE 
 const BY_ROWS: Shape = Shape { kinds: 2, ..BY_DTYPE };
 
 impl Shape {
+    /// Adds kernels for other sizes, so that there is one for each of the first `sizes`.
     const fn sized(self, sizes: usize) -> Self {
         Self { sizes: SIZES.split_at(sizes).0, ..self }
     }
