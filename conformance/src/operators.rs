@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntSlice, DeviceSlice, Draws, Dtype, IntType, Operators, PerRow, RowParams, Rows, RowsOut,
-    Runtime,
+    Buffer, DeviceIntSlice, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
+    RowsOut, Runtime,
 };
 use gumball_spec::num::LOG2_E;
 use gumball_spec::oracle::{Outcome, sample};
@@ -336,13 +336,10 @@ pub(crate) fn write(
     let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
     let seen = DeviceSlice::of(&statuses);
     let mut operators = Operators::new(Arc::clone(runtime))?;
+    let output = if to.masks { Output::Masked } else { Output::Probabilities };
     let got = if to.in_place {
         let place = RowsOut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
-        if to.masks {
-            operators.mask_in_place(&place, &params, Some(&seen))?;
-        } else {
-            operators.probabilities_in_place(&place, &params, Some(&seen))?;
-        }
+        operators.write(output, None, &place, &params, Some(&seen))?;
         read(&matrix, dtype, start + rows * (vocab + gap))?
     } else {
         let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
@@ -351,11 +348,7 @@ pub(crate) fn write(
         let place = RowsOut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
         // Twice: what a call leaves behind meets the next.
         for _ in 0..2 {
-            if to.masks {
-                operators.mask(&from, &params, &place, Some(&seen))?;
-            } else {
-                operators.probabilities(&from, &params, &place, Some(&seen))?;
-            }
+            operators.write(output, Some(&from), &place, &params, Some(&seen))?;
         }
         read(&out, to.dtype, before.len())?
     };

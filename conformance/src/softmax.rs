@@ -186,7 +186,7 @@ pub(crate) fn compare(
     let column = (rows > 0).then_some(&column);
     let (got, start, gap) = if asked.in_place {
         let place = RowsOut::of(&mut logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
-        softmax.enqueue_in_place(&place, temperature, column)?;
+        softmax.enqueue(None, &place, temperature, column)?;
         let count = asked.start + rows * (vocab + asked.gap);
         (read(&logits, dtype, count)?, asked.start, asked.gap)
     } else {
@@ -195,8 +195,8 @@ pub(crate) fn compare(
         let from = Rows::of(&logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
         let place = RowsOut::of(&mut to, out, asked.out_start, rows, vocab, vocab + asked.out_gap)?;
         // Twice: what a launch leaves behind meets the next.
-        softmax.enqueue(&from, &place, temperature, column)?;
-        softmax.enqueue(&from, &place, temperature, column)?;
+        softmax.enqueue(Some(&from), &place, temperature, column)?;
+        softmax.enqueue(Some(&from), &place, temperature, column)?;
         (read(&to, out, before.len())?, asked.out_start, asked.out_gap)
     };
     let mut seen = vec![0u32; rows];

@@ -26,22 +26,22 @@ fn five_million_draws_of_one_row_have_its_direction() {
         let logits: Vec<f32> = (0..rows).flat_map(|row| bell(vocab, 1.0, row as u64)).collect();
         let mut probabilities = vec![0.0; rows * vocab];
         let out = LogitsMut::new(&mut probabilities, rows, vocab).unwrap();
-        operators.softmax(Logits::new(&logits, rows, vocab).unwrap(), 1.0.into(), out).unwrap();
+        operators.softmax((Logits::new(&logits, rows, vocab).unwrap(), out), 1.0.into(), None).unwrap();
         for (what, params) in [
             ("plain", SamplingParams::default()),
             ("top_k", SamplingParams { top_k: vocab as i64 / 4, ..Default::default() }),
             ("top_p", SamplingParams { top_p: 0.5, ..Default::default() }),
         ] {
-            let lines: Vec<u32> = (0..DRAWS).map(|i| (i % rows) as u32).collect();
+            let indices: Vec<u32> = (0..DRAWS).map(|i| (i % rows) as u32).collect();
             let matrix = Logits::probabilities(&probabilities, rows, vocab).unwrap();
             let params = RowParams::new(&params);
             let mut kept = vec![0.0; rows * vocab];
             let out = LogitsMut::new(&mut kept, rows, vocab).unwrap();
-            operators.probabilities(matrix, &params, out).unwrap();
+            operators.probabilities((matrix, out), &params, None).unwrap();
             let mut tokens = vec![0; DRAWS];
             let start = Instant::now();
-            let matrix = matrix.select(&lines).unwrap();
-            operators.sample_probabilities(matrix, &params, &Draws::new(7, 1), &mut tokens).unwrap();
+            let (indices, draws) = (Some((&indices).into()), Draws::new(7, 1));
+            operators.sample(matrix, indices, &params, &draws, (&mut tokens).into(), None).unwrap();
             let seconds = start.elapsed().as_secs_f64();
 
             let mut counts = vec![0.0f64; vocab];

@@ -143,14 +143,15 @@ typedef struct gumball_device gumball_device;
 // Steps that were captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
 
-// Operators over rows of logits or probabilities: for engines that hold probabilities or must return them, and bring seeds
-// and positions themselves. What a row comes to is what it would in a pool.
+// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
+// positions themselves. The result of a row is the one that it has in a pool.
 //
 // They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 //
-// Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
-// is launches on the device's stream and returns before they are done; it may be captured in a graph.
-// What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
+// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the
+// host. A call launches kernels on the device's stream and returns before they are done. It may be captured in a graph after
+// a first call, which allocates memory. The values of lists are not checked there: a value outside its range counts as the
+// nearest value inside.
 typedef struct gumball_operators gumball_operators;
 
 // All outputs of a step, in one buffer of 32-bit words that is used again from step to step.
@@ -257,18 +258,18 @@ typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab
 typedef struct {
     // sizeof(gumball_step_options).
     size_t struct_size;
-    // Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
+    // Grammar bitmasks, one per row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a bitmask are forbidden. NULL: no row
     // has one.
     const uint32_t *masks;
-    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    // The number of words in a bitmask. Where `masks` is given, bitmasks of 0 words forbid every id.
     size_t mask_width;
-    // How many words after a line the next one begins; 0: mask_width.
+    // How many words after the start of a bitmask the next one begins; 0: mask_width.
     size_t mask_stride;
     // For each row whether its mask counts; NULL: all do.
     const uint8_t *mask_present;
     // For each row the token to emit whatever is drawn, or -1.
     const int32_t *forced;
-    // For each row the line of the logits that it reads; NULL: row i reads line i.
+    // For each row the index of the matrix row that it reads; NULL: row i reads matrix row i.
     const uint32_t *row_indices;
     // The program's own edits; not on a device.
     gumball_hook hook;
@@ -414,85 +415,17 @@ typedef struct {
     size_t start;
 } gumball_scored;
 
-// A batch of C chains of n drafts each, with the probabilities they are judged by: float in host memory, without gaps.
-typedef struct {
-    // sizeof(gumball_chains).
-    size_t struct_size;
-    // C.
-    size_t chains;
-    // n, which may be 0.
-    size_t drafts;
-    // V, the number of ids in a row.
-    size_t vocab;
-    // C x n x V: the probabilities that the drafts were drawn from.
-    const float *draft_probs;
-    // C x n: the drafts. One outside the vocabulary, -1 included, was not drawn: its row is drawn plainly and ends the
-    // chain.
-    const int32_t *draft_token_ids;
-    // C x (n + 1) x V: the target's probabilities.
-    const float *target_probs;
-    // The seed of all chains.
-    uint64_t seed;
-    // The seed of each chain; NULL: seed.
-    const uint64_t *seeds;
-    // The position of each chain's first draft; NULL: position.
-    const uint32_t *positions;
-    // The draw index of each chain; NULL: the chain's own number.
-    const uint32_t *draws;
-    // The position of the first draft of all chains: the number of tokens before it.
-    uint32_t position;
-} gumball_chains;
-
-// What the rows of a batch go by. Lists have one element a row of the matrix; NULL: the parameters' value, for all.
-typedef struct {
-    // sizeof(gumball_row_params).
-    size_t struct_size;
-    // What all rows have in common; NULL: neutral parameters. What speaks of a history finds it empty; seed and logprobs are
-    // not read.
-    const gumball_params *params;
-    // The temperature of each row.
-    const float *temperature;
-    // The top_k of each row.
-    const int64_t *top_k;
-    // The top_p of each row.
-    const float *top_p;
-    // The min_p of each row.
-    const float *min_p;
-} gumball_row_params;
-
-// Which draw each output is. Lists have one element an output; NULL: the value beside it, for all.
-//
-// An output is the token of a pool whose sequence has its seed, position and draw index.
-typedef struct {
-    // sizeof(gumball_draws).
-    size_t struct_size;
-    // The number of outputs.
-    size_t outputs;
-    // For each output the row of the matrix that it is drawn from, any number of times; NULL: output i from row i.
-    const uint32_t *row_indices;
-    // The seed of all outputs.
-    uint64_t seed;
-    // The seed of each.
-    const uint64_t *seeds;
-    // The position of each.
-    const uint32_t *positions;
-    // The draw index of each; NULL: the output's own number, so that outputs of one seed and position are independent.
-    const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them.
-    uint32_t position;
-} gumball_draws;
-
-// What operators are made for.
+// How operators of the host are made.
 typedef struct {
     // sizeof(gumball_operators_config).
     size_t struct_size;
-    // How many threads take the rows, in 1..=1024: 1 is the caller's; 0: those of the machine, which are shared.
+    // The number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
     size_t threads;
-    // The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
+    // The SIMD level, by its name; NULL: the machine's best. The results are the same.
     const char *level;
 } gumball_operators_config;
 
-// Rows to be written, in host memory. Nobody else uses what lies between the first and the last element during the call;
+// Rows to be written, in the memory of the operators. Nobody else uses what lies between the first and the last element during the call;
 // elements between rows stay as they are.
 typedef struct {
     // sizeof(gumball_rows_out).
@@ -508,6 +441,77 @@ typedef struct {
     // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16. Each number is rounded to it once.
     int32_t dtype;
 } gumball_rows_out;
+
+// The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
+// do; NULL: the value in `params`, for all rows.
+typedef struct {
+    // sizeof(gumball_row_params).
+    size_t struct_size;
+    // The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not
+    // read.
+    const gumball_params *params;
+    // The temperature of each row.
+    const float *temperature;
+    // The top_k of each row.
+    const int64_t *top_k;
+    // The top_p of each row.
+    const float *top_p;
+    // The min_p of each row.
+    const float *min_p;
+} gumball_row_params;
+
+// The row, seed, position and draw index of each output. A list has one element per output and lies where the rows do; NULL:
+// the value of the same name, for all outputs.
+//
+// An output is the token of a pool whose sequence has its seed, position and draw index.
+typedef struct {
+    // sizeof(gumball_draws).
+    size_t struct_size;
+    // The number of outputs.
+    size_t outputs;
+    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i.
+    const uint32_t *row_indices;
+    // The seed of all outputs.
+    uint64_t seed;
+    // The seed of each.
+    const uint64_t *seeds;
+    // The position of each.
+    const uint32_t *positions;
+    // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
+    const uint32_t *draws;
+    // The position of all outputs: the number of tokens before them.
+    uint32_t position;
+} gumball_draws;
+
+// A batch of C chains of n drafts each, with the probabilities of the drafter and of the target: arrays of float without
+// gaps, in the memory of the operators.
+typedef struct {
+    // sizeof(gumball_chains).
+    size_t struct_size;
+    // C.
+    size_t chains;
+    // n, which may be 0.
+    size_t drafts;
+    // V, the number of ids in a row.
+    size_t vocab;
+    // C x n x V: the probabilities that the drafts were drawn from.
+    const float *draft_probs;
+    // C x n: the drafts. An id outside the vocabulary, such as -1, marks a draft that was not drawn. Its token is then drawn from
+    // the target's row alone and ends the chain.
+    const int32_t *draft_token_ids;
+    // C x (n + 1) x V: the target's probabilities.
+    const float *target_probs;
+    // The seed of all chains.
+    uint64_t seed;
+    // The seed of each chain; NULL: seed.
+    const uint64_t *seeds;
+    // The position of each chain's first draft; NULL: position.
+    const uint32_t *positions;
+    // The draw index of each chain; NULL: the chain's own index.
+    const uint32_t *draws;
+    // The position of the first draft of all chains: the number of tokens before it.
+    uint32_t position;
+} gumball_chains;
 
 #ifdef __cplusplus
 extern "C" {
@@ -789,7 +793,7 @@ gumball_code gumball_pool_resume(gumball_pool *pool,
 
 // Copies a sequence to a slot of its own, under another draw index, and tells that slot.
 //
-// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same line of logits
+// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits
 // in the first step. On a device the copy goes through the host, which may have to wait.
 gumball_code gumball_pool_fork(gumball_pool *pool,
                                int32_t of,
@@ -897,40 +901,13 @@ gumball_code gumball_pool_score(gumball_pool *pool,
                                 const gumball_step_options *options,
                                 gumball_outputs *outputs);
 
-// Accepts each chain's drafts or replaces the first that is not accepted, so that every emitted token has the distribution of
-// the target's row, whatever the drafter proposed.
-//
-// `tokens`: room for C x (n + 1); the accepted drafts, the token drawn after them, then -1. The others are NULL or room for C:
-// `accepted`: how many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
-// `emitted`: how many drafts were emitted; the token after them is not counted. `statuses`: bits of gumball_status, of the row that
-// the last token was drawn from.
-gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
-                                                          const gumball_chains *chains,
-                                                          int32_t *tokens,
-                                                          uint32_t *accepted,
-                                                          uint32_t *emitted,
-                                                          uint32_t *statuses);
-
-// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
-//
-// A row is surveyed once for all of its draws. `rows`: L rows. `params`: lists of L, or NULL. `tokens`: room for the outputs; -1
-// where a row has no token. `statuses`: L of bits of gumball_status, 0 for a row that no output reads; or NULL.
-//
-// On a device `statuses` has one for each output, and an entry of `row_indices` that is no row yields -1 and GUMBALL_STATUS_EMPTY.
-gumball_code gumball_operators_sample(const gumball_operators *operators,
-                                      const gumball_logits *rows,
-                                      const gumball_row_params *params,
-                                      const gumball_draws *draws,
-                                      int32_t *tokens,
-                                      uint32_t *statuses);
-
 // Makes operators of the host. `config`: NULL is the default. NULL after an error.
 gumball_operators *gumball_operators_new(const gumball_operators_config *config);
 
 // Makes operators of a device, in the order of its stream. NULL after an error.
 //
-// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory, and are not to be
-// replayed side by side.
+// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory and must not be replayed
+// at the same time.
 gumball_operators *gumball_operators_new_on_device(const gumball_device *device);
 
 // Ends operators. NULL is fine.
@@ -942,8 +919,8 @@ void gumball_operators_free(gumball_operators *operators);
 // probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 //
 // `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL. On a device
-// `out` is float or of the logits' type.
+// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
+// gumball_status; or NULL. On a device `out` is float or of the logits' type.
 gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_logits *logits,
                                        float temperature,
@@ -952,18 +929,18 @@ gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        uint32_t *statuses);
 
 // Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of
-// probabilities what is kept of them, renormalised to a sum of 1.
+// probabilities those that are kept, renormalised to a sum of 1.
 //
-// The filters are those of the parameters: top_k, top_p, min_p, each alone, one after the other, joint, and all others. XTC acts
-// as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+// The filters are those of the parameters: top_k, top_p, min_p and all others, in any order, or joint. XTC acts as in draw 0 of
+// seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 gumball_code gumball_operators_probabilities(const gumball_operators *operators,
                                              const gumball_logits *rows,
                                              const gumball_row_params *params,
                                              const gumball_rows_out *out,
                                              uint32_t *statuses);
 
-// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0. Rows of
-// only -inf stay as they are. What is kept is what counts: -0.0 as +0.0, +inf as FLT_MAX.
+// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of
+// only -inf stay as they are. -0.0 is written as +0.0, and +inf as FLT_MAX.
 //
 // `out` and `statuses`: as for gumball_operators_softmax.
 gumball_code gumball_operators_mask_logits(const gumball_operators *operators,
@@ -971,6 +948,33 @@ gumball_code gumball_operators_mask_logits(const gumball_operators *operators,
                                            const gumball_row_params *params,
                                            const gumball_rows_out *out,
                                            uint32_t *statuses);
+
+// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
+//
+// `rows`: L rows. `params`: lists of L, or NULL. `tokens`: memory for one token per output; -1 where a row has no token.
+// `statuses`: memory for one word per output, which receives bits of gumball_status of the row that it reads; or NULL.
+//
+// On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
+gumball_code gumball_operators_sample(const gumball_operators *operators,
+                                      const gumball_logits *rows,
+                                      const gumball_row_params *params,
+                                      const gumball_draws *draws,
+                                      int32_t *tokens,
+                                      uint32_t *statuses);
+
+// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
+// distribution of the target's row, whatever the drafter proposed.
+//
+// `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The others are NULL or memory
+// for C words. `accepted`: the number of drafts that would be accepted if each were tested independently, those after the first
+// rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not counted.
+// `statuses`: bits of gumball_status of the row that the last token was drawn from.
+gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
+                                                          const gumball_chains *chains,
+                                                          int32_t *tokens,
+                                                          uint32_t *accepted,
+                                                          uint32_t *emitted,
+                                                          uint32_t *statuses);
 
 #ifdef __cplusplus
 }  // extern "C"

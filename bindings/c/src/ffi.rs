@@ -88,30 +88,6 @@ pub(crate) unsafe fn out_slice<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
 }
 
-/// Returns an array to be written, or `None` for NULL.
-///
-/// # Safety
-/// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
-pub(crate) unsafe fn optional_out_slice<'a, T>(
-    parameter: &'static str,
-    first: *mut T,
-    len: usize,
-) -> Result<Option<&'a mut [MaybeUninit<T>]>> {
-    if first.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller ensures that `first` points to memory for `len` values, which nobody else uses for
-    // `'a`.
-    unsafe { out_slice(parameter, first, len) }.map(Some)
-}
-
-/// Writes values to an array, if there is one.
-pub(crate) fn fill<T>(room: Option<&mut [MaybeUninit<T>]>, values: impl IntoIterator<Item = T>) {
-    for (place, value) in room.into_iter().flatten().zip(values) {
-        place.write(value);
-    }
-}
-
 pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());

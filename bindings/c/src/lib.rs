@@ -14,8 +14,8 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `graph` | many sequences, on the host or on a device |
-//! | `operators`, `matrix`, `draws`, `chains`; `device_operators` | operators over whole matrices, without
-//! requests; on a device |
+//! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `chains` | operators over whole matrices, without
+//! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
 mod error;
@@ -40,10 +40,13 @@ mod pool;
 mod graph;
 mod step;
 
+mod columns;
+
 mod chains;
-mod device_operators;
 mod draws;
 mod matrix;
+mod row_params;
+
 mod operators;
 
 pub use error::*;
@@ -65,11 +68,12 @@ pub use pool::*;
 pub use graph::*;
 pub use step::*;
 
+pub use chains::Chains;
+pub use draws::Draws;
 pub use matrix::RowsOut;
-pub use operators::*;
+pub use row_params::RowParams;
 
-pub use chains::*;
-pub use draws::*;
+pub use operators::*;
 
 #[cfg(test)]
 mod tests {

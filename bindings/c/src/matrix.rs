@@ -1,17 +1,19 @@
-//! Rows that operators write: into separate memory, or in place.
+//! Rows that operators read and write: into separate memory, or in place; on the host or on a device.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::slice;
 
-use gumball_engine::{Dtype as Type, Logits as Rows, LogitsMut, RowMut};
+use gumball_engine::Dtype as Type;
+use gumball_engine::{DeviceLogits, DeviceRows, LogitsMut, RowMut, RowsIn, RowsInOut};
 
+use crate::columns::{Memory, device_address};
 use crate::error::{Failure, Result};
 use crate::ffi::check_array;
 use crate::logits::{Logits, described, dtype, extent, kind};
 use crate::versioned::{VersionedStruct, read};
 
-/// Rows to be written, in host memory. Nobody else uses what lies between the first and the last element during the call;
+/// Rows to be written, in the memory of the operators. Nobody else uses what lies between the first and the last element during the call;
 /// elements between rows stay as they are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -37,56 +39,83 @@ unsafe impl VersionedStruct for RowsOut {
     const LEAST: usize = offset_of!(Self, dtype) + size_of::<i32>();
 }
 
-/// Rows to be read, and the rows that the results are written to.
-#[derive(Debug)]
-pub(crate) enum Place<'a> {
-    /// The rows to be written lie apart from those that are read.
-    Apart(Rows<'a>, LogitsMut<'a>),
-    /// The results replace the rows that are read.
-    Same(LogitsMut<'a>),
-}
-
-impl Place<'_> {
-    /// Returns the number of rows.
-    pub fn rows(&self) -> usize {
-        match self {
-            Place::Apart(rows, _) => rows.rows(),
-            Place::Same(rows) => rows.rows(),
-        }
-    }
-}
-
-/// Reads both structs. The rows to be written may be the rows that are read, but must not overlap them
-/// otherwise.
+/// Returns rows to be read as the engine takes them, and their number.
 ///
 /// # Safety
-/// `rows` and `out` are NULL or structs with the sizes they state, whose rows are there. For `'a`, nobody
-/// writes the rows that are read, and nobody else uses the rows of `out`.
-pub(crate) unsafe fn read_place<'a>(rows: *const Logits, out: *const RowsOut) -> Result<Place<'a>> {
+/// `given` is NULL or a struct with the size it states, whose rows are there, in that memory. Nobody writes
+/// them for `'a`; on a device, until the enqueued work is done.
+pub(crate) unsafe fn read_rows<'a>(memory: Memory, given: *const Logits) -> Result<(RowsIn<'a>, usize)> {
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
+    let given = unsafe { read("logits", given) }?;
+    let rows = match memory {
+        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`.
+        Memory::Host => unsafe { described(&given) }?.into(),
+        // SAFETY: the caller ensures that the rows lie on the device until the work is done.
+        Memory::Device => unsafe { device_rows(&given) }?.into(),
+    };
+    Ok((rows, given.rows))
+}
+
+/// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows
+/// to be written may be the rows that are read, but must not overlap them otherwise.
+///
+/// # Safety
+/// `rows` and `out` are NULL or structs with the sizes they state, whose rows are there, in that memory. For
+/// `'a`, on a device until the enqueued work is done, nobody writes the rows that are read, and nobody else
+/// uses the rows of `out`.
+pub(crate) unsafe fn read_rows_in_out<'a>(
+    memory: Memory,
+    rows: *const Logits,
+    out: *const RowsOut,
+) -> Result<(RowsInOut<'a>, usize)> {
     // SAFETY: the caller ensures that `rows` is NULL or points to the bytes that its `struct_size` names.
     let from = unsafe { read("logits", rows) }?;
     // SAFETY: the caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
     let to = unsafe { read("out", out) }?;
-    let same = is_same(&from, &to)?;
-    let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
+    let (in_place, kind) = (is_same(&from, &to)?, kind(from.kind)?);
+    let (stride, len) = extent(to.rows, to.vocab, to.stride)?;
     let to_type = dtype(to.dtype)?;
-    // SAFETY: the caller ensures that `out.data` has `to_len` elements that nobody else uses. If they are the
-    // rows that are read, only this slice of them is made; otherwise `is_same` found them apart.
-    let written = || unsafe { written(to.data, to_type, to_len) };
-    if same {
-        let kind = kind(from.kind)?;
-        return Ok(Place::Same(
-            LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?.with_kind(kind),
-        ));
+    if memory == Memory::Device {
+        let address = device_address("out", to.data.cast_const(), len)?;
+        // SAFETY: the caller ensures that `out.data` is the device address of this matrix, which only this work
+        // uses; `is_same` found it equal to the read rows or apart.
+        let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.vocab, stride) }?.with_kind(kind);
+        let read = match in_place {
+            true => None,
+            // SAFETY: the caller ensures that the rows lie on the device until the work is done.
+            false => Some(unsafe { device_rows(&from) }?),
+        };
+        return Ok((RowsInOut::Device { from: read, to }, from.rows));
     }
-    // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`; `out` lies
-    // apart from them.
-    let rows = unsafe { described(&from) }?;
-    Ok(Place::Apart(rows, LogitsMut::strided(written()?, to.rows, to.vocab, to_stride)?))
+    let read = match in_place {
+        true => None,
+        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`; `out` lies
+        // apart from them.
+        false => Some(unsafe { described(&from) }?),
+    };
+    // SAFETY: the caller ensures that `out.data` has `len` elements that nobody else uses. If they are the rows
+    // that are read, only this slice of them is made; otherwise `is_same` found them apart.
+    let written = unsafe { written(to.data, to_type, len) }?;
+    let to = LogitsMut::strided(written, to.rows, to.vocab, stride)?.with_kind(kind);
+    Ok((RowsInOut::Host { from: read, to }, from.rows))
+}
+
+/// Returns rows on a device that are read.
+///
+/// # Safety
+/// `given.data` is NULL or the device address of the matrix that `given` describes. Nobody frees or writes it
+/// until the enqueued work is done.
+unsafe fn device_rows<'a>(given: &Logits) -> Result<DeviceLogits<'a>> {
+    let (stride, len) = extent(given.rows, given.vocab, given.stride)?;
+    let address = device_address("logits", given.data, len)?;
+    // SAFETY: the caller ensures that `given.data` is the device address of this matrix, unchanged until the
+    // work is done.
+    let rows = unsafe { DeviceLogits::new(address, dtype(given.dtype)?, given.rows, given.vocab, stride) }?;
+    Ok(rows.with_kind(kind(given.kind)?))
 }
 
 /// Returns whether the rows to be written are the rows that are read; refuses any other overlap.
-pub(crate) fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
+fn is_same(from: &Logits, to: &RowsOut) -> Result<bool> {
     let (from_stride, from_len) = extent(from.rows, from.vocab, from.stride)?;
     let (to_stride, to_len) = extent(to.rows, to.vocab, to.stride)?;
     let (from_type, to_type) = (dtype(from.dtype)?, dtype(to.dtype)?);

@@ -1,72 +1,52 @@
-//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows.
+//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws,
+//! chains.
 
 use std::ffi::c_char;
 use std::mem::offset_of;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::{DeviceOperators, PerRow, RowParams as Columns, SamplingParams};
+use gumball_engine::{ChainCounts, PerRow, PerRowMut, SamplingParams};
 
+use crate::chains::Chains;
+use crate::columns::{ListOut, Memory, per_row};
 use crate::device::Device;
-use crate::device_operators;
+use crate::draws::{Draws, read_keys};
 use crate::error::{Code, Result};
-use crate::ffi::{call, end, fill, make, optional_out_slice, optional_text, require};
+use crate::ffi::{call, end, make, optional_text, require};
 use crate::logits::Logits;
-use crate::matrix::{Place, RowsOut, read_place};
-use crate::options::list;
-use crate::params::Params;
-use crate::versioned::{VersionedStruct, read_or_default};
+use crate::matrix::{RowsOut, read_rows, read_rows_in_out};
+use crate::row_params::{RowParams, read_row_params};
+use crate::versioned::{VersionedStruct, read, read_or_default};
 
-/// Operators over rows of logits or probabilities: for engines that hold probabilities or must return them, and bring seeds
-/// and positions themselves. What a row comes to is what it would in a pool.
+/// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
+/// positions themselves. The result of a row is the one that it has in a pool.
 ///
 /// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 ///
-/// Those of a device take rows, lists, and room for what comes out, that lie in the device's memory, and structs on the host. A call
-/// is launches on the device's stream and returns before they are done; it may be captured in a graph.
-/// What lies there is never looked at: a value in a list that is outside its range counts as the nearest that is allowed.
+/// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the
+/// host. A call launches kernels on the device's stream and returns before they are done. It may be captured in a graph after
+/// a first call, which allocates memory. The values of lists are not checked there: a value outside its range counts as the
+/// nearest value inside.
 #[derive(Debug)]
 pub struct Operators {
-    at: At,
-}
-
-/// The host or the device on which operators work.
-#[derive(Debug)]
-enum At {
-    Host(gumball_engine::Operators),
-    Device(Box<Mutex<DeviceOperators>>),
+    inner: gumball_engine::Operators,
 }
 
 impl Operators {
-    /// Returns the host's operators.
-    ///
-    /// # Panics
-    /// If these are a device's.
-    pub(crate) fn host(&self) -> &gumball_engine::Operators {
-        match &self.at {
-            At::Host(operators) => operators,
-            At::Device(_) => unreachable!("device() was asked before"),
-        }
-    }
-
-    /// Returns the device's operators, locked, so that calls from several threads take turns; `None` on the
-    /// host.
-    pub(crate) fn device(&self) -> Option<MutexGuard<'_, DeviceOperators>> {
-        match &self.at {
-            At::Host(_) => None,
-            At::Device(operators) => Some(operators.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
+    /// Returns the memory that the arrays of calls lie in.
+    fn memory(&self) -> Memory {
+        if self.inner.is_on_device() { Memory::Device } else { Memory::Host }
     }
 }
 
-/// What operators are made for.
+/// How operators of the host are made.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorsConfig {
     /// sizeof(gumball_operators_config).
     pub struct_size: usize,
-    /// How many threads take the rows, in 1..=1024: 1 is the caller's; 0: those of the machine, which are shared.
+    /// The number of threads that process rows, in 1..=1024, where 1 is the caller's; 0: those that all pools share.
     pub threads: usize,
-    /// The SIMD level, by its name; NULL: the machine's best. What comes out is the same.
+    /// The SIMD level, by its name; NULL: the machine's best. The results are the same.
     pub level: *const c_char,
 }
 
@@ -75,40 +55,6 @@ pub struct OperatorsConfig {
 unsafe impl VersionedStruct for OperatorsConfig {
     const NAME: &'static str = "gumball_operators_config";
     const LEAST: usize = offset_of!(Self, level) + size_of::<*const c_char>();
-}
-
-/// What the rows of a batch go by. Lists have one element a row of the matrix; NULL: the parameters' value, for all.
-#[repr(C)]
-#[derive(Debug)]
-pub struct RowParams {
-    /// sizeof(gumball_row_params).
-    pub struct_size: usize,
-    /// What all rows have in common; NULL: neutral parameters. What speaks of a history finds it empty; seed and logprobs are
-    /// not read.
-    pub params: *const Params,
-    /// The temperature of each row.
-    pub temperature: *const f32,
-    /// The top_k of each row.
-    pub top_k: *const i64,
-    /// The top_p of each row.
-    pub top_p: *const f32,
-    /// The min_p of each row.
-    pub min_p: *const f32,
-}
-
-impl Clone for RowParams {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for RowParams {}
-
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only a number and raw pointers, valid for all
-// bytes.
-unsafe impl VersionedStruct for RowParams {
-    const NAME: &'static str = "gumball_row_params";
-    const LEAST: usize = offset_of!(Self, min_p) + size_of::<*const f32>();
 }
 
 /// Makes operators of the host. `config`: NULL is the default. NULL after an error.
@@ -122,19 +68,19 @@ pub unsafe extern "C" fn gumball_operators_new(config: *const OperatorsConfig) -
         let level = unsafe { optional_text("level", config.level) }?;
         let level = level.map(str::parse).transpose()?;
         let threads = (config.threads > 0).then_some(config.threads);
-        Ok(Operators { at: At::Host(gumball_engine::Operators::new(level, threads)?) })
+        Ok(Operators { inner: gumball_engine::Operators::new(level, threads)? })
     })
 }
 
 /// Makes operators of a device, in the order of its stream. NULL after an error.
 ///
-/// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory, and are not to be
-/// replayed side by side.
+/// Bans and biases are GUMBALL_UNAVAILABLE there. Graphs captured with the same operators share memory and must not be replayed
+/// at the same time.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_new_on_device(device: Option<&Device>) -> Option<Box<Operators>> {
     make(|| {
         let device = require("device", device)?.inner.clone();
-        Ok(Operators { at: At::Device(Box::new(Mutex::new(DeviceOperators::new(device)))) })
+        Ok(Operators { inner: gumball_engine::Operators::on_device(device) })
     })
 }
 
@@ -150,8 +96,8 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
 /// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 ///
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-/// of their own; or the same rows, which are changed in place then. `statuses`: R of bits of gumball_status, or NULL. On a device
-/// `out` is float or of the logits' type.
+/// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
+/// gumball_status; or NULL. On a device `out` is float or of the logits' type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(
     operators: Option<&Operators>,
@@ -163,38 +109,26 @@ pub unsafe extern "C" fn gumball_operators_softmax(
 ) -> Code {
     call(|| {
         let operators = require("operators", operators)?;
-        if let Some(mut device) = operators.device() {
-            // SAFETY: the C caller ensures that `logits` and `out` have the sizes they state. Their rows,
-            // `temperatures` and `statuses` lie on the device until the launched work is done.
-            return unsafe {
-                device_operators::softmax(&mut device, logits, temperature, temperatures, out, statuses)
-            };
-        }
-        let inner = operators.host();
-        // SAFETY: the C caller ensures that `logits` and `out` are NULL or structs of their stated sizes,
-        // whose rows are there; nobody else uses those of `out`.
-        let place = unsafe { read_place(logits, out) }?;
+        let memory = operators.memory();
+        // SAFETY: the C caller ensures that `logits` and `out` are NULL or structs of their stated sizes, whose
+        // rows are there; nobody else uses those of `out`.
+        let (rows, count) = unsafe { read_rows_in_out(memory, logits, out) }?;
         // SAFETY: the C caller ensures that `temperatures` is NULL or has one f32 per row.
-        let each = match unsafe { list("temperatures", temperatures, place.rows()) }? {
-            Some(column) => PerRow::Rows(column),
-            None => PerRow::All(temperature),
-        };
+        let temperatures = unsafe { per_row(memory, "temperatures", temperatures, count) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let statuses = unsafe { optional_out_slice("statuses", statuses, place.rows()) }?;
-        let told = match place {
-            Place::Apart(logits, out) => inner.softmax(logits, each, out)?,
-            Place::Same(rows) => inner.softmax_in_place(rows, each)?,
-        };
-        fill(statuses, told.iter().map(|status| status.0));
+        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let temperature = temperatures.unwrap_or(PerRow::All(temperature));
+        operators.inner.softmax(rows, temperature, statuses.column())?;
+        statuses.finish();
         Ok(())
     })
 }
 
 /// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of
-/// probabilities what is kept of them, renormalised to a sum of 1.
+/// probabilities those that are kept, renormalised to a sum of 1.
 ///
-/// The filters are those of the parameters: top_k, top_p, min_p, each alone, one after the other, joint, and all others. XTC acts
-/// as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+/// The filters are those of the parameters: top_k, top_p, min_p and all others, in any order, or joint. XTC acts as in draw 0 of
+/// seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_probabilities(
     operators: Option<&Operators>,
@@ -208,8 +142,8 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     call(|| unsafe { write(operators, rows, params, out, statuses, false) })
 }
 
-/// Writes each row with only the tokens that its filters and bans keep: other logits are -inf, other probabilities 0. Rows of
-/// only -inf stay as they are. What is kept is what counts: -0.0 as +0.0, +inf as FLT_MAX.
+/// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of
+/// only -inf stay as they are. -0.0 is written as +0.0, and +inf as FLT_MAX.
 ///
 /// `out` and `statuses`: as for gumball_operators_softmax.
 #[unsafe(no_mangle)]
@@ -225,12 +159,12 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     call(|| unsafe { write(operators, rows, params, out, statuses, true) })
 }
 
-/// Writes rows of probabilities, or masked rows, on the host or on the operators' device.
+/// Writes rows of probabilities, or masked rows.
 ///
 /// # Safety
-/// `rows`, `params` and `out` are NULL or structs of their stated sizes. Their rows are there, on the
-/// operators' device or on the host, and their lists and `statuses` are NULL or have one element per row.
-/// Nobody else uses what is written.
+/// `rows`, `params` and `out` are NULL or structs of their stated sizes. Their rows and lists are there, in
+/// the operators' memory, and lists and `statuses` are NULL or have one element per row. Nobody else uses what
+/// is written.
 unsafe fn write(
     operators: Option<&Operators>,
     rows: *const Logits,
@@ -240,54 +174,127 @@ unsafe fn write(
     masked: bool,
 ) -> Result<()> {
     let operators = require("operators", operators)?;
-    if let Some(mut device) = operators.device() {
-        // SAFETY: the caller ensures that `rows`, `params` and `out` have the sizes they state. Their rows
-        // and lists and `statuses` lie on the device until the launched work is done.
-        return unsafe { device_operators::write(&mut device, rows, params, out, statuses, masked) };
-    }
-    let inner = operators.host();
+    let (memory, neutral) = (operators.memory(), SamplingParams::default());
     // SAFETY: the caller ensures that `rows` and `out` are NULL or structs of their stated sizes, whose rows
     // are there; nobody else uses those of `out`.
-    let place = unsafe { read_place(rows, out) }?;
-    let neutral = SamplingParams::default();
+    let (rows, count) = unsafe { read_rows_in_out(memory, rows, out) }?;
     // SAFETY: the caller ensures that `params` is NULL or a struct of its stated size, whose lists have one
     // element per row.
-    let columns = unsafe { read_columns(params, place.rows(), &neutral) }?;
+    let params = unsafe { read_row_params(memory, params, count, &neutral) }?;
     // SAFETY: the caller ensures that `statuses` is NULL or has memory for one status per row.
-    let statuses = unsafe { optional_out_slice("statuses", statuses, place.rows()) }?;
-    let told = match (masked, place) {
-        (true, Place::Same(rows)) => inner.mask_logits_in_place(rows, &columns),
-        (true, Place::Apart(rows, out)) => inner.mask_logits(rows, &columns, out),
-        (false, Place::Same(rows)) => inner.probabilities_in_place(rows, &columns),
-        (false, Place::Apart(rows, out)) => inner.probabilities(rows, &columns, out),
-    }?;
-    fill(statuses, told.iter().map(|status| status.0));
+    let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+    match masked {
+        true => operators.inner.mask_logits(rows, &params, statuses.column())?,
+        false => operators.inner.probabilities(rows, &params, statuses.column())?,
+    }
+    statuses.finish();
     Ok(())
 }
 
-/// Returns the parameters of rows as the engine takes them.
+/// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
 ///
-/// # Safety
-/// `given` is NULL or a struct with the size it states. Its handle `params` is NULL or alive, and each list
-/// is NULL or has one element per row. Nobody writes them for `'a`.
-pub(crate) unsafe fn read_columns<'a>(
-    given: *const RowParams,
-    rows: usize,
-    neutral: &'a SamplingParams,
-) -> Result<Columns<'a>> {
-    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read_or_default("params", given) }?;
-    // SAFETY: the caller ensures that `params` is NULL or a live handle that nobody changes for `'a`.
-    let common = unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner);
-    Ok(Columns {
-        common,
-        // SAFETY: the caller ensures that `temperature` is NULL or has one f32 per row.
-        temperature: unsafe { list("temperature", given.temperature, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller ensures that `top_k` is NULL or has one i64 per row.
-        top_k: unsafe { list("top_k", given.top_k, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller ensures that `top_p` is NULL or has one f32 per row.
-        top_p: unsafe { list("top_p", given.top_p, rows) }?.unwrap_or_default(),
-        // SAFETY: the caller ensures that `min_p` is NULL or has one f32 per row.
-        min_p: unsafe { list("min_p", given.min_p, rows) }?.unwrap_or_default(),
+/// `rows`: L rows. `params`: lists of L, or NULL. `tokens`: memory for one token per output; -1 where a row has no token.
+/// `statuses`: memory for one word per output, which receives bits of gumball_status of the row that it reads; or NULL.
+///
+/// On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_sample(
+    operators: Option<&Operators>,
+    rows: *const Logits,
+    params: *const RowParams,
+    draws: *const Draws,
+    tokens: *mut i32,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let operators = require("operators", operators)?;
+        let (memory, neutral) = (operators.memory(), SamplingParams::default());
+        // SAFETY: the C caller ensures that `rows` is NULL or a struct of its stated size, whose rows nobody
+        // writes meanwhile.
+        let (rows, count) = unsafe { read_rows(memory, rows) }?;
+        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
+        // one element per row.
+        let params = unsafe { read_row_params(memory, params, count, &neutral) }?;
+        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let draws = unsafe { read("draws", draws) }?;
+        let n = draws.outputs;
+        // SAFETY: the C caller ensures that `row_indices` is NULL or has one index per output.
+        let row_indices = unsafe { per_row(memory, "row_indices", draws.row_indices, n) }?;
+        if row_indices.is_none() && n != count {
+            let allowed = format!("one per row, {count}, or any number with row_indices");
+            return Err(gumball_engine::Error::length("outputs", n, allowed).into());
+        }
+        let (seeds, positions) = ((draws.seed, draws.seeds), (draws.position, draws.positions));
+        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per output.
+        let keys = unsafe { read_keys(memory, seeds, positions, draws.draws, n) }?;
+        // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
+        let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, n) }?;
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per output.
+        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), n) }?;
+        let written = tokens.column().expect("it is required");
+        operators.inner.sample(rows, row_indices, &params, &keys, written, statuses.column())?;
+        tokens.finish();
+        statuses.finish();
+        Ok(())
+    })
+}
+
+/// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
+/// distribution of the target's row, whatever the drafter proposed.
+///
+/// `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The others are NULL or memory
+/// for C words. `accepted`: the number of drafts that would be accepted if each were tested independently, those after the first
+/// rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not counted.
+/// `statuses`: bits of gumball_status of the row that the last token was drawn from.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
+    operators: Option<&Operators>,
+    chains: *const Chains,
+    tokens: *mut i32,
+    accepted: *mut u32,
+    emitted: *mut u32,
+    statuses: *mut u32,
+) -> Code {
+    call(|| {
+        let operators = require("operators", operators)?;
+        let memory = operators.memory();
+        // SAFETY: the C caller ensures that `chains` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let chains = unsafe { read("chains", chains) }?;
+        let (count, len) = (chains.chains, chains.tokens()?);
+        // SAFETY: the C caller ensures that the lists of `chains` are NULL or have one element per chain.
+        let keys = unsafe { chains.keys(memory) }?;
+        // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.
+        let mut accepted = unsafe { ListOut::optional(memory, "accepted", accepted, count) }?;
+        // SAFETY: the C caller ensures that `emitted` is NULL or has memory for one count per chain.
+        let mut emitted = unsafe { ListOut::optional(memory, "emitted", emitted, count) }?;
+        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per chain.
+        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let counts = ChainCounts {
+            accepted: accepted.column(),
+            emitted: emitted.column(),
+            statuses: statuses.column(),
+            adds: false,
+        };
+        if memory == Memory::Device {
+            // SAFETY: the C caller ensures that the arrays of `chains` and `tokens` lie on the device, with the
+            // elements that the counts name, until the launched work is done.
+            let batch = unsafe { chains.on_device(tokens) }?;
+            return Ok(operators.inner.chain_speculative_sampling(batch, &keys, counts)?);
+        }
+        // SAFETY: the C caller ensures that each array of `chains` is NULL or has the elements that its counts
+        // name.
+        let batch = unsafe { chains.on_host() }?;
+        // SAFETY: the C caller ensures that `tokens` has memory for chains * (drafts + 1) ids, which is `len`.
+        let mut tokens = unsafe { ListOut::<i32>::required(memory, "tokens", tokens, len) }?;
+        let Some(PerRowMut::Host(written)) = tokens.column() else { unreachable!("it lies on the host") };
+        let batch = gumball_engine::Chains::Host { chains: batch, tokens: written };
+        operators.inner.chain_speculative_sampling(batch, &keys, counts)?;
+        tokens.finish();
+        accepted.finish();
+        emitted.finish();
+        statuses.finish();
+        Ok(())
     })
 }

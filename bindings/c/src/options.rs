@@ -23,18 +23,18 @@ pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logit
 pub struct StepOptions {
     /// sizeof(gumball_step_options).
     pub struct_size: usize,
-    /// Grammar bitmasks, a line a row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a line are forbidden. NULL: no row
+    /// Grammar bitmasks, one per row: bit `id % 32` of word `id / 32` allows an id. Ids beyond a bitmask are forbidden. NULL: no row
     /// has one.
     pub masks: *const u32,
-    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    /// The number of words in a bitmask. Where `masks` is given, bitmasks of 0 words forbid every id.
     pub mask_width: usize,
-    /// How many words after a line the next one begins; 0: mask_width.
+    /// How many words after the start of a bitmask the next one begins; 0: mask_width.
     pub mask_stride: usize,
     /// For each row whether its mask counts; NULL: all do.
     pub mask_present: *const u8,
     /// For each row the token to emit whatever is drawn, or -1.
     pub forced: *const i32,
-    /// For each row the line of the logits that it reads; NULL: row i reads line i.
+    /// For each row the index of the matrix row that it reads; NULL: row i reads matrix row i.
     pub row_indices: *const u32,
     /// The program's own edits; not on a device.
     pub hook: Hook,

@@ -217,7 +217,7 @@ pub unsafe extern "C" fn gumball_pool_resume(
 
 /// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
 ///
-/// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same line of logits
+/// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits
 /// in the first step. On a device the copy goes through the host, which may have to wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fork(

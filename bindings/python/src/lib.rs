@@ -63,10 +63,7 @@ mod _gumball {
     #[pymodule_export]
     use super::hooks::break_off;
     #[pymodule_export]
-    use super::operators::{
-        describe, draw_rows, emulate, rows_on_device, sample_on_device, softmax_on_device, verify_chains,
-        verify_on_device, write_on_device, write_rows,
-    };
+    use super::operators::{emulate, row_count, sample_rows, verify_chains, write_rows};
     #[pymodule_export]
     use super::outputs::Outputs;
     #[pymodule_export]

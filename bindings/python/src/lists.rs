@@ -2,11 +2,10 @@
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::arrays::{self, Array};
 use crate::errors::{UnavailableError, not_a, out_of_range, passes, wrong_type};
-use crate::params;
 
 /// The largest number of elements of a list.
 pub const LONGEST: usize = 1 << 28;
@@ -90,8 +89,12 @@ fn array<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'
     }
 }
 
-/// Reads the elements of a one-dimensional array.
-fn elements<T>(
+/// Reads the elements of a one-dimensional array of integers on the host.
+///
+/// # Errors
+/// - `TypeError` if the elements are no integers.
+/// - `ValueError` if the array has other dimensions or lies elsewhere, or is too long.
+pub fn elements<T>(
     array: &Array<'_>,
     py: Python<'_>,
     name: &str,
@@ -110,12 +113,21 @@ fn elements<T>(
 /// - `TypeError` if the object is no integer.
 /// - `ValueError` if it lies outside the type's range.
 pub fn extract_int<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
-    let beyond = || out_of_range(name, object, T::ALLOWED);
     match object.extract::<i64>() {
-        Ok(value) => T::try_from(value).map_err(|_| beyond()),
-        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Err(beyond()),
+        Ok(value) => cast(value, name),
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            Err(out_of_range(name, object, T::ALLOWED))
+        }
         Err(error) => Err(not_a(error, name, "an integer", object)),
     }
+}
+
+/// Returns an integer as another type.
+///
+/// # Errors
+/// - `ValueError` if it lies outside the type's range.
+pub fn cast<T: Whole>(value: i64, name: &str) -> PyResult<T> {
+    T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED))
 }
 
 /// Types that Python's integers are read into.
@@ -155,86 +167,9 @@ pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec
         return Err(wrong_type(name, "a list of integers", object));
     }
     if let Some(array) = array(object, name)? {
-        let cast = |value| T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED));
-        return elements(&array, object.py(), name, cast);
+        return elements(&array, object.py(), name, |value| cast(value, name));
     }
     iterated(object, name, wanted, each)
-}
-
-/// One value for all rows, or a list with one for each.
-#[derive(Clone, Debug)]
-pub enum Column<T> {
-    All(T),
-    Rows(Vec<T>),
-}
-
-impl<T> Column<T> {
-    /// Returns the list, which is empty if there is one value for all rows.
-    pub fn rows(&self) -> &[T] {
-        match self {
-            Column::All(_) => &[],
-            Column::Rows(values) => values,
-        }
-    }
-
-    /// Returns the value for all rows, if there is one.
-    pub fn all(&self) -> Option<&T> {
-        match self {
-            Column::All(value) => Some(value),
-            Column::Rows(_) => None,
-        }
-    }
-}
-
-/// The form of an object: one value, a Python list or tuple, or an array with dimensions.
-enum Held<'py> {
-    One,
-    List,
-    Array(Array<'py>),
-}
-
-impl<'py> Held<'py> {
-    fn of(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        if object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
-            return Ok(Held::One);
-        }
-        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            return Ok(Held::List);
-        }
-        Ok(array(object, name)?.filter(|array| array.ndim > 0).map_or(Held::One, Held::Array))
-    }
-}
-
-/// Reads one value or several: `one` converts a Python object, `word` an array's element.
-fn column<T>(
-    object: &Bound<'_, PyAny>,
-    name: &str,
-    one: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
-    word: impl Fn(i64) -> PyResult<T>,
-) -> PyResult<Column<T>> {
-    match Held::of(object, name)? {
-        Held::One => one(object).map(Column::All),
-        Held::List => iterated(object, name, "a list", |item| one(&item)).map(Column::Rows),
-        Held::Array(array) => elements(&array, object.py(), name, word).map(Column::Rows),
-    }
-}
-
-/// Reads an integer, or a list or an array of integers.
-///
-/// # Errors
-/// Those of [`extract_int`] and [`integers`].
-pub fn whole_column<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<T>> {
-    let cast = |value| T::try_from(value).map_err(|_| out_of_range(name, value, T::ALLOWED));
-    column(object, name, |one| extract_int(one, name), cast)
-}
-
-/// Reads a seed, or a list or an array of seeds. Array elements are taken as bits, so an int64 array can hold
-/// any seed.
-///
-/// # Errors
-/// - `TypeError` or `ValueError` if a value is no seed.
-pub fn seed_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<u64>> {
-    column(object, name, params::seed, |word| Ok(word.cast_unsigned()))
 }
 
 /// Reads a number as float32.
@@ -246,22 +181,16 @@ pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
     Ok(value as f32)
 }
 
-/// Reads a number, or a list or an array of numbers, as float32.
+/// Reads the elements of a one-dimensional array on the host, as float32.
 ///
 /// # Errors
-/// - `TypeError` if a value is no number.
-pub fn number_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column<f32>> {
-    match Held::of(object, name)? {
-        Held::One => number(object, name).map(Column::All),
-        Held::List => iterated(object, name, "a list", |item| number(&item, name)).map(Column::Rows),
-        Held::Array(array) => {
-            let vector = array.vector(name)?;
-            if vector.len() > LONGEST {
-                return Err(too_long(name, vector.len(), LONGEST));
-            }
-            collected(object.py(), vector.numbers(name), name, LONGEST).map(Column::Rows)
-        }
+/// Those of [`elements`].
+pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f32>> {
+    let vector = array.vector(name)?;
+    if vector.len() > LONGEST {
+        return Err(too_long(name, vector.len(), LONGEST));
     }
+    collected(py, vector.numbers(name), name, LONGEST)
 }
 
 /// Reads a list of booleans.

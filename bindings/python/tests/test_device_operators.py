@@ -218,7 +218,7 @@ def test_mistakes_of_draws_are_named(emulated: None, logits: Any) -> None:
         (ValueError, "seeds has length 2", lambda: draw(logits, seed=[1, 2])),
         (ValueError, "seeds has length 2", lambda: draw(logits, seed=torch.tensor([1, 2]))),
         (TypeError, "seed is of float32", lambda: draw(logits, seed=torch.ones(7))),
-        (ValueError, "lines is 7, but must be a row in 0..7", lambda: draw(logits, [7], seed=1)),
+        (ValueError, "row_indices is 7, but must be a row in 0..7", lambda: draw(logits, [7], seed=1)),
         (ValueError, "n conflicts with indices", lambda: draw(logits, [1], n=2, seed=1)),
         (ValueError, "dtype is int8", lambda: draw(logits, seed=1, dtype="int8")),
         (ValueError, "out has length 3", lambda: draw(logits, seed=1, out=torch.zeros(3, dtype=torch.int32))),

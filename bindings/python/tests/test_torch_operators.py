@@ -89,19 +89,20 @@ def test_schemas_and_fakes_are_right(logits: Any) -> None:
     assert ops.softmax is not gumball.softmax
     probs, none = gumball.softmax(logits), [None] * 8
     column, seeds, tests = torch.ones(7), torch.arange(7), ("test_schema", "test_faketensor")
-    which, named = [None, seeds, 0, None, None, None], torch.ops.gumball
+    keys, named = [None, seeds, 0, None, None, None], torch.ops.gumball
     chains = (probs[:4].reshape(2, 2, VOCAB), torch.zeros(2, 2, dtype=torch.int64), probs[:6].reshape(2, 3, VOCAB))
+    columns = [None, column, *none[:6], ""]
     for operator, arguments in [
-        (named.softmax, (logits.half(), None, column)),
-        (named.softmax_out, (logits, torch.empty_like(logits), 0.5, None)),
-        (named.softmax_, (logits.clone(), None, column)),
+        (named.write_rows, (logits.half(), "softmax", "logits", *columns)),
+        (named.write_rows_out, (logits, torch.empty_like(logits), "softmax", "logits", 0.5, *none[:7], "")),
+        (named.write_rows_, (logits.clone(), "softmax", "logits", *columns)),
         (named.write_rows, (probs.half(), "probabilities", "probabilities", *none, "")),
-        (named.write_rows, (logits.half(), "masked", "logits", *none, "")),
+        (named.write_rows, (logits.half(), "mask_logits", "logits", *none, "")),
         (named.write_rows_out, (logits, torch.empty_like(logits), "probabilities", "logits", *none, "")),
-        (named.write_rows_, (logits.clone(), "masked", "logits", *none, "joint")),
-        (named.draw_rows, (probs, "probabilities", None, None, *none, "", *which, "int64")),
-        (named.draw_rows, (probs, "probabilities", None, 2, *none, "", *which, "int32")),
-        (named.verify_chains, (*chains, 3, None, 0, None, None, None, "int32")),
+        (named.write_rows_, (logits.clone(), "mask_logits", "logits", *none, "joint")),
+        (named.sample_rows, (probs, "probabilities", None, None, "int64", *keys, *none, "")),
+        (named.sample_rows, (probs, "probabilities", None, 2, "int32", *keys, *none, "")),
+        (named.verify_chains, (*chains, "int32", 3, None, 0, None, None, None)),
     ]:
         torch.library.opcheck(operator.default, arguments, test_utils=tests)
 

@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, Chains, Device, DevicePool, DevicePoolConfig, Logits, LogitsMut, Masks, Operators, Outputs,
-    PADDING, Pool, PoolConfig, RowHook, RowParams, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
+    BatchOptions, ChainCounts, Chains, Device, DevicePool, DevicePoolConfig, Draws, HostChains, Logits,
+    LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook, RowParams, RowsInOut,
+    SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
@@ -199,13 +200,14 @@ impl<P: Verbs> Backend for Pooled<P> {
         let (params, mut out) = (RowParams::new(&case.params), row_to_write(case, to));
         let matrix = LogitsMut::new(out.row_mut(), 1, case.vocab())?.with_kind(case.kind);
         let rows = Logits::new(case.logits.row(), 1, case.vocab())?.with_kind(case.kind);
-        let statuses = match (to, output) {
-            (Some(_), Output::Probabilities) => operators.probabilities(rows, &params, matrix),
-            (Some(_), Output::Masked) => operators.mask_logits(rows, &params, matrix),
-            (None, Output::Probabilities) => operators.probabilities_in_place(matrix, &params),
-            (None, Output::Masked) => operators.mask_logits_in_place(matrix, &params),
+        let rows: RowsInOut<'_> = if to.is_some() { (rows, matrix).into() } else { matrix.into() };
+        let mut status = [Status::default()];
+        let statuses = Some(status[..].as_mut().into());
+        match output {
+            Output::Probabilities => operators.probabilities(rows, &params, statuses),
+            Output::Masked => operators.mask_logits(rows, &params, statuses),
         }?;
-        Ok((out.bits(), statuses[0]))
+        Ok((out.bits(), status[0]))
     }
 
     fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
@@ -214,20 +216,26 @@ impl<P: Verbs> Backend for Pooled<P> {
             return Oracle.verify(chain);
         };
         chain.check(chain.drafts.len() + 1)?;
-        let chains = Chains {
+        let chains = HostChains {
             chains: 1,
             drafts: chain.drafts.len(),
             vocab: chain.vocab,
             draft_probs: chain.draft_probs,
             draft_token_ids: chain.drafts,
             target_probs: chain.target_probs,
-            seeds: chain.seed.into(),
-            positions: chain.position.into(),
-            draws: Some(chain.draw.into()),
         };
-        let mut tokens = vec![0; chain.drafts.len() + 1];
-        let counts = operators.chain_speculative_sampling(&chains, &mut tokens)?;
-        let (accepted, emitted, status) = (counts.accepted[0], counts.emitted[0], counts.statuses[0]);
+        let draws = Draws { draws: Some(chain.draw.into()), ..Draws::new(chain.seed, chain.position) };
+        let (mut tokens, mut counts) = (vec![0; chain.drafts.len() + 1], [[0]; 2]);
+        let mut status = [Status::default()];
+        let [accepted, emitted] = &mut counts;
+        let out = ChainCounts {
+            accepted: Some(accepted[..].as_mut().into()),
+            emitted: Some(emitted[..].as_mut().into()),
+            statuses: Some(status[..].as_mut().into()),
+            adds: false,
+        };
+        operators.chain_speculative_sampling(Chains::Host { chains, tokens: &mut tokens }, &draws, out)?;
+        let ([[accepted], [emitted]], [status]) = (counts, status);
         Ok((tokens, Verified { accepted, emitted, status }))
     }
 

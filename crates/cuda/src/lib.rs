@@ -41,7 +41,7 @@ pub use operators::chains::{ChainRows, Chains, Verified};
 pub use operators::numbers;
 pub use operators::softmax::{Softmax, Temperature};
 pub use operators::verify::Verify;
-pub use operators::{Draws, Operators, PerRow, RowParams};
+pub use operators::{Draws, Operators, Output, PerRow, RowParams};
 pub use pipeline::graph::Graph;
 pub use pipeline::outputs::Outputs;
 pub use pipeline::score::KnownTokens;

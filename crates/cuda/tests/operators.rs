@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, DeviceIntSlice, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, PerRow,
+    Buffer, Cache, DeviceIntSlice, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, Output, PerRow,
     RowParams, Rows, RowsOut, Runtime,
 };
 use gumball_spec::oracle::sample;
@@ -120,7 +120,7 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
             RowParams { top_k: Some(DeviceIntSlice::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
         let mut out = Buffer::zeroed(&runtime, vocab * 4).expect("memory");
         let to = RowsOut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
-        operators.probabilities(&rows, &params, &to, None).expect("written");
+        operators.write(Output::Probabilities, Some(&rows), &to, &params, None).expect("written");
         let mut kept = vec![0f32; vocab];
         out.read(0, &mut kept).expect("memory");
         assert_eq!(kept.iter().filter(|p| **p > 0.0).count(), k as usize, "k {k}");
@@ -163,7 +163,7 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             let mut out = Buffer::of(&runtime, &vec![5.0f32; values.len()]).expect("memory");
             let place = RowsOut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
             let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
-            operators.mask(&rows, &params, &place, None).expect("written");
+            operators.write(Output::Masked, Some(&rows), &place, &params, None).expect("written");
             let mut masked = vec![0.0f32; values.len()];
             out.read(0, &mut masked).expect("memory");
             for (line, (min_p, first, least)) in masked.chunks(vocab).zip(cases) {

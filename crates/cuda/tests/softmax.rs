@@ -38,7 +38,7 @@ fn refused(
     let to = RowsOut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
     let temperature =
         temperature.map_or(Temperature::PerRow(DeviceSlice::of(&temperatures)), Temperature::All);
-    let result = softmax.enqueue(&rows, &to, temperature, Some(&DeviceSlice::of(&seen)));
+    let result = softmax.enqueue(Some(&rows), &to, temperature, Some(&DeviceSlice::of(&seen)));
     let mut after = vec![0u32; 2 * ROWS * VOCAB];
     probabilities.read(0, &mut after).expect("memory");
     let changed = after.iter().any(|word| *word != 7);

@@ -9,9 +9,8 @@
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
 //! | get the logprobs of given tokens | [`Pool::score`] |
-//! | softmax, renormalise, mask, draw from or verify rows without sequences | [`Operators`] |
+//! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
-//! | softmax, renormalise, mask, draw from or verify rows on a GPU, without sequences | [`DeviceOperators`] |
 //! | decode a batch on a GPU, from logits in its memory | [`DevicePool`], [`Device`] |
 //! | let a sampler draw on a GPU | [`DeviceRoute`] |
 //! | add a way from logits to a token beside the default one | [`Route`], [`routes`] |
@@ -77,13 +76,17 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    ChainRows, CudaThreadState, Device, DeviceBuffer, DeviceDraws, DeviceGraph, DeviceInput, DeviceIntMatrix,
-    DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOperators, DeviceOptions,
-    DevicePerRow, DevicePool, DevicePoolConfig, DeviceRoute, DeviceRowParams, DeviceRows, DeviceSlice, Dtype,
-    Gpu, IntType, Verified,
+    ChainRows, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix,
+    DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, Dtype, Gpu, IntType,
 };
 pub use logits::Logits;
-pub use operators::{Chains, Counts, Draws, LogitsMut, Operators, PerRow, RowParams};
+#[cfg(feature = "cuda")]
+pub use operators::DeviceColumn;
+pub use operators::{
+    ChainCounts, Chains, Draws, HostChains, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsIn,
+    RowsInOut,
+};
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;
 pub use pool::{PADDING, Pool, PoolConfig, Slot};

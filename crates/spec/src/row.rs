@@ -133,6 +133,7 @@ pub fn clean(z: f32) -> f32 {
 
 /// What a row's data had to say; it concerns that row alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Status(pub u32);
 
 impl Status {

@@ -303,7 +303,7 @@ static void operators(void) {
             "outputs has length 1, but must have one per row, 2, or any number with row_indices");
     draws.row_indices = &line;
     REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, tokens, statuses), GUMBALL_OUT_OF_RANGE,
-            "select is 2, but must be a row in 0..2");
+            "row_indices is 2, but must be a row in 0..2");
     REFUSED(gumball_operators_sample(operators, &rows, NULL, &draws, NULL, statuses), GUMBALL_OUT_OF_RANGE,
             "tokens is NULL, but must be a pointer to something");
     CHECK(tokens[0] == 7 && statuses[0] == 7);

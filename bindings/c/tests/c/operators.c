@@ -225,7 +225,7 @@ static void draws(const gumball_operators *operators) {
     gumball_params *params = params_of("{\"top_k\": 30, \"temperature\": 1}");
     SIZED(gumball_row_params, common);
     common.params = params;
-    uint32_t lines[OUTPUTS], positions[OUTPUTS], indices[OUTPUTS], statuses[ROWS];
+    uint32_t lines[OUTPUTS], positions[OUTPUTS], indices[OUTPUTS], statuses[OUTPUTS];
     uint64_t seeds[OUTPUTS];
     int32_t tokens[OUTPUTS], again[OUTPUTS];
     for (uint32_t i = 0; i < OUTPUTS; i++) {
@@ -248,7 +248,7 @@ static void draws(const gumball_operators *operators) {
         gumball_logits rows = strided(kind == GUMBALL_LOGITS ? logits : weights, GUMBALL_F32, kind);
         memset(statuses, 1, sizeof statuses);
         OK(gumball_operators_sample(operators, &rows, &common, &which, tokens, statuses));
-        CHECK(statuses[0] == 0 && statuses[ROWS - 1] == 0);
+        CHECK(statuses[0] == 0 && statuses[OUTPUTS - 1] == 0);
         gumball_pool *pool = pool_of(VOCAB, 1);
         gumball_outputs *outputs = gumball_outputs_new(0);
         for (uint32_t i = 0; i < OUTPUTS; i++) {

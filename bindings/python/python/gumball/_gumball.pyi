@@ -23,15 +23,10 @@ __all__ = [
     "forked",
     "Graph",
     "break_off",
-    "describe",
-    "draw_rows",
     "emulate",
-    "rows_on_device",
-    "sample_on_device",
-    "softmax_on_device",
+    "row_count",
+    "sample_rows",
     "verify_chains",
-    "verify_on_device",
-    "write_on_device",
     "write_rows",
     "Outputs",
     "check_params",
@@ -48,20 +43,29 @@ EMULATOR: Final[bool]
 class UnavailableError(RuntimeError): ...
 
 def check_params(params: SamplingParams, vocab: int | None = None) -> None: ...
-def describe(rows: _Array, name: str) -> tuple[tuple[int, ...], str]: ...
-def write_rows(what: str, rows: _Array, out: _Array | None, kind: str, name: str, **keywords: Any) -> list[int]: ...
 def emulate(on: bool) -> None: ...
 def forked() -> None: ...
 def break_off(text: str) -> None: ...
 def set_patience(seconds: float) -> None: ...
-def rows_on_device(rows: _Array, name: str) -> int | None: ...
-def sample_on_device(
+def row_count(rows: _Array, name: str) -> int: ...
+def write_rows(
+    operator: str,
     rows: _Array,
+    name: str,
+    out: _Array | None,
+    dtype: str | None,
+    kind: str,
+    return_statuses: bool,
+    stream: _Stream | None,
+    **filters: Any,
+) -> Any: ...
+def sample_rows(
+    rows: _Array,
+    name: str,
     out: _Array | None,
     kind: str,
-    name: str,
     indices: _Integers | None,
-    filters: tuple[Any, ...],
+    n: int | None,
     seed: int | _Integers,
     position: int | _Integers,
     draw: int | _Integers | None,
@@ -70,21 +74,11 @@ def sample_on_device(
     stream: _Stream | None,
     offsets: bool = False,
     zero_for_none: bool = False,
+    **filters: Any,
 ) -> Any: ...
-def write_on_device(
-    what: str,
-    rows: _Array,
-    out: _Array | None,
-    dtype: str | None,
-    kind: str,
-    name: str,
-    filters: tuple[Any, ...],
-    return_statuses: bool,
-    stream: _Stream | None,
-) -> Any: ...
-def verify_on_device(
+def verify_chains(
     draft_probs: _Array,
-    draft_token_ids: _Array,
+    draft_token_ids: _Integers,
     target_probs: _Array,
     shape: tuple[int, int, int],
     seed: int | _Integers,
@@ -95,39 +89,7 @@ def verify_on_device(
     added: tuple[_Array, _Array] | None = None,
     offsets: bool = False,
     zero_for_none: bool = False,
-) -> tuple[Any, Any, Any, Any] | None: ...
-def softmax_on_device(
-    logits: _Array,
-    temperature: float | Sequence[float] | _Array,
-    out: _Array | None,
-    return_statuses: bool,
-    stream: _Stream | None,
-) -> Any: ...
-def draw_rows(
-    rows: _Array,
-    out: _Array,
-    kind: str,
-    name: str,
-    *,
-    indices: _Integers | None,
-    n: int | None,
-    seed: int | _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-    **keywords: Any,
-) -> list[int]: ...
-def verify_chains(
-    draft_probs: _Array,
-    draft_token_ids: _Integers,
-    target_probs: _Array,
-    out: _Array,
-    *,
-    chains: int,
-    drafts: int,
-    seed: int | _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-) -> tuple[list[int], list[int], list[int]]: ...
+) -> tuple[Any, Any, Any, Any | None]: ...
 
 @final
 class Outputs:

@@ -27,21 +27,10 @@ the GPU, its driver or memory is missing. After an error nothing has been writte
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ._gumball import (
-    describe,
-    draw_rows,
-    rows_on_device,
-    sample_on_device,
-    softmax_on_device,
-    verify_chains,
-    verify_on_device,
-    write_on_device,
-    write_rows,
-)
+from ._gumball import sample_rows, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
@@ -68,66 +57,6 @@ _Integers: TypeAlias = int | Sequence[int] | _Array
 _Order: TypeAlias = str | Sequence[str]
 
 
-def _torch_of(array: _Array) -> Any:
-    """torch, if the array is a torch tensor."""
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(array, getattr(torch, "Tensor", ())) else None
-
-
-def _empty(like: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
-    """Returns an uninitialised array of the caller's array library."""
-    if (torch := _torch_of(like)) is not None:
-        return torch.empty(shape, dtype=getattr(torch, dtype))
-    import numpy
-
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return numpy.empty(shape, ml_dtypes.bfloat16)
-    return numpy.empty(shape, dtype)
-
-
-def _words(values: list[int]) -> _Array:
-    import numpy
-
-    return numpy.array(values, numpy.uint32)
-
-
-def _flat(values: _Array) -> _Array:
-    """Returns a column [rows, 1] as [rows]; other values unchanged."""
-    return values.reshape(-1) if getattr(values, "ndim", 0) > 1 else values
-
-
-# temperature, top_k, top_p, min_p, order and params, as the caller gave them.
-_Filters: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
-
-
-def _named(filters: _Filters) -> dict[str, Any]:
-    """Returns the filters by name, as operators on the host take them."""
-    *columns, order, params = filters
-    flat = (_flat(column) for column in columns)
-    return dict(zip(("temperature", "top_k", "top_p", "min_p"), flat, strict=True)) | {"order": order, "params": params}
-
-
-# "probabilities" or "masked", rows, out, dtype, kind, the rows' name, filters, and whether to return statuses.
-_Asked: TypeAlias = tuple[str, _Array, _Array | None, str | None, str, str, _Filters, bool]
-
-
-def _written(asked: _Asked, stream: _Stream | None) -> Any:
-    done = write_on_device(*asked, stream)
-    return _written_on_host(asked) if done is None else done
-
-
-def _written_on_host(asked: _Asked) -> Any:
-    what, rows, out, dtype, kind, name, filters, return_statuses = asked
-    named = _named(filters)
-    shape, own = describe(rows, name)
-    if out is None:
-        out = _empty(rows, shape, dtype or own)
-    statuses = write_rows(what, rows, out, kind, name, **named)
-    return (out, _words(statuses)) if return_statuses else out
-
-
 def softmax(
     logits: _Array,
     temperature: _Numbers = 1.0,
@@ -144,11 +73,9 @@ def softmax(
     stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as -inf and +inf as the largest
     float32. A row without a logit above -inf becomes all 0. On a GPU a call launches one or two kernels.
     """
-    done = softmax_on_device(logits, temperature, out, return_statuses, stream)
-    if done is not None:
-        return done
-    filters = (temperature, None, None, None, None, None)
-    return _written_on_host(("probabilities", logits, out, "float32", "logits", "logits", filters, return_statuses))
+    return write_rows(
+        "softmax", logits, "logits", out, "float32", "logits", return_statuses, stream, temperature=temperature
+    )
 
 
 def probabilities(
@@ -171,12 +98,30 @@ def probabilities(
     and allow only temperatures 0 and 1. order: the order of the filters, as in SamplingParams; with "joint" all
     filters see the unfiltered row. A row without a token becomes all 0.
     """
-    filters = (temperature, top_k, top_p, min_p, order, params)
-    return _written(("probabilities", rows, out, "float32", kind, "rows", filters, return_statuses), stream)
+    filters = _filters(temperature, top_k, top_p, min_p, order, params)
+    return write_rows("probabilities", rows, "rows", out, "float32", kind, return_statuses, stream, **filters)
 
 
-def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, filters: _Filters) -> Any:
-    return _written(("probabilities", probs, out, None, "probabilities", "probs", filters, return_statuses), None)
+def _filters(
+    temperature: _Numbers | None,
+    top_k: _Integers | None,
+    top_p: _Numbers | None,
+    min_p: _Numbers | None,
+    order: _Order | None,
+    params: SamplingParams | None,
+) -> dict[str, Any]:
+    return {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "order": order,
+        "params": params,
+    }
+
+
+def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
+    return write_rows("probabilities", probs, "probs", out, None, "probabilities", return_statuses, None, **filters)
 
 
 def top_k_renorm_probs(
@@ -187,7 +132,7 @@ def top_k_renorm_probs(
     Ties at the cut keep the lower ids. probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The
     result has the type of probs, or of `out`.
     """
-    return _renormalised(probs, out, return_statuses, (None, top_k, None, None, None, None))
+    return _renormalised(probs, out, return_statuses, top_k=top_k)
 
 
 def top_p_renorm_probs(
@@ -198,7 +143,7 @@ def top_p_renorm_probs(
     All others become 0. top_p: at least 0; off from 1 up. At least one probability stays. Ties at the cut keep the
     lower ids.
     """
-    return _renormalised(probs, out, return_statuses, (None, None, top_p, None, None, None))
+    return _renormalised(probs, out, return_statuses, top_p=top_p)
 
 
 def min_p_renorm_probs(
@@ -208,7 +153,7 @@ def min_p_renorm_probs(
 
     All others become 0. min_p: in 0..=1.
     """
-    return _renormalised(probs, out, return_statuses, (None, None, None, min_p, None, None))
+    return _renormalised(probs, out, return_statuses, min_p=min_p)
 
 
 def top_k_top_p_renorm_probs(
@@ -221,7 +166,7 @@ def top_k_top_p_renorm_probs(
     return_statuses: bool = False,
 ) -> Any:
     """Applies top_k, then top_p to what top_k keeps, in one operator; with order="joint" both see the whole row."""
-    return _renormalised(probs, out, return_statuses, (None, top_k, top_p, None, order, None))
+    return _renormalised(probs, out, return_statuses, top_k=top_k, top_p=top_p, order=order)
 
 
 def mask_logits(
@@ -243,22 +188,21 @@ def mask_logits(
     -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to +inf again. A row
     of only -inf stays as it is.
     """
-    filters = (temperature, top_k, top_p, min_p, order, params)
-    return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), stream)
+    filters = _filters(temperature, top_k, top_p, min_p, order, params)
+    return write_rows("mask_logits", logits, "logits", out, None, "logits", return_statuses, stream, **filters)
 
 
 def top_k_mask_logits(
     logits: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
 ) -> Any:
     """Returns the k largest logits of each row, and -inf for the others. Ties at the cut keep the lower ids."""
-    filters = (None, top_k, None, None, None, None)
-    return _written(("masked", logits, out, None, "logits", "logits", filters, return_statuses), None)
+    return write_rows("mask_logits", logits, "logits", out, None, "logits", return_statuses, None, top_k=top_k)
 
 
-def _drawn(
+def _sample(
     rows: _Array,
-    kind: str,
     name: str,
+    kind: str,
     indices: _Array | None,
     n: int | None,
     seed: _Integers | None,
@@ -268,71 +212,20 @@ def _drawn(
     out: _Array | None,
     return_statuses: bool,
     stream: _Stream | None,
-    filters: _Filters,
+    filters: dict[str, Any],
 ) -> Any:
-    if dtype not in ("int32", "int64"):
-        raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
+    _check_dtype(dtype)
     if n is not None and (not isinstance(n, int) or n < 0):
         raise ValueError(f"n is {n}, but must be an integer of at least 0")
     seed = secrets.randbits(64) if seed is None else seed
-    if n is not None and (lines := rows_on_device(rows, name)) is not None:
-        if indices is not None:
-            raise ValueError("n conflicts with indices, which name each output")
-        indices, seed, position = _each_line(rows, lines, n), _repeated(seed, n), _repeated(position, n)
-        out = _empty_beside(rows, (lines, n), dtype) if out is None else out
-    done = sample_on_device(
-        rows, out, kind, name, indices, filters, seed, position, draw, dtype, return_statuses, stream
+    return sample_rows(
+        rows, name, out, kind, indices, n, seed, position, draw, dtype, return_statuses, stream, **filters
     )
-    if done is not None:
-        return done
-    shape, _ = describe(rows, name)
-    lines = shape[0] if len(shape) == 2 else 1
-    if out is None:
-        each = (lines if indices is None else len(indices),) if n is None else (lines, n)
-        out = _empty(rows, each, dtype)
-    draws: dict[str, Any] = {"indices": indices, "n": n, "seed": seed, "position": position, "draw": draw}
-    told = draw_rows(rows, out, kind, name, **draws, **_named(filters))
-    if not return_statuses:
-        return out
-    statuses = _words(told)
-    if n is not None:
-        statuses = statuses.repeat(n).reshape(lines, n)
-    elif indices is not None:
-        statuses = statuses[_listed(indices)]
-    return out, statuses
 
 
-def _beside(rows: _Array) -> tuple[Any, dict[str, Any]]:
-    """Returns torch or CuPy, whichever owns the rows, and the keywords that allocate on the rows' device."""
-    if (torch := _torch_of(rows)) is not None:
-        return torch, {"device": rows.device}
-    return sys.modules[type(rows).__module__.partition(".")[0]], {}
-
-
-def _each_line(rows: _Array, lines: int, n: int) -> _Array:
-    """Returns each row index n times, in an array on the rows' device."""
-    namespace, place = _beside(rows)
-    return namespace.arange(lines * n, dtype=namespace.int32, **place) // max(n, 1)
-
-
-def _empty_beside(rows: _Array, shape: tuple[int, ...], dtype: str) -> _Array:
-    namespace, place = _beside(rows)
-    return namespace.empty(shape, dtype=getattr(namespace, dtype), **place)
-
-
-def _repeated(values: Any, n: int) -> Any:
-    """Repeats each value n times if there is one per row; other values stay unchanged."""
-    if isinstance(values, (list, tuple)):
-        return [value for value in values for _ in range(n)]
-    if getattr(values, "ndim", 0) == 0:
-        return values
-    return values.repeat_interleave(n) if _torch_of(values) is not None else values.repeat(n)
-
-
-def _listed(indices: _Array) -> Any:
-    import numpy
-
-    return numpy.asarray(indices)
+def _check_dtype(dtype: str) -> None:
+    if dtype not in ("int32", "int64"):
+        raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
 
 
 def sampling_from_probs(
@@ -366,9 +259,9 @@ def sampling_from_probs(
 
     With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
     """
-    filters = (None, top_k, top_p, min_p, order, params)
-    return _drawn(
-        probs, "probabilities", "probs", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
+    filters = _filters(None, top_k, top_p, min_p, order, params)
+    return _sample(
+        probs, "probs", "probabilities", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
     )
 
 
@@ -392,8 +285,8 @@ def sampling_from_logits(
     stream: _Stream | None = None,
 ) -> Any:
     """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
-    filters = (temperature, top_k, top_p, min_p, order, params)
-    return _drawn(
+    filters = _filters(temperature, top_k, top_p, min_p, order, params)
+    return _sample(
         logits, "logits", "logits", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
     )
 
@@ -444,19 +337,8 @@ def chain_speculative_sampling(
     if tuple(draft_token_ids.shape) != (chains, width - 1):
         text = f"{tuple(draft_token_ids.shape)}, but must have ({chains}, {width - 1})"
         raise ValueError(f"draft_token_ids has shape {text}")
-    if dtype not in ("int32", "int64"):
-        raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
+    _check_dtype(dtype)
     seed = secrets.randbits(64) if seed is None else seed
     shape = (chains, width - 1, vocab)
-    done = verify_on_device(draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream)
-    if done is not None:
-        return ChainSamples(*done)
-    flat = (
-        draft_probs.reshape(chains * (width - 1), vocab),
-        draft_token_ids.reshape(-1),
-        target_probs.reshape(chains * width, vocab),
-    )
-    tokens = _empty(target_probs, (chains, width), dtype)
-    which: dict[str, Any] = {"chains": chains, "drafts": width - 1, "seed": seed, "position": position, "draw": draw}
-    accepted, emitted, statuses = verify_chains(*flat, tokens, **which)
-    return ChainSamples(tokens, _words(accepted), _words(emitted), _words(statuses))
+    verified = verify_chains(draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream)
+    return ChainSamples(*verified)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
 from . import operators
+from ._gumball import sample_rows, write_rows
 
 __all__ = [
     "chain_speculative_sampling",
@@ -23,18 +24,20 @@ __all__ = [
     "top_p_renorm_probs",
 ]
 
-# A schema has no type for "a number or a tensor", so each row parameter takes two arguments, one of which is None.
-_Float = Optional[float]
-_Int = Optional[int]
-_Column = Optional[torch.Tensor]
+# A schema has no type for "a number or a tensor", so each parameter of a row takes two arguments, one of which is None.
+_PARAMETERS = {"temperature": "float", "top_k": "int", "top_p": "float", "min_p": "float"}
+_KEYS = {"seed": "int", "position": "int", "draw": "int"}
 
 
-def _one(number: Any, column: Any) -> Any:
-    return number if column is None else column
+def _pairs(parameters: dict[str, str]) -> str:
+    return ", ".join(f"{kind}? {name}, Tensor? {name}s" for name, kind in parameters.items())
 
 
-def _two(value: Any, name: str) -> tuple[Any, Any]:
-    """Splits a row parameter into its two arguments: a number and a tensor."""
+_FILTERS_SCHEMA, _KEYS_SCHEMA = f"{_pairs(_PARAMETERS)}, str order", _pairs(_KEYS)
+
+
+def _split(value: Any, name: str) -> tuple[Any, Any]:
+    """Splits a parameter into its two arguments: a number and a tensor."""
     if isinstance(value, torch.Tensor):
         return None, value
     if value is None or isinstance(value, (int, float)):
@@ -42,214 +45,120 @@ def _two(value: Any, name: str) -> tuple[Any, Any]:
     raise TypeError(f"{name} must be a number or a tensor in what is compiled, not {type(value).__name__}")
 
 
-def _signed(value: Any) -> Any:
-    """Returns a seed as int64, the only integer type of schemas."""
-    return value - 2**64 if isinstance(value, int) and 2**63 <= value < 2**64 else value
+def _joined(names: dict[str, str], pairs: Sequence[Any]) -> dict[str, Any]:
+    """Returns the parameters that arguments of a custom operator stand for, by name."""
+    numbers, tensors = pairs[::2], pairs[1::2]
+    chosen = (number if tensor is None else tensor for number, tensor in zip(numbers, tensors, strict=True))
+    return dict(zip(names, chosen, strict=True))
 
 
-def _unsigned(value: Any) -> Any:
-    return value % 2**64 if isinstance(value, int) else value
-
-
-@torch.library.custom_op("gumball::softmax", mutates_args=())
-def _softmax(logits: torch.Tensor, temperature: _Float, temperatures: _Column) -> torch.Tensor:
-    done: torch.Tensor = operators.softmax(logits, _one(temperature, temperatures))
-    return done
-
-
-@_softmax.register_fake
-def _(logits: torch.Tensor, temperature: _Float, temperatures: _Column) -> torch.Tensor:
-    return torch.empty_like(logits, dtype=torch.float32)
-
-
-@torch.library.custom_op("gumball::softmax_out", mutates_args=("out",))
-def _softmax_out(logits: torch.Tensor, out: torch.Tensor, temperature: _Float, temperatures: _Column) -> None:
-    operators.softmax(logits, _one(temperature, temperatures), out)
-
-
-@_softmax_out.register_fake
-def _(logits: torch.Tensor, out: torch.Tensor, temperature: _Float, temperatures: _Column) -> None:
-    torch._check(logits.shape == out.shape)
-
-
-@torch.library.custom_op("gumball::softmax_", mutates_args=("logits",))
-def _softmax_in_place(logits: torch.Tensor, temperature: _Float, temperatures: _Column) -> None:
-    operators.softmax(logits, _one(temperature, temperatures), logits)
-
-
-@_softmax_in_place.register_fake
-def _(logits: torch.Tensor, temperature: _Float, temperatures: _Column) -> None:
-    torch._check(logits.dim() in (1, 2))
-
-
-def _filters(
-    temperature: Any,
-    temperatures: Any,
-    top_k: Any,
-    top_ks: Any,
-    top_p: Any,
-    top_ps: Any,
-    min_p: Any,
-    min_ps: Any,
-    order: str,
-) -> dict[str, Any]:
-    """Returns the filters as keywords of an operator of gumball."""
-    filters = {
-        "temperature": _one(temperature, temperatures),
-        "top_k": _one(top_k, top_ks),
-        "top_p": _one(top_p, top_ps),
-        "min_p": _one(min_p, min_ps),
-        "order": order.split(",") if "," in order else order or None,
-    }
-    return {name: value for name, value in filters.items() if value is not None}
-
-
-def _flat(filters: dict[str, Any], order: Any) -> list[Any]:
+def _filters(order: str | Sequence[str] | None, **filters: Any) -> list[Any]:
     """Returns the filters as arguments of a custom operator."""
-    found: list[Any] = []
-    for name in ("temperature", "top_k", "top_p", "min_p"):
-        found.extend(_two(filters.get(name), name))
-    return [*found, order if isinstance(order, str) else ",".join(order or ())]
+    pairs = [argument for name in _PARAMETERS for argument in _split(filters.get(name), name)]
+    return [*pairs, order if isinstance(order, str) else ",".join(order or ())]
 
 
-def _write(rows: torch.Tensor, what: str, kind: str, filters: dict[str, Any], out: torch.Tensor | None) -> torch.Tensor:
-    written: torch.Tensor
-    if what == "masked":
-        written = operators.mask_logits(rows, out=out, **filters)
-    elif out is None and kind == "probabilities":
-        written = operators.probabilities(rows, kind=kind, out=torch.empty_like(rows), **filters)
-    else:
-        written = operators.probabilities(rows, kind=kind, out=out, **filters)
-    return written
+def _keywords(arguments: Sequence[Any]) -> dict[str, Any]:
+    """Returns the filters that arguments of a custom operator stand for, as keywords."""
+    *pairs, order = arguments
+    named = order.split(",") if "," in order else order or None
+    return _joined(_PARAMETERS, pairs) | {"order": named}
 
 
-@torch.library.custom_op("gumball::write_rows", mutates_args=())
-def _write_rows(
-    rows: torch.Tensor,
-    what: str,
-    kind: str,
-    temperature: _Float,
-    temperatures: _Column,
-    top_k: _Int,
-    top_ks: _Column,
-    top_p: _Float,
-    top_ps: _Column,
-    min_p: _Float,
-    min_ps: _Column,
-    order: str,
-) -> torch.Tensor:
-    filters = _filters(temperature, temperatures, top_k, top_ks, top_p, top_ps, min_p, min_ps, order)
-    return _write(rows, what, kind, filters, None)
+def _keys(seed: Any, position: Any, draw: Any) -> list[Any]:
+    """Returns the keys of draws as arguments of a custom operator; seeds as int64, the only integer type of schemas."""
+    if isinstance(seed, int) and 2**63 <= seed < 2**64:
+        seed -= 2**64
+    return [*_split(seed, "seed"), *_split(position, "position"), *_split(draw, "draw")]
+
+
+def _key_values(arguments: Sequence[Any]) -> dict[str, Any]:
+    """Returns the keys of draws that arguments of a custom operator stand for, by name."""
+    keys = _joined(_KEYS, arguments)
+    if isinstance(keys["seed"], int):
+        keys["seed"] %= 2**64
+    return keys
+
+
+def _write(rows: torch.Tensor, out: torch.Tensor | None, operator: str, kind: str, filters: Sequence[Any]) -> Any:
+    dtype = "float32" if _is_widened(operator, kind) else None
+    name = "logits" if kind == "logits" else "probs"
+    return write_rows(operator, rows, name, out, dtype, kind, False, None, **_keywords(filters))
+
+
+def _is_widened(operator: str, kind: str) -> bool:
+    """Whether an operator writes float32 instead of the rows' own type."""
+    return operator != "mask_logits" and kind == "logits"
+
+
+_WRITE_SCHEMA = f"str operator, str kind, {_FILTERS_SCHEMA}"
+
+
+@torch.library.custom_op("gumball::write_rows", mutates_args=(), schema=f"(Tensor rows, {_WRITE_SCHEMA}) -> Tensor")
+def _write_rows(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> Any:
+    return _write(rows, None, operator, kind, filters)
 
 
 @_write_rows.register_fake
-def _(rows: torch.Tensor, what: str, kind: str, *filters: Any) -> torch.Tensor:
-    as_float = what != "masked" and kind == "logits"
-    return torch.empty_like(rows, dtype=torch.float32) if as_float else torch.empty_like(rows)
+def _(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> torch.Tensor:
+    return torch.empty_like(rows, dtype=torch.float32 if _is_widened(operator, kind) else rows.dtype)
 
 
-@torch.library.custom_op("gumball::write_rows_out", mutates_args=("out",))
-def _write_rows_out(
-    rows: torch.Tensor,
-    out: torch.Tensor,
-    what: str,
-    kind: str,
-    temperature: _Float,
-    temperatures: _Column,
-    top_k: _Int,
-    top_ks: _Column,
-    top_p: _Float,
-    top_ps: _Column,
-    min_p: _Float,
-    min_ps: _Column,
-    order: str,
-) -> None:
-    filters = _filters(temperature, temperatures, top_k, top_ks, top_p, top_ps, min_p, min_ps, order)
-    _write(rows, what, kind, filters, out)
+@torch.library.custom_op(
+    "gumball::write_rows_out", mutates_args=("out",), schema=f"(Tensor rows, Tensor(a!) out, {_WRITE_SCHEMA}) -> ()"
+)
+def _write_rows_out(rows: torch.Tensor, out: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
+    _write(rows, out, operator, kind, filters)
 
 
 @_write_rows_out.register_fake
-def _(rows: torch.Tensor, out: torch.Tensor, what: str, kind: str, *filters: Any) -> None:
+def _(rows: torch.Tensor, out: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
     torch._check(rows.shape == out.shape)
 
 
-@torch.library.custom_op("gumball::write_rows_", mutates_args=("rows",))
-def _write_rows_in_place(
-    rows: torch.Tensor,
-    what: str,
-    kind: str,
-    temperature: _Float,
-    temperatures: _Column,
-    top_k: _Int,
-    top_ks: _Column,
-    top_p: _Float,
-    top_ps: _Column,
-    min_p: _Float,
-    min_ps: _Column,
-    order: str,
-) -> None:
-    filters = _filters(temperature, temperatures, top_k, top_ks, top_p, top_ps, min_p, min_ps, order)
-    _write(rows, what, kind, filters, rows)
+@torch.library.custom_op(
+    "gumball::write_rows_", mutates_args=("rows",), schema=f"(Tensor(a!) rows, {_WRITE_SCHEMA}) -> ()"
+)
+def _write_rows_in_place(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
+    _write(rows, rows, operator, kind, filters)
 
 
 @_write_rows_in_place.register_fake
-def _(rows: torch.Tensor, what: str, kind: str, *filters: Any) -> None:
+def _(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
     torch._check(rows.dim() in (1, 2))
 
 
-@torch.library.custom_op("gumball::draw_rows", mutates_args=())
-def _draw_rows(
-    rows: torch.Tensor,
-    kind: str,
-    indices: _Column,
-    n: _Int,
-    temperature: _Float,
-    temperatures: _Column,
-    top_k: _Int,
-    top_ks: _Column,
-    top_p: _Float,
-    top_ps: _Column,
-    min_p: _Float,
-    min_ps: _Column,
-    order: str,
-    seed: _Int,
-    seeds: _Column,
-    position: _Int,
-    positions: _Column,
-    draw: _Int,
-    draws: _Column,
-    dtype: str,
-) -> torch.Tensor:
-    filters = _filters(temperature, temperatures, top_k, top_ks, top_p, top_ps, min_p, min_ps, order)
-    which = {"seed": _one(_unsigned(seed), seeds), "position": _one(position, positions), "draw": _one(draw, draws)}
-    of = operators.sampling_from_logits if kind == "logits" else operators.sampling_from_probs
-    drawn: torch.Tensor = of(rows, indices, n=n, dtype=dtype, **filters, **which)
-    return drawn
+@torch.library.custom_op(
+    "gumball::sample_rows",
+    mutates_args=(),
+    schema=f"(Tensor rows, str kind, Tensor? indices, int? n, str dtype, {_KEYS_SCHEMA}, {_FILTERS_SCHEMA}) -> Tensor",
+)
+def _sample_rows(rows: torch.Tensor, kind: str, indices: Any, n: Any, dtype: str, *arguments: Any) -> Any:
+    keys, filters = _key_values(arguments[: 2 * len(_KEYS)]), _keywords(arguments[2 * len(_KEYS) :])
+    seed, position, draw = keys.values()
+    name = "logits" if kind == "logits" else "probs"
+    return sample_rows(rows, name, None, kind, indices, n, seed, position, draw, dtype, False, None, **filters)
 
 
-@_draw_rows.register_fake
-def _(rows: torch.Tensor, kind: str, indices: Any, n: Any, *rest: Any) -> torch.Tensor:
-    lines = rows.shape[0] if rows.dim() == 2 else 1
-    outputs = lines if indices is None else indices.shape[0]
-    shape = (outputs,) if n is None else (lines, n)
-    return rows.new_empty(shape, dtype=torch.int64 if rest[-1] == "int64" else torch.int32)
+@_sample_rows.register_fake
+def _(rows: torch.Tensor, kind: str, indices: Any, n: Any, dtype: str, *arguments: Any) -> torch.Tensor:
+    count = rows.shape[0] if rows.dim() == 2 else 1
+    outputs = count if indices is None else indices.shape[0]
+    shape = (outputs,) if n is None else (count, n)
+    return rows.new_empty(shape, dtype=torch.int64 if dtype == "int64" else torch.int32)
 
 
-@torch.library.custom_op("gumball::verify_chains", mutates_args=())
+@torch.library.custom_op(
+    "gumball::verify_chains",
+    mutates_args=(),
+    schema="(Tensor draft_probs, Tensor draft_token_ids, Tensor target_probs, str dtype, "
+    f"{_KEYS_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 def _verify_chains(
-    draft_probs: torch.Tensor,
-    draft_token_ids: torch.Tensor,
-    target_probs: torch.Tensor,
-    seed: _Int,
-    seeds: _Column,
-    position: _Int,
-    positions: _Column,
-    draw: _Int,
-    draws: _Column,
-    dtype: str,
+    draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor, dtype: str, *keys: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    which = {"seed": _one(_unsigned(seed), seeds), "position": _one(position, positions), "draw": _one(draw, draws)}
-    found = operators.chain_speculative_sampling(draft_probs, draft_token_ids, target_probs, dtype=dtype, **which)
+    chains = (draft_probs, draft_token_ids, target_probs)
+    found = operators.chain_speculative_sampling(*chains, dtype=dtype, **_key_values(keys))
     tokens, *words = (torch.as_tensor(part) for part in found)
     accepted, emitted, statuses = (word if word.dtype == torch.int32 else word.to(torch.int32) for word in words)
     return tokens, accepted, emitted, statuses
@@ -257,40 +166,27 @@ def _verify_chains(
 
 @_verify_chains.register_fake
 def _(
-    draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor, *rest: Any
+    draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor, dtype: str, *keys: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     chains, width = target_probs.shape[0], target_probs.shape[1]
-    dtype = torch.int64 if rest[-1] == "int64" else torch.int32
-    tokens = target_probs.new_empty((chains, width), dtype=dtype)
+    tokens = target_probs.new_empty((chains, width), dtype=torch.int64 if dtype == "int64" else torch.int32)
     accepted, emitted, statuses = (target_probs.new_empty((chains,), dtype=torch.int32) for _ in range(3))
     return tokens, accepted, emitted, statuses
 
 
-def softmax(logits: torch.Tensor, temperature: Any = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
-    """:func:`gumball.softmax` as an operator of torch."""
-    given = _two(temperature, "temperature")
+def _written(rows: torch.Tensor, out: torch.Tensor | None, operator: str, kind: str, filters: list[Any]) -> Any:
     if out is None:
-        done: torch.Tensor = torch.ops.gumball.softmax(logits, *given)
-        return done
-    if out is logits:
-        torch.ops.gumball.softmax_(logits, *given)
-    else:
-        torch.ops.gumball.softmax_out(logits, out, *given)
-    return out
-
-
-def _written(
-    rows: torch.Tensor, what: str, kind: str, out: torch.Tensor | None, order: Any, **filters: Any
-) -> torch.Tensor:
-    flat = _flat(filters, order)
-    if out is None:
-        done: torch.Tensor = torch.ops.gumball.write_rows(rows, what, kind, *flat)
-        return done
+        return torch.ops.gumball.write_rows(rows, operator, kind, *filters)
     if out is rows:
-        torch.ops.gumball.write_rows_(rows, what, kind, *flat)
+        torch.ops.gumball.write_rows_(rows, operator, kind, *filters)
     else:
-        torch.ops.gumball.write_rows_out(rows, out, what, kind, *flat)
+        torch.ops.gumball.write_rows_out(rows, out, operator, kind, *filters)
     return out
+
+
+def softmax(logits: torch.Tensor, temperature: Any = 1.0, out: torch.Tensor | None = None) -> Any:
+    """:func:`gumball.softmax` as an operator of torch."""
+    return _written(logits, out, "softmax", "logits", _filters(None, temperature=temperature))
 
 
 def probabilities(
@@ -303,25 +199,29 @@ def probabilities(
     min_p: Any = None,
     order: str | Sequence[str] | None = None,
     out: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> Any:
     """:func:`gumball.probabilities` as an operator of torch; rows of probabilities keep their own type."""
-    filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return _written(rows, "probabilities", kind, out, order, **filters)
+    filters = _filters(order, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    return _written(rows, out, "probabilities", kind, filters)
 
 
-def top_k_renorm_probs(probs: torch.Tensor, top_k: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+def _renormalised(probs: torch.Tensor, out: torch.Tensor | None, filters: list[Any]) -> Any:
+    return _written(probs, out, "probabilities", "probabilities", filters)
+
+
+def top_k_renorm_probs(probs: torch.Tensor, top_k: Any, out: torch.Tensor | None = None) -> Any:
     """:func:`gumball.top_k_renorm_probs` as an operator of torch."""
-    return _written(probs, "probabilities", "probabilities", out, None, top_k=top_k)
+    return _renormalised(probs, out, _filters(None, top_k=top_k))
 
 
-def top_p_renorm_probs(probs: torch.Tensor, top_p: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+def top_p_renorm_probs(probs: torch.Tensor, top_p: Any, out: torch.Tensor | None = None) -> Any:
     """:func:`gumball.top_p_renorm_probs` as an operator of torch."""
-    return _written(probs, "probabilities", "probabilities", out, None, top_p=top_p)
+    return _renormalised(probs, out, _filters(None, top_p=top_p))
 
 
-def min_p_renorm_probs(probs: torch.Tensor, min_p: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+def min_p_renorm_probs(probs: torch.Tensor, min_p: Any, out: torch.Tensor | None = None) -> Any:
     """:func:`gumball.min_p_renorm_probs` as an operator of torch."""
-    return _written(probs, "probabilities", "probabilities", out, None, min_p=min_p)
+    return _renormalised(probs, out, _filters(None, min_p=min_p))
 
 
 def top_k_top_p_renorm_probs(
@@ -331,9 +231,9 @@ def top_k_top_p_renorm_probs(
     out: torch.Tensor | None = None,
     *,
     order: str | Sequence[str] | None = None,
-) -> torch.Tensor:
+) -> Any:
     """:func:`gumball.top_k_top_p_renorm_probs` as an operator of torch."""
-    return _written(probs, "probabilities", "probabilities", out, order, top_k=top_k, top_p=top_p)
+    return _renormalised(probs, out, _filters(order, top_k=top_k, top_p=top_p))
 
 
 def mask_logits(
@@ -345,33 +245,27 @@ def mask_logits(
     min_p: Any = None,
     order: str | Sequence[str] | None = None,
     out: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> Any:
     """:func:`gumball.mask_logits` as an operator of torch."""
-    filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return _written(logits, "masked", "logits", out, order, **filters)
+    filters = _filters(order, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    return _written(logits, out, "mask_logits", "logits", filters)
 
 
-def top_k_mask_logits(logits: torch.Tensor, top_k: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+def top_k_mask_logits(logits: torch.Tensor, top_k: Any, out: torch.Tensor | None = None) -> Any:
     """:func:`gumball.top_k_mask_logits` as an operator of torch."""
-    return _written(logits, "masked", "logits", out, None, top_k=top_k)
+    return _written(logits, out, "mask_logits", "logits", _filters(None, top_k=top_k))
 
 
-def _drawn(
+def _sampled(
     rows: torch.Tensor,
     kind: str,
-    indices: torch.Tensor | None,
-    n: int | None,
-    seed: Any,
-    position: Any,
-    draw: Any,
-    dtype: str,
-    out: torch.Tensor | None,
-    order: Any,
-    **filters: Any,
-) -> torch.Tensor:
-    which = [*_two(_signed(seed), "seed"), *_two(position, "position"), *_two(draw, "draw")]
-    drawn: torch.Tensor = torch.ops.gumball.draw_rows(rows, kind, indices, n, *_flat(filters, order), *which, dtype)
-    return drawn if out is None else out.copy_(drawn)
+    outputs: tuple[torch.Tensor | None, int | None, str, torch.Tensor | None],
+    keys: list[Any],
+    filters: list[Any],
+) -> Any:
+    indices, n, dtype, out = outputs
+    tokens = torch.ops.gumball.sample_rows(rows, kind, indices, n, dtype, *keys, *filters)
+    return tokens if out is None else out.copy_(tokens)
 
 
 def sampling_from_probs(
@@ -388,14 +282,14 @@ def sampling_from_probs(
     draw: Any = None,
     dtype: str = "int32",
     out: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> Any:
     """:func:`gumball.sampling_from_probs` as an operator of torch.
 
     The seed is required: torch may share the results of equal calls, and so must not see an operator that draws a
     seed.
     """
-    which = (indices, n, seed, position, draw, dtype, out, order)
-    return _drawn(probs, "probabilities", *which, top_k=top_k, top_p=top_p, min_p=min_p)
+    filters = _filters(order, top_k=top_k, top_p=top_p, min_p=min_p)
+    return _sampled(probs, "probabilities", (indices, n, dtype, out), _keys(seed, position, draw), filters)
 
 
 def sampling_from_logits(
@@ -413,11 +307,10 @@ def sampling_from_logits(
     draw: Any = None,
     dtype: str = "int32",
     out: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> Any:
     """:func:`gumball.sampling_from_logits` as an operator of torch; the seed is required."""
-    which = (indices, n, seed, position, draw, dtype, out, order)
-    filters = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return _drawn(logits, "logits", *which, **filters)
+    filters = _filters(order, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    return _sampled(logits, "logits", (indices, n, dtype, out), _keys(seed, position, draw), filters)
 
 
 def chain_speculative_sampling(
@@ -431,8 +324,8 @@ def chain_speculative_sampling(
     dtype: str = "int32",
 ) -> operators.ChainSamples:
     """:func:`gumball.chain_speculative_sampling` as an operator of torch; counts and statuses are int32."""
-    which = [*_two(_signed(seed), "seed"), *_two(position, "position"), *_two(draw, "draw")]
-    found = torch.ops.gumball.verify_chains(draft_probs, draft_token_ids, target_probs, *which, dtype)
+    keys = _keys(seed, position, draw)
+    found = torch.ops.gumball.verify_chains(draft_probs, draft_token_ids, target_probs, dtype, *keys)
     return operators.ChainSamples(*found)
 
 

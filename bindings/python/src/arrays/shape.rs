@@ -102,6 +102,16 @@ impl Array<'_> {
         Self { ndim: 1, shape: [elements, 0], strides: [1, 0], ..self }
     }
 
+    /// Takes two dimensions with one number a row, or one row, as one dimension; other arrays stay unchanged.
+    pub fn column(self) -> Self {
+        let (length, stride) = match (self.ndim, self.shape) {
+            (2, [rows, 1]) => (rows, self.strides[0]),
+            (2, [1, width]) => (width, self.strides[1]),
+            _ => return self,
+        };
+        Self { ndim: 1, shape: [length, 0], strides: [stride, 0], ..self }
+    }
+
     /// Returns an error if elements have the address 0.
     fn check_memory(&self, name: &str, elements: usize) -> PyResult<()> {
         if self.address == 0 && elements > 0 {

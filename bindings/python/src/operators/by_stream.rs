@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gumball_engine::{CudaThreadState, Device, DeviceOperators, Result};
+use gumball_engine::{CudaThreadState, Device, Operators, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::Location;
@@ -30,7 +30,7 @@ struct Entry {
     /// The fork count of the process that made it.
     process: u32,
     device: Device,
-    operators: Mutex<DeviceOperators>,
+    operators: Mutex<Operators>,
 }
 
 /// The operators of all streams; a short list.
@@ -42,7 +42,7 @@ pub fn run<R: Send>(
     py: Python<'_>,
     key: StreamKey,
     others: &[usize],
-    work: impl FnOnce(&mut DeviceOperators) -> Result<R> + Send,
+    work: impl FnOnce(&Operators) -> Result<R> + Send,
 ) -> PyResult<R> {
     let entry = entry(py, key)?;
     if entry.device.gpu().is_some() {
@@ -51,7 +51,7 @@ pub fn run<R: Send>(
     let work = || {
         let gpu = entry.device.gpu();
         let _state = gpu.and_then(|_| CudaThreadState::save());
-        let mut operators = entry.operators.lock().unwrap_or_else(PoisonError::into_inner);
+        let operators = entry.operators.lock().unwrap_or_else(PoisonError::into_inner);
         for other in others {
             if let Some(gpu) = gpu {
                 // SAFETY: the stream is live: the owner of an array names it as the one that writes the
@@ -59,7 +59,7 @@ pub fn run<R: Send>(
                 unsafe { gpu.order_after(*other) }?;
             }
         }
-        work(&mut operators)
+        work(&operators)
     };
     py.detach(|| caught(OUTPUTS, work))?.map_err(to_py_err)
 }
@@ -79,7 +79,7 @@ fn entry(py: Python<'_>, key: StreamKey) -> PyResult<Arc<Entry>> {
         py.import("gumball.nvrtc")?.call_method0("locate")?;
     }
     let device = py.detach(|| open(key)).map_err(to_py_err)?;
-    let operators = Mutex::new(DeviceOperators::new(device.clone()));
+    let operators = Mutex::new(Operators::on_device(device.clone()));
     let made = Arc::new(Entry { key, process: forks::count(), device, operators });
     let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     // Another thread may have made them meanwhile.

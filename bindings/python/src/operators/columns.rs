@@ -1,88 +1,33 @@
-//! Parameters of rows on a device: one number for all rows, a list that is copied to the device, or a column
-//! that lies there.
+//! Parameters that may differ from row to row: one value for all rows, a list, or a column on a device.
 //!
 //! The host never reads a column on the device: its values may not be computed yet.
 
 use gumball_engine::{DeviceIntSlice, DeviceSlice, IntType};
-use gumball_engine::{DevicePerRow, Result};
+use gumball_engine::{PerRow, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 
-use super::device::{Input, owner_stream};
-use super::host::wrong_dtype;
+use super::input::{Input, wrong_dtype};
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::passes;
 use crate::lists::{self, Whole};
 use crate::modules;
 use crate::params;
 
-/// A value for all rows, or one for each.
+/// A value for all rows, or one for each. The call's [`Input`] keeps a column's memory alive.
 #[derive(Debug)]
 pub enum Value<T> {
     All(T),
-    /// A list to be copied to the device.
+    /// A list; operators of a device copy it there.
     List(Vec<T>),
     /// A column on the device, with adjacent elements.
-    DeviceSlice {
+    Device {
         address: u64,
         rows: usize,
         dtype: Dtype,
     },
-}
-
-/// A parameter that was read, together with what keeps its memory alive.
-#[derive(Debug)]
-pub struct Given<'py, T> {
-    pub value: Value<T>,
-    /// The stream on which the owner of a column writes it, if the owner names one.
-    pub stream: Option<usize>,
-    _held: Option<(Bound<'py, PyAny>, Array<'py>)>,
-}
-
-impl<T> Given<'_, T> {
-    fn of(value: Value<T>) -> Self {
-        Self { value, stream: None, _held: None }
-    }
-}
-
-impl Value<f32> {
-    /// Returns the value as the engine takes it.
-    ///
-    /// # Safety
-    /// The `rows` f32 at the column's address lie on the device. Nobody frees or writes them until the
-    /// enqueued work is done.
-    pub unsafe fn numbers(&self) -> Result<DevicePerRow<'_, f32>> {
-        Ok(match self {
-            Value::All(value) => DevicePerRow::All(*value),
-            Value::List(values) => DevicePerRow::Host(values),
-            Value::DeviceSlice { address, rows, .. } => {
-                // SAFETY: the caller ensures that `rows` f32 at `address` lie on the device, unchanged until
-                // the work is done.
-                DevicePerRow::Device(unsafe { DeviceSlice::new(*address, *rows) }?)
-            }
-        })
-    }
-}
-
-impl<T: Copy> Value<T> {
-    /// Returns the value as the engine takes it.
-    ///
-    /// # Safety
-    /// The `rows` integers at the column's address lie on the device. Nobody frees or writes them until the
-    /// enqueued work is done.
-    pub unsafe fn integers(&self) -> Result<DevicePerRow<'_, T, DeviceIntSlice<'_>>> {
-        Ok(match self {
-            Value::All(value) => DevicePerRow::All(*value),
-            Value::List(values) => DevicePerRow::Host(values),
-            Value::DeviceSlice { address, rows, dtype } => {
-                // SAFETY: the caller ensures that `rows` integers at `address` lie on the device, unchanged
-                // until the work is done.
-                DevicePerRow::Device(unsafe { DeviceIntSlice::new(*address, int_type(*dtype), *rows) }?)
-            }
-        })
-    }
 }
 
 /// Returns the integer type; the caller has checked that `dtype` is one.
@@ -100,116 +45,170 @@ const WIDE: &[Dtype] = &[Dtype::I64, Dtype::U64];
 const WHOLE: &[Dtype] = &[Dtype::I64, Dtype::I32, Dtype::U32, Dtype::U64];
 const SIGNED: &[Dtype] = &[Dtype::I64, Dtype::I32];
 
-impl<'py> Given<'py, f32> {
-    /// Reads a number, a list of numbers, or a column of float32. `spread` expands an array of one number to
-    /// a column.
-    pub fn numbers(
-        input: &Input<'_, 'py>,
+impl<T: Copy> Value<T> {
+    /// Returns the value as the engine takes it.
+    ///
+    /// # Safety
+    /// The `rows` elements at a column's address lie on the device. Nobody frees or writes them until the
+    /// enqueued work is done.
+    pub unsafe fn per_row(&self) -> Result<PerRow<'_, T>> {
+        Ok(match self {
+            Value::All(value) => PerRow::All(*value),
+            Value::List(values) => PerRow::Host(values),
+            Value::Device { address, rows, dtype: Dtype::F32 } => {
+                // SAFETY: the caller ensures that `rows` f32 at `address` lie on the device, unchanged until
+                // the work is done.
+                PerRow::Device(unsafe { DeviceSlice::new(*address, *rows) }?.into())
+            }
+            Value::Device { address, rows, dtype } => {
+                // SAFETY: the caller ensures that `rows` integers at `address` lie on the device, unchanged
+                // until the work is done.
+                PerRow::Device(unsafe { DeviceIntSlice::new(*address, int_type(*dtype), *rows) }?.into())
+            }
+        })
+    }
+
+    /// Repeats each value of a list `n` times.
+    pub fn repeated(self, n: usize) -> Self {
+        match self {
+            Value::List(values) => {
+                Value::List(values.into_iter().flat_map(|value| std::iter::repeat_n(value, n)).collect())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Value<f32> {
+    /// Reads a number, or a list or an array of numbers; on a device a column of float32.
+    pub fn numbers<'py>(
+        input: &mut Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
         name: &str,
-        spread: bool,
     ) -> PyResult<Self> {
-        let number = |object: &Bound<'_, PyAny>| lists::number(object, name);
-        if object.is_instance_of::<PyFloat>() || object.is_instance_of::<PyInt>() {
-            return Ok(Self::of(Value::All(number(object)?)));
+        let elements = |array: &Array<'_>| lists::numbers(array, object.py(), name);
+        Self::read(input, object, name, &[Dtype::F32], |one| lists::number(one, name), elements)
+    }
+}
+
+impl Value<u64> {
+    /// Reads a seed, or a list or an array of seeds. Array elements are taken as bits, so an int64 array can
+    /// hold any seed.
+    pub fn seeds<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        let cast = |word: i64| Ok(word.cast_unsigned());
+        let elements = |array: &Array<'_>| lists::elements(array, object.py(), name, cast);
+        Self::read(input, object, name, WIDE, params::seed, elements)
+    }
+}
+
+impl Value<i64> {
+    /// Reads an integer, or a list or an array of integers; on a device a column of int32 or int64.
+    pub fn signed<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        Self::whole(input, object, name, SIGNED)
+    }
+}
+
+impl Value<u32> {
+    /// Reads an integer, or a list or an array of integers; on a device a column of any integer type, whose
+    /// low bits count.
+    pub fn unsigned<'py>(
+        input: &mut Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+    ) -> PyResult<Self> {
+        Self::whole(input, object, name, WHOLE)
+    }
+
+    /// Reads the indices of rows: a list or an array of integers; on a device also one for all outputs.
+    pub fn indices<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        match input.is_on_device() {
+            true => Self::unsigned(input, object, "indices"),
+            false => lists::integers(object, "indices").map(Value::List),
         }
-        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            let values = lists::iterated(object, name, "a list", |item| number(&item))?;
-            return Ok(Self::of(Value::List(values)));
+    }
+}
+
+impl Value<i32> {
+    /// Reads adjacent integers, of one dimension or two.
+    pub fn flat<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        let (mut object, mut array) = (object.clone(), input.beside(object, name)?.flat());
+        if array.ndim != 1 || array.strides[0] != 1 {
+            object = object.call_method1(intern!(object.py(), "reshape"), (-1,))?;
+            array = input.beside(&object, name)?;
         }
-        match arrays::read(object, name, Some(input.key.stream)) {
-            Ok(array) if array.ndim > 0 || array.location != Location::Host => {
-                Self::column(input, object, array, name, &[Dtype::F32], spread)
-            }
-            Err(error) if passes(object.py(), &error) => Err(error),
-            _ => Ok(Self::of(Value::All(number(object)?))),
+        if input.is_on_device() {
+            return Self::column(input, &object, array, name, SIGNED);
         }
+        lists::elements(&array, object.py(), name, |value| lists::cast(value, name)).map(Value::List)
     }
 }
 
-impl<'py> Given<'py, i64> {
-    /// Reads an integer, a list of integers, or a column of int32 or int64.
-    pub fn signed(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::extract_int(input, object, name, SIGNED, |one| lists::extract_int(one, name))
-    }
-}
-
-impl<'py> Given<'py, u64> {
-    /// Reads a seed, a list of seeds, or a column of int64 or uint64, whose bits are the seeds.
-    pub fn seeds(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        Self::extract_int(input, object, "seed", WIDE, params::seed)
-    }
-}
-
-impl<'py, T: Whole> Given<'py, T> {
-    /// Reads an integer, a list of integers, or a column of any integer type, whose low bits count.
-    pub fn unsigned(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::extract_int(input, object, name, WHOLE, |one| lists::extract_int(one, name))
-    }
-}
-
-impl<'py, T> Given<'py, T> {
-    fn extract_int(
-        input: &Input<'_, 'py>,
+impl<T: Copy> Value<T> {
+    fn whole<'py>(
+        input: &mut Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
         name: &str,
         dtypes: &[Dtype],
-        one: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+    ) -> PyResult<Self>
+    where
+        T: Whole,
+    {
+        let cast = |value| lists::cast(value, name);
+        let elements = |array: &Array<'_>| lists::elements(array, object.py(), name, cast);
+        Self::read(input, object, name, dtypes, |one| lists::extract_int(one, name), elements)
+    }
+
+    /// Reads a parameter. `one` converts a Python object, `elements` an array on the host; `dtypes` are the
+    /// types of a column on a device.
+    fn read<'py>(
+        input: &mut Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        dtypes: &[Dtype],
+        one: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
+        elements: impl FnOnce(&Array<'py>) -> PyResult<Vec<T>>,
     ) -> PyResult<Self> {
-        if object.is_instance_of::<PyInt>() {
-            return Ok(Self::of(Value::All(one(object)?)));
+        if object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
+            return one(object).map(Value::All);
         }
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            let values = lists::iterated(object, name, "a list", |item| one(&item))?;
-            return Ok(Self::of(Value::List(values)));
+            return lists::iterated(object, name, "a list", |item| one(&item)).map(Value::List);
         }
-        match arrays::read(object, name, Some(input.key.stream)) {
-            Ok(array) if array.ndim > 0 || array.location != Location::Host => {
-                Self::column(input, object, array, name, dtypes, false)
-            }
+        match arrays::read(object, name, input.key.map(|key| key.stream)) {
+            Ok(array) if array.ndim > 0 || array.location != Location::Host => match input.key {
+                Some(_) => Self::column(input, object, array, name, dtypes),
+                None => elements(&array.column()).map(Value::List),
+            },
             Err(error) if passes(object.py(), &error) => Err(error),
-            _ => Ok(Self::of(Value::All(one(object)?))),
+            _ => one(object).map(Value::All),
         }
     }
 
-    /// Reads adjacent integers, of one dimension or two.
-    pub fn integers(input: &Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        let array = arrays::read(object, name, Some(input.key.stream))?.flat();
-        if array.ndim == 1 && array.strides[0] == 1 {
-            return Self::column(input, object, array, name, SIGNED, false);
-        }
-        let object = object.call_method1(intern!(object.py(), "reshape"), (-1,))?;
-        let array = arrays::read(&object, name, Some(input.key.stream))?;
-        Self::column(input, &object, array, name, SIGNED, false)
-    }
-
-    /// Reads a column: [rows], [rows, 1], [1, rows], or one number. A torch tensor of another type, or with
-    /// other strides, is converted by torch.
-    fn column(
-        input: &Input<'_, 'py>,
+    /// Takes a column on a device: [rows], [rows, 1], [1, rows], or one number. A torch tensor of another
+    /// type, or with other strides, is converted by torch.
+    fn column<'py>(
+        input: &mut Input<'_, 'py>,
         object: &Bound<'py, PyAny>,
         array: Array<'py>,
         name: &str,
         dtypes: &[Dtype],
-        spread: bool,
     ) -> PyResult<Self> {
         input.check_beside(&array, name)?;
-        let (rows, stride) = match (array.ndim, array.shape) {
-            (0, _) => (1, 1),
-            (1, [rows, _]) => (rows, array.strides[0]),
-            (2, [rows, 1]) => (rows, array.strides[0]),
-            (2, [1, rows]) => (rows, array.strides[1]),
-            (ndim, _) => {
+        let array = array.column();
+        let (rows, stride) = match array.ndim {
+            0 => (1, 1),
+            1 => (array.shape[0], array.strides[0]),
+            ndim => {
                 let text =
                     format!("{name} has {ndim} dimensions, but must have 1, or 2 with one number a row");
                 return Err(PyValueError::new_err(text));
             }
         };
-        let (known, side_by_side) = (dtypes.contains(&array.dtype), rows < 2 || stride == 1);
-        let spread = spread && array.ndim == 0;
-        if known && side_by_side && !spread {
-            let value = Value::DeviceSlice { address: array.address as u64, rows, dtype: array.dtype };
-            return Ok(Self { value, stream: owner_stream(&array), _held: Some((object.clone(), array)) });
+        let known = dtypes.contains(&array.dtype);
+        if known && (rows < 2 || stride == 1) {
+            let value = Value::Device { address: array.address as u64, rows, dtype: array.dtype };
+            input.hold(object, array);
+            return Ok(value);
         }
         let Some(torch) = modules::torch_of(object)? else {
             if known {
@@ -227,15 +226,35 @@ impl<'py, T> Given<'py, T> {
         let py = object.py();
         let dtype = torch.getattr(dtypes[0].name())?;
         let flat = object.call_method1(intern!(py, "to"), (dtype,))?;
-        let flat = if spread {
-            flat.call_method1(intern!(py, "expand"), (input.matrix.rows,))?
-        } else {
-            flat.call_method1(intern!(py, "reshape"), (-1,))?
-        };
+        let flat = flat.call_method1(intern!(py, "reshape"), (-1,))?;
         let flat = flat.call_method0(intern!(py, "contiguous"))?;
         let array = input.beside(&flat, name)?;
-        let value =
-            Value::DeviceSlice { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
-        Ok(Self { value, stream: owner_stream(&array), _held: Some((flat, array)) })
+        let value = Value::Device { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
+        input.hold(&flat, array);
+        Ok(value)
+    }
+}
+
+/// Repeats each number of a column on a device `n` times; other values stay unchanged.
+pub fn repeated_column<'py>(
+    input: &Input<'_, 'py>,
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    n: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let simple = object.is_instance_of::<PyInt>()
+        || object.is_instance_of::<PyList>()
+        || object.is_instance_of::<PyTuple>();
+    if simple || !input.is_on_device() {
+        return Ok(object.clone());
+    }
+    let array = arrays::read(object, name, input.key.map(|key| key.stream))?.column();
+    if array.ndim == 0 || array.ndim == 1 && array.shape[0] == 1 {
+        return Ok(object.clone());
+    }
+    match modules::torch_of(object)? {
+        Some(_) => object.call_method1(intern!(py, "repeat_interleave"), (n,)),
+        None => object.call_method1(intern!(py, "repeat"), (n,)),
     }
 }

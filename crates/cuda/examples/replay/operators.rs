@@ -5,7 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntSlice, DeviceSlice, Draws, Gpu, IntType, Operators, RowParams, Rows, RowsOut, Runtime,
+    Buffer, DeviceIntSlice, DeviceSlice, Draws, Gpu, IntType, Operators, Output, RowParams, Rows, RowsOut,
+    Runtime,
 };
 use gumball_spec::{FilterOrder, Kind, SamplingParams};
 
@@ -81,9 +82,9 @@ pub fn calls<'b>(
         }
         let out = RowsOut::of(&mut out, dtype, start, rows, vocab, vocab)?;
         if masks {
-            return operators.mask(&given, &params, &out, None);
+            return operators.write(Output::Masked, Some(&given), &out, &params, None);
         }
-        operators.probabilities(&given, &params, &out, None)
+        operators.write(Output::Probabilities, Some(&given), &out, &params, None)
     };
     let bytes = rows * vocab * dtype.bytes() + out_bytes;
     Ok(Calls { gpu, name, rows: batches[0], count: batches.len(), bytes, call: Box::new(call) })

@@ -27,9 +27,9 @@ pub fn calls<'b>(
         let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
         let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures));
         if in_place {
-            return softmax.enqueue_in_place(&out, temperature, None);
+            return softmax.enqueue(None, &out, temperature, None);
         }
-        softmax.enqueue(&batches[batch], &out, temperature, None)
+        softmax.enqueue(Some(&batches[batch]), &out, temperature, None)
     };
     let in_place = name == NAMES[2];
     if in_place {
@@ -56,7 +56,7 @@ pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Resu
     let softmax = Softmax::new(runtime)?;
     for (place, batch) in (0..count).zip(batches.iter().cycle()) {
         let out = RowsOut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
-        softmax.enqueue(batch, &out, Temperature::All(0.8), None)?;
+        softmax.enqueue(Some(batch), &out, Temperature::All(0.8), None)?;
     }
     gpu.synchronize()?;
     Ok(out)

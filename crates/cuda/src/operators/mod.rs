@@ -29,6 +29,7 @@ use crate::operators::softmax::Softmax;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;
+pub use write::Output;
 
 /// The operators of a device, with scratch memory that grows with the shapes of their calls.
 ///

@@ -66,43 +66,30 @@ impl Softmax {
         Self { two_pass: Some(false), ..self }
     }
 
-    /// Enqueues the softmax of `logits` to `out` on the device's stream, and returns without waiting.
-    /// Allocates nothing and can be captured.
+    /// Enqueues the softmax of each row on the device's stream, and returns without waiting. Allocates nothing
+    /// and can be captured.
     ///
     /// NaN counts as -inf and +inf as `f32::MAX`. The probabilities of a row with only -inf are all 0.
     ///
     /// # Shapes and units
-    /// `out`: as many rows as `logits` and as wide, of f32 or of the type of `logits`. `statuses`: one word
-    /// per row, which receives the row's [`gumball_spec::Status`] bits.
+    /// `from`: the logits; `None`: those of `to`, which are replaced. `to`: as many rows and as wide, of f32 or
+    /// of the type of the logits, to which each probability is rounded once. `statuses`: one word per row,
+    /// which receives the row's [`gumball_spec::Status`] bits.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the temperature of all rows is outside 0..=2^100.
-    /// - [`Error::OutOfRange`] if `out` has another width, or a type that is neither f32 nor that of
-    ///   `logits`.
-    /// - [`Error::Length`] if `out`, the temperatures or the statuses have another number of rows.
+    /// - [`Error::OutOfRange`] if `to` has another width, or a type that is neither f32 nor that of the logits.
+    /// - [`Error::Length`] if `to`, the temperatures or the statuses have another number of rows.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn enqueue(
         &self,
-        logits: &Rows<'_>,
-        out: &RowsOut<'_>,
+        from: Option<&Rows<'_>>,
+        to: &RowsOut<'_>,
         temperature: Temperature<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
-        check_out(logits, out)?;
-        self.enqueue_checked(logits, out.rows(), temperature, statuses)
-    }
-
-    /// Enqueues the softmax of rows in place: each probability is rounded once to the type of the rows.
-    ///
-    /// # Errors
-    /// Those of [`Softmax::enqueue`].
-    pub fn enqueue_in_place(
-        &self,
-        rows: &RowsOut<'_>,
-        temperature: Temperature<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        self.enqueue_checked(rows.rows(), rows.rows(), temperature, statuses)
+        from.map_or(Ok(()), |from| check_out(from, to))?;
+        self.enqueue_checked(from.unwrap_or(to.rows()), to.rows(), temperature, statuses)
     }
 
     /// Enqueues the softmax of rows to `out`, whose shape and type are already checked. Both may be the same

@@ -21,8 +21,14 @@ use crate::requests::variant::{StepFeatures, Variant};
 
 /// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Output {
+pub enum Output {
+    /// The distribution that each row's token is drawn from (rule P4). For logits, that is the softmax of what
+    /// temperature and filters keep. For probabilities, it is those that filters keep, renormalised. A row
+    /// without a token to draw becomes all 0.
     Probabilities,
+    /// The row with only the tokens that its filters keep: other logits become -inf, other probabilities 0.
+    /// Rows of only -inf stay as they are. Kept numbers are written as they count on input: -0.0 as +0.0, and
+    /// +inf as `f32::MAX`.
     Masked,
 }
 
@@ -39,17 +45,16 @@ impl Output {
 }
 
 impl Operators {
-    /// Writes the distribution that each row's token is drawn from (rule P4). For logits, that is the softmax
-    /// of what temperature and filters keep. For probabilities, it is those that filters keep, renormalised.
+    /// Writes rows: probabilities of the kept tokens, or masked rows.
     ///
-    /// For logits without filters, the result equals that of [`Softmax`]. XTC acts by draw index 0 of seed 0
-    /// at position 0. NaN counts as -inf and +inf as `f32::MAX`; NaN and negative probabilities count as 0. A
-    /// row without a token to draw becomes all 0.
+    /// For logits without filters, the probabilities equal those of [`Softmax`]. XTC acts by draw index 0 of
+    /// seed 0 at position 0. NaN counts as -inf and +inf as `f32::MAX`; NaN and negative probabilities count
+    /// as 0.
     ///
     /// # Shapes and units
-    /// `rows`: R rows. `params`: columns of length R or 1. `out`: R rows of f32 or of the type of `rows`, to
-    /// which each number is rounded once. `statuses`: R words, which receive the [`gumball_spec::Status`]
-    /// bits.
+    /// `from`: R rows to read; `None`: those of `to`, which are replaced. `to`: R rows of f32 or of the type of
+    /// `from`, to which each number is rounded once. `params`: columns of length R or 1. `statuses`: R words,
+    /// which receive the [`gumball_spec::Status`] bits.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type
@@ -57,78 +62,21 @@ impl Operators {
     /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`gumball_spec::Error::Conflict`] for
     ///   a temperature
-    ///   column, if `rows` holds probabilities.
+    ///   column, if the rows hold probabilities.
     /// - [`gumball_spec::Error::Unavailable`] if the parameters have biases or bans.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
-    pub fn probabilities(
-        &mut self,
-        rows: &Rows<'_>,
-        params: &RowParams<'_>,
-        out: &RowsOut<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        check_out(rows, out)?;
-        self.write(Output::Probabilities, rows, params, out.rows(), statuses)
-    }
-
-    /// Writes the distributions of [`Operators::probabilities`] in place.
-    ///
-    /// # Errors
-    /// Those of [`Operators::probabilities`].
-    pub fn probabilities_in_place(
-        &mut self,
-        rows: &RowsOut<'_>,
-        params: &RowParams<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        self.write(Output::Probabilities, rows.rows(), params, rows.rows(), statuses)
-    }
-
-    /// Writes each row with only the tokens that its filters keep: other logits become -inf, other
-    /// probabilities 0.
-    ///
-    /// Rows of only -inf stay as they are. Kept numbers are written as they count on input: -0.0 as +0.0, and
-    /// +inf as `f32::MAX`.
-    ///
-    /// # Shapes and units
-    /// Those of [`Operators::probabilities`].
-    ///
-    /// # Errors
-    /// Those of [`Operators::probabilities`].
-    pub fn mask(
-        &mut self,
-        rows: &Rows<'_>,
-        params: &RowParams<'_>,
-        out: &RowsOut<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        check_out(rows, out)?;
-        self.write(Output::Masked, rows, params, out.rows(), statuses)
-    }
-
-    /// Masks each row in place, as [`Operators::mask`] does.
-    ///
-    /// # Errors
-    /// Those of [`Operators::probabilities`].
-    pub fn mask_in_place(
-        &mut self,
-        rows: &RowsOut<'_>,
-        params: &RowParams<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        self.write(Output::Masked, rows.rows(), params, rows.rows(), statuses)
-    }
-
-    fn write(
+    pub fn write(
         &mut self,
         output: Output,
-        rows: &Rows<'_>,
+        from: Option<&Rows<'_>>,
+        to: &RowsOut<'_>,
         params: &RowParams<'_>,
-        out: &Rows<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
+        from.map_or(Ok(()), |from| check_out(from, to))?;
+        let (rows, out) = (from.unwrap_or(to.rows()), to.rows());
         let mut prepared = params.prepare(rows.kind, rows.rows, rows.vocab)?;
         prepared.columns.flags |= from_columns_flags::ONE_DRAW;
         statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows.rows))?;

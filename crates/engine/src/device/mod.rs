@@ -5,7 +5,6 @@
 //! nothing and can be captured.
 
 mod input;
-mod operators;
 mod pool;
 mod route;
 mod score;
@@ -20,10 +19,9 @@ use gumball_spec::{Error, Result};
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ChainRows, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice,
     DeviceSlice, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks, Rows as DeviceLogits,
-    RowsOut as DeviceRows, Verified,
+    RowsOut as DeviceRows,
 };
 pub use input::{DeviceInput, DeviceOptions};
-pub use operators::{DeviceDraws, DeviceOperators, DevicePerRow, DeviceRowParams};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 

@@ -1,16 +1,47 @@
 //! Chains of draft tokens, accepted or resampled from the residual (rule S4).
 
-use gumball_spec::verify::{Chain, Verified};
+use gumball_cpu::Draw;
+use gumball_spec::verify::Chain;
 use gumball_spec::{Error, MAX_VOCAB, Result, Status, memory};
 
-use super::params::PerRow;
-use super::{Operators, ROOM};
+use super::MEMORY;
+use super::arrays::{PerRowMut, host_column};
+use super::draws::Draws;
+use super::host::Host;
+#[cfg(feature = "cuda")]
+use gumball_cuda::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut};
 
-/// A batch of chains of n drafts each, with the probabilities of the drafter and of the target.
+/// A batch of chains of n drafts each, and the tokens to write.
 ///
-/// Rows follow each other without gaps.
+/// `tokens`, `[chains, n + 1]`, receives the accepted drafts, the token drawn after them, then
+/// [`NONE`](crate::NONE). The other shapes are those that [`HostChains`] names.
+#[derive(Debug)]
+pub enum Chains<'a> {
+    /// Arrays in the host's memory.
+    Host {
+        /// The arrays to read.
+        chains: HostChains<'a>,
+        /// The tokens to write.
+        tokens: &'a mut [i32],
+    },
+    /// Arrays in a device's memory.
+    #[cfg(feature = "cuda")]
+    Device {
+        /// The probabilities that the drafts were drawn from.
+        draft_probs: ChainRows<'a>,
+        /// The draft tokens.
+        draft_token_ids: DeviceIntMatrix<'a>,
+        /// The target's probabilities.
+        target_probs: ChainRows<'a>,
+        /// The emitted tokens.
+        tokens: DeviceIntMatrixMut<'a>,
+    },
+}
+
+/// Chains of n drafts each in the host's memory, whose rows follow each other without gaps, with the
+/// probabilities of the drafter and of the target.
 #[derive(Clone, Copy, Debug)]
-pub struct Chains<'a> {
+pub struct HostChains<'a> {
     /// The number of chains.
     pub chains: usize,
     /// The number of drafts in a chain, n; may be 0.
@@ -24,59 +55,70 @@ pub struct Chains<'a> {
     pub draft_token_ids: &'a [i32],
     /// The target's probabilities: `[chains, n + 1, vocab]`.
     pub target_probs: &'a [f32],
-    /// The seed of each chain.
-    pub seeds: PerRow<'a, u64>,
-    /// The position of each chain's first draft: the number of tokens before it, modulo 2^32.
-    pub positions: PerRow<'a, u32>,
-    /// The draw index of each chain; `None`: the chain's own index in the batch.
-    pub draws: Option<PerRow<'a, u32>>,
 }
 
-/// The results of the chains, one entry per chain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+/// Where the counts and statuses of chains are written, each with one entry per chain; `default()` writes
+/// none.
+#[derive(Debug, Default)]
+pub struct ChainCounts<'a> {
     /// The number of drafts that would be accepted if each were tested independently, those after the first
     /// rejected draft included.
-    pub accepted: Vec<u32>,
+    pub accepted: Option<PerRowMut<'a, u32>>,
     /// The number of drafts that were emitted: accepted, with all drafts before them accepted too. The token
     /// drawn after them is not counted.
-    pub emitted: Vec<u32>,
+    pub emitted: Option<PerRowMut<'a, u32>>,
     /// The status of the rows from which the last token was drawn.
-    pub statuses: Vec<Status>,
+    pub statuses: Option<PerRowMut<'a, Status>>,
+    /// Whether `accepted` and `emitted` are added to the values in memory; otherwise they replace them.
+    pub adds: bool,
 }
 
-impl Operators {
-    /// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every
-    /// emitted token has the distribution of the target's row, whatever the drafter proposed (rule S4).
-    ///
-    /// Accepting a draft reads two probabilities. Of each chain at most two rows are read in full.
-    ///
-    /// # Shapes and units
-    /// `chains`: the shapes that its fields name. `tokens`: `[chains, n + 1]`; receives the accepted drafts,
-    /// the token drawn after them, then [`NONE`](crate::NONE).
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the vocabulary is outside 1..=2^20.
-    /// - [`Error::Length`] if a shape differs.
-    ///
-    /// After an error nothing has been written.
-    pub fn chain_speculative_sampling(&self, chains: &Chains<'_>, tokens: &mut [i32]) -> Result<Counts> {
-        chains.check(tokens.len())?;
-        let width = chains.drafts.saturating_add(1);
-        let items = memory::collected(ROOM, tokens.chunks_mut(width).enumerate())?;
-        let verified =
-            self.over(items, |workspace, (i, tokens)| workspace.verify_chain(&chains.chain(i), tokens))?;
-        let mut counts = Counts::default();
-        for Verified { accepted, emitted, status } in verified {
-            counts.accepted.push(accepted);
-            counts.emitted.push(emitted);
-            counts.statuses.push(status);
+impl Host {
+    /// Verifies chains; see
+    /// [`Operators::chain_speculative_sampling`](super::Operators::chain_speculative_sampling).
+    pub(super) fn verify(
+        &self,
+        batch: &HostChains<'_>,
+        draws: &Draws<'_>,
+        tokens: &mut [i32],
+        counts: ChainCounts<'_>,
+    ) -> Result<()> {
+        batch.check(tokens.len())?;
+        let chains = batch.chains;
+        let mut accepted = host_column("accepted", counts.accepted, chains)?;
+        let mut emitted = host_column("emitted", counts.emitted, chains)?;
+        let mut statuses = host_column("statuses", counts.statuses, chains)?;
+        draws.check_host(chains)?;
+        if chains == 0 {
+            return Ok(());
         }
-        Ok(counts)
+        let width = batch.drafts + 1;
+        batch.chain(0, draws).check(width)?;
+        let items = memory::collected(MEMORY, tokens.chunks_mut(width).enumerate())?;
+        let verified = self.over(items, |workspace, (i, tokens)| {
+            let verified = workspace.verify_chain(&batch.chain(i, draws), tokens)?;
+            let last = &mut tokens[verified.emitted as usize];
+            *last = draws.written(*last);
+            Ok(verified)
+        })?;
+        let write = |column: &mut Option<&mut [u32]>, chain: usize, count: u32| {
+            if let Some(column) = column {
+                column[chain] = if counts.adds { column[chain].wrapping_add(count) } else { count };
+            }
+        };
+        for (i, verified) in verified.into_iter().enumerate() {
+            write(&mut accepted, i, verified.accepted);
+            write(&mut emitted, i, verified.emitted);
+            if let Some(statuses) = &mut statuses {
+                statuses[i] = verified.status;
+            }
+        }
+        Ok(())
     }
 }
 
-impl<'a> Chains<'a> {
+impl<'a> HostChains<'a> {
+    /// Checks the lengths of the arrays, and of the tokens to write.
     fn check(&self, tokens: usize) -> Result<()> {
         let Self { chains, drafts: n, vocab, .. } = *self;
         if !(1..=MAX_VOCAB).contains(&vocab) {
@@ -96,24 +138,21 @@ impl<'a> Chains<'a> {
                 return Err(Error::length(name, length, allowed));
             }
         }
-        self.seeds.check("seeds", chains)?;
-        self.positions.check("positions", chains)?;
-        if let Some(draws) = self.draws {
-            draws.check("draws", chains)?;
-        }
-        if chains > 0 { self.chain(0).check(n + 1) } else { Ok(()) }
+        Ok(())
     }
 
-    fn chain(&self, i: usize) -> Chain<'a> {
+    /// Returns a chain with the keys of its draw.
+    fn chain(&self, i: usize, draws: &Draws<'_>) -> Chain<'a> {
         let Self { drafts: n, vocab, .. } = *self;
+        let Draw { seed, position, draw } = draws.of(i);
         Chain {
             drafts: &self.draft_token_ids[i * n..][..n],
             draft_probs: &self.draft_probs[i * n * vocab..][..n * vocab],
             target_probs: &self.target_probs[i * (n + 1) * vocab..][..(n + 1) * vocab],
             vocab,
-            seed: self.seeds.of(i),
-            position: self.positions.of(i),
-            draw: self.draws.map_or(i as u32, |draws| draws.of(i)),
+            seed,
+            position,
+            draw,
         }
     }
 }

@@ -4,158 +4,132 @@
 //! draws, which makes the survey cheap beside them: five million draws from one row take 306 surveys.
 
 use gumball_cpu::{Draw, History};
-use gumball_spec::{Error, Kind, Result, Status, memory};
+use gumball_spec::{Error, NONE, Result, Status, memory};
 
+use super::MEMORY;
+use super::host::{Host, task};
 use super::params::{PerRow, RowParams};
-use super::write::task;
-use super::{Operators, ROOM};
 use crate::logits::Logits;
 
-/// The keys of each output's draw.
+/// The keys of each output's draw: seed, position and draw index.
 #[derive(Clone, Copy, Debug)]
 pub struct Draws<'a> {
-    /// The seed of each output.
+    /// The seeds; a column on a device has 64-bit elements.
     pub seeds: PerRow<'a, u64>,
-    /// The position of each output.
+    /// The positions: the number of tokens before the drawn one, modulo 2^32. Of 64-bit elements in a column
+    /// on a device the low 32 bits count.
     pub positions: PerRow<'a, u32>,
-    /// The draw index of each output. `None` uses the output's own index, so that outputs with equal seed and
-    /// position draw independently.
+    /// The draw indices; of 64-bit elements in a column on a device the low 32 bits count. `None`: each
+    /// output's own index, so that outputs with equal seed and position draw independently.
     pub draws: Option<PerRow<'a, u32>>,
+    /// Whether 64-bit positions in a column on a device are offsets. The low word of an offset is the
+    /// position. The high word, as a signed integer times 0x9E37_79B9_7F4A_7C15, is added to the seed. If
+    /// false, only the low words count.
+    pub offsets: bool,
+    /// Whether an output without a token is written as 0 instead of [`NONE`].
+    pub zero_for_none: bool,
 }
 
-impl<'a> Draws<'a> {
+impl Draws<'_> {
     /// Takes one seed and one position for all outputs; each output's own index is its draw index.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        Self { seeds: PerRow::All(seed), positions: PerRow::All(position), draws: None }
+        let (seeds, positions) = (PerRow::All(seed), PerRow::All(position));
+        Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
     }
 
-    fn check(&self, outputs: usize) -> Result<()> {
+    /// Checks the keys of `outputs` draws that the host reads.
+    pub(super) fn check_host(&self, outputs: usize) -> Result<()> {
         if u32::try_from(outputs).is_err() {
             return Err(Error::out_of_range("outputs", outputs, "less than 2^32"));
         }
-        self.seeds.check("seeds", outputs)?;
-        self.positions.check("positions", outputs)?;
-        match self.draws {
-            Some(draws) => draws.check("draws", outputs),
-            None => Ok(()),
-        }
+        self.seeds.check_host("seeds", outputs)?;
+        self.positions.check_host("positions", outputs)?;
+        self.draws.map_or(Ok(()), |draws| draws.check_host("draws", outputs))
     }
 
-    fn of(&self, output: usize) -> Draw {
+    /// Returns the keys of an output, after [`Draws::check_host`].
+    pub(super) fn of(&self, output: usize) -> Draw {
         let draw = self.draws.map_or(output as u32, |draws| draws.of(output));
         Draw { seed: self.seeds.of(output), position: self.positions.of(output), draw }
+    }
+
+    /// Returns what is written for a token: itself, or 0 for none if that is asked for.
+    pub(super) fn written(&self, token: i32) -> i32 {
+        if self.zero_for_none && token == NONE { 0 } else { token }
     }
 }
 
 /// The number of draws that a thread makes from one survey of a row.
 const BLOCK: usize = 16_384;
 
-impl Operators {
-    /// Draws a token for each output from a row of probabilities, after its filters and bans.
-    ///
-    /// The token equals that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw
-    /// index. A row without a number above 0 yields [`NONE`](crate::NONE). Returns one status per matrix row;
-    /// a row that no output reads has none set.
-    ///
-    /// # Shapes and units
-    /// `probabilities`: L rows. The number of outputs R is L, or after [`Logits::select`] the length of its
-    /// list. `params`: columns of L. `draws`: one value for all, or R. `tokens`: R.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the rows are logits, or there are 2^32 outputs or more.
-    /// - [`Error::Length`] if a shape differs.
-    /// - Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for).
-    /// - [`Error::Unavailable`] if the system refuses the memory to sort the outputs by row.
-    ///
-    /// After an error nothing has been written.
-    pub fn sample_probabilities(
-        &self,
-        probabilities: Logits<'_>,
-        params: &RowParams<'_>,
-        draws: &Draws<'_>,
-        tokens: &mut [i32],
-    ) -> Result<Vec<Status>> {
-        if probabilities.kind() != Kind::Probabilities {
-            return Err(Error::out_of_range("kind", "logits", "probabilities"));
-        }
-        self.sample(probabilities, params, draws, tokens)
-    }
-
-    /// Draws a token for each output from a row of logits, after temperature, filters and bans. Shapes and
-    /// results are those of [`Operators::sample_probabilities`]; here a row without a logit above -inf yields
-    /// [`NONE`](crate::NONE).
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the rows are probabilities.
-    /// - Those of [`Operators::sample_probabilities`].
-    pub fn sample_logits(
-        &self,
-        logits: Logits<'_>,
-        params: &RowParams<'_>,
-        draws: &Draws<'_>,
-        tokens: &mut [i32],
-    ) -> Result<Vec<Status>> {
-        if logits.kind() != Kind::Logits {
-            return Err(Error::out_of_range("kind", "probabilities", "logits"));
-        }
-        self.sample(logits, params, draws, tokens)
-    }
-
-    fn sample(
+impl Host {
+    /// Draws a token for each output; see [`Operators::sample`](super::Operators::sample).
+    pub(super) fn sample(
         &self,
         rows: Logits<'_>,
+        row_indices: Option<PerRow<'_, u32>>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
         tokens: &mut [i32],
-    ) -> Result<Vec<Status>> {
+        mut statuses: Option<&mut [Status]>,
+    ) -> Result<()> {
+        let listed;
+        let rows = match row_indices {
+            None => rows,
+            Some(indices) => {
+                listed = indices.row_indices(tokens.len(), rows.lines())?;
+                rows.select(&listed)?
+            }
+        };
         if tokens.len() != rows.rows() {
             return Err(Error::length("tokens", tokens.len(), format!("one per output, {}", rows.rows())));
         }
-        draws.check(rows.rows())?;
-        let lines = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
+        draws.check_host(rows.rows())?;
+        let prepared = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
         let history = History::new(&[]);
-        let outputs = by_line(&rows)?;
-        let mut statuses = memory::filled(ROOM, Status::default(), rows.lines())?;
+        let outputs = by_row(&rows)?;
         let blocks: Vec<&[u32]> = outputs
             .chunk_by(|a, b| rows.line(*a as usize) == rows.line(*b as usize))
-            .flat_map(|line| line.chunks(BLOCK))
+            .flat_map(|row| row.chunks(BLOCK))
             .collect();
         let drawn = self.over(blocks, |workspace, block| {
             let first = block[0] as usize;
-            let task = task(rows.kind(), lines.of(rows.line(first)), &history);
-            let which: Vec<Draw> = block.iter().map(|output| draws.of(*output as usize)).collect();
+            let task = task(rows.kind(), prepared.of(rows.line(first)), &history);
+            let keys: Vec<Draw> = block.iter().map(|output| draws.of(*output as usize)).collect();
             let mut tokens = vec![0; block.len()];
-            let status = workspace.sample_many(rows.row(first), &task, &which, &mut tokens)?;
+            let status = workspace.sample_many(rows.row(first), &task, &keys, &mut tokens)?;
             Ok((block, tokens, status))
         })?;
         for (block, drawn, status) in drawn {
-            statuses[rows.line(block[0] as usize)].insert(status);
             for (output, token) in block.iter().zip(drawn) {
-                tokens[*output as usize] = token;
+                tokens[*output as usize] = draws.written(token);
+                if let Some(statuses) = &mut statuses {
+                    statuses[*output as usize] = status;
+                }
             }
         }
-        Ok(statuses)
+        Ok(())
     }
 }
 
 /// Returns the outputs sorted by the row they read; the outputs of one row stay in order.
-fn by_line(rows: &Logits<'_>) -> Result<Vec<u32>> {
-    let line = |output: u32| rows.line(output as usize);
-    let mut outputs = memory::room(ROOM, rows.rows())?;
+fn by_row(rows: &Logits<'_>) -> Result<Vec<u32>> {
+    let row = |output: u32| rows.line(output as usize);
+    let mut outputs = memory::room(MEMORY, rows.rows())?;
     outputs.extend(0..rows.rows() as u32);
-    if outputs.is_sorted_by_key(|output| line(*output)) {
+    if outputs.is_sorted_by_key(|output| row(*output)) {
         return Ok(outputs);
     }
-    let mut starts = memory::filled(ROOM, 0u32, rows.lines() + 1)?;
-    outputs.iter().for_each(|output| starts[line(*output) + 1] += 1);
+    let mut starts = memory::filled(MEMORY, 0u32, rows.lines() + 1)?;
+    outputs.iter().for_each(|output| starts[row(*output) + 1] += 1);
     for i in 1..starts.len() {
         starts[i] += starts[i - 1];
     }
     for output in 0..rows.rows() as u32 {
-        let place = &mut starts[line(output)];
-        outputs[*place as usize] = output;
-        *place += 1;
+        let start = &mut starts[row(output)];
+        outputs[*start as usize] = output;
+        *start += 1;
     }
     Ok(outputs)
 }
@@ -166,10 +140,10 @@ mod tests {
 
     #[test]
     fn outputs_that_cannot_be_numbered_are_refused() {
-        assert_eq!(Draws::new(1, 2).check(u32::MAX as usize), Ok(()));
+        assert_eq!(Draws::new(1, 2).check_host(u32::MAX as usize), Ok(()));
         let one_index = Draws { draws: Some(PerRow::All(0)), ..Draws::new(1, 2) };
         for draws in [Draws::new(1, 2), one_index] {
-            let error = draws.check(1 << 32).unwrap_err();
+            let error = draws.check_host(1 << 32).unwrap_err();
             assert_eq!(error.to_string(), "outputs is 4294967296, but must be less than 2^32");
         }
     }

@@ -3,7 +3,7 @@
 use gumball_cpu::RowMut;
 use gumball_spec::{Kind, Result, memory};
 
-use super::ROOM;
+use super::MEMORY;
 use crate::logits::check_rows;
 
 /// A batch of rows to be written, or to be changed in place.
@@ -68,7 +68,7 @@ impl<'a> LogitsMut<'a> {
         macro_rules! rows {
             ($data:expr, $dtype:ident) => {
                 memory::collected(
-                    ROOM,
+                    MEMORY,
                     $data
                         .chunks_mut(stride)
                         .take(rows)

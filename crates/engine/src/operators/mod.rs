@@ -2,29 +2,58 @@
 //!
 //! They serve engines that hold probabilities or must return them, and that choose seeds and positions
 //! themselves. A row's result is a function of its numbers, its parameters and its draw, as in a
-//! [`Pool`](crate::Pool). The batch, the thread count and the SIMD level do not change it. All arguments are
-//! checked before anything is written.
+//! [`Pool`](crate::Pool). The batch, the thread count and the SIMD level do not change it, nor does it differ
+//! between the host and a device. All arguments are checked before anything is written.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `arrays`, `matrix` | what operators read and write |
+//! | `params`, `draws`, `chains` | arguments; draws and chains on the host |
+//! | `host` | rows over threads |
+//! | `device`, `columns` | kernels of a device; lists that are copied there |
 
+mod arrays;
 mod chains;
+#[cfg(feature = "cuda")]
+mod columns;
+#[cfg(feature = "cuda")]
+mod device;
 mod draws;
+mod host;
 mod matrix;
 mod params;
-mod write;
 
-use std::sync::{Mutex, PoisonError};
+#[cfg(feature = "cuda")]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_cpu::{Level, Workspace};
-use gumball_spec::Result;
-use rayon::prelude::*;
+use gumball_cpu::{Level, Output};
+use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
-use crate::workers::Threads;
+use arrays::host_column;
+#[cfg(feature = "cuda")]
+use arrays::{device_words, wrong_memory};
+#[cfg(feature = "cuda")]
+use device::OnDevice;
+use host::Host;
 
-pub use chains::{Chains, Counts};
+#[cfg(feature = "cuda")]
+pub use arrays::DeviceColumn;
+pub use arrays::{PerRowMut, RowsIn, RowsInOut};
+pub use chains::{ChainCounts, Chains, HostChains};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
 
-/// The operators of the host. They keep their buffers from call to call.
+/// The operators of the host or of a device. They keep their buffers from call to call.
+///
+/// All arrays of a call lie in the memory of the operators: an array that lies elsewhere is an
+/// [`Error::OutOfRange`]. Only lists of parameters may lie on the host for operators of a device.
+///
+/// On a device a call only launches kernels, in the order of the device's stream, and waits for nothing. After
+/// a call with at least as many rows it allocates nothing either, so it can be captured in a graph. Its
+/// launches share memory of these operators: use separate operators for each stream, and replay graphs that
+/// were captured with the same operators one after the other. In columns on a device a value outside its
+/// range counts as the nearest value inside, and NaN turns the parameter off.
 ///
 /// ```
 /// use gumball_engine::{Logits, LogitsMut, Operators};
@@ -33,110 +62,274 @@ pub use params::{PerRow, RowParams};
 /// let logits = [0.0f32, 0.0, 2.0, f32::NEG_INFINITY];
 /// let mut probabilities = [0.0f32; 4];
 /// let out = LogitsMut::new(&mut probabilities[..], 2, 2)?;
-/// operators.softmax(Logits::new(&logits, 2, 2)?, 1.0.into(), out)?;
+/// operators.softmax((Logits::new(&logits, 2, 2)?, out), 1.0.into(), None)?;
 /// assert_eq!(probabilities, [0.5, 0.5, 1.0, 0.0]);
 /// # Ok::<(), gumball_engine::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Operators {
-    level: Level,
-    threads: Threads,
-    idle: Mutex<Vec<Workspace>>,
+    place: Place,
+}
+
+/// Where operators work.
+#[derive(Debug)]
+enum Place {
+    Host(Host),
+    #[cfg(feature = "cuda")]
+    Device(Box<Mutex<OnDevice>>),
 }
 
 impl Operators {
-    /// Makes operators for a SIMD level and a number of threads.
+    /// Makes operators of the host for a SIMD level and a number of threads.
     ///
     /// `level`: `None` takes the best level of the processor. `threads`: in 1..=1024, where 1 is the caller's
     /// thread. `None` takes the threads that all pools and operators share, one per core.
     ///
     /// # Errors
-    /// - [`OutOfRange`](crate::Error::OutOfRange) for a level that the processor lacks, or a number of
-    ///   threads outside its range.
-    /// - [`Unavailable`](crate::Error::Unavailable) if the threads cannot be started.
+    /// - [`Error::OutOfRange`] for a level that the processor lacks, or a number of threads outside its range.
+    /// - [`Error::Unavailable`] if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
-        let level = level.map_or_else(Level::detect, Level::check)?;
-        Ok(Self { level, threads: Threads::new(threads)?, idle: Mutex::default() })
+        Ok(Self { place: Place::Host(Host::new(level, threads)?) })
     }
 
-    /// Returns the SIMD level in use.
+    /// Makes the operators of a device. Each operator allocates its memory in its first call. Calls from
+    /// several threads take turns.
+    ///
+    /// ```no_run
+    /// use gumball_engine::{Device, DeviceBuffer, DeviceLogits, DeviceRows, Dtype, Operators};
+    ///
+    /// let device = Device::cuda(0)?;
+    /// let operators = Operators::on_device(device.clone());
+    /// let logits = DeviceBuffer::of(device.runtime(), &[0.0f32, 0.0, 2.0, 1.0])?;
+    /// let mut probabilities = DeviceBuffer::zeroed(device.runtime(), 16)?;
+    /// let rows = DeviceLogits::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
+    /// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
+    /// operators.softmax((rows, out), 0.7.into(), None)?;
+    /// # Ok::<(), gumball_engine::Error>(())
+    /// ```
+    #[cfg(feature = "cuda")]
     #[must_use]
-    pub fn level(&self) -> Level {
-        self.level
+    pub fn on_device(device: crate::Device) -> Self {
+        Self { place: Place::Device(Box::new(Mutex::new(OnDevice::new(device)))) }
     }
 
-    /// Runs `work` for each item on the threads; returns the results in the items' order.
-    fn over<T: Send, R: Send>(
+    /// Returns whether the operators are those of a device.
+    #[must_use]
+    pub fn is_on_device(&self) -> bool {
+        !matches!(self.place, Place::Host(_))
+    }
+
+    /// Writes the softmax of each row at its temperature, fused.
+    ///
+    /// The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01 stay
+    /// finite. Equal logits get equal probabilities, bit for bit. At temperature 0 the first of the largest
+    /// logits gets 1. A row without a logit above -inf becomes all 0 and has the status `EMPTY`.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of f32, bf16 or f16 to read, and R rows to write: on the host of any of these types, on
+    /// a device f32 or the type of the logits; or R rows to replace. Each number is rounded to the written
+    /// type once. `temperature`: one, or one per matrix row, which is one per row unless
+    /// [`Logits::select`](crate::Logits::select) was used. `statuses`: R.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
+    /// - [`Error::OutOfRange`] for a temperature other than 0 and outside (0, 2^100] that the host can see,
+    ///   or for rows of probabilities.
+    /// - [`Error::Conflict`] if the host program captures the stream and a list of the host would have to be
+    ///   copied.
+    /// - [`Error::Unavailable`] if the system refuses the memory to list the rows; if the device fails; or if
+    ///   the host program captures the stream and the operator would have to allocate memory.
+    ///
+    /// After an error nothing has been written.
+    pub fn softmax<'a>(
         &self,
-        items: Vec<T>,
-        work: impl Fn(&mut Workspace, T) -> Result<R> + Sync,
-    ) -> Result<Vec<R>> {
-        let alone = |items: Vec<T>| {
-            let mut borrowed = self.borrow()?;
-            items.into_iter().map(|item| work(borrowed.workspace(), item)).collect()
-        };
-        if items.len() <= 1 {
-            return alone(items);
+        rows: impl Into<RowsInOut<'a>>,
+        temperature: PerRow<'_, f32>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        let rows = rows.into();
+        if rows.kind() == Kind::Probabilities {
+            return Err(Error::out_of_range("kind", "probabilities", "logits"));
         }
-        let spread = |items: Vec<T>| {
-            let borrow = || self.borrow();
-            let each = |borrowed: &mut Result<Borrowed<'_>>, item| match borrowed {
-                Ok(borrowed) => work(borrowed.workspace(), item),
-                Err(error) => Err(error.clone()),
-            };
-            items.into_par_iter().map_init(borrow, each).collect()
-        };
-        self.threads.run(items, spread, alone)
+        let common = SamplingParams::default();
+        let params = RowParams { temperature: Some(temperature), ..RowParams::new(&common) };
+        match (&self.place, rows) {
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsInOut::Device { from, to }) => {
+                let statuses = device_words("statuses", statuses)?;
+                lock(device).softmax(from.as_ref(), &to, &params, statuses.as_ref())
+            }
+            (_, rows) => self.write(Output::Probabilities, rows, &params, statuses),
+        }
     }
 
-    fn borrow(&self) -> Result<Borrowed<'_>> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let workspace = idle.map_or_else(|| Workspace::new(self.level), Ok)?;
-        Ok(Borrowed { operators: self, workspace: Some(workspace) })
+    /// Writes the distribution that each row's token is drawn from (rule P4). For logits it is the softmax
+    /// after temperature, bans and filters. For probabilities, which need not sum to 1, it is the kept ones,
+    /// renormalised. A row without a token becomes all 0.
+    ///
+    /// All filters of the parameters apply, alone, as a chain or joint. XTC uses its random words for seed 0,
+    /// position 0 and draw index 0.
+    ///
+    /// # Shapes and units
+    /// `rows`, `statuses`: those of [`Operators::softmax`]. `params`: columns of one per matrix row, which is
+    /// one per row unless [`Logits::select`](crate::Logits::select) was used.
+    ///
+    /// # Errors
+    /// - Those of [`Operators::softmax`].
+    /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
+    /// - [`Error::Unavailable`] for bans and biases on a device.
+    ///
+    /// After an error nothing has been written.
+    pub fn probabilities<'a>(
+        &self,
+        rows: impl Into<RowsInOut<'a>>,
+        params: &RowParams<'_>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        self.write(Output::Probabilities, rows.into(), params, statuses)
     }
+
+    /// Writes each row with only the tokens that its filters and bans keep. Other logits become -inf, other
+    /// probabilities 0.
+    ///
+    /// Rows of only -inf stay as they are. Kept numbers are written as the stages read them: -0.0 as +0.0,
+    /// and +inf as `f32::MAX`, which bf16 and f16 round to +inf again.
+    ///
+    /// # Shapes and units
+    /// Those of [`Operators::probabilities`].
+    ///
+    /// # Errors
+    /// Those of [`Operators::probabilities`].
+    pub fn mask_logits<'a>(
+        &self,
+        rows: impl Into<RowsInOut<'a>>,
+        params: &RowParams<'_>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        self.write(Output::Masked, rows.into(), params, statuses)
+    }
+
+    fn write(
+        &self,
+        output: Output,
+        rows: RowsInOut<'_>,
+        params: &RowParams<'_>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        match (&self.place, rows) {
+            (Place::Host(host), RowsInOut::Host { from, to }) => {
+                let statuses = host_column("statuses", statuses, to.rows())?;
+                let written = host.write(output, from, to, params)?;
+                if let Some(statuses) = statuses {
+                    statuses.copy_from_slice(&written);
+                }
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsInOut::Device { from, to }) => {
+                let statuses = device_words("statuses", statuses)?;
+                lock(device).write(output, from.as_ref(), &to, params, statuses.as_ref())
+            }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("rows")),
+        }
+    }
+
+    /// Draws a token for each output from the row that it reads, after temperature, filters and bans.
+    ///
+    /// The token equals that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw
+    /// index. An output gets [`NONE`](crate::NONE) if its row has no logit above -inf or no probability above
+    /// 0, or if its index in a column on the device is not a row.
+    ///
+    /// # Shapes and units
+    /// `rows`: L rows of either kind. `row_indices`: the index of the row that each of R outputs reads; if
+    /// `None`, R is L, or after [`Logits::select`](crate::Logits::select) the length of its list. `params`:
+    /// columns of L. `draws`: columns of R. `tokens`: R, on a device of i32 or i64. `statuses`: R, the status
+    /// of the row that each output reads.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs, or if a row index that the
+    ///   host can see is not a row, or if there are 2^32 outputs or more.
+    /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
+    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::probabilities`].
+    ///
+    /// After an error nothing has been written.
+    pub fn sample<'a>(
+        &self,
+        rows: impl Into<RowsIn<'a>>,
+        row_indices: Option<PerRow<'_, u32>>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        tokens: PerRowMut<'_, i32>,
+        statuses: Option<PerRowMut<'_, Status>>,
+    ) -> Result<()> {
+        match (&self.place, rows.into()) {
+            (Place::Host(host), RowsIn::Host(rows)) => {
+                let tokens = tokens.on_host("tokens")?;
+                let statuses = host_column("statuses", statuses, tokens.len())?;
+                host.sample(rows, row_indices, params, draws, tokens, statuses)
+            }
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsIn::Device(rows)) => {
+                let tokens = tokens.on_device("tokens")?.integers("tokens")?;
+                let statuses = device_words("statuses", statuses)?;
+                lock(device).sample(&rows, row_indices, params, draws, &tokens, statuses.as_ref())
+            }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("rows")),
+        }
+    }
+
+    /// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every
+    /// emitted token has the distribution of the target's row, whatever the drafter proposed (rule S4).
+    ///
+    /// Accepting a draft reads two probabilities. Of each chain at most two rows are read in full.
+    ///
+    /// # Shapes and units
+    /// `chains`: the shapes that its fields name. `draws`: one per chain, at the position of its first draft.
+    /// `counts`: one per chain.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the vocabulary is outside 1..=2^20.
+    /// - [`Error::Length`] if a shape differs.
+    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
+    ///
+    /// After an error nothing has been written.
+    pub fn chain_speculative_sampling(
+        &self,
+        chains: Chains<'_>,
+        draws: &Draws<'_>,
+        counts: ChainCounts<'_>,
+    ) -> Result<()> {
+        match (&self.place, chains) {
+            (Place::Host(host), Chains::Host { chains, tokens }) => {
+                host.verify(&chains, draws, tokens, counts)
+            }
+            #[cfg(feature = "cuda")]
+            (
+                Place::Device(device),
+                Chains::Device { draft_probs, draft_token_ids, target_probs, tokens },
+            ) => lock(device).verify([draft_probs, target_probs], draft_token_ids, draws, tokens, counts),
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("chains")),
+        }
+    }
+
+    /// Returns the error for an argument that lies in the other memory than the operators'.
+    #[cfg(feature = "cuda")]
+    fn wrong_memory(&self, parameter: &'static str) -> Error {
+        match &self.place {
+            Place::Host(_) => wrong_memory(parameter, "a device", "the host"),
+            Place::Device(_) => wrong_memory(parameter, "the host", "the device"),
+        }
+    }
+}
+
+/// Locks a device's operators. A panic leaves them consistent: a call checks first and then only launches.
+#[cfg(feature = "cuda")]
+fn lock(device: &Mutex<OnDevice>) -> MutexGuard<'_, OnDevice> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The resource that errors name when the system refuses memory proportional to the rows.
-const ROOM: &str = "memory for rows";
-
-/// A borrowed workspace. Dropping it returns it, except during a panic, which may have left it inconsistent.
-struct Borrowed<'a> {
-    operators: &'a Operators,
-    workspace: Option<Workspace>,
-}
-
-impl Borrowed<'_> {
-    fn workspace(&mut self) -> &mut Workspace {
-        self.workspace.as_mut().expect("there until it is dropped")
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        let mut idle = self.operators.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.extend(self.workspace.take());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use super::*;
-
-    #[test]
-    fn a_workspace_that_a_panic_left_is_not_used_again() {
-        let operators = Operators::new(None, Some(1)).unwrap();
-        let idle = || operators.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
-        let broken = catch_unwind(AssertUnwindSafe(|| {
-            operators.over(vec![1], |_, _| -> Result<()> { panic!("on purpose") })
-        }));
-        assert!(broken.is_err());
-        assert_eq!(idle(), 0);
-        assert_eq!(operators.over(vec![1, 2], |_, item| Ok(item)), Ok(vec![1, 2]));
-        assert_eq!(idle(), 1);
-    }
-}
+const MEMORY: &str = "memory for rows";

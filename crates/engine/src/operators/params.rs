@@ -1,17 +1,26 @@
-//! The parameters of a batch of rows: common ones, and columns with one value per row.
+//! The parameters of a batch of rows: values for all rows, and columns with one value per row.
+
+use std::borrow::Cow;
 
 use gumball_cpu::Prepared;
 use gumball_spec::{Error, Kind, Result, SamplingParams, memory};
 
-use super::ROOM;
+use super::MEMORY;
+#[cfg(feature = "cuda")]
+use super::arrays::{DeviceColumn, wrong_memory};
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
 pub enum PerRow<'a, T> {
     /// One value for all rows.
     All(T),
-    /// One per row.
-    Rows(&'a [T]),
+    /// One value per row, in the host's memory. Operators of a device copy the list there; they refuse it
+    /// while the host program captures a graph, because a replay would copy stale values.
+    Host(&'a [T]),
+    /// One value per row, or a single one for all rows, in the device's memory. The host cannot see the
+    /// values and refuses none.
+    #[cfg(feature = "cuda")]
+    Device(DeviceColumn<'a>),
 }
 
 impl<T> From<T> for PerRow<'_, T> {
@@ -22,113 +31,153 @@ impl<T> From<T> for PerRow<'_, T> {
 
 impl<'a, T> From<&'a [T]> for PerRow<'a, T> {
     fn from(values: &'a [T]) -> Self {
-        PerRow::Rows(values)
+        PerRow::Host(values)
     }
 }
 
 impl<'a, T> From<&'a Vec<T>> for PerRow<'a, T> {
     fn from(values: &'a Vec<T>) -> Self {
-        PerRow::Rows(values)
+        PerRow::Host(values)
     }
 }
 
 impl<T: Copy> PerRow<'_, T> {
-    /// Checks that a list has `rows` values.
-    pub(super) fn check(&self, parameter: &'static str, rows: usize) -> Result<()> {
+    /// Checks that the host can read the values, and that a list has `rows` of them.
+    pub(super) fn check_host(&self, parameter: &'static str, rows: usize) -> Result<()> {
         match self {
-            PerRow::Rows(values) if values.len() != rows => {
-                Err(Error::length(parameter, values.len(), format!("one per row, {rows}")))
-            }
-            _ => Ok(()),
+            PerRow::All(_) => Ok(()),
+            PerRow::Host(values) => check_length(parameter, values.len(), rows),
+            #[cfg(feature = "cuda")]
+            PerRow::Device(_) => Err(wrong_memory(parameter, "a device", "the host")),
         }
     }
 
-    /// Returns the value of a row.
+    /// Returns the value of a row, after [`PerRow::check_host`].
     pub(super) fn of(&self, row: usize) -> T {
         match self {
             PerRow::All(value) => *value,
-            PerRow::Rows(values) => values[row],
+            PerRow::Host(values) => values[row],
+            #[cfg(feature = "cuda")]
+            PerRow::Device(_) => unreachable!("`check_host` refuses a column on a device"),
         }
     }
 }
 
+impl<'a> PerRow<'a, u32> {
+    /// Returns the index of the matrix row that each of `outputs` outputs reads, for a list on the host.
+    pub(super) fn row_indices(&self, outputs: usize, rows: usize) -> Result<Cow<'a, [u32]>> {
+        let indices = match *self {
+            PerRow::All(row) => Cow::Owned(memory::filled(MEMORY, row, outputs)?),
+            PerRow::Host(indices) => Cow::Borrowed(indices),
+            #[cfg(feature = "cuda")]
+            PerRow::Device(_) => return Err(wrong_memory("row_indices", "a device", "the host")),
+        };
+        check_length("row_indices", indices.len(), outputs)?;
+        match indices.iter().find(|row| **row as usize >= rows) {
+            Some(row) => Err(Error::out_of_range("row_indices", row, format!("a row in 0..{rows}"))),
+            None => Ok(indices),
+        }
+    }
+}
+
+/// Checks that a list has a value for each row.
+pub(super) fn check_length(parameter: &'static str, length: usize, rows: usize) -> Result<()> {
+    if length == rows {
+        return Ok(());
+    }
+    Err(Error::length(parameter, length, format!("one per row, {rows}")))
+}
+
 /// The parameters of a batch of rows: filters, bans and temperature, and no history.
-///
-/// An empty column leaves its parameter at the common value.
 ///
 /// ```
 /// use gumball_engine::{RowParams, SamplingParams};
 /// let common = SamplingParams { top_k: 50, ..Default::default() };
-/// let params = RowParams { top_p: &[0.9, 0.5], ..RowParams::new(&common) };
+/// let params = RowParams { top_p: Some([0.9, 0.5][..].into()), ..RowParams::new(&common) };
 /// # let _ = params;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams<'a> {
-    /// The parameters of all rows. Rules that read a history find it empty; seed and logprobs are not read.
+    /// The parameters of all rows, except those that the fields below replace. Rules that read a history find
+    /// it empty; seed and logprobs are not read. Operators of a device refuse bans and biases.
     pub common: &'a SamplingParams,
     /// The temperature of each matrix row.
-    pub temperature: &'a [f32],
-    /// The `top_k` of each matrix row.
-    pub top_k: &'a [i64],
+    pub temperature: Option<PerRow<'a, f32>>,
+    /// The `top_k` of each matrix row; a column on a device is i32 or i64.
+    pub top_k: Option<PerRow<'a, i64>>,
     /// The `top_p` of each matrix row.
-    pub top_p: &'a [f32],
+    pub top_p: Option<PerRow<'a, f32>>,
     /// The `min_p` of each matrix row.
-    pub min_p: &'a [f32],
+    pub min_p: Option<PerRow<'a, f32>>,
 }
 
 impl<'a> RowParams<'a> {
     /// Takes parameters for all rows.
     #[must_use]
     pub fn new(common: &'a SamplingParams) -> Self {
-        Self { common, temperature: &[], top_k: &[], top_p: &[], min_p: &[] }
+        Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Validates the parameters of `lines` matrix rows of a kind.
-    pub(super) fn prepare(&self, kind: Kind, lines: usize, vocab: usize) -> Result<Lines> {
-        let columns = [
-            ("temperature", self.temperature.len()),
-            ("top_k", self.top_k.len()),
-            ("top_p", self.top_p.len()),
-            ("min_p", self.min_p.len()),
-        ];
-        for (name, length) in columns {
-            if length != 0 && length != lines {
-                return Err(Error::length(name, length, format!("one per row, {lines}, or 0")));
-            }
+    /// Returns the common parameters with the values that the fields give for all rows.
+    pub(super) fn common(&self) -> Cow<'a, SamplingParams> {
+        let mut common = Cow::Borrowed(self.common);
+        macro_rules! replace {
+            ($($name:ident),*) => {
+                $(if let Some(PerRow::All(value)) = self.$name {
+                    common.to_mut().$name = value;
+                })*
+            };
         }
+        replace!(temperature, top_k, top_p, min_p);
+        common
+    }
+
+    /// Validates the parameters of `rows` matrix rows of a kind, whose columns lie on the host.
+    pub(super) fn prepare(&self, kind: Kind, rows: usize, vocab: usize) -> Result<PreparedRows> {
+        let mut varies = false;
+        macro_rules! check {
+            ($($name:ident),*) => {
+                $(if let Some(value) = &self.$name {
+                    value.check_host(stringify!($name), rows)?;
+                    varies |= !matches!(value, PerRow::All(_));
+                })*
+            };
+        }
+        check!(temperature, top_k, top_p, min_p);
         let prepare = |params: SamplingParams| {
             params.check_kind(kind, vocab)?;
             Prepared::new(params, vocab)
         };
-        if columns.iter().all(|(_, length)| *length == 0) {
-            return Ok(Lines::Alike(Box::new(prepare(self.common.clone())?)));
+        let common = self.common();
+        if !varies {
+            return Ok(PreparedRows::Alike(Box::new(prepare(common.into_owned())?)));
         }
-        let of = |line: usize| {
-            let mut params = self.common.clone();
-            params.temperature = self.temperature.get(line).copied().unwrap_or(params.temperature);
-            params.top_k = self.top_k.get(line).copied().unwrap_or(params.top_k);
-            params.top_p = self.top_p.get(line).copied().unwrap_or(params.top_p);
-            params.min_p = self.min_p.get(line).copied().unwrap_or(params.min_p);
+        let of = |row: usize| {
+            let mut params = SamplingParams::clone(&common);
+            params.temperature = self.temperature.map_or(params.temperature, |column| column.of(row));
+            params.top_k = self.top_k.map_or(params.top_k, |column| column.of(row));
+            params.top_p = self.top_p.map_or(params.top_p, |column| column.of(row));
+            params.min_p = self.min_p.map_or(params.min_p, |column| column.of(row));
             prepare(params)
         };
-        let mut each = memory::room(ROOM, lines)?;
-        (0..lines).try_for_each(|line| of(line).map(|prepared| each.push(prepared)))?;
-        Ok(Lines::PerRow(each))
+        let mut each = memory::room(MEMORY, rows)?;
+        (0..rows).try_for_each(|row| of(row).map(|prepared| each.push(prepared)))?;
+        Ok(PreparedRows::Each(each))
     }
 }
 
 /// The validated parameters of each matrix row.
-pub(super) enum Lines {
+pub(super) enum PreparedRows {
     Alike(Box<Prepared>),
-    PerRow(Vec<Prepared>),
+    Each(Vec<Prepared>),
 }
 
-impl Lines {
+impl PreparedRows {
     /// Returns the parameters of a matrix row.
-    pub(super) fn of(&self, line: usize) -> &Prepared {
+    pub(super) fn of(&self, row: usize) -> &Prepared {
         match self {
-            Lines::Alike(prepared) => prepared,
-            Lines::PerRow(prepared) => &prepared[line],
+            PreparedRows::Alike(prepared) => prepared,
+            PreparedRows::Each(prepared) => &prepared[row],
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Operators on a device, which the host emulates here, come to what those of the host come to.
 
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceLogits, DeviceOperators, DevicePerRow, DeviceRowParams, DeviceRows,
-    DeviceSlice, Dtype, Error, FilterOrder, Kind, Logits, LogitsMut, Operators, RowParams, SamplingParams,
-    Status, bf16,
+    Device, DeviceBuffer, DeviceIntSlice, DeviceLogits, DeviceRows, DeviceSlice, Draws, Dtype, Error,
+    FilterOrder, IntType, Kind, Logits, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsInOut,
+    SamplingParams, Status, bf16,
 };
 
 use crate::cases::{VOCAB, rows};
@@ -11,9 +11,9 @@ use crate::cases::{VOCAB, rows};
 const ROWS: usize = 5;
 const TEMPERATURES: [f32; ROWS] = [1.0, 0.0, 0.01, 100.0, 0.7];
 
-fn operators() -> Option<DeviceOperators> {
+fn operators() -> Option<(Operators, Device)> {
     let device = Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()?;
-    Some(DeviceOperators::new(device))
+    Some((Operators::on_device(device.clone()), device))
 }
 
 fn words(buffer: &DeviceBuffer) -> Vec<u32> {
@@ -24,31 +24,33 @@ fn words(buffer: &DeviceBuffer) -> Vec<u32> {
 
 #[test]
 fn a_softmax_is_the_hosts_bit_for_bit() {
-    let Some(mut operators) = operators() else { return };
-    let runtime = operators.device().runtime().clone();
+    let Some((operators, device)) = operators() else { return };
     let mut data = rows(0..ROWS as u64);
     data[VOCAB..2 * VOCAB].fill(f32::NEG_INFINITY);
     data[3 * VOCAB + 5] = f32::NAN;
     let host = Operators::new(None, Some(1)).unwrap();
-    let column = DeviceBuffer::of(&runtime, &TEMPERATURES).unwrap();
-    let logits = DeviceBuffer::of(&runtime, &data).unwrap();
+    let column = DeviceBuffer::of(device.runtime(), &TEMPERATURES).unwrap();
+    let logits = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    for each in [0.7.into(), TEMPERATURES[..].into(), DevicePerRow::Device(DeviceSlice::of(&column))] {
+    for each in [0.7.into(), TEMPERATURES[..].into(), PerRow::Device(DeviceSlice::of(&column).into())] {
         let on_host = match each {
-            DevicePerRow::All(all) => all.into(),
+            PerRow::All(all) => all.into(),
             _ => (&TEMPERATURES[..]).into(),
         };
         let mut wanted = vec![0.0f32; ROWS * VOCAB];
         let to = LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap();
-        let told = host.softmax(Logits::new(&data, ROWS, VOCAB).unwrap(), on_host, to).unwrap();
-        assert_eq!(told[1], Status::EMPTY);
+        let mut wanted_statuses = [Status::default(); ROWS];
+        let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
+        host.softmax((logits, to), on_host, Some(wanted_statuses[..].as_mut().into())).unwrap();
+        assert_eq!(wanted_statuses[1], Status::EMPTY);
 
-        let mut out = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
-        let statuses = DeviceBuffer::zeroed(&runtime, ROWS * 4).unwrap();
+        let mut out = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
+        let statuses = DeviceBuffer::zeroed(device.runtime(), ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        operators.softmax(&from, each, &to, Some(&DeviceSlice::of(&statuses))).unwrap();
+        let column = PerRowMut::Device(DeviceSlice::of(&statuses).into());
+        operators.softmax((from, to), each, Some(column)).unwrap();
         assert_eq!(words(&out), bits(&wanted));
-        assert_eq!(words(&statuses), told.iter().map(|status| status.0).collect::<Vec<u32>>());
+        assert_eq!(words(&statuses), wanted_statuses.map(|status| status.0));
     }
 }
 
@@ -58,16 +60,15 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn in_place_each_number_is_rounded_once() {
-    let Some(mut operators) = operators() else { return };
-    let runtime = operators.device().runtime().clone();
+    let Some((operators, device)) = operators() else { return };
     let narrow: Vec<bf16> = rows(0..ROWS as u64).iter().map(|z| bf16::from_f32(*z)).collect();
     let mut wanted = narrow.clone();
     let host = Operators::new(None, Some(1)).unwrap();
-    host.softmax_in_place(LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap(), 0.3.into()).unwrap();
+    host.softmax(LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap(), 0.3.into(), None).unwrap();
     let halves: Vec<u16> = narrow.iter().map(|z| z.to_bits()).collect();
-    let mut memory = DeviceBuffer::of(&runtime, &halves).unwrap();
+    let mut memory = DeviceBuffer::of(device.runtime(), &halves).unwrap();
     let place = DeviceRows::of(&mut memory, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).unwrap();
-    operators.softmax_in_place(&place, 0.3.into(), None).unwrap();
+    operators.softmax(place, 0.3.into(), None).unwrap();
     let mut seen = vec![0u16; ROWS * VOCAB];
     memory.read(0, &mut seen).unwrap();
     assert_eq!(seen, wanted.iter().map(|p| p.to_bits()).collect::<Vec<u16>>());
@@ -84,10 +85,9 @@ fn weights() -> Vec<f32> {
 
 #[test]
 fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
-    let Some(mut operators) = operators() else { return };
-    let runtime = operators.device().runtime().clone();
+    let Some((operators, device)) = operators() else { return };
     let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
-    let buffer = DeviceBuffer::of(&runtime, &data).unwrap();
+    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
     let (ks, ps) = ([3i64, 0, 40, 1, 7], [0.9f32, 0.5, 1.0, 0.3, 0.6]);
@@ -98,82 +98,122 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
     ];
     let cases = [(0, false, false), (0, true, false), (0, true, true), (1, true, false), (2, false, true)];
     for (common, listed, masked) in cases.map(|(which, listed, masked)| (&common[which], listed, masked)) {
-        let (mut on_host, mut given) = (RowParams::new(common), DeviceRowParams::new(common));
+        let mut params = RowParams::new(common);
         if listed {
-            (on_host.top_k, on_host.top_p) = (&ks, &ps);
-            (given.top_k, given.top_p) = (Some(ks[..].into()), Some(ps[..].into()));
+            (params.top_k, params.top_p) = (Some(ks[..].into()), Some(ps[..].into()));
         }
+        let write = |operators: &Operators, rows: RowsInOut<'_>, statuses: Option<PerRowMut<'_, Status>>| {
+            match masked {
+                true => operators.mask_logits(rows, &params, statuses),
+                false => operators.probabilities(rows, &params, statuses),
+            }
+            .unwrap();
+        };
         let mut wanted = vec![7.0f32; ROWS * VOCAB];
+        let mut wanted_statuses = [Status::default(); ROWS];
         let to = LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap();
         let rows = Logits::new(&data, ROWS, VOCAB).unwrap().with_kind(Kind::Probabilities);
-        let told = match masked {
-            true => host.mask_logits(rows, &on_host, to),
-            false => host.probabilities(rows, &on_host, to),
-        };
-        let told: Vec<u32> = told.unwrap().iter().map(|status| status.0).collect();
+        write(&host, (rows, to).into(), Some(wanted_statuses[..].as_mut().into()));
 
-        let mut out = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
-        let statuses = DeviceBuffer::zeroed(&runtime, ROWS * 4).unwrap();
-        let column = DeviceSlice::of(&statuses);
+        let mut out = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
+        let statuses = DeviceBuffer::zeroed(device.runtime(), ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        match masked {
-            true => operators.mask_logits(&from, &given, &to, Some(&column)),
-            false => operators.probabilities(&from, &given, &to, Some(&column)),
-        }
-        .unwrap();
+        write(&operators, (from, to).into(), Some(PerRowMut::Device(DeviceSlice::of(&statuses).into())));
         assert_eq!(words(&out), bits(&wanted), "{common:?}, listed: {listed}, masked: {masked}");
-        assert_eq!(words(&statuses), told);
+        assert_eq!(words(&statuses), wanted_statuses.map(|status| status.0));
         if !listed {
             continue;
         }
 
-        let mut place = DeviceBuffer::of(&runtime, &data).unwrap();
+        let mut place = DeviceBuffer::of(device.runtime(), &data).unwrap();
         let rows = DeviceRows::of(&mut place, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        let rows = rows.with_kind(Kind::Probabilities);
-        match masked {
-            true => operators.mask_logits_in_place(&rows, &given, None),
-            false => operators.probabilities_in_place(&rows, &given, None),
-        }
-        .unwrap();
+        write(&operators, rows.with_kind(Kind::Probabilities).into(), None);
         assert_eq!(words(&place), bits(&wanted), "in place");
     }
 }
 
 #[test]
+fn draws_are_the_hosts() {
+    let Some((operators, device)) = operators() else { return };
+    let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
+    let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
+    let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let rows = Logits::probabilities(&data, ROWS, VOCAB).unwrap();
+    let (common, ks, seeds) = (SamplingParams::default(), [3i64, 0, 40, 1, 7], [5u64, 6, 7, u64::MAX]);
+    let params = RowParams { top_k: Some(ks[..].into()), top_p: Some(0.9.into()), ..RowParams::new(&common) };
+    let indices: PerRow<'_, u32> = [3, 1, 0, 3][..].into();
+    let draws = Draws { seeds: seeds[..].into(), zero_for_none: true, ..Draws::new(0, 9) };
+    let (mut tokens, mut statuses) = (vec![7; 4], vec![Status::default(); 4]);
+    let (written, of) = ((&mut tokens).into(), Some((&mut statuses).into()));
+    host.sample(rows, Some(indices), &params, &draws, written, of).unwrap();
+    assert_eq!((tokens[1], statuses[1]), (0, Status::EMPTY));
+
+    let seen = [(); 2].map(|()| DeviceBuffer::zeroed(device.runtime(), 16).unwrap());
+    let written = PerRowMut::Device(DeviceIntSlice::of(&seen[0], IntType::I32).into());
+    let of = Some(PerRowMut::Device(DeviceSlice::of(&seen[1]).into()));
+    let from = from.with_kind(Kind::Probabilities);
+    operators.sample(from, Some(indices), &params, &draws, written, of).unwrap();
+    assert_eq!(words(&seen[0]), tokens.iter().map(|token| token.cast_unsigned()).collect::<Vec<u32>>());
+    assert_eq!(words(&seen[1]), statuses.iter().map(|status| status.0).collect::<Vec<u32>>());
+}
+
+#[test]
+fn arrays_in_the_other_memory_are_named() {
+    let Some((operators, device)) = operators() else { return };
+    let host = Operators::new(None, Some(1)).unwrap();
+    let (mut data, column) = (weights(), DeviceBuffer::of(device.runtime(), &TEMPERATURES).unwrap());
+    let mut rows = DeviceBuffer::of(device.runtime(), &data).unwrap();
+    let on_device = PerRow::Device(DeviceSlice::of(&column).into());
+    let in_place = LogitsMut::new(&mut data, ROWS, VOCAB).unwrap();
+    let error = host.softmax(in_place, on_device, None).unwrap_err().to_string();
+    assert_eq!(error, "temperature is on a device, but must be on the host, as the operators are");
+    let in_place = LogitsMut::new(&mut data, ROWS, VOCAB).unwrap();
+    let error = operators.softmax(in_place, 1.0.into(), None).unwrap_err().to_string();
+    assert_eq!(error, "rows is on the host, but must be on the device, as the operators are");
+    let in_place = DeviceRows::of(&mut rows, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let mut statuses = [Status::default(); ROWS];
+    let statuses = Some(statuses[..].as_mut().into());
+    let error = operators.softmax(in_place, 1.0.into(), statuses).unwrap_err().to_string();
+    assert_eq!(error, "statuses is on the host, but must be on the device, as the operators are");
+    assert_eq!((bits(&data), words(&rows)), (bits(&weights()), bits(&weights())));
+}
+
+#[test]
 fn parameters_of_logits_are_refused_where_rows_are_probabilities() {
-    let Some(mut operators) = operators() else { return };
-    let runtime = operators.device().runtime().clone();
-    let buffer = DeviceBuffer::of(&runtime, &weights()).unwrap();
-    let mut out = DeviceBuffer::of(&runtime, &vec![7u32; ROWS * VOCAB]).unwrap();
+    let Some((operators, device)) = operators() else { return };
+    let buffer = DeviceBuffer::of(device.runtime(), &weights()).unwrap();
+    let mut out = DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS * VOCAB]).unwrap();
     let from = DeviceLogits::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
     let from = from.with_kind(Kind::Probabilities);
-    let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    fn to(out: &mut DeviceBuffer) -> DeviceRows<'_> {
+        DeviceRows::of(out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap()
+    }
     let (neutral, hot) =
         (SamplingParams::default(), SamplingParams { temperature: 0.7, ..SamplingParams::default() });
-    let listed =
-        DeviceRowParams { temperature: Some(TEMPERATURES[..].into()), ..DeviceRowParams::new(&neutral) };
-    for params in [DeviceRowParams::new(&hot), listed] {
-        let error = operators.probabilities(&from, &params, &to, None).unwrap_err();
+    let listed = RowParams { temperature: Some(TEMPERATURES[..].into()), ..RowParams::new(&neutral) };
+    for params in [RowParams::new(&hot), listed] {
+        let error = operators.probabilities((from, to(&mut out)), &params, None).unwrap_err();
         assert!(error.to_string().starts_with("temperature"), "{error}");
-        let error = operators.mask_logits(&from, &params, &to, None).unwrap_err();
+        let error = operators.mask_logits((from, to(&mut out)), &params, None).unwrap_err();
         assert!(error.to_string().starts_with("temperature"), "{error}");
     }
-    let error = operators.softmax(&from, 1.0.into(), &to, None).unwrap_err();
+    let error = operators.softmax((from, to(&mut out)), 1.0.into(), None).unwrap_err();
     assert_eq!(error.to_string(), "kind is probabilities, but must be logits");
     assert!(words(&out).iter().all(|word| *word == 7));
 }
 
 #[test]
 fn mistakes_are_named_and_nothing_is_written() {
-    let Some(mut operators) = operators() else { return };
-    let runtime = operators.device().runtime().clone();
-    let logits = DeviceBuffer::zeroed(&runtime, ROWS * VOCAB * 4).unwrap();
-    let mut out = DeviceBuffer::of(&runtime, &vec![7u32; ROWS * VOCAB]).unwrap();
+    let Some((operators, device)) = operators() else { return };
+    let logits = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
+    let mut out = DeviceBuffer::of(device.runtime(), &vec![7u32; ROWS * VOCAB]).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    let mut refused = |each: DevicePerRow<'_, f32>| match operators.softmax(&from, each, &to, None) {
-        Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) => error.to_string(),
-        other => panic!("{other:?}"),
+    let mut refused = |each: PerRow<'_, f32>| {
+        let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+        match operators.softmax((from, to), each, None) {
+            Err(error @ (Error::OutOfRange { .. } | Error::Length { .. })) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
     };
     let allowed = "but must be 0 (greedy) or in (0, 2^100]";
     assert_eq!(refused((-1.0).into()), format!("temperature is -1, {allowed}"));

@@ -1,8 +1,8 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    Chains, Draws, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, PerRow, RowParams, Sampler,
-    SamplingParams, Status, bf16,
+    ChainCounts, Chains, Draws, Error, FilterOrder, HostChains, Kind, Logits, LogitsMut, NONE, Operators,
+    RowParams, Sampler, SamplingParams, Status, bf16,
 };
 use gumball_spec::verify::Chain;
 use gumball_spec::{Request, Row, oracle};
@@ -36,7 +36,9 @@ fn a_softmax_is_the_definitions_at_each_rows_temperature() {
     for operators in operators() {
         let mut out = vec![7.0f32; 5 * (VOCAB + 3)];
         let to = LogitsMut::strided(&mut out, 5, VOCAB, VOCAB + 3).unwrap();
-        operators.softmax(Logits::new(&logits, 5, VOCAB).unwrap(), (&temperatures[..]).into(), to).unwrap();
+        operators
+            .softmax((Logits::new(&logits, 5, VOCAB).unwrap(), to), (&temperatures[..]).into(), None)
+            .unwrap();
         for (line, want) in out.chunks(VOCAB + 3).zip(&want) {
             assert_eq!(&line[..VOCAB], want);
             assert_eq!(line[VOCAB..], [7.0; 3], "what lies between is not touched");
@@ -45,13 +47,13 @@ fn a_softmax_is_the_definitions_at_each_rows_temperature() {
         let exact = narrow.iter().zip(&logits).all(|(a, b)| a.to_f32() == *b);
         assert!(exact, "the rows are made of eighths");
         let rows = LogitsMut::new(&mut narrow, 5, VOCAB).unwrap();
-        operators.softmax_in_place(rows, (&temperatures[..]).into()).unwrap();
+        operators.softmax(rows, (&temperatures[..]).into(), None).unwrap();
         for (line, want) in narrow.chunks(VOCAB).zip(&want) {
             assert!(line.iter().zip(want).all(|(a, b)| *a == bf16::from_f32(*b)));
         }
         let none = LogitsMut::new(&mut [0.0f32; 0][..], 0, VOCAB).unwrap();
-        let empty = operators.softmax(Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap(), 1.0.into(), none);
-        assert_eq!(empty.unwrap(), []);
+        let empty = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
+        assert_eq!(operators.softmax((empty, none), 1.0.into(), None), Ok(()));
     }
 }
 
@@ -60,7 +62,7 @@ fn huge_logits_at_a_low_temperature_stay_finite_and_equal_ones_equal() {
     let logits = [1e6, -1e6, 1e6, 999_999.99, f32::NEG_INFINITY];
     let mut out = [0.0f32; 5];
     let to = LogitsMut::new(&mut out[..], 1, 5).unwrap();
-    operators()[0].softmax(Logits::new(&logits, 1, 5).unwrap(), 0.01.into(), to).unwrap();
+    operators()[0].softmax((Logits::new(&logits, 1, 5).unwrap(), to), 0.01.into(), None).unwrap();
     assert_eq!(out[0].to_bits(), out[2].to_bits());
     assert!((f64::from(out.iter().sum::<f32>()) - 1.0).abs() < 1e-6, "{out:?}");
 }
@@ -74,14 +76,15 @@ fn renormalised_and_masked_rows_are_the_definitions() {
     for joint in [false, true] {
         let order = if joint { FilterOrder::Joint } else { FilterOrder::Default };
         let common = SamplingParams { min_p: 0.01, order, ..Default::default() };
-        let params = RowParams { top_k: &column_k, top_p: &column_p, ..RowParams::new(&common) };
+        let (top_k, top_p) = (Some(column_k[..].into()), Some(column_p[..].into()));
+        let params = RowParams { top_k, top_p, ..RowParams::new(&common) };
         for operators in operators() {
             let mut renormalised = vec![0.0f32; 6 * VOCAB];
             let out = LogitsMut::new(&mut renormalised, 6, VOCAB).unwrap();
             let matrix = Logits::probabilities(&probabilities, 6, VOCAB).unwrap();
-            operators.probabilities(matrix, &params, out).unwrap();
+            operators.probabilities((matrix, out), &params, None).unwrap();
             let mut masked = logits.clone();
-            operators.mask_logits_in_place(LogitsMut::new(&mut masked, 6, VOCAB).unwrap(), &params).unwrap();
+            operators.mask_logits(LogitsMut::new(&mut masked, 6, VOCAB).unwrap(), &params, None).unwrap();
             for i in 0..6 {
                 let params = SamplingParams { top_k: column_k[i], top_p: column_p[i], ..common.clone() };
                 let line = i * VOCAB..(i + 1) * VOCAB;
@@ -98,7 +101,8 @@ fn renormalised_and_masked_rows_are_the_definitions() {
     let mut nothing = vec![f32::NEG_INFINITY; VOCAB];
     let common = SamplingParams { top_k: 3, ..Default::default() };
     let rows = LogitsMut::new(&mut nothing, 1, VOCAB).unwrap();
-    let statuses = operators()[0].mask_logits_in_place(rows, &RowParams::new(&common)).unwrap();
+    let mut statuses = [Status::default()];
+    operators()[0].mask_logits(rows, &RowParams::new(&common), Some(statuses[..].as_mut().into())).unwrap();
     assert_eq!(statuses, [Status::EMPTY]);
     assert!(nothing.iter().all(|z| *z == f32::NEG_INFINITY));
 }
@@ -110,13 +114,20 @@ fn many_outputs_draw_from_named_lines_what_samplers_draw() {
     let seeds: Vec<u64> = (0..400).map(|i| 5 + i / 200).collect();
     let top_k = [5, 0, 40];
     let common = SamplingParams { top_p: 0.9, xtc_probability: 0.3, ..Default::default() };
-    let params = RowParams { top_k: &top_k, ..RowParams::new(&common) };
+    let params = RowParams { top_k: Some(top_k[..].into()), ..RowParams::new(&common) };
     for operators in operators() {
         let mut tokens = vec![0; 400];
-        let matrix = Logits::probabilities(&probabilities, 3, VOCAB).unwrap().select(&lines).unwrap();
+        let mut statuses = vec![Status::EMPTY; 400];
+        let matrix = Logits::probabilities(&probabilities, 3, VOCAB).unwrap();
         let draws = Draws { seeds: (&seeds).into(), ..Draws::new(0, 9) };
-        let statuses = operators.sample_probabilities(matrix, &params, &draws, &mut tokens).unwrap();
-        assert_eq!(statuses, [Status::default(); 3]);
+        let written = (&mut tokens).into();
+        operators
+            .sample(matrix, Some((&lines).into()), &params, &draws, written, Some((&mut statuses).into()))
+            .unwrap();
+        assert_eq!(statuses, [Status::default(); 400]);
+        let (mut selected, matrix) = (vec![0; 400], matrix.select(&lines).unwrap());
+        operators.sample(matrix, None, &params, &draws, (&mut selected).into(), None).unwrap();
+        assert_eq!(selected, tokens);
         for (i, token) in tokens.iter().enumerate() {
             let line = lines[i] as usize;
             let seed = Some(seeds[i]);
@@ -137,10 +148,11 @@ fn a_row_of_nothing_yields_none_and_disturbs_no_other() {
     let common = SamplingParams::default();
     let mut drawn = Vec::new();
     for data in [&clean, &probabilities] {
-        let mut tokens = [0; 3];
-        let matrix = Logits::probabilities(data, 3, VOCAB).unwrap();
-        let statuses = operators()[1]
-            .sample_probabilities(matrix, &RowParams::new(&common), &Draws::new(1, 2), &mut tokens)
+        let (mut tokens, mut statuses) = (vec![0; 3], vec![Status::default(); 3]);
+        let (matrix, params) = (Logits::probabilities(data, 3, VOCAB).unwrap(), RowParams::new(&common));
+        let written = Some((&mut statuses).into());
+        operators()[1]
+            .sample(matrix, None, &params, &Draws::new(1, 2), (&mut tokens).into(), written)
             .unwrap();
         assert!(statuses[1].contains(Status::EMPTY));
         assert_eq!(tokens[1], NONE);
@@ -162,20 +174,27 @@ fn chains_are_the_definitions() {
             (0..VOCAB).max_by(|a, b| q[*a].total_cmp(&q[*b])).unwrap() as i32
         })
         .collect();
-    let batch = Chains {
+    let batch = HostChains {
         chains,
         drafts: n,
         vocab: VOCAB,
         draft_probs: &draft_probs,
         draft_token_ids: &drafts,
         target_probs: &target_probs,
-        seeds: PerRow::All(3),
-        positions: PerRow::All(17),
-        draws: None,
     };
+    let draws = Draws::new(3, 17);
     for operators in operators() {
         let mut tokens = vec![0; chains * (n + 1)];
-        let counts = operators.chain_speculative_sampling(&batch, &mut tokens).unwrap();
+        let (mut accepted, mut emitted) = (vec![10; chains], vec![0; chains]);
+        let mut statuses = vec![Status::default(); chains];
+        let counts = ChainCounts {
+            accepted: Some((&mut accepted).into()),
+            emitted: Some((&mut emitted).into()),
+            statuses: Some((&mut statuses).into()),
+            adds: true,
+        };
+        let batch = Chains::Host { chains: batch, tokens: &mut tokens };
+        operators.chain_speculative_sampling(batch, &draws, counts).unwrap();
         for i in 0..chains {
             let chain = Chain {
                 drafts: &drafts[i * n..][..n],
@@ -188,13 +207,14 @@ fn chains_are_the_definitions() {
             };
             let (want, verified) = chain.verify().unwrap();
             assert_eq!(tokens[i * (n + 1)..][..n + 1], want);
-            let got = (counts.accepted[i], counts.emitted[i], counts.statuses[i]);
+            let got = (accepted[i] - 10, emitted[i], statuses[i]);
             assert_eq!(got, (verified.accepted, verified.emitted, verified.status));
         }
-        assert!(counts.emitted.iter().any(|emitted| *emitted > 0));
-        assert!(counts.emitted.iter().any(|emitted| *emitted < 3));
+        assert!(emitted.iter().any(|emitted| *emitted > 0));
+        assert!(emitted.iter().any(|emitted| *emitted < 3));
     }
-    let error = operators()[0].chain_speculative_sampling(&batch, &mut [0; 7]).unwrap_err();
+    let batch = Chains::Host { chains: batch, tokens: &mut [0; 7] };
+    let error = operators()[0].chain_speculative_sampling(batch, &draws, ChainCounts::default()).unwrap_err();
     let text = "tokens has length 7, but must have 160 for 40 chains of 3 drafts and 900 ids";
     assert_eq!(error.to_string(), text);
 }
@@ -208,31 +228,33 @@ fn mistakes_are_named_and_nothing_is_written() {
     let refused = |common: SamplingParams, params: &dyn Fn(RowParams<'_>) -> Result<(), Error>| {
         params(RowParams::new(&common)).unwrap_err().to_string()
     };
+    let draws = Draws::new(0, 0);
     let text = refused(SamplingParams { temperature: 0.7, ..Default::default() }, &|params| {
-        let mut tokens = [5; 2];
+        let mut tokens = vec![5; 2];
         let rows = logits.with_kind(Kind::Probabilities);
-        let refused = operators.sample_probabilities(rows, &params, &Draws::new(0, 0), &mut tokens).map(drop);
+        let refused = operators.sample(rows, None, &params, &draws, (&mut tokens).into(), None);
         assert_eq!(tokens, [5; 2]);
         refused
     });
     assert_eq!(text, "temperature is 0.7, but must be 0 (greedy) or 1 for probabilities");
     let text = refused(SamplingParams::default(), &|params| {
-        operators.sample_probabilities(logits, &params, &Draws::new(0, 0), &mut [0; 2]).map(drop)
+        let indices = Some([0, 2][..].into());
+        operators.sample(logits, indices, &params, &draws, [0; 2][..].as_mut().into(), None)
     });
-    assert_eq!(text, "kind is logits, but must be probabilities");
+    assert_eq!(text, "row_indices is 2, but must be a row in 0..2");
     let text = refused(SamplingParams::default(), &|params| {
-        let params = RowParams { top_p: &[0.5, 0.5, -1.0], ..params };
-        operators.sample_logits(logits, &params, &Draws::new(0, 0), &mut [0; 2]).map(drop)
+        let params = RowParams { top_p: Some([0.5, 0.5, -1.0][..].into()), ..params };
+        operators.sample(logits, None, &params, &draws, [0; 2][..].as_mut().into(), None)
     });
-    assert_eq!(text, "top_p has length 3, but must have one per row, 2, or 0");
+    assert_eq!(text, "top_p has length 3, but must have one per row, 2");
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
-    let error = operators.softmax(logits, (&[1.0, -1.0][..]).into(), to).unwrap_err();
+    let error = operators.softmax((logits, to), (&[1.0, -1.0][..]).into(), None).unwrap_err();
     assert_eq!(error.to_string(), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
-    let error = operators.softmax(logits.with_kind(Kind::Probabilities), 1.0.into(), to).unwrap_err();
+    let error = operators.softmax((logits.with_kind(Kind::Probabilities), to), 1.0.into(), None).unwrap_err();
     assert_eq!(error.to_string(), "kind is probabilities, but must be logits");
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap().with_kind(Kind::Probabilities);
-    assert!(operators.softmax_in_place(to, 1.0.into()).is_err());
+    assert!(operators.softmax(to, 1.0.into(), None).is_err());
     assert!(out.iter().all(|x| *x == 7.0));
 }
 
@@ -243,9 +265,10 @@ fn a_softmax_of_chosen_lines_takes_each_lines_temperature() {
     let (mut each, mut all) = (vec![0.0f32; 3 * VOCAB], vec![0.0f32; 5 * VOCAB]);
     let operators = &operators()[0];
     let temperatures = &[0.5, 1.0, 2.0][..];
-    operators.softmax(logits, temperatures.into(), LogitsMut::new(&mut each, 3, VOCAB).unwrap()).unwrap();
+    let to = LogitsMut::new(&mut each, 3, VOCAB).unwrap();
+    operators.softmax((logits, to), temperatures.into(), None).unwrap();
     let to = LogitsMut::new(&mut all, 5, VOCAB).unwrap();
-    operators.softmax(logits.select(&lines).unwrap(), temperatures.into(), to).unwrap();
+    operators.softmax((logits.select(&lines).unwrap(), to), temperatures.into(), None).unwrap();
     for (line, row) in lines.iter().zip(all.chunks(VOCAB)) {
         assert_eq!(row, &each[*line as usize * VOCAB..][..VOCAB]);
     }

@@ -29,7 +29,7 @@ import torch
 
 # With the latter there, what torch compiles has operators of torch in the place of the former.
 from ... import operators, torch_operators
-from ..._gumball import sample_on_device, verify_on_device
+from ..._gumball import sample_rows, verify_chains
 from .places import checked, get_seed_and_offset, moved
 
 __all__ = [
@@ -115,22 +115,20 @@ def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[An
     outputs = rows.size(0) if indices is None else indices.size(0)
     places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
-    samples, zeros = None, not return_valid
-    if not torch.compiler.is_compiling():
-        # Kernels do to offsets, and to what has no token, what stands below: each operator of torch takes as long as a call.
-        kind = "logits" if name == "logits" else "probabilities"
-        given = (None, *filters, None)
-        samples = sample_on_device(
-            rows, None, kind, name, indices, given, *places, None, dtype, False, None, True, zeros
-        )
-        if samples is not None and zeros:
-            return samples
-    if samples is None:
+    top_k, top_p, min_p, order = filters
+    named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
+    if torch.compiler.is_compiling():
         seed, position = moved(places, outputs)
         sample = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
-        top_k, top_p, min_p, order = filters
-        named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
         samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **named)
+    else:
+        # The operator itself splits offsets and writes 0 for no token: each operator of torch would take as long as it.
+        kind, zeros = "logits" if name == "logits" else "probabilities", not return_valid
+        samples = sample_rows(
+            rows, name, None, kind, indices, None, *places, None, dtype, False, None, True, zeros, **named
+        )
+        if zeros:
+            return samples
     if return_valid:
         valid = samples >= 0
         return samples.clamp_(min=0), valid
@@ -374,9 +372,8 @@ def chain_speculative_sampling(
     shape = (chains, drafts, vocab)
     if not torch.compiler.is_compiling() and _fit(chain, onto, shape):
         added = None if onto[0] is None else onto
-        done = verify_on_device(*chain, shape, *places, None, "int32", None, added, True, True)
-        if done is not None:
-            return done[:3]
+        tokens, accepted, emitted, _ = verify_chains(*chain, shape, *places, None, "int32", None, added, True, True)
+        return tokens, _counted(accepted), _counted(emitted)
     seed, position = moved(places, chains)
     drawn = operators.chain_speculative_sampling(*chain, seed=seed, position=position)
     # A target row without a token has token 0, as in the other functions; what follows it stays -1.

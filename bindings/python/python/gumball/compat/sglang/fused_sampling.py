@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._gumball import describe, rows_on_device
+from ..._gumball import row_count
 from ...operators import softmax
 
 __all__ = ["fused_temperature_softmax", "fused_temperature_softmax_inplace", "warmup_fused_temperature_softmax"]
 
 
 def _check(logits: Any, temperatures: Any) -> None:
-    rows = rows_on_device(logits, "logits")
-    if rows is None:
-        lines, _ = describe(logits, "logits")
-        rows = lines[0] if len(lines) == 2 else 1
+    rows = row_count(logits, "logits")
     shape = tuple(getattr(temperatures, "shape", ()))
     if shape not in ((rows, 1), (rows,)):
         raise ValueError(f"temperatures has shape {shape}, but must have ({rows}, 1)")

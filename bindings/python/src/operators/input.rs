@@ -1,0 +1,366 @@
+//! The arrays of a call: the rows that it reads, and others that must lie beside them, in the same memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gumball_engine::{DeviceRows, DeviceSlice, Dtype as DeviceDtype};
+use gumball_engine::{Kind, PerRowMut, Result, RowsIn, RowsInOut};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::by_stream::{self, StreamKey};
+use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
+use crate::errors::{UnavailableError, out_of_range};
+use crate::modules;
+use crate::streams::stream_handle;
+
+/// Whether rows on the host count as rows of the emulated device, which uses the host's memory.
+static EMULATED: AtomicBool = AtomicBool::new(false);
+
+/// Makes rows on the host count as rows of the emulated device, or no longer; for tests. Raises
+/// UnavailableError if the emulator is not built in.
+#[pyfunction]
+pub fn emulate(on: bool) -> PyResult<()> {
+    if on && !cfg!(feature = "emulator") {
+        return Err(UnavailableError::new_err("the emulated device is not built in"));
+    }
+    EMULATED.store(on, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Returns the number of rows; raises for arrays that operators do not take.
+#[pyfunction]
+#[pyo3(signature = (rows, name))]
+pub fn row_count(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
+    Ok(Input::read(rows, name, None)?.matrix.rows)
+}
+
+/// The rows that a call reads, and what it holds while it runs.
+pub struct Input<'a, 'py> {
+    pub name: &'a str,
+    pub object: &'a Bound<'py, PyAny>,
+    pub matrix: Matrix,
+    /// The device and the stream that the call works on; `None` on the host.
+    pub key: Option<StreamKey>,
+    /// The streams on which owners write the call's arrays, if they name one.
+    pub streams: Vec<usize>,
+    /// The dimensions of the rows' array.
+    shape: ([usize; 2], usize),
+    readonly: bool,
+    /// What keeps the memory of the call's arrays alive.
+    held: Vec<(Bound<'py, PyAny>, Array<'py>)>,
+}
+
+impl<'a, 'py> Input<'a, 'py> {
+    /// Reads rows. `stream`: the one that the caller names for rows on a GPU.
+    pub fn read(
+        object: &'a Bound<'py, PyAny>,
+        name: &'a str,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let named = stream.map(stream_handle).transpose()?;
+        let array = arrays::read(object, name, named)?;
+        Self::of(object, name, array, named)
+    }
+
+    /// Takes an array that was read as rows.
+    pub fn of(
+        object: &'a Bound<'py, PyAny>,
+        name: &'a str,
+        array: Array<'py>,
+        named: Option<usize>,
+    ) -> PyResult<Self> {
+        let location = array.location;
+        let emulated = location == Location::Host && cfg!(feature = "emulator");
+        let on_device = matches!(location, Location::Cuda(_)) || emulated && EMULATED.load(Ordering::Relaxed);
+        if !on_device && named.is_some() {
+            let text = format!("stream is for rows on a GPU, but {name} is on {location}");
+            return Err(PyValueError::new_err(text));
+        }
+        if !on_device && location != Location::Host {
+            return Err(out_of_range(name, format!("on {location}"), "on the host or a GPU"));
+        }
+        let matrix = array.matrix(name)?;
+        check_float(&matrix, name, "float32, bfloat16 or float16")?;
+        let stream = match (named.or(owner_stream(&array)), location) {
+            (Some(stream), _) => stream,
+            (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {
+                Ok(stream) => stream.unwrap_or_default(),
+                // If the device cannot be opened, this package's error says what is missing; otherwise
+                // torch's stays.
+                Err(error) => return Err(by_stream::check(object.py(), location).err().unwrap_or(error)),
+            },
+            (None, _) => 0,
+        };
+        let key = on_device.then_some(StreamKey { location, stream });
+        let (shape, readonly) = ((array.shape, array.ndim), array.readonly);
+        let (streams, held) = (Vec::new(), Vec::new());
+        let mut input = Self { name, object, matrix, key, streams, shape, readonly, held };
+        input.hold(object, array);
+        Ok(input)
+    }
+
+    pub fn is_on_device(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Reads another array of the call, which must lie in the same memory as the rows.
+    pub fn beside(&self, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Array<'py>> {
+        let array = arrays::read(object, name, self.key.map(|key| key.stream))?;
+        self.check_beside(&array, name)?;
+        Ok(array)
+    }
+
+    /// Returns an error if an array does not lie in the same memory as the rows.
+    pub fn check_beside(&self, array: &Array<'_>, name: &str) -> PyResult<()> {
+        let allowed = match self.key {
+            Some(key) if array.location != key.location => {
+                format!("on {}, where {} lies", key.location, self.name)
+            }
+            None if array.location != Location::Host => "on the host".to_owned(),
+            _ => return Ok(()),
+        };
+        Err(out_of_range(name, format!("on {}", array.location), allowed))
+    }
+
+    /// Keeps an array's memory alive during the call, and orders the call behind its owner's work.
+    pub fn hold(&mut self, object: &Bound<'py, PyAny>, array: Array<'py>) {
+        self.streams.extend(owner_stream(&array));
+        self.held.push((object.clone(), array));
+    }
+
+    /// Reads an array that the operator writes, as a matrix.
+    pub fn written(&mut self, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Matrix> {
+        let array = self.beside(object, name)?;
+        let matrix = array.matrix(name)?;
+        check_writable(array.readonly, name)?;
+        self.hold(object, array);
+        Ok(matrix)
+    }
+
+    /// Reads the rows to be written; `None` if they are the rows that are read.
+    pub fn rows_out(&mut self, object: &Bound<'py, PyAny>) -> PyResult<Option<Matrix>> {
+        let array = self.beside(object, "out")?;
+        let (to, from) = (array.matrix("out")?, &self.matrix);
+        if (to.address, to.dtype, to.rows, to.width, to.stride)
+            == (from.address, from.dtype, from.rows, from.width, from.stride)
+        {
+            check_writable(self.readonly, self.name)?;
+            return Ok(None);
+        }
+        check_writable(array.readonly, "out")?;
+        let allowed = if self.is_on_device() {
+            "float32, or of the rows' own type"
+        } else {
+            "float32, bfloat16 or float16"
+        };
+        check_float(&to, "out", allowed)?;
+        check_apart(&to, from, self.name)?;
+        self.hold(object, array);
+        Ok(Some(to))
+    }
+
+    /// Returns a new array of the caller's library with the rows' shape, of float32 or the rows' type.
+    pub fn like(&self, dtype: Dtype) -> PyResult<Bound<'py, PyAny>> {
+        let ([rows, width], ndim) = self.shape;
+        if !self.is_on_device() {
+            return self.empty(&[rows, width][..ndim], dtype.name());
+        }
+        let py = self.object.py();
+        let Some(like) = empty_like(py, self.object)? else {
+            let text = format!("out must be given where {} is neither torch's nor CuPy's", self.name);
+            return Err(PyTypeError::new_err(text));
+        };
+        if dtype == self.matrix.dtype {
+            return like.call1((self.object,));
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item(intern!(py, "dtype"), self.namespace()?.getattr(intern!(py, "float32"))?)?;
+        like.call((self.object,), Some(&keywords))
+    }
+
+    /// Returns a new array of the caller's library, for other rows on the host of numpy, with a shape and a
+    /// type, by its name.
+    pub fn empty(&self, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.object.py();
+        if let Some(torch) = modules::torch_of(self.object)? {
+            // `new_empty` allocates on the rows' device and takes fewer keywords than `torch.empty`.
+            let keywords = PyDict::new(py);
+            keywords.set_item(intern!(py, "dtype"), torch.getattr(dtype)?)?;
+            let shape = (PyTuple::new(py, shape)?,);
+            return self.object.getattr(intern!(py, "new_empty"))?.call(shape, Some(&keywords));
+        }
+        if !self.is_on_device() {
+            return numpy_empty(py, shape, dtype);
+        }
+        if empty_like(py, self.object)?.is_none() {
+            return Err(PyTypeError::new_err(format!(
+                "out must be given, and no statuses, where {} is neither torch's nor CuPy's",
+                self.name
+            )));
+        }
+        let keywords = PyDict::new(py);
+        let namespace = self.namespace()?;
+        keywords.set_item(intern!(py, "dtype"), namespace.getattr(dtype)?)?;
+        namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
+    }
+
+    /// Returns a new array for statuses or counts: of the caller's library on a device, otherwise of numpy.
+    pub fn words(&mut self, shape: &[usize]) -> PyResult<(Bound<'py, PyAny>, Matrix)> {
+        let object = match self.key {
+            Some(_) => self.empty(shape, "int32")?,
+            None => numpy_empty(self.object.py(), shape, "uint32")?,
+        };
+        let matrix = self.written(&object, "statuses")?;
+        Ok((object, matrix))
+    }
+
+    /// Returns the module of the caller's array library.
+    pub fn namespace(&self) -> PyResult<Bound<'py, PyAny>> {
+        match modules::torch_of(self.object)? {
+            Some(torch) => Ok(torch),
+            None => Ok(self.object.py().import("cupy")?.into_any()),
+        }
+    }
+}
+
+/// Returns a new array of numpy.
+fn numpy_empty<'py>(py: Python<'py>, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
+    let shape = PyTuple::new(py, shape)?;
+    let empty = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "empty"))?;
+    match dtype {
+        "bfloat16" => empty.call1((shape, py.import("ml_dtypes")?.getattr(dtype)?)),
+        _ => empty.call1((shape, dtype)),
+    }
+}
+
+/// Returns the library's function that allocates an array like another one; `None` for unknown libraries.
+fn empty_like<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    static TORCHS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if let Some(torch) = modules::torch_of(object)? {
+        let found = || Ok::<_, PyErr>(torch.getattr("empty_like")?.unbind());
+        return Ok(Some(TORCHS.get_or_try_init(py, found)?.bind(py).clone()));
+    }
+    let kind = object.get_type();
+    if kind.module()? == "cupy" {
+        return py.import("cupy")?.getattr("empty_like").map(Some);
+    }
+    Ok(None)
+}
+
+/// Returns the stream on which an array's owner writes it, if the owner names one.
+fn owner_stream(array: &Array<'_>) -> Option<usize> {
+    // The legacy default stream has two handles, 0 and 1.
+    array.stream.map(|stream| if stream == 1 { 0 } else { stream })
+}
+
+/// Returns the error for another element type.
+pub fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
+    PyTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
+}
+
+/// Returns an error if the elements do not have a type of rows.
+fn check_float(matrix: &Matrix, name: &str, wanted: &str) -> PyResult<()> {
+    match matrix.dtype {
+        Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
+        other => Err(wrong_dtype(name, other, wanted)),
+    }
+}
+
+fn check_writable(readonly: bool, name: &str) -> PyResult<()> {
+    if readonly {
+        return Err(PyValueError::new_err(format!("{name} is read-only, but must be an array to write to")));
+    }
+    Ok(())
+}
+
+/// Returns an error if `out` shares memory with rows that are read.
+pub fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
+    if out.overlaps(read) {
+        let text = format!("out shares memory with {name}, but must be {name} itself or lie apart from it");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(())
+}
+
+/// Returns rows to be read as the engine takes them.
+///
+/// # Safety
+/// The matrix lies on a device if `on_device`, otherwise on the host. For `'a`, on a device until the enqueued
+/// work is done, nobody frees or writes its rows.
+pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Result<RowsIn<'a>> {
+    if on_device {
+        // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
+        return Ok(unsafe { matrix.device_logits() }?.with_kind(kind).into());
+    }
+    // SAFETY: the caller ensures that the rows lie on the host and that nobody writes them for `'a`.
+    Ok(unsafe { matrix.logits(&[]) }?.with_kind(kind).into())
+}
+
+/// Returns rows to be read and rows to be written as the engine takes them. `to`: `None` replaces the rows.
+///
+/// # Safety
+/// That of [`rows_in`], and nobody else uses the rows that are written, which lie apart from those that are
+/// read.
+pub unsafe fn rows_in_out<'a>(
+    from: &Matrix,
+    to: Option<&Matrix>,
+    on_device: bool,
+    kind: Kind,
+) -> Result<RowsInOut<'a>> {
+    let (in_place, written) = (to.is_none(), to.unwrap_or(from));
+    if on_device {
+        let dtype = match written.dtype {
+            Dtype::Bf16 => DeviceDtype::Bf16,
+            Dtype::F16 => DeviceDtype::F16,
+            _ => DeviceDtype::F32,
+        };
+        let Matrix { address, rows, width, stride, .. } = *written;
+        // SAFETY: the caller ensures that the rows lie on the device and are used by nobody else until the work
+        // is done.
+        let to = unsafe { DeviceRows::new(address as u64, dtype, rows, width, stride) }?.with_kind(kind);
+        // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
+        let from = (!in_place).then(|| unsafe { from.device_logits() }).transpose()?;
+        return Ok(RowsInOut::Device { from: from.map(|rows| rows.with_kind(kind)), to });
+    }
+    // SAFETY: the caller ensures that the rows lie on the host and that nobody else uses them.
+    let to = unsafe { written.logits_mut() }?.with_kind(kind);
+    // SAFETY: the caller ensures that the rows lie on the host, apart from `to`, and that nobody writes them.
+    let from = (!in_place).then(|| unsafe { from.logits(&[]) }).transpose()?;
+    Ok(RowsInOut::Host { from: from.map(|rows| rows.with_kind(kind)), to })
+}
+
+/// Returns words to be written, statuses or counts, as the engine takes them.
+///
+/// # Safety
+/// The matrix holds words of 32 bits, of which any is a `T`, without gaps, on a device if `on_device`,
+/// otherwise on the host. For `'a`, on a device until the enqueued work is done, nobody else uses them.
+pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRowMut<'a, T>> {
+    if on_device {
+        let (address, count) = (matrix.address as u64, matrix.rows * matrix.width);
+        // SAFETY: the caller ensures that `count` words lie at `address` on the device.
+        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, count) }?.into()));
+    }
+    // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by nobody else.
+    Ok(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() }))
+}
+
+/// Runs `work` with the tokens to write on the host: the array itself, or for int64 a list that is widened
+/// afterwards.
+///
+/// # Safety
+/// The matrix holds int32 or int64 without gaps, on the host, and nobody else uses them meanwhile.
+pub unsafe fn write_tokens(out: &Matrix, work: impl FnOnce(&mut [i32]) -> Result<()>) -> Result<()> {
+    if out.dtype == Dtype::I32 {
+        // SAFETY: the elements are int32, and the caller ensures that nobody else uses them.
+        return work(unsafe { out.elements_mut::<i32>() });
+    }
+    let mut tokens = vec![0; out.rows * out.width];
+    work(&mut tokens)?;
+    // SAFETY: the elements are int64, and the caller ensures that nobody else uses them.
+    let wide = unsafe { out.elements_mut::<i64>() };
+    wide.iter_mut().zip(tokens).for_each(|(wide, token)| *wide = i64::from(token));
+    Ok(())
+}

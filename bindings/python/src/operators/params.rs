@@ -1,0 +1,159 @@
+//! The parameters of a call: temperature and filters of rows, and the keys of draws.
+
+use gumball_engine::{Draws, Result, RowParams, SamplingParams};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::columns::{Value, repeated_column};
+use super::input::Input;
+use crate::params;
+
+/// Temperature and filters of a call: the common parameters, and the values that replace them.
+pub struct Filters {
+    common: SamplingParams,
+    temperature: Option<Value<f32>>,
+    top_k: Option<Value<i64>>,
+    top_p: Option<Value<f32>>,
+    min_p: Option<Value<f32>>,
+}
+
+impl Filters {
+    /// Reads the keywords temperature, top_k, top_p, min_p, order and params, all of which may be absent or
+    /// None.
+    pub fn read<'py>(input: &mut Input<'_, 'py>, keywords: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let (py, mut common) = (input.object.py(), SamplingParams::default());
+        let of = |name: &Bound<'py, PyString>| match keywords {
+            Some(keywords) => Ok::<_, PyErr>(keywords.get_item(name)?.filter(|value| !value.is_none())),
+            None => Ok(None),
+        };
+        if let Some(params) = of(intern!(py, "params"))? {
+            common = params::read(&params)?;
+        }
+        if let Some(order) = of(intern!(py, "order"))? {
+            common.order = params::order(&order)?;
+        }
+        let temperature = of(intern!(py, "temperature"))?;
+        let temperature =
+            temperature.map(|value| Value::numbers(input, &value, "temperature")).transpose()?;
+        let top_k = of(intern!(py, "top_k"))?;
+        let top_k = top_k.map(|value| Value::signed(input, &value, "top_k")).transpose()?;
+        let top_p = of(intern!(py, "top_p"))?;
+        let top_p = top_p.map(|value| Value::numbers(input, &value, "top_p")).transpose()?;
+        let min_p = of(intern!(py, "min_p"))?;
+        let min_p = min_p.map(|value| Value::numbers(input, &value, "min_p")).transpose()?;
+        Ok(Self { common, temperature, top_k, top_p, min_p })
+    }
+
+    /// Returns the parameters as the engine takes them.
+    ///
+    /// # Safety
+    /// Columns lie on the device. Nobody frees or writes them until the enqueued work is done.
+    pub unsafe fn row_params(&self) -> Result<RowParams<'_>> {
+        let Self { common, temperature, top_k, top_p, min_p } = self;
+        Ok(RowParams {
+            common,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            temperature: temperature.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            top_k: top_k.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            top_p: top_p.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            min_p: min_p.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
+        })
+    }
+}
+
+/// The keys of a call's draws: seeds, positions and draw indices.
+pub struct DrawKeys {
+    seed: Value<u64>,
+    position: Value<u32>,
+    draw: Option<Value<u32>>,
+    offsets: bool,
+    zero_for_none: bool,
+}
+
+/// The keys as the caller gave them.
+pub struct KeyArguments<'a, 'py> {
+    pub seed: &'a Bound<'py, PyAny>,
+    pub position: &'a Bound<'py, PyAny>,
+    pub draw: Option<&'a Bound<'py, PyAny>>,
+    /// Whether 64-bit positions in arrays are offsets; [`Draws::offsets`] says what that means.
+    pub offsets: bool,
+    pub zero_for_none: bool,
+}
+
+impl DrawKeys {
+    /// Reads the keys of draws. `n`: the number of draws for each seed and position, if there are several.
+    pub fn read<'py>(
+        input: &mut Input<'_, 'py>,
+        arguments: &KeyArguments<'_, 'py>,
+        n: Option<usize>,
+    ) -> PyResult<Self> {
+        let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
+        let draw = draw.map(|draw| Value::unsigned(input, draw, "draw")).transpose()?;
+        let (mut seed, mut position) = (seed.clone(), position.clone());
+        if let Some(n) = n {
+            seed = repeated_column(input, &seed, "seed", n)?;
+            position = repeated_column(input, &position, "position", n)?;
+        }
+        let seed = Value::seeds(input, &seed, "seed")?;
+        let (seed, position) = match offsets && !input.is_on_device() {
+            true => folded(seed, Value::seeds(input, &position, "position")?),
+            false => (seed, Value::unsigned(input, &position, "position")?),
+        };
+        let n = n.unwrap_or(1);
+        let (seed, position) = (seed.repeated(n), position.repeated(n));
+        Ok(Self { seed, position, draw, offsets, zero_for_none })
+    }
+
+    /// Returns the keys as the engine takes them.
+    ///
+    /// # Safety
+    /// Columns lie on the device. Nobody frees or writes them until the enqueued work is done.
+    pub unsafe fn draws(&self) -> Result<Draws<'_>> {
+        Ok(Draws {
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            seeds: unsafe { self.seed.per_row() }?,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            positions: unsafe { self.position.per_row() }?,
+            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
+            draws: self.draw.as_ref().map(|draw| unsafe { draw.per_row() }).transpose()?,
+            offsets: self.offsets,
+            zero_for_none: self.zero_for_none,
+        })
+    }
+}
+
+/// Splits 64-bit offsets on the host into seeds and positions, as kernels do on a device; a list of one number
+/// holds for all outputs, as there.
+fn folded(seed: Value<u64>, offset: Value<u64>) -> (Value<u64>, Value<u32>) {
+    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+    let moved = |seed: u64, offset: u64| {
+        let high = i64::from((offset >> 32) as i32).cast_unsigned();
+        seed.wrapping_add(high.wrapping_mul(STEP))
+    };
+    let all = |value: Value<u64>| match value {
+        Value::List(values) if values.len() == 1 => Value::All(values[0]),
+        value => value,
+    };
+    match (all(seed), all(offset)) {
+        (Value::All(seed), Value::All(offset)) => {
+            (Value::All(moved(seed, offset)), Value::All(offset as u32))
+        }
+        (Value::List(seeds), Value::All(offset)) => {
+            let seeds = seeds.into_iter().map(|seed| moved(seed, offset)).collect();
+            (Value::List(seeds), Value::All(offset as u32))
+        }
+        (seed, Value::List(offsets)) => {
+            let seeds = match seed {
+                Value::List(seeds) => seeds.iter().zip(&offsets).map(|(a, b)| moved(*a, *b)).collect(),
+                Value::All(seed) => offsets.iter().map(|offset| moved(seed, *offset)).collect(),
+                Value::Device { .. } => unreachable!("the arrays lie on the host"),
+            };
+            (Value::List(seeds), Value::List(offsets.into_iter().map(|offset| offset as u32).collect()))
+        }
+        _ => unreachable!("the arrays lie on the host"),
+    }
+}

@@ -1,0 +1,160 @@
+//! Draws: any number of tokens from any rows.
+
+use gumball_engine::{DeviceIntSlice, Error, PerRowMut, Result, Status};
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::columns::{Value, int_type};
+use super::input::{Input, check_apart, rows_in, words_out, write_tokens, wrong_dtype};
+use super::params::{DrawKeys, Filters, KeyArguments};
+use super::run::run;
+use crate::arrays::{Dtype, Matrix};
+use crate::errors::{out_of_range, to_py_err};
+use crate::lists::{self, LONGEST};
+use crate::{modules, options};
+
+/// Reads the array that receives `count` tokens.
+pub fn tokens_out<'py>(
+    input: &mut Input<'_, 'py>,
+    out: &Bound<'py, PyAny>,
+    count: usize,
+) -> PyResult<Matrix> {
+    let matrix = input.written(out, "out")?;
+    if !matches!(matrix.dtype, Dtype::I32 | Dtype::I64) {
+        return Err(wrong_dtype("out", matrix.dtype, "int32 or int64"));
+    }
+    check_apart(&matrix, &input.matrix, input.name)?;
+    if matrix.rows > 1 && matrix.stride != matrix.width {
+        return Err(out_of_range("out's stride", matrix.stride, matrix.width));
+    }
+    let length = matrix.rows * matrix.width;
+    if length != count {
+        return Err(to_py_err(Error::length("out", length, format!("one per output, {count}"))));
+    }
+    Ok(matrix)
+}
+
+/// Returns the index of the row that each output reads, with `n` outputs per row.
+fn repeated_rows(input: &mut Input<'_, '_>, n: usize) -> PyResult<Value<u32>> {
+    let (py, rows) = (input.object.py(), input.matrix.rows);
+    let most = LONGEST / rows.max(1);
+    if n > most {
+        return Err(out_of_range("n", n, format!("at most {most} for {rows} rows")));
+    }
+    if !input.is_on_device() {
+        let indices = (0..rows as u32).flat_map(|row| std::iter::repeat_n(row, n));
+        return lists::collected(py, indices.map(Ok), "n", LONGEST).map(Value::List);
+    }
+    let namespace = input.namespace()?;
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "dtype"), namespace.getattr(intern!(py, "int32"))?)?;
+    if modules::torch_of(input.object)?.is_some() {
+        keywords.set_item(intern!(py, "device"), input.object.getattr(intern!(py, "device"))?)?;
+    }
+    let outputs = namespace.call_method(intern!(py, "arange"), (rows * n,), Some(&keywords))?;
+    Value::unsigned(input, &outputs.floor_div(n.max(1))?, "indices")
+}
+
+/// Draws a token for each output; returns out, or (out, statuses).
+///
+/// out: an array, or None for a new one of dtype. indices: the row that each output reads; n: the number of
+/// outputs of each row instead. offsets: whether the high words of 64-bit positions in an array change the
+/// seeds. zero_for_none: whether an output without a token is 0 instead of -1. filters: those of `write_rows`.
+#[pyfunction]
+#[pyo3(signature = (rows, name, out, kind, indices, n, seed, position, draw, dtype, return_statuses, stream,
+    offsets=false, zero_for_none=false, **filters))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+pub fn sample_rows<'py>(
+    rows: &Bound<'py, PyAny>,
+    name: &str,
+    out: Option<&Bound<'py, PyAny>>,
+    kind: &str,
+    indices: Option<&Bound<'py, PyAny>>,
+    n: Option<&Bound<'py, PyAny>>,
+    seed: &Bound<'py, PyAny>,
+    position: &Bound<'py, PyAny>,
+    draw: Option<&Bound<'py, PyAny>>,
+    dtype: &str,
+    return_statuses: bool,
+    stream: Option<&Bound<'py, PyAny>>,
+    offsets: bool,
+    zero_for_none: bool,
+    filters: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut input = Input::read(rows, name, stream)?;
+    let kind = options::kind(kind)?;
+    let filters = Filters::read(&mut input, filters)?;
+    let n: Option<usize> = n.map(|n| lists::extract_int(n, "n")).transpose()?;
+    let row_indices = match (indices, n) {
+        (Some(_), Some(_)) => {
+            return Err(PyValueError::new_err("n conflicts with indices, which name each output"));
+        }
+        (Some(indices), None) => Some(Value::indices(&mut input, indices)?),
+        (None, Some(n)) => Some(repeated_rows(&mut input, n)?),
+        (None, None) => None,
+    };
+    let count = match &row_indices {
+        None => input.matrix.rows,
+        Some(Value::All(_)) => 1,
+        Some(Value::List(indices)) => indices.len(),
+        Some(Value::Device { rows, .. }) => *rows,
+    };
+    let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };
+    let keys = DrawKeys::read(&mut input, &keys, n)?;
+    let shape = n.map_or([count, 0], |n| [input.matrix.rows, n]);
+    let shape = &shape[..1 + usize::from(n.is_some())];
+    let out = match out {
+        Some(out) => out.clone(),
+        None => input.empty(shape, dtype)?,
+    };
+    let to = tokens_out(&mut input, &out, count)?;
+    let statuses = return_statuses.then(|| input.words(shape)).transpose()?;
+    let statuses_matrix = statuses.as_ref().map(|(_, matrix)| *matrix);
+    let (from, on_device) = (input.matrix, input.is_on_device());
+    run(&input, |operators| {
+        // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
+        // stream order. The package's documentation forbids other writes until the work is done.
+        let rows = unsafe { rows_in(&from, on_device, kind) }?;
+        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
+        let params = unsafe { filters.row_params() }?;
+        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
+        let draws = unsafe { keys.draws() }?;
+        // SAFETY: `input` keeps the array of indices alive; nobody writes it until the work is done.
+        let row_indices = row_indices.as_ref().map(|value| unsafe { value.per_row() }).transpose()?;
+        // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
+        let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
+        let statuses = statuses_matrix.as_ref().map(of).transpose()?;
+        let draw = |tokens: PerRowMut<'_, i32>| {
+            operators.sample(rows, row_indices, &params, &draws, tokens, statuses)
+        };
+        // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
+        // from the rows; nobody else uses it until the work is done.
+        unsafe { write_outputs(&to, on_device, count, draw) }
+    })?;
+    match statuses {
+        Some((statuses, _)) => Ok(PyTuple::new(out.py(), [out.clone(), statuses])?.into_any()),
+        None => Ok(out),
+    }
+}
+
+/// Runs `draw` with the tokens to write.
+///
+/// # Safety
+/// The matrix holds `count` int32 or int64 without gaps, on a device if `on_device`, otherwise on the host.
+/// Nobody else uses them meanwhile, on a device until the enqueued work is done.
+unsafe fn write_outputs(
+    to: &Matrix,
+    on_device: bool,
+    count: usize,
+    draw: impl FnOnce(PerRowMut<'_, i32>) -> Result<()>,
+) -> Result<()> {
+    if on_device {
+        // SAFETY: the caller ensures that `count` integers of this type lie on the device.
+        let tokens = unsafe { DeviceIntSlice::new(to.address as u64, int_type(to.dtype), count) }?;
+        return draw(PerRowMut::Device(tokens.into()));
+    }
+    // SAFETY: the caller ensures that the integers lie on the host and that nobody else uses them.
+    unsafe { write_tokens(to, |tokens| draw(PerRowMut::Host(tokens))) }
+}
