@@ -28,7 +28,7 @@ use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::{operators, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
-use gumball_cuda::numbers::{self, Inputs, NUMBERS};
+use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME] [FILTER] | golden [--bless] \
     | draws [--seed N] [COUNT] \
@@ -165,7 +165,7 @@ fn numbers(name: &str, every: bool) -> Result<bool, String> {
     let mut ok = true;
     for (which, (number, _)) in NUMBERS.iter().enumerate() {
         for sweep in sweeps {
-            match numbers::check(backend.runtime(), which, *sweep).map_err(|error| error.to_string())? {
+            match numeric_check::check(backend.runtime(), which, *sweep).map_err(|error| error.to_string())? {
                 Ok(held) => println!("{number} equals the definition on {held} of {} inputs", sweep.count),
                 Err(difference) => {
                     ok = false;

@@ -3,10 +3,10 @@
 #define GUMBALL_PROBABILITIES 1
 #include "cuda.hpp"
 
-// A namespace, because device functions and types have the names of those in kernels.cpp.
+// A namespace, because device functions and types have the names of those in logits.cpp.
 namespace probabilities {
 
-// The kernels' sources; src/abi/kernels.rs lists them.
+// An include of each source file of kernels, which src/driver/emulator.rs writes from src/programs/kernels.rs.
 #include "probabilities.inc"
 
 } // namespace probabilities

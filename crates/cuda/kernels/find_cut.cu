@@ -19,7 +19,7 @@
 //     if the survey pre-filled the row, and neither search nor mass read it: write the kept tokens
 //     store the cut for write_rows.cu
 
-#include "stage/row_cut.cuh"
+#include "stage/written_probability.cuh"
 #include "stage/candidate_filter.cuh"
 #include "stage/kept_set.cuh"
 

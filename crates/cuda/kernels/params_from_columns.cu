@@ -12,7 +12,7 @@
 
 #include "abi/operators.cuh"
 #include "math/arrival.cuh"
-#include "math/measure.cuh"
+#include "math/kind.cuh"
 
 // A number of a column, of 32 or 64 bits, as the words that were loaded: a thread waits for them only at their use.
 struct ColumnValue {

@@ -13,7 +13,8 @@
 // Each warp reduces its tiles to their maxima; after one barrier, warp 0 completes the block's records, one tile per
 // lane. Philox and two logarithms take as long for 1 lane as for 32; if every warp drew, most lanes would idle.
 
-#include "block/prefill.cuh"
+#include "block/fill_output.cuh"
+#include "block/survey_requests.cuh"
 #include "stage/survey.cuh"
 
 // Loads a warp's TILES neighbouring tiles. Returns whether the tiles are vectorized, which decides the ids that each

@@ -10,7 +10,7 @@
 // Traffic    in: vocab * sizeof(T) bytes per row, and edits as in edited_tiles.cuh; out: 16 bytes per tile, 8 more for
 //            a filter sum, 16 more for a logprob sum
 // Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only; the logits of padding rows are readable; the
-//            kernel `edit` before, if a request has edits that depend on its history
+//            kernel `history_edits` before, if a request has edits that depend on its history
 
 #include "block/edited_tiles.cuh"
 #include "stage/survey.cuh"

@@ -11,7 +11,7 @@
 // Traffic    in: 16 bytes per tile, and the tiles that may hold kept tokens; out: these tiles, and in place all others
 // Requires   find_cut.cu before it on the stream; `out` is the logits' memory, or separate and pre-filled by the survey
 
-#include "stage/row_cut.cuh"
+#include "stage/written_probability.cuh"
 
 template <class T, class Out>
 struct RowWriter {

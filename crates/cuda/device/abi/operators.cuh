@@ -31,7 +31,7 @@
 #define CLUSTER_STATIC_SMEM_BYTES 1536
 
 // The threads of a block of numbers: it computes one result per thread.
-#define NUMBERS_THREADS 256
+#define NUMERIC_CHECK_THREADS 256
 
 // The argument of the softmax kernels: rows of logits become rows of probabilities.
 struct SoftmaxArgs {

@@ -30,7 +30,7 @@
 #define ROW_THREADS 512
 
 // The most threads of a block of each kernel.
-#define EDIT_THREADS 512
+#define HISTORY_EDITS_THREADS 512
 #define FINISH_GENERAL_THREADS 512
 #define FINISH_SIMPLE_THREADS 1024
 #define FINISH_CANDIDATES_THREADS 1024
@@ -88,7 +88,7 @@ enum Features : u32 {
     FEATURE_EDITS = 1 << 5,
     // The request bans ids permanently: `Request::allowed` exists.
     FEATURE_BANNED_IDS = 1 << 6,
-    // Some edits depend on the end of the history: DRY and the bans of E4. The kernel `edit` finds them
+    // Some edits depend on the end of the history: DRY and the bans of E4. The kernel `history_edits` finds them
     // in each step.
     FEATURE_HISTORY_EDITS = 1 << 7,
     FEATURE_LOGPROBS = 1 << 8,

@@ -4,7 +4,7 @@
 // Never      visits an id that is not touched, or that mask or lists forbid
 // Traffic    the logits; 4 bytes per 32 ids for each bitmap that the row has: mask, allowed ids, touched ids. The
 //            caller reads an entry for each touched id
-// Requires   all threads of the block; whole warps, of TILES_PER_WARP tiles each in a round; the kernel `edit` before,
+// Requires   all threads of the block; whole warps, of TILES_PER_WARP tiles each in a round; the kernel `history_edits` before,
 //            if a request has edits that depend on its history
 //
 // While the logits of the first round load, the block's threads look up the edits of all rounds. That takes four

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "abi/step.cuh"
-#include "math/measure.cuh"
+#include "math/kind.cuh"
 #include "math/record.cuh"
 #include "block/reduce.cuh"
 

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "block/bracket.cuh"
-#include "block/nucleus.cuh"
+#include "block/nucleus_list.cuh"
 
 // Finds, among tokens of one value, the one at which the goal is reached; of equal tokens the smaller id comes first.
 // Sets found_index to its tile, or to `tiles` if the goal is not reached. Sets found_rank to the number of these

@@ -238,7 +238,7 @@ struct Buckets {
 // How many tiles may be open.
 #define MAX_OPEN_TILES 1536
 
-// The weights of the tiles' first and second tokens by bins of their range, and the open tiles (nucleus.cuh).
+// The weights of the tiles' first and second tokens by bins of their range, and the open tiles (nucleus_list.cuh).
 struct NucleusBins {
     alignas(16) u32 bins[BINS];
     // The bin that holds the threshold.

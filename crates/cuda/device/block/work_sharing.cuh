@@ -28,7 +28,16 @@
 
 DEVICE int* chunks_left(const Step& step, u32 row) { return (int*)step.work_sharing + CHUNKS_LEFT + row; }
 
-// Counts the block's row as retired: it will publish no more chunks. Called once a row. Nothing waits for the atomic.
+// Clears the count of rows that retired from work sharing in the previous step. The survey does it, as it runs between
+// the finish kernels of two steps.
+DEVICE void reset_retired_rows(const Step& step) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        step.work_sharing[RETIRED_ROWS] = 0;
+    }
+}
+
+// Counts the block's row as retired: usually it publishes no more chunks. A row calls this once, or a second time if its
+// candidate list was doubtful and it searched after all. Nothing waits for the atomic.
 DEVICE void retire_row(const Step& step) {
     if (step.chunks != 0 && threadIdx.x == 0) {
         atomicAdd(step.work_sharing + RETIRED_ROWS, 1u);
@@ -110,7 +119,7 @@ DEVICE ClaimedChunk claim_chunk(WorkSharingStorage& storage, const Step& step) {
         ClaimedChunk own{0, step.chunks};
         u32 lane = lane_id();
         for (u32 looks = 0; looks < MAX_POLLS; looks++) {
-            u32 declared = *(volatile u32*)(step.work_sharing + RETIRED_ROWS), row = ~0u;
+            u32 retired = *(volatile u32*)(step.work_sharing + RETIRED_ROWS), row = ~0u;
             for (u32 other = lane; other < step.rows; other += 32) {
                 row = *(volatile int*)chunks_left(step, other) > 0 ? other : row;
             }
@@ -125,7 +134,7 @@ DEVICE ClaimedChunk claim_chunk(WorkSharingStorage& storage, const Step& step) {
                     own.chunk = step.chunks - (u32)left;
                     break;
                 }
-            } else if (__any_sync(FULL_MASK, declared >= step.rows)) {
+            } else if (__any_sync(FULL_MASK, retired >= step.rows)) {
                 break;
             }
             __nanosleep(20);

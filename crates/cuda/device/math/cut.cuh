@@ -1,7 +1,7 @@
 // cut.cuh: cuts and given sets, intervals of the order (M1).
 #pragma once
 
-#include "math/measure.cuh"
+#include "math/kind.cuh"
 
 // An interval of the order, from the key of its first to the key of its last token. No token need have these keys.
 struct Cut {

@@ -7,7 +7,12 @@
 #pragma once
 
 #include "abi/step.cuh"
-#include "math/measure.cuh"
+#include "math/kind.cuh"
+
+// Whether a request has edits of its own; a grammar's mask does not count.
+DEVICE bool has_edits(const Params& params) {
+    return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS);
+}
 
 // The bitmaps that apply to a row of logits; null if the row has none.
 struct EditMasks {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "math/arrival.cuh"
-#include "math/params.cuh"
+#include "math/kind.cuh"
 #include "block/search.cuh"
 
 // The temperature of a row and the scales that follow from it (F7, F8, N6).

@@ -4,9 +4,9 @@
 // Computes   a row's token, status, temperature and mu; logprobs, ranks and kept set as far as the policy supports them;
 //            the request's next state
 // Never      reads a padding row's logits; waits for the survey before it must
-// Twins      oracle spec/src/pipeline.rs | CPU cpu/src/draw.rs | why docs/architecture.md
+// Twins      oracle spec/src/oracle.rs | CPU cpu/src/draw.rs | why docs/architecture.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
-// Requires   the survey of the same step before it on the stream, and the kernel `edit` if a row has history edits
+// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history edits
 //
 // All finish kernels share this body. Each has a policy, which says what the rows of its steps may need; the compiler
 // drops the rest. A kernel for less is faster, because a row takes little more than the latency of one warp's work: a
@@ -24,13 +24,13 @@
 //     the end: logprobs and kept set; results; the request's next state
 #pragma once
 
-#include "math/params.cuh"
+#include "math/edits.cuh"
 #include "block/bounded_race.cuh"
 #include "stage/draw.cuh"
 #include "stage/row_result.cuh"
 #include "stage/token_logprob.cuh"
 
-// The policies, from the least to the most general; src/requests/variant.rs chooses the least one that suffices for a
+// The policies, from the least to the most general; src/requests/step_features.rs chooses the least one that suffices for a
 // step's rows. Members:
 //     Records         the kind of records that the survey wrote
 //     FILTERS         filters besides min-p

@@ -14,6 +14,7 @@
 #include "math/record.cuh"
 #include "warp/tile.cuh"
 #include "block/survey_grid.cuh"
+#include "block/work_sharing.cuh"
 
 // A warp's result for one tile. The leader is the lane that holds the tile's first token in the order.
 struct alignas(16) TileReduction {

@@ -9,7 +9,6 @@
 // Requires   the survey's sums for logprobs; whole warps
 #pragma once
 
-#include "math/params.cuh"
 #include "block/candidates.cuh"
 #include "block/mass.cuh"
 #include "stage/logprobs.cuh"

@@ -4,7 +4,7 @@
 // Never      writes logits; never reads beyond the vocabulary
 // Traffic    besides the logits: 32 bytes a tile for each of mask, allowed and touched ids that the row has, and
 //            an entry for each touched id
-// Requires   whole warps; EDITED if any request of the batch has edits or a mask; the kernel `edit` before, if a
+// Requires   whole warps; EDITED if any request of the batch has edits or a mask; the kernel `history_edits` before, if a
 //            request needs it
 #pragma once
 

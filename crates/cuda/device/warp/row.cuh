@@ -6,7 +6,7 @@
 #pragma once
 
 #include "abi/step.cuh"
-#include "math/measure.cuh"
+#include "math/kind.cuh"
 #include "warp/reduce.cuh"
 
 // The types of elements. `convert` makes a float of an element's bits.

@@ -9,9 +9,9 @@ use gumball_cuda::{
     Rows, Runtime, Verified, Verify,
 };
 
-use crate::calls::Calls;
 use crate::rows::cold;
 use crate::softmax;
+use crate::time_operators::Calls;
 
 pub const NAME: &str = "chain";
 const DRAFTS: usize = 3;

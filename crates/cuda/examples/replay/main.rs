@@ -16,23 +16,23 @@
 //! ceiling of one H200. `reads` is the time of a step in multiples of that. `survey` is the step without the
 //! kernel that finishes rows.
 
-mod calls;
-mod case;
 mod chains;
 mod operators;
 mod requests;
 mod rows;
 mod softmax;
+mod time_operators;
+mod time_steps;
 
 use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
 
-use calls::Calls;
-use case::Case;
 use requests::{by_default, requests};
 use rows::{Like, Pool};
+use time_operators::Calls;
+use time_steps::Case;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Report {

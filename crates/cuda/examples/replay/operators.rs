@@ -10,8 +10,8 @@ use gumball_cuda::{
 };
 use gumball_spec::{FilterOrder, Kind, SamplingParams};
 
-use crate::calls::Calls;
 use crate::softmax;
+use crate::time_operators::Calls;
 
 pub const NAMES: [&str; 9] = [
     "probs-plain",

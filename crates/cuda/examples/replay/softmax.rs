@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gumball_cuda::{Buffer, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Softmax, Temperature};
 
-use crate::calls::Calls;
+use crate::time_operators::Calls;
 
 /// The operators' names: to f32, to the logits' own type in other memory, and in place.
 pub const NAMES: [&str; 3] = ["softmax", "softmax-narrow", "softmax-in-place"];

@@ -1,16 +1,13 @@
 //! What host and device share, written once: structs, constants and flags (`step`, `operators`), of which
-//! `header` makes the kernels' headers; the table of kernels (`kernels`); and the sources that the compilers
-//! read (`sources`).
+//! `header` makes the kernels' headers.
 //!
-//! Depends on no other room.
+//! Depends on no other folder.
 
 pub(crate) mod dtype;
-mod header;
-pub(crate) mod kernels;
+pub(crate) mod header;
 #[cfg(feature = "emulator")]
 pub(crate) mod launch;
 mod operators;
-pub(crate) mod sources;
 mod step;
 
 pub(crate) use operators::*;

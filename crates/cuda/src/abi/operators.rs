@@ -36,7 +36,7 @@ shared! {
         CLUSTER_STATIC_SMEM_BYTES: usize = 1536;
 
         /// The threads of a block of numbers: it computes one result per thread.
-        NUMBERS_THREADS: u32 = 256;
+        NUMERIC_CHECK_THREADS: u32 = 256;
     }
 
     /// The argument of the softmax kernels: rows of logits become rows of probabilities.

@@ -44,7 +44,7 @@ shared! {
         ROW_THREADS: u32 = 512;
 
         /// The most threads of a block of each kernel.
-        EDIT_THREADS: u32 = ROW_THREADS;
+        HISTORY_EDITS_THREADS: u32 = ROW_THREADS;
         FINISH_GENERAL_THREADS: u32 = ROW_THREADS;
         FINISH_SIMPLE_THREADS: u32 = 2 * ROW_THREADS;
         FINISH_CANDIDATES_THREADS: u32 = 2 * ROW_THREADS;
@@ -103,7 +103,7 @@ shared! {
         EDITS = 1 << 5;
         /// The request bans ids permanently: `Request::allowed` exists.
         BANNED_IDS = 1 << 6;
-        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `edit` finds them
+        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `history_edits` finds them
         /// in each step.
         HISTORY_EDITS = 1 << 7;
         LOGPROBS = 1 << 8;

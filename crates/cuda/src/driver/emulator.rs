@@ -17,18 +17,19 @@ use std::thread::{self, ThreadId};
 use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
-use crate::abi::kernels::{Kernel, Program};
 use crate::abi::launch::{LAUNCH, LaunchShape};
-use crate::abi::sources::{Source, headers};
 use crate::driver::cache::{Cache, fnv1a};
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
+use crate::programs::kernels::{Kernel, Program};
+use crate::programs::sources::{Source, headers};
 
 const SOURCES: &[Source] = &[
     ("block.hpp", include_str!("../../emulator/block.hpp")),
     ("cuda.hpp", include_str!("../../emulator/cuda.hpp")),
-    ("kernels.cpp", include_str!("../../emulator/kernels.cpp")),
+    ("logits.cpp", include_str!("../../emulator/logits.cpp")),
     ("probabilities.cpp", include_str!("../../emulator/probabilities.cpp")),
+    ("run.cpp", include_str!("../../emulator/run.cpp")),
 ];
 
 /// `-ffp-contract=off` keeps products and sums apart, as the rules write them. `-mfma` makes the rules' own
@@ -162,12 +163,11 @@ fn compile(compiler: &str, folder: &Path, sources: &[(&str, String)]) -> Result<
         .arg(folder)
         .arg("-o")
         .arg(&library)
-        .arg(folder.join("kernels.cpp"))
-        .arg(folder.join("probabilities.cpp"));
+        .args(["logits.cpp", "probabilities.cpp", "run.cpp"].map(|file| folder.join(file)));
     let output = command.output().map_err(|error| Error::call("c++", error))?;
     if !output.status.success() {
         let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Compile { program: "kernels.cpp", target: "the host".to_owned(), log });
+        return Err(Error::Compile { program: "the emulator", target: "the host".to_owned(), log });
     }
     std::fs::read(&library).map_err(io)
 }
@@ -264,7 +264,7 @@ impl Runtime for Emulator {
 
 impl LoadedKernels {
     fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
-        // SAFETY: the library is built from kernels.cpp; callers name its functions with their types.
+        // SAFETY: the library is built from the kernels' sources; callers name its functions with their types.
         unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 

@@ -10,17 +10,16 @@ use cudarc::driver::{
     sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags},
 };
 
-use crate::abi::kernels::Kernel;
-use crate::abi::kernels::KernelModule;
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
-use crate::driver::modules::{LoadedKernel, LoadedKernels, attribute, cluster_of};
+use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
 use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
+use crate::programs::kernels::{Kernel, KernelModule};
 
 /// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;

@@ -4,12 +4,12 @@
 
 pub(crate) mod cache;
 mod capture;
+pub(crate) mod device_limits;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
 pub(crate) mod gpu;
 mod host_streams;
-pub(crate) mod limits;
-mod modules;
+mod loaded_kernels;
 pub(crate) mod nvrtc;
 mod private_files;
 pub(crate) mod probe;

@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::abi::kernels::Program;
-use crate::abi::sources::headers;
 use crate::driver::cache::Cache;
 use crate::error::{Error, Result};
+use crate::programs::kernels::Program;
+use crate::programs::sources::headers;
 
 /// The oldest version that supports the language and the instructions of the kernels.
 const OLDEST: (i32, i32) = (12, 0);

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::fmt;
 
 use crate::abi::ROW_THREADS;
-use crate::abi::kernels::{Kernel, KernelModule};
 use crate::error::Result;
+use crate::programs::kernels::{Kernel, KernelModule};
 
 /// The shape of a launch: how many blocks of how many threads, and what they need of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

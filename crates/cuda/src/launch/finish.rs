@@ -4,14 +4,14 @@ use gumball_spec::Kind;
 
 use crate::abi;
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::{
-    FINISH_CANDIDATES, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE, FINISH_SURVEY_DRAW,
-};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning::{self, Finish};
-use crate::requests::variant::{StepFeatures, Variant};
+use crate::programs::kernels::{
+    FINISH_CANDIDATES, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE, FINISH_SURVEY_DRAW,
+};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// Enqueues the kernel that finishes rows of a kind and a type, which need `needs`.
 ///

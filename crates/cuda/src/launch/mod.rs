@@ -1,8 +1,8 @@
 //! Launches of a step's kernels, and the tuning of all launches.
 //!
-//! Depends on `abi`, `driver` and `requests`.
+//! Depends on `abi`, `programs`, `driver` and `requests`.
 
-pub(crate) mod edit;
 pub(crate) mod finish;
+pub(crate) mod history_edits;
 pub(crate) mod survey;
 pub(crate) mod tuning;

@@ -4,6 +4,6 @@
 //! Depends on `abi` and `driver`.
 
 pub(crate) mod buffer;
+pub(crate) mod columns;
 pub(crate) mod int_matrix;
 pub(crate) mod rows;
-pub(crate) mod slices;

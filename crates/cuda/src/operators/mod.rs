@@ -7,8 +7,8 @@
 //!
 //! Depends on every room but `pipeline`.
 
-pub(crate) mod chains;
-pub mod numbers;
+pub(crate) mod draft_chains;
+pub mod numeric_check;
 mod params;
 mod sample;
 mod scratch;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::KernelModule;
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::Softmax;
+use crate::programs::kernels::KernelModule;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;

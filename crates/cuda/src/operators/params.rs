@@ -5,8 +5,8 @@ use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::dtype::IntType;
 use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
-use crate::memory::slices::{DeviceIntSlice, DeviceSlice};
-use crate::requests::variant::StepFeatures;
+use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
+use crate::requests::step_features::StepFeatures;
 use crate::requests::{edit_params, filter_params};
 
 /// One value for all rows, or a column with one value per row. A column of one number holds for all rows.

@@ -10,15 +10,15 @@ use super::params::{PreparedRows, integers};
 use super::scratch::Piece;
 use super::{Draws, Operators, RowParams, check_rows};
 use crate::abi::dtype::IntType;
-use crate::abi::kernels::{KernelModule, PARAMS_FROM_COLUMNS};
 use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
 };
 use crate::launch::tuning::{self, Plan, Survey};
 use crate::launch::{finish, survey};
+use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
 use crate::memory::rows::Rows;
-use crate::memory::slices::{DeviceIntSlice, DeviceSlice};
-use crate::requests::variant::{StepFeatures, Variant};
+use crate::programs::kernels::{KernelModule, PARAMS_FROM_COLUMNS};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 impl Operators {
     /// Draws a token for each output, after temperature and filters.

@@ -11,13 +11,13 @@ use gumball_spec::{Error, Kind, Result, TILE};
 use super::{check_out, check_rows};
 use crate::abi;
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning::{self, Clusters};
 use crate::memory::buffer::Buffer;
+use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
-use crate::memory::slices::DeviceSlice;
+use crate::programs::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
 
 /// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
 #[derive(Clone, Copy, Debug)]

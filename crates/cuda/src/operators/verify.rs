@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use gumball_spec::{Result, TILE};
 
-use crate::abi::kernels::{KernelModule, VERIFY_FINISH, VERIFY_SURVEY};
 use crate::abi::{self, chain_flags};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
-use crate::memory::slices::DeviceSlice;
-use crate::operators::chains::{Chains, Numbers, Verified};
-use crate::requests::variant::StepFeatures;
+use crate::memory::columns::DeviceSlice;
+use crate::operators::draft_chains::{Chains, Numbers, Verified};
+use crate::programs::kernels::{KernelModule, VERIFY_FINISH, VERIFY_SURVEY};
+use crate::requests::step_features::StepFeatures;
 
 /// The number of records in the scratch memory.
 const RECORDS: usize = 1 << 18;

@@ -11,13 +11,13 @@ use super::params::PreparedRows;
 use super::scratch::Piece;
 use super::{Operators, RowParams, check_out, check_rows};
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
 use crate::abi::{self, from_columns_flags};
 use crate::launch::tuning::{self, Finish};
+use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
-use crate::memory::slices::DeviceSlice;
 use crate::operators::softmax::{Softmax, Temperature};
-use crate::requests::variant::{StepFeatures, Variant};
+use crate::programs::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use gumball_spec::{Kind, Result};
 use crate::driver::runtime::CapturedLaunches;
 use crate::pipeline::step::Step;
 use crate::pipeline::workspace::{Shape, Workspace};
-use crate::requests::variant::StepFeatures;
+use crate::requests::step_features::StepFeatures;
 
 /// Captured steps of a workspace; their logits live as long as `'b`.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! Depends on every room but `operators`.
 
 pub(crate) mod graph;
+pub(crate) mod known_tokens;
 pub(crate) mod outputs;
-pub(crate) mod score;
 mod shared_rows;
 pub(crate) mod step;
 pub(crate) mod workspace;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use gumball_spec::{Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning::{self, Survey};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
-use crate::requests::variant::StepFeatures;
+use crate::requests::step_features::StepFeatures;
 
 /// The records of shared rows, and the request that they are surveyed for.
 #[derive(Debug)]

@@ -11,13 +11,13 @@ use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::KernelModule;
 use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
-use crate::launch::{edit, finish, survey};
+use crate::launch::{finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::workspace::{Shape, Workspace};
-use crate::requests::variant::{Edits, StepFeatures};
+use crate::programs::kernels::KernelModule;
+use crate::requests::step_features::{Edits, StepFeatures};
 
 impl Workspace {
     /// Fixes the launches of a step over rows, for the current assignment.
@@ -173,7 +173,7 @@ impl Workspace {
         if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
-            unsafe { edit::enqueue(runtime, &self.device, step) }?;
+            unsafe { history_edits::enqueue(runtime, &self.device, step) }?;
         }
         let (rows, tiles, of) = (step.rows as usize, step.tiles as usize, (fixed.kind, fixed.dtype));
         let scores = fixed.shared.is_none()

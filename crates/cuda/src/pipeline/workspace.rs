@@ -7,16 +7,16 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, TILE};
 
-use crate::abi::kernels::KernelModule;
 use crate::abi::{self, Slot, TileRecord, TileSum};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
+use crate::programs::kernels::KernelModule;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::{InitialState, RequestState, RequestTable};
-use crate::requests::variant::{StepFeatures, Variant, VariantCounters};
+use crate::requests::step_features::{StepFeatures, Variant, VariantCounters};
 
 /// The capacity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
-//! Edits: turns penalties, bias and bans from parameters into what `edit.cu` and `edited_row.cuh` read.
+//! Edits: turns penalties, bias and bans from parameters into what `history_edits.cu` and `edited_row.cuh` read.
 //!
 //! Bans that never change form a bitmap. Every other edit is a number in the entry of the id that it touches.
 //! A tile without touched ids therefore costs only a look at its bits. DRY and most bans depend on how the
-//! history ends: the kernel `edit` finds these before the survey and stamps them into entries.
+//! history ends: the kernel `history_edits` finds these before the survey and stamps them into entries.
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 

@@ -10,4 +10,4 @@ mod logprob_params;
 pub(crate) mod prepared;
 mod request_buffers;
 pub(crate) mod request_table;
-pub(crate) mod variant;
+pub(crate) mod step_features;

@@ -6,7 +6,7 @@ use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::{Params, features};
 use crate::requests::edit_params::EditLists;
-use crate::requests::variant::Variant;
+use crate::requests::step_features::Variant;
 use crate::requests::{edit_params, filter_params, logprob_params};
 
 /// Parameters that are validated for a vocabulary, in the form that kernels read.

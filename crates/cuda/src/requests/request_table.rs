@@ -12,7 +12,7 @@ use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::requests::logprob_params;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
-use crate::requests::variant::StepFeatures;
+use crate::requests::step_features::StepFeatures;
 
 /// A request's state when it enters a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

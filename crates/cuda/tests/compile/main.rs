@@ -2,7 +2,7 @@
 //! stack are within bounds, and are compared with a record.
 //!
 //! The tests need NVRTC, for example from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its
-//! libnvrtc.so.13). If it is missing, they print a message and pass. The record is `kernels.txt`; with
+//! libnvrtc.so.13). If it is missing, they print a message and pass. The record is `registers.txt`; with
 //! `GUMBALL_RECORD=1` the test of all architectures overwrites it. The record applies to its version of NVRTC
 //! only, the bounds to every version.
 
@@ -63,7 +63,7 @@ fn hold(archs: &[Arch]) {
     for ((arch, kernel), needs) in &found.columns {
         check(*arch, kernel, *needs);
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile/kernels.txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile/registers.txt");
     if archs == ARCHS && std::env::var_os("GUMBALL_RECORD").is_some() {
         std::fs::write(&path, found.to_string()).expect("the record is written");
     }

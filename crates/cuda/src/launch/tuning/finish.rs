@@ -1,9 +1,9 @@
 //! How many threads finish a row, and how many blocks help.
 
 use super::WARP;
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
-use crate::requests::variant::{StepFeatures, Variant};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// The launch of a kernel that finishes rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
 
 mod finish;
+mod history_edits;
 mod operators;
 mod softmax;
 mod survey;
@@ -12,11 +13,10 @@ mod survey;
 use crate::driver::runtime::Grid;
 
 pub(crate) use finish::{Finish, finish};
+pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{Plan, params_from_columns, plan, verify_survey, write_rows};
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
-pub(crate) use survey::{
-    Survey, edit, records_from_shared_rows, scores_in_survey, survey, surveys_shared_rows,
-};
+pub(crate) use survey::{Survey, records_from_shared_rows, scores_in_survey, survey, surveys_shared_rows};
 
 /// The threads of a warp.
 const WARP: usize = 32;

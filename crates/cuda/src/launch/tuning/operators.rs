@@ -6,9 +6,9 @@ use super::TileBlocks;
 use super::survey::{self, Survey};
 use crate::abi::dtype::Dtype;
 use crate::abi::{COLUMNS_THREADS, MAX_TILES_PER_WARP, SURVEY_WARPS, WRITE_ROWS_WARPS};
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
-use crate::requests::variant::StepFeatures;
+use crate::requests::step_features::StepFeatures;
 
 /// The most rows, and the most tiles, that one group of launches takes. They bound the scratch memory,
 /// whatever the shape of a call is.
@@ -87,7 +87,7 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::requests::variant::Variant;
+    use crate::requests::step_features::Variant;
 
     const H200: DeviceLimits = DeviceLimits::H200;
     const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);

@@ -8,7 +8,7 @@ use crate::abi::{
     CLUSTER_STATIC_SMEM_BYTES, MAX_CLUSTER_BLOCKS, MAX_ROWS_IN_FLIGHT, MAX_WORKER_WARPS, TWO_PASS_WARPS,
     TileSum,
 };
-use crate::driver::limits::DeviceLimits;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 
 /// How kernels read the rows of a softmax.

@@ -4,18 +4,17 @@ use gumball_spec::Kind;
 
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::{
-    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
-    Size,
-};
 use crate::abi::{
     EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_SOME_TILES,
     EDITED_SOME_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
     SURVEY_MANY_TILES,
 };
-use crate::driver::limits::DeviceLimits;
-use crate::driver::runtime::Grid;
-use crate::requests::variant::{Edits, StepFeatures, Variant};
+use crate::driver::device_limits::DeviceLimits;
+use crate::programs::kernels::{
+    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SUMS,
+    Size,
+};
+use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
 /// A survey's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +41,6 @@ const MAX_SOME_TILES: usize = 160;
 /// The reads of tiles per multiprocessor that must be saved before one survey of shared rows, followed by
 /// `records_from_shared_rows`, is faster than a survey of every row.
 const MIN_SAVED_TILES: usize = 128;
-
-/// Returns the grid of `edit`: a block handles a row.
-pub(crate) fn edit(limits: &DeviceLimits, rows: usize) -> Grid {
-    Grid::new(rows as u32, limits.threads_per_row as u32)
-}
 
 /// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens.
 pub(crate) fn scores_in_survey(limits: &DeviceLimits, rows: usize, tiles: usize) -> bool {

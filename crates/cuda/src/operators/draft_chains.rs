@@ -7,9 +7,9 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::IntType;
 use crate::memory::buffer::Buffer;
+use crate::memory::columns::DeviceSlice;
 use crate::memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 use crate::memory::rows::check_extent;
-use crate::memory::slices::DeviceSlice;
 use crate::operators::{Draws, PerRow};
 
 /// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.

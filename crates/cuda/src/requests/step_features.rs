@@ -65,7 +65,7 @@ pub(crate) enum Edits {
     None,
     /// Bitmasks, and edits that are looked up by token id: penalties, biases, fixed bans.
     PerToken,
-    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel `edit` finds
+    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel `history_edits` finds
     /// them.
     HistoryDependent,
 }

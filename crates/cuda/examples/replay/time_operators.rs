@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use gumball_cuda::{Gpu, Rows, Runtime};
 
-use crate::case::{CEILING_BYTES_PER_US, Times, version};
 use crate::rows::Like;
+use crate::time_steps::{CEILING_BYTES_PER_US, Times, version};
 
 const REPLAYS: usize = 20;
 const WARM: usize = 3;

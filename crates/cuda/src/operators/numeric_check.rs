@@ -8,16 +8,16 @@ use gumball_spec::row::clean;
 use gumball_spec::survey::Factor;
 use half::f16;
 
-use crate::abi::kernels::{self, KernelModule};
-use crate::abi::{NUMBERS_THREADS, Sweep};
+use crate::abi::{NUMERIC_CHECK_THREADS, Sweep};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
+use crate::programs::kernels::{self, KernelModule};
 
 /// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
 
-/// Each function's name and definition, in the order of `numbers.cu`. Inputs are 64-bit words; a function of
+/// Each function's name and definition, in the order of `numeric_check.cu`. Inputs are 64-bit words; a function of
 /// a float reads it from the low 32 bits.
 pub const NUMBERS: [(&str, Definition); 15] = [
     ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
@@ -106,7 +106,7 @@ pub fn check(
     inputs: Inputs,
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
-    runtime.prepare(KernelModule::Numbers)?;
+    runtime.prepare(KernelModule::NumericCheck)?;
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(runtime, chunk * size_of::<u64>())?;
     let mut got = vec![0u64; chunk];
@@ -121,8 +121,8 @@ pub fn check(
             which: which as u64,
             out: buffer.address(),
         };
-        let blocks = (count as u32).div_ceil(NUMBERS_THREADS);
-        let (kernel, grid) = (kernels::NUMBERS.kernel(), Grid::new(blocks, NUMBERS_THREADS));
+        let blocks = (count as u32).div_ceil(NUMERIC_CHECK_THREADS);
+        let (kernel, grid) = (kernels::NUMERIC_CHECK.kernel(), Grid::new(blocks, NUMERIC_CHECK_THREADS));
         // SAFETY: the kernel takes a `Sweep` and writes `count` words to `out`, whose buffer holds at least
         // as many.
         unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&sweep)) }?;

@@ -26,7 +26,7 @@ pub enum KernelModule {
     /// Writes rows of probabilities after their filters: masked, or renormalised.
     WriteProbabilities,
     /// Evaluates numeric functions, for comparison with their definitions.
-    Numbers,
+    NumericCheck,
 }
 
 /// Declares the source files, and a constant for each family of their kernels.
@@ -73,7 +73,7 @@ macro_rules! module {
 
 kernels! {
     // Finds edits that match the end of a request's history.
-    "edit": Step { EDIT: ONE }
+    "history_edits": Step { HISTORY_EDITS: ONE }
     // Survey rows.
     "survey": Step and Probabilities {
         SURVEY: BY_ROWS.sized(2),
@@ -86,7 +86,7 @@ kernels! {
         SURVEY_EDITED_SUMS: BY_ROWS.sized(3)
     }
     // Survey small batches of unfiltered rows, and score every token on the way.
-    "fused/survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
+    "survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
     // Finish the rows of a step with any requests.
     "finish_general": Step and Probabilities { FINISH_GENERAL: BY_ROWS }
     // Finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
@@ -110,7 +110,7 @@ kernels! {
     // Verify chains of drafts.
     "verify": Verify { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
-    "numbers": Numbers { NUMBERS: ONE }
+    "numeric_check": NumericCheck { NUMERIC_CHECK: ONE }
 }
 
 /// How many tiles the warps of a survey take.
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn kernels_are_found_by_their_rows() {
         let name = |kernel: Kernel| kernel.name();
-        assert_eq!(name(EDIT.kernel()), "edit");
+        assert_eq!(name(HISTORY_EDITS.kernel()), "history_edits");
         assert_eq!(name(SURVEY_DRAW.of(Kind::Logits, Dtype::F16)), "survey_draw_f16");
         assert_eq!(name(FIND_CUT.of(Kind::Probabilities, Dtype::F32)), "find_cut_f32_probs");
         assert_eq!(

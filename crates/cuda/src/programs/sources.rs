@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use gumball_spec::Kind;
 
 use crate::abi::header::Header;
-use crate::abi::kernels::Program;
 use crate::abi::{OPERATORS, STEP};
+use crate::programs::kernels::Program;
 
 /// A source file: the name by which others include it, and its text.
 pub type Source = (&'static str, &'static str);
@@ -21,10 +21,9 @@ const DEVICE: &[Source] = device_files![
     "platform/portability.cuh",
     "platform/sm90.cuh",
     "math/num.cuh",
-    "math/measure.cuh",
+    "math/kind.cuh",
     "math/cut.cuh",
     "math/record.cuh",
-    "math/params.cuh",
     "math/arrival.cuh",
     "math/edits.cuh",
     "warp/reduce.cuh",
@@ -34,9 +33,10 @@ const DEVICE: &[Source] = device_files![
     "warp/softmax.cuh",
     "block/reduce.cuh",
     "block/survey_grid.cuh",
+    "block/survey_requests.cuh",
     "block/records.cuh",
     "block/edited_tiles.cuh",
-    "block/prefill.cuh",
+    "block/fill_output.cuh",
     "block/cluster_softmax.cuh",
     "block/mass.cuh",
     "block/ranks.cuh",
@@ -46,13 +46,13 @@ const DEVICE: &[Source] = device_files![
     "block/histogram.cuh",
     "block/crossing.cuh",
     "block/bracket.cuh",
-    "block/nucleus.cuh",
+    "block/nucleus_list.cuh",
     "block/search.cuh",
     "block/race.cuh",
     "block/bounded_race.cuh",
     "stage/row_result.cuh",
     "stage/accept_drafts.cuh",
-    "stage/row_cut.cuh",
+    "stage/written_probability.cuh",
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",
     "stage/kept_set.cuh",

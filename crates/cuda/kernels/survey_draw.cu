@@ -20,6 +20,7 @@
 #include "math/record.cuh"
 #include "warp/tile.cuh"
 #include "block/survey_grid.cuh"
+#include "block/survey_requests.cuh"
 
 #define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
 

@@ -1,4 +1,4 @@
-// edit.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4).
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4).
 //
 // Computes   DRY's penalty of each id; the ids that would complete an n-gram or a bad word; the stop ids of a request
 //            with fewer than `min_tokens` output tokens; all as stamps in the ids' entries
@@ -70,7 +70,7 @@ struct EditStamps {
     }
 };
 
-KERNEL(edit, EDIT_THREADS, Step, step) {
+KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     int slot = step.slots[blockIdx.x];
     if (slot < 0 || !(step.params[slot].features & FEATURE_HISTORY_EDITS)) {
         return;

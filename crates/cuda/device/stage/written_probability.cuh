@@ -1,4 +1,4 @@
-// row_cut.cuh: the numbers of a row that is written as probabilities, from its cut (P4).
+// written_probability.cuh: the numbers of a row that is written as probabilities, from its cut (P4).
 //
 // Computes   the divisor of a row's probabilities; the probability of a kept token
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md

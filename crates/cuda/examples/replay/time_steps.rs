@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cudarc::driver::Profiler;
 use gumball_cuda::{
-    Assignment, Gpu, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits, numbers,
+    Assignment, Gpu, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits, numeric_check,
 };
 use gumball_spec::Widths;
 
@@ -134,7 +134,7 @@ impl<'b> Case<'b> {
         self.gpu.synchronize()?;
         let runtime = Arc::clone(self.gpu) as Arc<dyn Runtime>;
         let profiler = Profiler::new()?;
-        numbers::check(&runtime, 0, numbers::Inputs { from: 0, step: 1, count: 1 })??;
+        numeric_check::check(&runtime, 0, numeric_check::Inputs { from: 0, step: 1, count: 1 })??;
         self.workspace.enqueue(&steps[1])?;
         self.gpu.synchronize()?;
         drop(profiler);

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::numbers::{Inputs, NUMBERS, check};
+use gumball_cuda::numeric_check::{Inputs, NUMBERS, check};
 use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};
 

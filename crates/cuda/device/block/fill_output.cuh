@@ -1,4 +1,4 @@
-// prefill.cuh: the survey pre-fills output rows, so that a later kernel writes only the kept tokens.
+// fill_output.cuh: the survey pre-fills output rows, so that a later kernel writes only the kept tokens.
 //
 // Computes   for each token 0, or -inf if the output holds logits
 // Never      writes beyond a row; never writes to a row that the survey reads

@@ -12,12 +12,12 @@ use cudarc::nvrtc::Ptx;
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::kernels::{Kernel, KernelModule, Program, SOFTMAX_CLUSTER};
 use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_WORKER_WARPS};
 use crate::driver::cache::Cache;
 use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
 use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Result, failed};
+use crate::programs::kernels::{Kernel, KernelModule, Program, SOFTMAX_CLUSTER};
 
 /// The kernel for which clusters are counted, and the threads of its blocks.
 const CLUSTERED: Kernel = SOFTMAX_CLUSTER.of(Kind::Logits, Dtype::F32);

@@ -1,4 +1,4 @@
-// measure.cuh: what depends on whether a row holds logits or probabilities (P1 to P3); all other code serves both.
+// kind.cuh: what depends on whether a row holds logits or probabilities (P1 to P3); all other code serves both.
 //
 // Computes   clean values; relative weights of two values, exact and approximate; a value's height in a range
 // Never      serves both kinds in one program: the macro GUMBALL_PROBABILITIES says which kind its rows have
@@ -134,3 +134,6 @@ struct HeightScale {
 };
 
 #endif
+
+// The threshold of min-p for rows of this kind.
+DEVICE float min_p_threshold(const Params& params) { return MIN_P_COMPARES_VALUES ? params.min_ratio : params.min_p; }

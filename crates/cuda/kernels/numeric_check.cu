@@ -1,14 +1,14 @@
-// numbers.cu: evaluates the functions of num.cuh and measure.cuh on many inputs, so that tests compare them with their
+// numeric_check.cu: evaluates the functions of num.cuh and kind.cuh on many inputs, so that tests compare them with their
 // definitions.
 //
 // Computes   for each input the result of one function, as bits
-// Twins      src/operators/numbers.rs, which has the definitions in the same order
+// Twins      src/operators/numeric_check.rs, which has the definitions in the same order
 // Shapes     out [count]
 // Grid       x = blocks of 256 inputs, one thread per input
 // Requires   nothing; outside a function's domain the result is arbitrary
 
 #include "abi/operators.cuh"
-#include "math/measure.cuh"
+#include "math/kind.cuh"
 
 DEVICE u64 number(u64 which, u64 input) {
     u32 word = (u32)input;
@@ -57,8 +57,8 @@ DEVICE u64 number(u64 which, u64 input) {
     }
 }
 
-KERNEL(numbers, NUMBERS_THREADS, Sweep, sweep) {
-    u64 i = (u64)blockIdx.x * NUMBERS_THREADS + threadIdx.x;
+KERNEL(numeric_check, NUMERIC_CHECK_THREADS, Sweep, sweep) {
+    u64 i = (u64)blockIdx.x * NUMERIC_CHECK_THREADS + threadIdx.x;
     if (i < sweep.count) {
         sweep.out[i] = number(sweep.which, sweep.from + i * sweep.step);
     }
