@@ -112,7 +112,7 @@ fn distinct_probabilities(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
-/// The room for logprobs.
+/// The capacity for logprobs.
 const WIDTHS: Widths = Widths { top_n: 4, ids: 2 };
 
 fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> SamplingParams {

@@ -20,7 +20,7 @@ use crate::rows::{self, Words};
 use crate::softmax;
 
 /// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens that the host hands
-/// to a candidate list, and the room of that list.
+/// to a candidate list, and the capacity of that list.
 const LIST_LIMITS: [usize; 3] = [64, 256, 416];
 
 /// Limits of the search for a nucleus, in tokens: half of its list, the tiles that it opens, and its list.

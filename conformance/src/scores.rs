@@ -13,7 +13,7 @@ use crate::generate;
 use crate::observed::differences;
 use crate::rows::{self, Words};
 
-/// How many rows a step has room for, fewer than most sequences need.
+/// How many rows a step has capacity for, fewer than most sequences need.
 const ROWS: usize = 3;
 
 /// Holds the scores of a random sequence under random parameters; returns whether the kernels take these.
@@ -44,8 +44,8 @@ pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<bool, String> {
     };
     let known = KnownTokens { ids: &ids, prompt_len, start, seed, mu: params.initial_mu() };
     let score = || {
-        let room = WorkspaceLimits { vocab, slots: 2, rows: ROWS, widths, kept: true };
-        let mut workspace = Workspace::new(Arc::clone(runtime), room)?;
+        let limits = WorkspaceLimits { vocab, slots: 2, rows: ROWS, widths, kept: true };
+        let mut workspace = Workspace::new(Arc::clone(runtime), limits)?;
         let buffer = Buffer::of(runtime, &lines.concat())?;
         let rows = Rows::of(&buffer, Dtype::F32, 0, count, vocab, vocab)?;
         let all: Vec<u32> = (0..count as u32).collect();

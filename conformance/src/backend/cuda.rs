@@ -34,7 +34,7 @@ const DRAWS: usize = 2048;
 /// How many requests draw side by side where they do for long.
 const REQUESTS: usize = 4096;
 
-/// What a workspace was made for: vocabulary, room for logprobs, rows, and whether it reports kept sets.
+/// What a workspace was made for: vocabulary, capacity for logprobs, rows, and whether it reports kept sets.
 type Key = (usize, Widths, usize, bool);
 
 /// A runtime with workspaces that are kept, so that whatever a row leaves behind meets the next.
@@ -102,7 +102,7 @@ impl Cuda {
         self.graphs
     }
 
-    /// Passes a batch through one step: cases of one vocabulary, type and room for logprobs; an absent one is padding.
+    /// Passes a batch through one step: cases of one vocabulary, type and capacity for logprobs; an absent one is padding.
     /// Without kept sets, rows that ask for little take kernels of their own.
     fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
         let case = cases.iter().flatten().next().expect("a batch has a case");
@@ -116,8 +116,8 @@ impl Cuda {
         let workspace = match workspaces.entry((vocab, widths, rows, kept)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let room = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
-                entry.insert(Workspace::new(Arc::clone(&self.runtime), room)?)
+                let limits = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
+                entry.insert(Workspace::new(Arc::clone(&self.runtime), limits)?)
             }
         };
         for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
@@ -258,9 +258,9 @@ impl Cuda {
     ) -> Result<()> {
         let prepared = prepare(case)?;
         let rows = REQUESTS.min(draws as usize);
-        let room =
+        let limits =
             WorkspaceLimits { vocab: case.vocab(), slots: rows, rows, widths: widths(case), kept: false };
-        let mut workspace = Workspace::new(Arc::clone(&self.runtime), room)?;
+        let mut workspace = Workspace::new(Arc::clone(&self.runtime), limits)?;
         let slots: Vec<i32> = (0..rows as i32).collect();
         for slot in &slots {
             let start = InitialState {
@@ -321,7 +321,7 @@ fn prepare(case: &Case) -> Result<Prepared> {
     Ok(prepared)
 }
 
-/// The room for logprobs that a case needs.
+/// The capacity for logprobs that a case needs.
 fn widths(case: &Case) -> Widths {
     case.params.logprobs.as_ref().map_or_else(Widths::default, |logprobs| Widths {
         top_n: logprobs.top_n as usize,

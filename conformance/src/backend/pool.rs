@@ -30,7 +30,7 @@ const GAP: usize = 13;
 /// Pools that are kept at most.
 const MOST: usize = 64;
 
-/// What a pool was made for: vocabulary and room for logprobs.
+/// What a pool was made for: vocabulary and capacity for logprobs.
 type Key = (usize, usize, usize);
 
 /// Cases that are stepped together at most.
@@ -113,7 +113,7 @@ impl Verbs for DevicePool {
     verbs!();
 }
 
-/// Makes a pool of a vocabulary, with room for logprobs.
+/// Makes a pool of a vocabulary, with capacity for logprobs.
 type Make<P> = Box<dyn Fn(usize, Widths) -> Result<P> + Send + Sync>;
 
 /// A pool of the engine.

@@ -57,7 +57,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Takes the room on a runtime.
+    /// Allocates the memory on a runtime.
     ///
     /// # Errors
     /// What the runtime says.

@@ -1,16 +1,16 @@
-// launch.hpp: the shape of an emulated launch.
+// launch.hpp: the grid of an emulated launch.
 //
 // Generated from src/abi/launch.rs. This file is a copy for readers: no compiler reads it.
 #pragma once
 
 #include "platform/portability.cuh"
 
-// The shape of a launch.
+// What the emulator needs of a launch's `Grid`.
 struct LaunchShape {
     u32 blocks;
     u32 threads;
     u32 dynamic_smem_bytes;
-    // Neighbouring blocks that form a cluster, at least 1.
+    // Neighbouring blocks that form a cluster; 1 for a launch without clusters, whose `Grid` has 0.
     u32 cluster;
     // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster
     // size.

@@ -76,7 +76,7 @@ DEVICE void order_joint(Params& params) {
         return;
     }
     bool intersect = (params.filter_chain & 255) == BOTH;
-    if (!intersect || params.top_k > MAX_JOINT_TOP_K) {
+    if (!intersect || params.top_k > MAX_LISTED_TOP_K) {
         params.features &= ~FEATURE_JOINT;
         params.filter_chain =
             intersect ? (params.filter_chain & ~255u) | FILTER_TOP_K << 4 | FILTER_TOP_P : params.filter_chain;

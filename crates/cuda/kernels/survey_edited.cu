@@ -182,8 +182,8 @@ DEVICE void survey_edited(const Step& step) {
     KERNEL_MIN_BLOCKS(name##_few, 32 * EDITED_FEW_WARPS, 5, Step, step) { \
         survey_edited<T, EDITED_FEW_WARPS, EDITED_FEW_TILES, 1, true, SUMS>(step); \
     } \
-    KERNEL_MIN_BLOCKS(name##_some, 32 * EDITED_SOME_WARPS, 10, Step, step) { \
-        survey_edited<T, EDITED_SOME_WARPS, EDITED_SOME_TILES, 1, false, SUMS>(step); \
+    KERNEL_MIN_BLOCKS(name##_medium, 32 * EDITED_MEDIUM_WARPS, 10, Step, step) { \
+        survey_edited<T, EDITED_MEDIUM_WARPS, EDITED_MEDIUM_TILES, 1, false, SUMS>(step); \
     } \
     KERNEL_MIN_BLOCKS(name##_many, 32 * EDITED_MANY_WARPS, 10, Step, step) { \
         survey_edited<T, EDITED_MANY_WARPS, EDITED_MANY_TILES / 2, 2, false, SUMS>(step); \

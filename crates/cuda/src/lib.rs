@@ -1,13 +1,13 @@
 //! The stages as CUDA kernels, compiled at run time for the device that is present.
 //!
-//! The kernels are CUDA C++ files beside the Rust files that launch them. NVRTC compiles them, with headers
-//! from memory, and a disk cache keeps the result. An object that launches kernels loads the [`KernelModule`]
+//! The kernels are the CUDA C++ files of the folder `kernels`; the code that they share is in `device`. NVRTC
+//! compiles them, with headers from memory, and a disk cache keeps the result. An object that launches kernels loads the [`KernelModule`]
 //! that holds them when it is made. Libraries are loaded at run time, so a binary also runs on hosts without
 //! CUDA; there, [`Gpu::new`] returns an error that names what is missing.
 //!
 //! A [`Runtime`] runs kernels: a [`Gpu`], or the host if the feature `emulator` is on. On it, a [`Step`]
 //! turns rows of logits or probabilities into tokens: the survey reads each row once, and a second kernel
-//! finishes the rows. A step allocates nothing, waits for nothing, and can be captured in a graph. Its
+//! finishes the rows. To enqueue a step allocates nothing and waits for nothing, and it can be captured. Its
 //! results equal those of the oracle in `gumball-spec` bit for bit. An option without a kernel is an error
 //! when parameters are [prepared](Prepared); it is never ignored.
 

@@ -217,7 +217,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
 }
 
 #[test]
-fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
+fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
     let Some(runtime) = runtime() else { return };
     let all: Vec<f32> = (0..(2 * DRAFTS + 1) * VOCAB).map(probability).collect();
     let (q, p) = all.split_at(DRAFTS * VOCAB);
@@ -227,8 +227,8 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
     let mut tokens = Buffer::of(&runtime, &[0i64; DRAFTS + 1]).expect("memory");
     let emitted = Buffer::of(&runtime, &[0u32]).expect("memory");
     let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
-    let recording = runtime
-        .record(&mut || {
+    let captured = runtime
+        .capture(&mut || {
             let asked = Chains {
                 draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
                 draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS)
@@ -248,14 +248,14 @@ fn a_recorded_verification_reads_what_is_there_when_it_is_replayed() {
             verify.enqueue(&asked, &place).expect("right");
             Ok(())
         })
-        .expect("a recording");
+        .expect("a capture");
     let mut sum = 0;
     for position in 0..20 {
         let ids = [position as i32 * 13 % VOCAB as i32, position as i32 * 29 % VOCAB as i32];
         drafts.write(0, &ids.map(i64::from)).expect("memory");
         positions.write(0, &[position]).expect("memory");
         // SAFETY: the buffers and the verification's memory are alive.
-        unsafe { recording.replay() }.expect("a replay");
+        unsafe { captured.replay() }.expect("a replay");
         let chain =
             Chain { drafts: &ids, draft_probs: q, target_probs: p, vocab: VOCAB, seed: 7, position, draw: 2 };
         let (wanted, verified) = chain.verify().expect("right");

@@ -145,11 +145,11 @@ impl Runtime for Tap {
         self.machine.as_ref().map_or(Ok(false), |machine| machine.is_capturing())
     }
 
-    fn record(
+    fn capture(
         &self,
         launch: &mut dyn FnMut() -> gumball_cuda::Result<()>,
     ) -> gumball_cuda::Result<Box<dyn CapturedLaunches>> {
-        self.machine.as_ref().expect("graphs are of a GPU").record(launch)
+        self.machine.as_ref().expect("graphs are of a GPU").capture(launch)
     }
 }
 

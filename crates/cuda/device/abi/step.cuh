@@ -21,7 +21,7 @@
 #define NO_TOKEN (-1)
 
 // The largest top-k for which a candidate list is tried first.
-#define MAX_JOINT_TOP_K 256
+#define MAX_LISTED_TOP_K 256
 
 // The factor of an id's hash: its high bits choose where the search for the id's entry begins.
 #define ENTRY_HASH 0x9E3779B1u
@@ -45,8 +45,8 @@
 // many.
 #define EDITED_FEW_WARPS 8
 #define EDITED_FEW_TILES 1
-#define EDITED_SOME_WARPS 4
-#define EDITED_SOME_TILES 4
+#define EDITED_MEDIUM_WARPS 4
+#define EDITED_MEDIUM_TILES 4
 #define EDITED_MANY_WARPS 4
 #define EDITED_MANY_TILES 8
 

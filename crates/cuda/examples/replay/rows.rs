@@ -85,9 +85,9 @@ pub fn cold(bytes: usize) -> usize {
 
 /// Fills a buffer with values, repeated until its end.
 fn fill<T: bytemuck::Pod>(buffer: &mut Buffer, values: &[T]) -> gumball_cuda::Result<()> {
-    let (bytes, room) = (size_of_val(values), buffer.bytes());
-    (0..room).step_by(bytes).try_for_each(|start| {
-        let count = bytes.min(room - start) / size_of::<T>();
+    let (bytes, capacity) = (size_of_val(values), buffer.bytes());
+    (0..capacity).step_by(bytes).try_for_each(|start| {
+        let count = bytes.min(capacity - start) / size_of::<T>();
         buffer.write(start, &values[..count])
     })
 }

@@ -36,7 +36,7 @@ impl Calls<'_> {
         (self.call)(0)?;
         gpu.synchronize()?;
         let mut failed = None;
-        let recording = gpu.record(&mut || {
+        let captured = gpu.capture(&mut || {
             failed = (0..count).try_for_each(|batch| (self.call)(batch)).err();
             Ok(())
         })?;
@@ -46,7 +46,7 @@ impl Calls<'_> {
         let mut times = Vec::new();
         for _ in 0..WARM + REPLAYS {
             // SAFETY: the operator, its rows and its outputs live as long as this call.
-            times.push(gpu.elapsed_us(|| unsafe { recording.replay() })? / count as f32);
+            times.push(gpu.elapsed_us(|| unsafe { captured.replay() })? / count as f32);
         }
         Ok(Times::new(times.split_off(WARM), count))
     }

@@ -33,7 +33,7 @@ shared! {
         NO_TOKEN: i32 = gumball_spec::NONE;
 
         /// The largest top-k for which a candidate list is tried first.
-        MAX_JOINT_TOP_K: i64 = 256;
+        MAX_LISTED_TOP_K: i64 = 256;
 
         /// The factor of an id's hash: its high bits choose where the search for the id's entry begins.
         ENTRY_HASH: u32 = 0x9E37_79B1;
@@ -59,8 +59,8 @@ shared! {
         /// many.
         EDITED_FEW_WARPS: usize = 8;
         EDITED_FEW_TILES: usize = 1;
-        EDITED_SOME_WARPS: usize = 4;
-        EDITED_SOME_TILES: usize = 4;
+        EDITED_MEDIUM_WARPS: usize = 4;
+        EDITED_MEDIUM_TILES: usize = 4;
         EDITED_MANY_WARPS: usize = 4;
         EDITED_MANY_TILES: usize = 8;
 
@@ -395,7 +395,7 @@ impl Step {
     }
 
     /// Returns the step with `blocks_per_row` blocks for each row, at least one.
-    pub(crate) fn cut(self, blocks_per_row: u32) -> Self {
+    pub(crate) fn with_blocks_per_row(self, blocks_per_row: u32) -> Self {
         Self { blocks_per_row, blocks_per_row_inverse: u32::MAX / blocks_per_row, ..self }
     }
 }

@@ -52,8 +52,8 @@ const ALIGNMENT: usize = 256;
 #[derive(Debug)]
 pub struct Emulator {
     kernels: LoadedKernels,
-    /// The launches recorded so far, by each thread that is recording.
-    recording: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
+    /// The launches captured so far, by each thread that is capturing.
+    capturing: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
 }
 
 /// The kernels, built for the host.
@@ -71,9 +71,9 @@ struct Launch {
     argument: Vec<u64>,
 }
 
-/// Recorded launches, and the library of their kernels.
+/// Captured launches, and the library of their kernels.
 #[derive(Debug)]
-struct Recorded {
+struct Captured {
     kernels: LoadedKernels,
     launches: Vec<Launch>,
 }
@@ -92,12 +92,12 @@ impl Emulator {
     pub fn new(cache: &Cache) -> Result<Self> {
         static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
-        Ok(Self { kernels: LoadedKernels { library }, recording: Mutex::default() })
+        Ok(Self { kernels: LoadedKernels { library }, capturing: Mutex::default() })
     }
 
-    /// Returns the recordings in progress.
-    fn recording(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the captures in progress.
+    fn capturing(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
+        self.capturing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,7 +241,7 @@ impl Runtime for Emulator {
         bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
         let launch = Launch { kernel, grid, argument: words };
         let this = thread::current().id();
-        if let Some((_, launches)) = self.recording().iter_mut().find(|(thread, _)| *thread == this) {
+        if let Some((_, launches)) = self.capturing().iter_mut().find(|(thread, _)| *thread == this) {
             launches.push(launch);
             return Ok(());
         }
@@ -250,15 +250,15 @@ impl Runtime for Emulator {
         Ok(())
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
+    fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let this = thread::current().id();
-        self.recording().push((this, Vec::new()));
+        self.capturing().push((this, Vec::new()));
         let launched = launch();
-        let mut recording = self.recording();
-        let place = recording.iter().position(|(thread, _)| *thread == this).expect("pushed above");
-        let (_, launches) = recording.swap_remove(place);
+        let mut capturing = self.capturing();
+        let place = capturing.iter().position(|(thread, _)| *thread == this).expect("pushed above");
+        let (_, launches) = capturing.swap_remove(place);
         launched?;
-        Ok(Box::new(Recorded { kernels: self.kernels.clone(), launches }))
+        Ok(Box::new(Captured { kernels: self.kernels.clone(), launches }))
     }
 }
 
@@ -286,7 +286,7 @@ impl LoadedKernels {
     }
 }
 
-impl CapturedLaunches for Recorded {
+impl CapturedLaunches for Captured {
     unsafe fn replay(&self) -> Result<()> {
         for launch in &self.launches {
             // SAFETY: the caller guarantees what each launch points to.

@@ -156,8 +156,9 @@ impl Gpu {
                 cluster_of(grid.cluster),
             ),
         ];
-        let from = usize::from(!early || self.device.arch < HOPPER);
-        let attributes = &mut attributes[from..1 + usize::from(grid.cluster > 0)];
+        // Attribute 0 is for early launches, attribute 1 for clusters: the range holds those that apply.
+        let first = usize::from(!early || self.device.arch < HOPPER);
+        let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
         let config = sys::CUlaunchConfig {
             gridDimX: grid.blocks,
@@ -271,8 +272,8 @@ impl Runtime for Gpu {
         self.device.kernels.clusters(blocks)
     }
 
-    fn prepare(&self, group: KernelModule) -> Result<()> {
-        self.device.kernels.prepare(group)
+    fn prepare(&self, module: KernelModule) -> Result<()> {
+        self.device.kernels.prepare(module)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
@@ -338,11 +339,11 @@ impl Runtime for Gpu {
         is_capturing(&self.current().cuda)
     }
 
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
+    fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let current = self.current();
-        let recorder = if current.is_default() { &self.own } else { &current };
-        self.streams().set_current(recorder);
-        let graph = capture(&recorder.cuda, launch);
+        let captured = if current.is_default() { &self.own } else { &current };
+        self.streams().set_current(captured);
+        let graph = capture(&captured.cuda, launch);
         self.streams().set_current(&current);
         Ok(Box::new(Captured { graph: graph?, streams: Arc::clone(&self.streams) }))
     }

@@ -54,10 +54,10 @@ impl Gpu {
         // SAFETY: the caller guarantees that the stream is a live one of this context.
         let later = unsafe { self.borrowed(stream) };
         let streams = self.streams();
-        if handle(streams.last()) == stream || is_capturing(&later)? {
+        if handle(streams.last_work_stream()) == stream || is_capturing(&later)? {
             return Ok(());
         }
-        streams.wait(&later, streams.last())
+        streams.wait(&later, streams.last_work_stream())
     }
 
     /// Returns the handle of the stream in use.

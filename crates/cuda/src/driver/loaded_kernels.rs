@@ -1,5 +1,6 @@
-//! The kernels that a GPU has loaded. The first object that launches a kernel of a group loads the whole
-//! group, from the cache or through the compiler. So nobody waits for kernels that nobody launches.
+//! The kernels that a GPU has loaded. An object that launches kernels loads the [`KernelModule`] that holds
+//! them when it is made, from the cache or through the compiler. So nobody waits for kernels that nobody
+//! launches.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -38,7 +39,7 @@ pub(crate) fn attribute(
     sys::CUlaunchAttribute { id, pad: [0; 4], value }
 }
 
-/// The kernels of a device, loaded on first use.
+/// The kernels of a device, each loaded with its module.
 #[derive(Debug)]
 pub(crate) struct LoadedKernels {
     context: Arc<CudaContext>,
@@ -50,13 +51,13 @@ pub(crate) struct LoadedKernels {
     block: i32,
     /// The kernels by [`Kernel`] index.
     loaded: Box<[OnceLock<LoadedKernel>]>,
-    /// A bit for each group whose kernels are all loaded. One atomic load, because every call of an operator
+    /// A bit for each module whose kernels are all loaded. One atomic load, because every call of an operator
     /// checks it.
     ready: AtomicU32,
     /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
     /// i + 1 blocks.
     clusters: OnceLock<[u32; MAX_CLUSTER_BLOCKS]>,
-    /// Held while a group is loaded, so that no program is compiled twice.
+    /// Held while a module is loaded, so that no program is compiled twice.
     loading: Mutex<()>,
 }
 
@@ -101,7 +102,7 @@ impl LoadedKernels {
         Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
     }
 
-    /// Returns a kernel; loads its group first if that is not loaded.
+    /// Returns a kernel; loads its module first if that is not loaded.
     ///
     /// # Errors
     /// The errors of [`LoadedKernels::prepare`].
@@ -110,29 +111,29 @@ impl LoadedKernels {
             return Ok(loaded);
         }
         self.prepare(kernel.module())?;
-        Ok(self.loaded[kernel.0].get().expect("its group is loaded"))
+        Ok(self.loaded[kernel.0].get().expect("its module is loaded"))
     }
 
     /// Returns how many clusters of `blocks` blocks can run concurrently, with one block per multiprocessor.
-    /// 0 if the device has no such clusters, or the group of the clustered kernels is not loaded yet.
+    /// 0 if the device has no such clusters, or [`KernelModule::Softmax`] is not loaded yet.
     pub fn clusters(&self, blocks: u32) -> u32 {
         let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
         place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
     }
 
-    /// Loads a group of programs if it is not loaded. Another thread that loads it is waited for.
+    /// Loads the programs of a module if they are not loaded. Another thread that loads them is waited for.
     ///
     /// # Errors
     /// The errors of [`Nvrtc::cubin`], and [`Error::Call`](crate::Error::Call) if the driver fails.
-    pub fn prepare(&self, group: KernelModule) -> Result<()> {
-        if self.has(group) {
+    pub fn prepare(&self, module: KernelModule) -> Result<()> {
+        if self.has(module) {
             return Ok(());
         }
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.has(group) {
+        if self.has(module) {
             return Ok(());
         }
-        let programs: Vec<Program> = Program::all().filter(|program| program.module() == group).collect();
+        let programs: Vec<Program> = Program::all().filter(|program| program.module() == module).collect();
         let cubins = self.nvrtc.cubins(&programs, self.arch, &self.cache);
         let cubins = programs.into_iter().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
         let cubins: Vec<(Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
@@ -140,17 +141,17 @@ impl LoadedKernels {
         // The host program may be capturing a stream; loading enqueues nothing on any stream.
         let _relaxed = RelaxedCapture::begin();
         cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin))?;
-        if group == CLUSTERED.module() && self.arch >= HOPPER {
+        if module == CLUSTERED.module() && self.arch >= HOPPER {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
         }
-        self.ready.fetch_or(1 << group as u32, Ordering::Release);
+        self.ready.fetch_or(1 << module as u32, Ordering::Release);
         Ok(())
     }
 
-    /// Returns whether all kernels of a group are loaded.
-    fn has(&self, group: KernelModule) -> bool {
-        self.ready.load(Ordering::Acquire) >> group as u32 & 1 == 1
+    /// Returns whether all kernels of a module are loaded.
+    fn has(&self, module: KernelModule) -> bool {
+        self.ready.load(Ordering::Acquire) >> module as u32 & 1 == 1
     }
 
     fn load(&self, program: Program, cubin: Vec<u8>) -> Result<()> {

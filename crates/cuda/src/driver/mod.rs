@@ -1,6 +1,7 @@
-//! The driver: a device's memory, copies and launches, and the compiled kernels, behind [`runtime::Runtime`].
+//! What runs kernels: the trait [`runtime::Runtime`], the GPU and the emulator that implement it, and the
+//! compiler, the cache and the streams that the GPU needs.
 //!
-//! Depends on `abi`.
+//! Depends on `abi` and `programs`.
 
 pub(crate) mod cache;
 mod capture;

@@ -129,7 +129,7 @@ impl Nvrtc {
     ///
     /// # Errors
     /// The errors of [`Nvrtc::compile`].
-    pub fn compile_with(&self, program: Program, arch: Arch, told: &[&str]) -> Result<Compiled> {
+    pub fn compile_with(&self, program: Program, arch: Arch, extra_options: &[&str]) -> Result<Compiled> {
         if !self.knows(arch)? {
             let found = format!("{}.{}", self.version.0, self.version.1);
             let needed = format!("one that compiles for {arch}");
@@ -137,7 +137,8 @@ impl Nvrtc {
         }
         let handle = Handle::new(program)?;
         let target = format!("--gpu-architecture={arch}");
-        let options: Vec<&str> = OPTIONS.into_iter().chain([&*target]).chain(told.iter().copied()).collect();
+        let options: Vec<&str> =
+            OPTIONS.into_iter().chain([&*target]).chain(extra_options.iter().copied()).collect();
         // SAFETY: the program exists until the handle is dropped.
         let done = unsafe { result::compile_program(handle.0, &options) };
         let log = handle.log()?;

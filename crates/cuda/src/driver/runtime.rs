@@ -7,7 +7,7 @@ use crate::abi::ROW_THREADS;
 use crate::error::Result;
 use crate::programs::kernels::{Kernel, KernelModule};
 
-/// The shape of a launch: how many blocks of how many threads, and what they need of the device.
+/// How many blocks of how many threads a launch has, and what they need of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// The number of blocks.
@@ -18,8 +18,8 @@ pub struct Grid {
     pub one_block_per_sm: bool,
     /// Whether blocks may wait for other blocks, which in turn never wait for them.
     pub co_resident: bool,
-    /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for no clusters. A kernel
-    /// that uses cluster instructions needs clusters, of one block at least.
+    /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for a launch without
+    /// clusters. A kernel that uses cluster instructions needs clusters, of one block at least.
     pub cluster: u32,
     /// Bytes of dynamic shared memory of a block. A GPU ignores it if `one_block_per_sm` is set.
     pub dynamic_smem_bytes: u32,
@@ -87,14 +87,14 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         0
     }
 
-    /// Loads the kernels of a group, if they are not loaded. Objects call this when they are made, before
+    /// Loads the kernels of a module, if they are not loaded. Objects call this when they are made, before
     /// they launch a kernel. To compile the largest program takes half a minute.
     ///
     /// # Errors
     /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
     ///   does not compile.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn prepare(&self, _group: KernelModule) -> Result<()> {
+    fn prepare(&self, _module: KernelModule) -> Result<()> {
         Ok(())
     }
 
@@ -114,7 +114,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
 
     /// Copies bytes into the runtime's memory, in stream order.
     ///
-    /// The caller may change `bytes` on return, though the copy may not be complete then. A recording does
+    /// The caller may change `bytes` on return, though the copy may not be complete then. A capture does
     /// not include the copy.
     ///
     /// # Errors
@@ -169,17 +169,17 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Ok(false)
     }
 
-    /// Records the kernels that a function launches on the calling thread, for later replays. No kernel runs.
+    /// Captures the kernels that a function launches on the calling thread, for later replays. No kernel runs.
     ///
     /// # Errors
     /// - The error of the function.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn record(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
+    fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
 }
 
-/// Launches that [`Runtime::record`] has recorded.
+/// Launches that [`Runtime::capture`] has captured.
 pub trait CapturedLaunches: fmt::Debug {
-    /// Enqueues the launches in the order in which they were recorded. Allocates no memory and does not wait.
+    /// Enqueues the launches in the order in which they were captured. Allocates no memory and does not wait.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.

@@ -53,7 +53,7 @@ pub(crate) fn is_capturing(stream: &CudaStream) -> Result<bool> {
 
 /// The streams of a GPU, and the event by which they wait for each other.
 pub(crate) struct Streams {
-    order: Order<Stream>,
+    order: StreamOrder<Stream>,
     /// A wait is for the event's record at that moment, so one event serves all waits.
     event: CudaEvent,
 }
@@ -62,7 +62,7 @@ impl Streams {
     /// Begins with one stream.
     pub fn new(stream: Arc<Stream>) -> Result<Self> {
         let event = stream.cuda.context().new_event(None).map_err(failed("cuEventCreate"))?;
-        Ok(Self { order: Order::new(stream), event })
+        Ok(Self { order: StreamOrder::new(stream), event })
     }
 
     /// Returns the stream in use.
@@ -70,9 +70,9 @@ impl Streams {
         &self.order.current
     }
 
-    /// Returns the stream that carries the last work.
-    pub fn last(&self) -> &CudaStream {
-        &self.order.last.cuda
+    /// Returns the stream with the last work outside a capture.
+    pub fn last_work_stream(&self) -> &CudaStream {
+        &self.order.last_work_stream.cuda
     }
 
     /// Uses a known stream from now on, without an order between it and the one before.
@@ -84,7 +84,7 @@ impl Streams {
     pub fn switch(&mut self, wanted: usize, wrap: impl FnOnce() -> Arc<CudaStream>) -> Result<()> {
         let Self { order, event } = self;
         order.switch(|known| handle(&known.cuda) == wanted, || Stream::new(wrap()))?;
-        order.follow(
+        order.wait_for_last_work(
             |current| is_capturing(&current.cuda),
             |later, earlier| wait(event, &later.cuda, &earlier.cuda),
         )
@@ -103,17 +103,17 @@ fn wait(event: &CudaEvent, later: &CudaStream, earlier: &CudaStream) -> Result<(
 }
 
 /// Which of several streams is in use, and which one carries the last work.
-pub(crate) struct Order<S> {
+pub(crate) struct StreamOrder<S> {
     /// Each stream that was in use; a short list.
     known: Vec<Arc<S>>,
     current: Arc<S>,
     /// The stream with the last work outside a capture, for which work on other streams must wait.
-    last: Arc<S>,
+    last_work_stream: Arc<S>,
 }
 
-impl<S> Order<S> {
+impl<S> StreamOrder<S> {
     fn new(stream: Arc<S>) -> Self {
-        Self { known: vec![Arc::clone(&stream)], current: Arc::clone(&stream), last: stream }
+        Self { known: vec![Arc::clone(&stream)], current: Arc::clone(&stream), last_work_stream: stream }
     }
 
     /// Makes the stream for which `is_wanted` holds the current one; makes it first if it is not known.
@@ -136,14 +136,14 @@ impl<S> Order<S> {
     }
 
     /// Makes the current stream wait for the earlier work on another one, unless it is under capture.
-    fn follow<E>(
+    fn wait_for_last_work<E>(
         &mut self,
         is_capturing: impl FnOnce(&S) -> std::result::Result<bool, E>,
         wait: impl FnOnce(&S, &S) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        if !Arc::ptr_eq(&self.current, &self.last) && !is_capturing(&self.current)? {
-            wait(&self.current, &self.last)?;
-            self.last = Arc::clone(&self.current);
+        if !Arc::ptr_eq(&self.current, &self.last_work_stream) && !is_capturing(&self.current)? {
+            wait(&self.current, &self.last_work_stream)?;
+            self.last_work_stream = Arc::clone(&self.current);
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ mod tests {
     type Name = &'static str;
 
     /// Uses a stream and returns the one that it was made to wait for.
-    fn use_stream(order: &mut Order<Name>, name: Name, is_capturing: bool) -> Option<Name> {
+    fn use_stream(order: &mut StreamOrder<Name>, name: Name, is_capturing: bool) -> Option<Name> {
         let mut waited = None;
         order.switch(|known| *known == name, || Ok::<_, Error>(Arc::new(name))).expect("nothing fails");
         let wait = |later: &Name, earlier: &Name| {
@@ -170,14 +170,14 @@ mod tests {
             waited = Some(*earlier);
             Ok::<_, Error>(())
         };
-        order.follow(|_| Ok(is_capturing), wait).expect("nothing fails");
+        order.wait_for_last_work(|_| Ok(is_capturing), wait).expect("nothing fails");
         assert_eq!(*order.current, name);
         waited
     }
 
     #[test]
     fn a_stream_waits_for_the_one_that_was_used_before() {
-        let mut order = Order::new(Arc::new("own"));
+        let mut order = StreamOrder::new(Arc::new("own"));
         assert_eq!(use_stream(&mut order, "own", false), None);
         assert_eq!(use_stream(&mut order, "a", false), Some("own"));
         assert_eq!(use_stream(&mut order, "a", false), None);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_stream_under_capture_waits_for_nothing_and_nothing_waits_for_it() {
-        let mut order = Order::new(Arc::new("own"));
+        let mut order = StreamOrder::new(Arc::new("own"));
         assert_eq!(use_stream(&mut order, "a", false), Some("own"));
         assert_eq!(use_stream(&mut order, "captured", true), None);
         assert_eq!(use_stream(&mut order, "b", false), Some("a"));
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn a_stream_that_cannot_be_made_or_wait_changes_nothing_that_is_ordered() {
-        let mut order = Order::new(Arc::new("own"));
+        let mut order = StreamOrder::new(Arc::new("own"));
         assert_eq!(order.switch(|known| *known == "a", || Err("no memory")), Err("no memory"));
         assert_eq!(*order.current, "own");
         order.switch(|known| *known == "a", || Ok::<_, Name>(Arc::new("a"))).expect("it is made");
-        assert_eq!(order.follow(|_| Ok(false), |_, _| Err("no event")), Err("no event"));
+        assert_eq!(order.wait_for_last_work(|_| Ok(false), |_, _| Err("no event")), Err("no event"));
         assert_eq!(use_stream(&mut order, "a", false), Some("own"));
     }
 }

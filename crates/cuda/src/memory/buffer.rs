@@ -1,4 +1,4 @@
-//! Memory of a runtime, freed when dropped.
+//! Buffers: memory of a runtime that this crate owns.
 
 use std::sync::Arc;
 

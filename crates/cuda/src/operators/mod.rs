@@ -5,7 +5,7 @@
 //! read. The results equal the oracle's bit for bit. All checks come before anything is enqueued. No call
 //! waits, and every call can be captured.
 //!
-//! Depends on every room but `pipeline`.
+//! Depends on every folder but `pipeline`.
 
 pub(crate) mod draft_chains;
 pub mod numeric_check;

@@ -123,7 +123,7 @@ impl<'b> RowParams<'b> {
         while on != 0 {
             on = (on - 1) & columns;
             self.switch_columns(&mut params, on, vocab);
-            needs = needs.and(StepFeatures::of(&with_filters(&params)));
+            needs = needs.union(StepFeatures::of(&with_filters(&params)));
         }
         // With a top-k column, helpers would shorten only the rows whose top-k is off. They would slow the
         // other rows by more than that is worth.

@@ -251,7 +251,7 @@ impl Operators {
             filter_sums: step.shared_filter_sums,
             ..*step
         }
-        .cut(survey.blocks.blocks_per_row as u32);
+        .with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the conditions of the launch in `survey` hold here too. `reserve` provided records for
         // each of these rows.
         unsafe { survey::enqueue_dependent(&*self.runtime, survey, &step) }?;
@@ -264,13 +264,13 @@ impl Operators {
         let (runtime, of) = (&*self.runtime, (rows.kind, rows.dtype));
         if plan.shared.is_some() {
             let survey = tuning::records_from_shared_rows(plan.tiles);
-            let step = step.cut(survey.blocks.blocks_per_row as u32);
+            let step = step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
             // SAFETY: the conditions of the launch below hold here too. The shared rows were surveyed before.
             unsafe { survey::enqueue(runtime, &survey, &step) }?;
             return Ok(step);
         }
         let survey = tuning::survey(&self.device, (step.rows as usize, plan.tiles), of, plan.needs);
-        let step = step.cut(survey.blocks.blocks_per_row as u32);
+        let step = step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough for
         // these rows. The kernel before makes the rows' requests, and every block of survey.cu and
         // survey_draw.cu waits for it; it also checks the row indices. No operator has edits. The creator

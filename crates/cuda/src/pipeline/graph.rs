@@ -26,7 +26,7 @@ pub struct Graph<'b> {
     /// The smallest number of logits rows that any of the steps has.
     logits_rows: usize,
     /// The captured launches, by the features that they support.
-    recordings: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
+    launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
 }
 
@@ -52,11 +52,11 @@ impl Workspace {
     /// If another workspace made a step.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.logits_rows))?;
-        let record = |needs: StepFeatures| {
+        let capture = |needs: StepFeatures| {
             let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
-            Ok((needs, self.runtime.record(&mut launch)?))
+            Ok((needs, self.runtime.capture(&mut launch)?))
         };
-        let recordings = StepFeatures::all().map(record).collect::<crate::Result<Vec<_>>>()?;
+        let launches = StepFeatures::all().map(capture).collect::<crate::Result<Vec<_>>>()?;
         let max_tokens = steps.iter().map(Step::max_tokens).sum();
         let logits_rows = steps.iter().map(|step| step.logits_rows).min().unwrap_or(usize::MAX);
         let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
@@ -67,7 +67,7 @@ impl Workspace {
             shape: self.assigned.shape,
             kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
             logits_rows,
-            recordings,
+            launches,
             memory: PhantomData,
         })
     }
@@ -86,12 +86,12 @@ impl Workspace {
         self.check_kind(graph.kind)?;
         self.spend(graph.max_tokens)?;
         let needs = self.needs();
-        let recording =
-            graph.recordings.iter().find_map(|(features, launches)| (*features == needs).then_some(launches));
-        let recording = recording.expect("a graph has launches for all features that rows can need");
+        let mut captured = graph.launches.iter();
+        let launches = captured.find_map(|(features, launches)| (*features == needs).then_some(launches));
+        let launches = launches.expect("a graph has launches for all features that rows can need");
         // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
-        unsafe { recording.replay() }?;
+        unsafe { launches.replay() }?;
         self.steps_run.count(needs.variant, graph.steps as u64);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Scores: the logprobs of tokens that are already known, such as those of a prompt.
+//! Known tokens: the logprobs of tokens that are already there, such as those of a prompt.
 //!
 //! A known token is a forced token: a step reports what it would report if it had drawn that token. If no
 //! edit reads the history, one step scores many rows and does not advance the request. Otherwise each step
@@ -110,12 +110,7 @@ impl Workspace {
                 [] => (row_indices, rows.part(row..end)),
                 _ => (&row_indices[row..end], *rows),
             };
-            self.assign_scores(&Assignment {
-                slots: &slots,
-                forced: &targets[row..end],
-                row_indices,
-                masks,
-            })?;
+            self.assign_rows(&Assignment { slots: &slots, forced: &targets[row..end], row_indices, masks })?;
             let step = self.step(&rows)?;
             self.enqueue(&if one_state { step.scoring() } else { step })?;
             all.write_from(row, &self.outputs(end - row)?);

@@ -1,6 +1,6 @@
 //! Steps of requests: a workspace holds the memory, a step turns rows into tokens, a graph replays steps.
 //!
-//! Depends on every room but `operators`.
+//! Depends on every folder but `operators`.
 
 pub(crate) mod graph;
 pub(crate) mod known_tokens;

@@ -59,7 +59,7 @@ impl SharedRows {
             records: self.records.address(),
             ..*step
         };
-        (survey, step.cut(survey.blocks.blocks_per_row as u32))
+        (survey, step.with_blocks_per_row(survey.blocks.blocks_per_row as u32))
     }
 
     /// Returns the address of the shared rows' records.

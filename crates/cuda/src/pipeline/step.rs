@@ -169,18 +169,19 @@ impl Workspace {
         if step.rows == 0 {
             return Ok(());
         }
-        let needs = if step.masks == 0 { needs } else { needs.and(StepFeatures::MASKS) };
+        let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
             // to this workspace as well.
             unsafe { history_edits::enqueue(runtime, &self.device, step) }?;
         }
-        let (rows, tiles, of) = (step.rows as usize, step.tiles as usize, (fixed.kind, fixed.dtype));
+        let (rows, tiles) = (step.rows as usize, step.tiles as usize);
+        let row_type = (fixed.kind, fixed.dtype);
         let scores = fixed.shared.is_none()
             && fixed.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
             && tuning::scores_in_survey(&self.device, rows, tiles);
-        let needs = if scores { needs } else { needs.and(StepFeatures::SIMPLE) };
+        let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
         let survey = match &fixed.shared {
             // If any row has edits or needs sums, all rows are surveyed separately.
             Some((survey, step)) if needs.edits == Edits::None && !needs.sums => {
@@ -189,9 +190,9 @@ impl Workspace {
                 unsafe { survey::enqueue(runtime, survey, step) }?;
                 tuning::records_from_shared_rows(tiles)
             }
-            _ => tuning::survey(&self.device, (rows, tiles), of, needs),
+            _ => tuning::survey(&self.device, (rows, tiles), row_type, needs),
         };
-        let step = &step.cut(survey.blocks.blocks_per_row as u32);
+        let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
         // guarantees the logits.
@@ -200,7 +201,7 @@ impl Workspace {
             return Ok(());
         }
         // SAFETY: the conditions of the survey's launch hold here too.
-        unsafe { finish::enqueue(runtime, &self.device, of, needs, step) }
+        unsafe { finish::enqueue(runtime, &self.device, row_type, needs, step) }
     }
 }
 

@@ -228,11 +228,12 @@ impl Workspace {
                 "a slot that stands in a step once",
             ));
         }
-        self.assign_scores(rows)
+        self.assign_rows(rows)
     }
 
-    /// Assigns rows that may share a slot, as in scoring, where steps do not advance the request.
-    pub(crate) fn assign_scores(&mut self, rows: &Assignment<'_>) -> Result<()> {
+    /// Assigns rows like [`Workspace::assign`], but several may share a slot, for steps that do not advance the
+    /// request.
+    pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let WorkspaceLimits { vocab, slots, rows: max_rows, .. } = self.limits;
         let count = rows.slots.len();
         if count > max_rows {
@@ -410,7 +411,7 @@ impl Workspace {
     pub(crate) fn needs(&self) -> StepFeatures {
         let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
         let kept = if self.limits.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
-        self.table.needs().and(masks).and(kept)
+        self.table.needs().union(masks).union(kept)
     }
 
     /// Returns the error of an assigned row's request that is not allowed on rows of probabilities, if there

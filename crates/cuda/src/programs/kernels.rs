@@ -2,13 +2,20 @@
 //!
 //! Kernels that differ only in the rows that they take form a [`Family`]. A step finds a kernel by arithmetic
 //! on constants; names are made when kernels are loaded.
+//!
+//! No source spells out a kernel's whole name, so a search for `finish_candidates_f32_probs` finds nothing:
+//! - here, a family's constant in small letters begins the name, and [`Members`] adds type, size and kind;
+//! - in the source file, a macro pastes the type and size to the same beginning (`finish_candidates_##type`);
+//! - `KERNEL_NAME` in `platform/portability.cuh` appends `_probs` in the programs for rows of probabilities.
+//!
+//! Search for the beginning, `finish_candidates_##`, to find a definition.
 
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 
-/// A group of programs that the same caller needs. The first use of one of its kernels compiles and loads all
-/// of them.
+/// Programs that the same caller needs. They are compiled and loaded together, when an object that launches
+/// one of their kernels is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelModule {
     /// Steps on rows of logits.
@@ -32,20 +39,20 @@ pub enum KernelModule {
 /// Declares the source files, and a constant for each family of their kernels.
 ///
 /// An entry has the file in `kernels`, without `.cu`; the module of its kernels for rows of logits, and that
-/// of its kernels for rows of probabilities, if there are any; and the families with their [`Shape`]s. The
+/// of its kernels for rows of probabilities, if there are any; and the families with their [`Members`]. The
 /// names of a family's kernels begin with the name of its constant, in small letters.
 macro_rules! kernels {
-    ($($file:literal: $logits:ident $(and $probabilities:ident)? { $($family:ident: $shape:expr),+ })+) => {
+    ($($file:literal: $logits:ident $(and $probabilities:ident)? { $($family:ident: $members:expr),+ })+) => {
         /// The families in the order of their kernels' indices.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Index { $($($family),+),+ }
 
-        const SHAPES: &[Shape] = &[$($($shape),+),+];
+        const MEMBERS: &[Members] = &[$($($members),+),+];
 
         $($(pub(crate) const $family: Family = Family {
             name: stringify!($family),
             first: first_kernel(Index::$family as usize),
-            shape: $shape,
+            members: $members,
         };)+)+
 
         static FILES: &[SourceFile] = &[$(SourceFile {
@@ -76,14 +83,14 @@ kernels! {
     "history_edits": Step { HISTORY_EDITS: ONE }
     // Survey rows.
     "survey": Step and Probabilities {
-        SURVEY: BY_ROWS.sized(2),
-        SURVEY_SUMS: BY_ROWS.sized(2),
+        SURVEY: BY_ROWS.sized(FEW_OR_MANY),
+        SURVEY_SUMS: BY_ROWS.sized(FEW_OR_MANY),
         RECORDS_FROM_SHARED_ROWS: ONE
     }
     // Survey rows with masks or edits.
     "survey_edited": Step and Probabilities {
-        SURVEY_EDITED: BY_ROWS.sized(3),
-        SURVEY_EDITED_SUMS: BY_ROWS.sized(3)
+        SURVEY_EDITED: BY_ROWS.sized(ALL_SIZES),
+        SURVEY_EDITED_SUMS: BY_ROWS.sized(ALL_SIZES)
     }
     // Survey small batches of unfiltered rows, and score every token on the way.
     "survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
@@ -117,13 +124,14 @@ kernels! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Few,
-    Many,
     /// Between few and many: for rows with edits only.
-    Some,
+    Medium,
+    Many,
 }
 
-/// How the kernels' names end for a [`Size`].
-const SIZES: &[&str] = &["_few", "_many", "_some"];
+/// How the kernels' names end for each [`Size`] of a family.
+const FEW_OR_MANY: &[&str] = &["_few", "_many"];
+const ALL_SIZES: &[&str] = &["_few", "_medium", "_many"];
 
 /// How they end for a type of rows; and for a type other than f32 whose output is f32.
 const TYPES: &[&str] = &["_f32", "_bf16", "_f16", "_bf16_f32", "_f16_f32"];
@@ -133,25 +141,25 @@ const KINDS: [&str; 2] = ["", "_probs"];
 
 /// The kernels of a family: one for each type, size and kind of rows.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct Members {
     types: &'static [&'static str],
     sizes: &'static [&'static str],
     kinds: usize,
 }
 
 /// A single kernel.
-const ONE: Shape = Shape { types: &[""], sizes: &[""], kinds: 1 };
+const ONE: Members = Members { types: &[""], sizes: &[""], kinds: 1 };
 
 /// A kernel for each type of logits.
-const BY_DTYPE: Shape = Shape { types: TYPES.first_chunk::<3>().unwrap(), ..ONE };
+const BY_DTYPE: Members = Members { types: TYPES.first_chunk::<3>().unwrap(), ..ONE };
 
 /// A kernel for each type and kind of rows.
-const BY_ROWS: Shape = Shape { kinds: 2, ..BY_DTYPE };
+const BY_ROWS: Members = Members { kinds: 2, ..BY_DTYPE };
 
-impl Shape {
+impl Members {
     /// Adds kernels for other sizes, so that there is one for each of the first `sizes`.
-    const fn sized(self, sizes: usize) -> Self {
-        Self { sizes: SIZES.split_at(sizes).0, ..self }
+    const fn sized(self, sizes: &'static [&'static str]) -> Self {
+        Self { sizes, ..self }
     }
 
     /// Adds kernels whose output is f32 though their rows are not.
@@ -166,7 +174,7 @@ impl Shape {
 
 /// Returns the number of kernels in the families before one.
 const fn first_kernel(family: usize) -> usize {
-    if family == 0 { 0 } else { first_kernel(family - 1) + SHAPES[family - 1].kernels() }
+    if family == 0 { 0 } else { first_kernel(family - 1) + MEMBERS[family - 1].kernels() }
 }
 
 /// Kernels that differ only in the rows that they take.
@@ -175,7 +183,7 @@ pub(crate) struct Family {
     name: &'static str,
     /// The index of its first kernel.
     first: usize,
-    shape: Shape,
+    members: Members,
 }
 
 impl Family {
@@ -191,7 +199,14 @@ impl Family {
 
     /// Returns the kernel for rows of a kind and a type, and a size of its warps' work.
     pub const fn sized(self, size: Size, kind: Kind, dtype: Dtype) -> Kernel {
-        self.at(dtype as usize, size as usize, kind as usize)
+        let sizes = self.members.sizes.len();
+        let place = match size {
+            Size::Few => 0,
+            Size::Medium => 1,
+            Size::Many => sizes - 1,
+        };
+        assert!(sizes == ALL_SIZES.len() || !matches!(size, Size::Medium), "the family has no such size");
+        self.at(dtype as usize, place, kind as usize)
     }
 
     /// Returns the kernel for rows of a kind and a type, and an output of that type or of f32.
@@ -201,14 +216,14 @@ impl Family {
     }
 
     const fn at(self, of_type: usize, size: usize, kind: usize) -> Kernel {
-        let Shape { types, sizes, kinds } = self.shape;
+        let Members { types, sizes, kinds } = self.members;
         assert!(of_type < types.len() && size < sizes.len() && kind < kinds, "the family has no such kernel");
         Kernel(self.first + (kind * types.len() + of_type) * sizes.len() + size)
     }
 
     /// Returns its kernels for a kind of rows, and their names.
     fn kernels(self, kind: Kind) -> impl Iterator<Item = (Kernel, String)> {
-        let Shape { types, sizes, kinds } = self.shape;
+        let Members { types, sizes, kinds } = self.members;
         let types = if (kind as usize) < kinds { types } else { &[] };
         types.iter().enumerate().flat_map(move |(of_type, type_end)| {
             sizes.iter().enumerate().map(move |(size, size_end)| {
@@ -225,7 +240,7 @@ pub struct Kernel(pub(crate) usize);
 
 impl Kernel {
     /// The number of kernels.
-    pub(crate) const COUNT: usize = first_kernel(SHAPES.len());
+    pub(crate) const COUNT: usize = first_kernel(MEMBERS.len());
 
     /// Returns all kernels with their names.
     pub fn all() -> impl Iterator<Item = (Self, String)> {
@@ -327,8 +342,8 @@ mod tests {
         assert_eq!(name(SURVEY_DRAW.of(Kind::Logits, Dtype::F16)), "survey_draw_f16");
         assert_eq!(name(FIND_CUT.of(Kind::Probabilities, Dtype::F32)), "find_cut_f32_probs");
         assert_eq!(
-            name(SURVEY_EDITED_SUMS.sized(Size::Some, Kind::Logits, Dtype::Bf16)),
-            "survey_edited_sums_bf16_some"
+            name(SURVEY_EDITED_SUMS.sized(Size::Medium, Kind::Logits, Dtype::Bf16)),
+            "survey_edited_sums_bf16_medium"
         );
         for to in [Dtype::F32, Dtype::F16] {
             assert_eq!(name(SOFTMAX_WRITE.to(Kind::Logits, to, to)), format!("softmax_write_{}", to.name()));

@@ -140,14 +140,14 @@ mod tests {
         assert_eq!(files, headers().map(|(name, _)| name.to_owned()).collect());
     }
 
-    /// Compares a generated header with its copy in a folder. With `GUMBALL_RECORD=1` writes the copy.
+    /// Compares a generated header with its copy in a folder. With `GUMBALL_BLESS=1` writes the copy.
     fn hold_copy(header: &Header, folder: &str) {
         let copy = in_crate(folder).join(header.name);
-        if std::env::var_os("GUMBALL_RECORD").is_some() {
+        if std::env::var_os("GUMBALL_BLESS").is_some() {
             fs::write(&copy, header.text()).expect("the copy is written");
         }
         let found = fs::read_to_string(&copy).unwrap_or_default();
-        assert!(found == header.text(), "{} is old: GUMBALL_RECORD=1 writes it", copy.display());
+        assert!(found == header.text(), "{} is old: GUMBALL_BLESS=1 writes it", copy.display());
     }
 
     #[test]

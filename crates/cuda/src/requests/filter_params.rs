@@ -5,7 +5,7 @@ use gumball_spec::num::log2;
 use gumball_spec::survey::scale;
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
-use crate::abi::{MAX_JOINT_TOP_K, Params, features, filters};
+use crate::abi::{MAX_LISTED_TOP_K, Params, features, filters};
 
 /// Returns a filter's code in [`Params::filter_chain`].
 fn code(filter: Filter) -> u32 {
@@ -37,7 +37,7 @@ fn are_prefixes(chain: &[Filter]) -> bool {
 /// given set. With top-p first, such filters keep the same tokens one after the other: top-k counts from the
 /// first token, and min-p compares with it.
 ///
-/// A nucleus may be long, however. If top-k keeps at most `MAX_JOINT_TOP_K` tokens, top-k goes first, because its
+/// A nucleus may be long, however. If top-k keeps at most `MAX_LISTED_TOP_K` tokens, top-k goes first, because its
 /// candidate list is short whatever the nucleus is. Then top-p is second and jointly uses the mass of the
 /// whole row, which the survey sums.
 fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
@@ -46,7 +46,7 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
     }
     chain.sort_by_key(|filter| PREFIXES.iter().position(|other| other == filter));
     // With dynamic temperature, the survey does not know the scale of the mass.
-    let few = params.top_k <= MAX_JOINT_TOP_K && params.dynamic_temperature.is_none();
+    let few = params.top_k <= MAX_LISTED_TOP_K && params.dynamic_temperature.is_none();
     let first_top_k = few && chain.starts_with(&[Filter::TopP, Filter::TopK]);
     if first_top_k {
         chain.swap(0, 1);
@@ -59,7 +59,7 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams) -> bool {
 fn fits_candidates(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
     let Some((first, rest)) = chain.split_first() else { return false };
     let short = match first {
-        Filter::TopK => params.top_k <= MAX_JOINT_TOP_K,
+        Filter::TopK => params.top_k <= MAX_LISTED_TOP_K,
         // The survey sums weights for top-p, at a scale that must not depend on the row.
         Filter::TopP => params.dynamic_temperature.is_none(),
         _ => false,

@@ -220,7 +220,7 @@ impl RequestTable {
     fn update_features(&mut self) {
         let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
         self.rows_features =
-            slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::and);
+            slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::union);
         self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
     }
 

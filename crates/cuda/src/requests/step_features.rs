@@ -1,13 +1,15 @@
 //! Which kernels a step launches: a function of its requests, its shape and the device, never of its logits.
 //!
-//! The choice is made when the rows change. A captured graph holds the launches for every choice, so a replay
-//! never runs kernels that lack a feature of its rows.
+//! The choice is made when the rows change. A [`Graph`](crate::Graph) holds the launches for every choice, so a
+//! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
+//! choice only, [`StepFeatures::EVERYTHING`]: its replays take as long as those of [`Variant::General`], the
+//! slowest one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Params, features, filters};
 
-/// The kernel that finishes a step's rows, from the most specialised to the most general.
+/// Which kernel finishes a step's rows, from the most specialised to the most general.
 ///
 /// Each variant also handles the requests of all earlier ones, so the maximum over the rows handles the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +43,7 @@ impl Variant {
             features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
         const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
-        let within = |kinds: u32| params.features & !kinds == 0;
+        let within = |bits: u32| params.features & !bits == 0;
         let without_list = params.filter_chain == 0 || params.filter_chain == filters::MIN_P;
         let with_list = without_list || has(features::CANDIDATES);
         let token_logprob_only =
@@ -89,7 +91,7 @@ impl StepFeatures {
     pub const NONE: Self =
         Self { edits: Edits::None, sums: false, long_nucleus: false, variant: Variant::SurveyDraw };
 
-    /// The least features of a shape for which the survey does not score every token.
+    /// Excludes [`Variant::SurveyDraw`], for steps of which the survey does not score every token.
     pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
 
     /// Features that support every request.
@@ -130,8 +132,8 @@ impl StepFeatures {
     /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later
     /// variant, and those with sums `Candidates` or a later one.
     pub fn all() -> impl Iterator<Item = Self> {
-        let kinds = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
-        let all = kinds.into_iter().flat_map(|edits| {
+        let edits = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
+        let all = edits.into_iter().flat_map(|edits| {
             let sums = [(false, false), (true, false), (true, true)].into_iter();
             sums.flat_map(move |(sums, long_nucleus)| {
                 Variant::ALL.map(|variant| Self { edits, sums, long_nucleus, variant })
@@ -149,7 +151,7 @@ impl StepFeatures {
     }
 
     /// Returns the union of the features of both.
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             edits: self.edits.max(other.edits),
             sums: self.sums || other.sums,
@@ -193,9 +195,9 @@ mod tests {
     fn the_union_of_features_is_one_of_all() {
         let all: Vec<StepFeatures> = StepFeatures::all().collect();
         for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
-            assert!(all.contains(&one.and(other)) && one.and(other) == other.and(one));
-            assert_eq!(one.and(StepFeatures::EVERYTHING), StepFeatures::EVERYTHING);
-            assert_eq!(one.and(one).and(StepFeatures::NONE), one);
+            assert!(all.contains(&one.union(other)) && one.union(other) == other.union(one));
+            assert_eq!(one.union(StepFeatures::EVERYTHING), StepFeatures::EVERYTHING);
+            assert_eq!(one.union(one).union(StepFeatures::NONE), one);
         }
         for needs in [
             StepFeatures::NONE,
@@ -218,7 +220,7 @@ mod tests {
             StepFeatures { sums: true, variant: Variant::Candidates, ..StepFeatures::NONE }
         );
         assert_eq!(joint(900), top_p);
-        assert_eq!([joint(50).and(top_p), top_k.and(top_p)], [top_p; 2]);
+        assert_eq!([joint(50).union(top_p), top_k.union(top_p)], [top_p; 2]);
         let logprob =
             needs(SamplingParams { logprobs: Some(LogprobsParams::default()), ..Default::default() });
         assert_eq!(

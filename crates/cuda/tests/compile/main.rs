@@ -3,7 +3,7 @@
 //!
 //! The tests need NVRTC, for example from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its
 //! libnvrtc.so.13). If it is missing, they print a message and pass. The record is `registers.txt`; with
-//! `GUMBALL_RECORD=1` the test of all architectures overwrites it. The record applies to its version of NVRTC
+//! `GUMBALL_BLESS=1` the test of all architectures overwrites it. The record applies to its version of NVRTC
 //! only, the bounds to every version.
 
 mod report;
@@ -64,7 +64,7 @@ fn hold(archs: &[Arch]) {
         check(*arch, kernel, *needs);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile/registers.txt");
-    if archs == ARCHS && std::env::var_os("GUMBALL_RECORD").is_some() {
+    if archs == ARCHS && std::env::var_os("GUMBALL_BLESS").is_some() {
         std::fs::write(&path, found.to_string()).expect("the record is written");
     }
     let recorded = std::fs::read_to_string(&path).unwrap_or_default();

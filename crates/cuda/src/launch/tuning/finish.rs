@@ -5,7 +5,7 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// The launch of a kernel that finishes rows.
+/// How many blocks and threads finish rows, and how a row's search is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finish {
     /// A block per row, then the helper blocks, which have no row.

@@ -54,7 +54,7 @@ pub(crate) fn plan(
     });
     let rows = outputs.min(most);
     let scores = kind == Kind::Logits && !shares && survey::scores_in_survey(limits, rows, tiles);
-    let needs = if scores { needs } else { needs.and(StepFeatures::SIMPLE) };
+    let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
     Plan { rows, tiles, needs, shared }
 }
 

@@ -5,8 +5,8 @@ use gumball_spec::Kind;
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_SOME_TILES,
-    EDITED_SOME_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
+    EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_MEDIUM_TILES,
+    EDITED_MEDIUM_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
     SURVEY_MANY_TILES,
 };
 use crate::driver::device_limits::DeviceLimits;
@@ -34,9 +34,9 @@ const MAX_SCORED_TILES: usize = 16;
 const MAX_FEW_TILES: usize = 48;
 const MAX_FEW_TILES_WITH_MORE: usize = 40;
 
-/// The most tiles per multiprocessor, of rows with edits, at which blocks of `Size::Some` all run in one
+/// The most tiles per multiprocessor, of rows with edits, at which blocks of `Size::Medium` all run in one
 /// wave: those that the resident blocks hold at once. A second wave would leave multiprocessors idle.
-const MAX_SOME_TILES: usize = 160;
+const MAX_MEDIUM_TILES: usize = 160;
 
 /// The reads of tiles per multiprocessor that must be saved before one survey of shared rows, followed by
 /// `records_from_shared_rows`, is faster than a survey of every row.
@@ -71,14 +71,14 @@ pub(crate) fn survey(
     let tiles_per_sm = (rows * tiles).div_ceil(limits.multiprocessors);
     let size = match tiles_per_sm {
         few if few <= max_few_tiles => Size::Few,
-        some if edited && some <= MAX_SOME_TILES => Size::Some,
+        medium if edited && medium <= MAX_MEDIUM_TILES => Size::Medium,
         _ => Size::Many,
     };
     let (warps, tiles_per_warp) = match (edited, size) {
         (false, Size::Few) => (SURVEY_BLOCK_WARPS, SURVEY_FEW_TILES),
         (false, _) => (SURVEY_BLOCK_WARPS, SURVEY_MANY_TILES),
         (true, Size::Few) => (EDITED_FEW_WARPS, EDITED_FEW_TILES),
-        (true, Size::Some) => (EDITED_SOME_WARPS, EDITED_SOME_TILES),
+        (true, Size::Medium) => (EDITED_MEDIUM_WARPS, EDITED_MEDIUM_TILES),
         (true, Size::Many) => (EDITED_MANY_WARPS, EDITED_MANY_TILES),
     };
     let blocks = TileBlocks::new(tiles, warps, tiles_per_warp);
@@ -139,7 +139,7 @@ mod tests {
         let tiles = |edits, sums| [8, 9, 35, 36, 512].map(|rows| of(rows, TILES, edits, sums).1);
         assert_eq!(tiles(Edits::PerToken, false), [8, 16, 16, 32, 32]);
         assert_eq!(tiles(Edits::HistoryDependent, true), [8, 16, 16, 32, 32]);
-        assert_eq!(of(9, TILES, Edits::PerToken, true).0, "survey_edited_sums_f32_some");
+        assert_eq!(of(9, TILES, Edits::PerToken, true).0, "survey_edited_sums_f32_medium");
     }
 
     #[test]
