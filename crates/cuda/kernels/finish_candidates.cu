@@ -7,8 +7,8 @@
 // Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;
 //            filter chains with FEATURE_CANDIDATES, or no filter but min-p
 //
-// Each row calls `retire_row` once, or twice if its list leaves a doubt. The count of retired rows is then one too high,
-// so helpers may leave while another row could still use them. That costs time and never changes a result.
+// A row whose list leaves a doubt retires early, when the list is there, and may still search; then it retires a second
+// time (work_sharing.cuh). The count of retired rows is then one too high, so helpers may leave while another row could still use them. That costs time and never changes a result.
 
 #include "stage/finish.cuh"
 

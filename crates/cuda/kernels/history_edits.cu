@@ -1,4 +1,5 @@
-// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4).
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4). It stamps
+// their entries; survey_edited.cu applies these edits and all others.
 //
 // Computes   DRY's penalty of each id; the ids that would complete an n-gram or a bad word; the stop ids of a request
 //            with fewer than `min_tokens` output tokens; all as stamps in the ids' entries

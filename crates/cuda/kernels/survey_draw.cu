@@ -9,6 +9,8 @@
 // Traffic    in: vocab * sizeof(T) bytes per row; out: 16 bytes per tile
 // Requires   1 <= vocab <= 2^20; 16-byte alignment affects speed only; rows that need only an unfiltered draw at T > 0
 //
+// Its rows still need a finish kernel: finish_survey_draw, in finish_simple.cu, compares the records of all tiles.
+//
 // At small batches the survey's warps mostly wait for memory, so arrivals of all tokens cost little there. Padding rows
 // are loaded too, because the loads start before the row's slot is known.
 //

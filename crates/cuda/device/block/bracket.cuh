@@ -128,7 +128,7 @@ struct PublishedSearch {
 
 DEVICE PublishedSearch& published_search(const Step& step, u32 row) {
     static_assert(sizeof(PublishedSearch) <= PUBLISHED_WORDS * sizeof(u64),
-                  "the scratch has room for what is handed on");
+                  "the scratch has space for what is handed on");
     return *(PublishedSearch*)(scratch_list(step, row) + 2 * LIST_CAPACITY);
 }
 

@@ -428,7 +428,7 @@ struct ClusterWorker {
 // The body of a kernel: the softmax of all rows, as the head of this file outlines it.
 template <class T, class Out>
 DEVICE void softmax_cluster(const SoftmaxArgs& softmax) {
-    static_assert(sizeof(ClusterState) <= CLUSTER_STATIC_SMEM_BYTES, "the host leaves room for it");
+    static_assert(sizeof(ClusterState) <= CLUSTER_STATIC_SMEM_BYTES, "the host leaves space for it");
     __shared__ ClusterState cluster_state;
     DYNAMIC_SMEM(smem);
     ClusterWorker<T, Out> work(softmax, cluster_state, smem);

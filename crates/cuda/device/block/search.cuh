@@ -14,6 +14,16 @@
 //         the bracket's tokens fit in the list: sort them and walk to the token; continue below if they miss the goal
 //         they are all equal: walk the tiles, and the ids of one tile; continue below if they miss the goal
 //         otherwise: continue with levels of the bracket
+//
+// The search is written in six files, each of which includes the one above it:
+//
+//     search_state.cuh   Search, what the block knows; visits to the tiles that hold tokens at or above a value
+//     histogram.cuh      first read:  count_levels, then bracket_goal guesses the bracket
+//     crossing.cuh       in the list: resolve_crossing and walk_to_crossing find the token
+//     bracket.cuh        second read: read_bracket proves the bracket and lists its tokens, perhaps with helper blocks
+//     nucleus_list.cuh   instead of both reads: list_nucleus lists a mid-length nucleus by the survey's records; it
+//                        includes crossing.cuh
+//     search.cuh         find_crossing: the loop above, and what happens among equal tokens
 #pragma once
 
 #include "block/bracket.cuh"
@@ -106,10 +116,10 @@ DEVICE void divide_remaining(Search& search) {
     LevelRange& levels = search.levels;
     levels.from = search.hi;
     levels.to = search.lo;
-    float lowest = search.lowest < search.hi.value ? search.lowest : search.least;
-    bool matters = lowest < search.hi.value;
-    levels.to.value = matters && lowest > search.lo.value ? lowest : search.lo.value;
-    levels.divide(matters, search.order.nearest, search.highest, search.last_level());
+    float floor = search.likely_floor < search.hi.value ? search.likely_floor : search.safe_floor;
+    bool matters = floor < search.hi.value;
+    levels.to.value = matters && floor > search.lo.value ? floor : search.lo.value;
+    levels.divide(matters, search.order.nearest, search.value_bound, search.last_level());
 }
 
 // Returns the key, by value, of the first token in the order at which the given set reaches the goal. If the set does
@@ -123,6 +133,12 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
     }
     // RAW on search: thread 0 set it up, all threads read it.
     __syncthreads();
+    // Whether the bracket of this round is there from the start, so that no levels are counted. The other states of a
+    // round, each set once in it:
+    //     reaches     the bracket was found: the range reaches the goal as far as its levels say
+    //     early       the goal is reached above the bracket: the guess was too low
+    //     all_equal   the bracket's tokens have one value, so that no levels divide them
+    // `listed` is true in the first round only: the list is there, and read_bracket is not called.
     bool bracketed = listed;
     while (true) {
         const bool plain = search.plain, nearest = search.order.nearest;
@@ -223,7 +239,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 u64 approx_mass = bracket.count * tile_mass(search.order.weight(least, false), 1u << 28);
                 levels.from = RangeEnd{from_ordered_bits(search.max_value_bits + 1), mass, bracket.hi.count};
                 levels.to = RangeEnd{least, mass + approx_mass, 0};
-                levels.divide(false, false, search.highest, search.last_level());
+                levels.divide(false, false, search.value_bound, search.last_level());
             }
         }
         bracketed = listed = false;

@@ -138,18 +138,18 @@ struct LevelRange : LevelDivision {
     }
 
     // Divides the range into levels, by one thread, once its ends are set. `by_values` says that its lower end
-    // matters, `signs` that values are signed. No value of the set exceeds `highest`; `most` is the last level.
-    DEVICE_MEMBER void divide(bool by_values, bool signs, float highest, u32 most) {
+    // matters, `signs` that values are signed. No value of the set exceeds `value_bound`; `most` is the last level.
+    DEVICE_MEMBER void divide(bool by_values, bool signs, float value_bound, u32 most) {
         linear = by_values && (LINEAR_LEVELS || signs);
         if (linear) {
-            top = from.value < highest ? from.value : highest;
+            top = from.value < value_bound ? from.value : value_bound;
             float range = top - to.value;
             scale = range > 1e-30f ? int_to_float((int)most) / range : 1.0f;
             width = 1.0f / scale;
         } else {
             bits = ordered_bits(from.value) - 1;
-            // No value exceeds `highest`, so the levels begin there.
-            bits = by_values && from.value > highest ? ordered_bits(highest) : bits;
+            // No value exceeds `value_bound`, so the levels begin there.
+            bits = by_values && from.value > value_bound ? ordered_bits(value_bound) : bits;
             shift = 0;
             while ((bits - ordered_bits(to.value)) >> shift > most) {
                 shift++;
@@ -187,18 +187,22 @@ struct Search {
     // both are 0.
     u32 goal_fraction;
     u64 goal_slack;
-    // No value of the set exceeds `highest`. The goal is hardly reached below `lowest`, and even less likely below
-    // `least`.
-    float highest;
-    float lowest;
-    float least;
-    // The tokens at or above `hi` do not reach the goal. Those at or above `lo` do, if the given set does.
+    // No value of the set exceeds this one.
+    float value_bound;
+    // Guesses at how far down the goal is reached: hardly below `likely_floor`, and even less likely below `safe_floor`.
+    // A wrong guess costs time only.
+    float likely_floor;
+    float safe_floor;
+    // What is proven of the crossing: the tokens at or above `hi` do not reach the goal; those at or above `lo` do, if
+    // the given set does.
     RangeEnd lo;
     RangeEnd hi;
+    // The range whose levels are counted next, and the bracket that these counts lead to.
     LevelRange levels;
     Bracket bracket;
     // The next read of levels counts one tile in this many.
     u32 tile_stride;
+    // How many tokens were found for the list; it may hold fewer.
     u32 listed;
     // Ordered bits of the values in the bracket: the largest, and the complement of the least.
     u32 max_value_bits;
@@ -213,7 +217,7 @@ struct Search {
     // The last level of a value. In the order of typical-p, each has two counters, one for each side of the entropy.
     DEVICE_MEMBER u32 last_level() const { return order.nearest ? LEVELS / 2 - 1 : LEVELS - 1; }
     // The least logit that a token at or above a value may have.
-    DEVICE_MEMBER float low(float value) const { return order.nearest ? given.cut.low() : value; }
+    DEVICE_MEMBER float least_logit(float value) const { return order.nearest ? given.cut.low() : value; }
 };
 
 // How many buckets a list has by value, and how many tokens of one bucket can be sorted.
@@ -303,7 +307,7 @@ struct SearchedRow {
     DEVICE_MEMBER void visit(float value, Inside inside, After after, StridedTiles tiles = StridedTiles{0, 1}) const {
         const Search& search = storage.search;
         visit_tiles<true>(
-            view, search.maxima, search.low(value),
+            view, search.maxima, search.least_logit(value),
             [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool owns_tile) INLINE {
                 // A tile with a smaller maximum holds no +inf.
                 if (maximum >= MAX_F32) {

@@ -36,8 +36,9 @@ DEVICE void reset_retired_rows(const Step& step) {
     }
 }
 
-// Counts the block's row as retired: usually it publishes no more chunks. A row calls this once, or a second time if its
-// candidate list was doubtful and it searched after all. Nothing waits for the atomic.
+// Counts the block's row as retired: it publishes no more chunks, as far as is known. Usually called once a row. A row
+// with a candidate list retires early, before the list is filtered; if the filters then leave a doubt, it still
+// publishes a search, and retires again. Nothing waits for the atomic.
 DEVICE void retire_row(const Step& step) {
     if (step.chunks != 0 && threadIdx.x == 0) {
         atomicAdd(step.work_sharing + RETIRED_ROWS, 1u);

@@ -14,6 +14,10 @@ struct alignas(16) U32x4 {
 };
 
 // 1 in a program whose rows hold probabilities; the names of its kernels end in `_probs`.
+//
+// A kernel's name is pasted together, so no file has all of it: the macro of its source file appends the type of the
+// rows (`finish_candidates_##type`), and KERNEL_NAME appends `_probs`. The table in src/programs/kernels.rs makes the
+// same names for the host.
 #ifndef GUMBALL_PROBABILITIES
 #define GUMBALL_PROBABILITIES 0
 #endif

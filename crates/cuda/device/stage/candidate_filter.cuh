@@ -303,8 +303,8 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
 }
 
 // Lists the first tokens of a row, in order: at least all that the filters keep. Draws their arrivals with
-// DRAWS_ARRIVALS. Returns false in every thread if those
-// may be more than the list holds. The request must have FEATURE_CANDIDATES. The list must be cleared, with a barrier
+// DRAWS_ARRIVALS. Returns false in every thread if the kept tokens may be more than the list holds. The request must
+// have FEATURE_CANDIDATES. The list must be cleared, with a barrier
 // between. Warp 0 gets the row's approximate mass in `mass`, or 0 if no filter needs it or the list holds the whole
 // row.
 //
@@ -358,7 +358,7 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     if (threadIdx.x < ranking) {
         rank_candidates(list, ranking);
     }
-    // RAW on ordered, masses, from, log2_arrivals: all warps wrote elements, warp 0 draws from them, others may score
+    // RAW on ordered, masses, from, log2_arrivals: all warps wrote elements, warp 0 draws from them, others may rank
     // them.
     __syncthreads();
     return true;

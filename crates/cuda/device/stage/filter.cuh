@@ -287,15 +287,15 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
         float y = log2_mass(sums.mass - search.goal + 1) - log2_rule(u64_to_float(f.step.vocab)) - 6.0f;
         if (nearest) {
             float early = bits_float(float_bits(order.excess(given.first_value)) & 0x7FFFFFFF);
-            search.highest = 0.0f;
-            search.least = -max_f32(early, search.by_mass ? order.log2_z - order.entropy - y : 0.0f);
-            search.lowest = max_f32(search.least, -max_f32(early, order.excess(likely)));
+            search.value_bound = 0.0f;
+            search.safe_floor = -max_f32(early, search.by_mass ? order.log2_z - order.entropy - y : 0.0f);
+            search.likely_floor = max_f32(search.safe_floor, -max_f32(early, order.excess(likely)));
         } else {
-            search.highest = given.first_value;
-            search.least = search.by_mass
-                               ? apply_threshold_offset(given.first_value, threshold_offset(y, f.log2e_over_t))
-                               : likely;
-            search.lowest = max_f32(search.least, likely);
+            search.value_bound = given.first_value;
+            search.safe_floor = search.by_mass
+                                    ? apply_threshold_offset(given.first_value, threshold_offset(y, f.log2e_over_t))
+                                    : likely;
+            search.likely_floor = max_f32(search.safe_floor, likely);
         }
     }
     // A short list consists mostly of the tiles' first and second tokens. The second ones weigh no more than the first,

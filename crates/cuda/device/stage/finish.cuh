@@ -215,7 +215,7 @@ DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool dr
 
 // Draws from the row's candidate list. Returns whether the list decides the row; otherwise the row must be searched.
 // Without logprobs and kept sets thread 0 ends the row right after its draw. With TOKEN_LOGPROB the warps that have no
-// part in the draw score the candidates meanwhile; if the block is one warp, it scores them after its draw.
+// part in the draw prepare the candidates' logprobs meanwhile; if the block is one warp, it does so after its draw.
 template <class Policy, class T, class V>
 DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view,
                            const RowSummary& summary, RowOutcome& outcome) {
@@ -237,8 +237,8 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
         if constexpr (Policy::TOKEN_LOGPROB) {
             u32 drawing = warp_count() > 1 ? 1 : 0;
             if (f.features & FEATURE_LOGPROB_SUMS && warp_id() >= drawing) {
-                score_candidates<T>(f.storage.token_logprob, list, f.step, f.row, f.params, view.row,
-                                    warp_id() - drawing, warp_count() - drawing);
+                prepare_candidate_logprobs<T>(f.storage.token_logprob, list, f.step, f.row, f.params, view.row,
+                                              warp_id() - drawing, warp_count() - drawing);
             }
         }
     };
@@ -348,7 +348,7 @@ template <class Policy, class T>
 DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) {
     if constexpr (Policy::TOKEN_LOGPROB) {
         if (f.features & FEATURE_LOGPROB_SUMS && outcome.token != NO_TOKEN && !outcome.has_logprob) {
-            score_token<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
+            write_token_logprob<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
         }
     }
     if constexpr (Policy::EVERYTHING) {
@@ -469,7 +469,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
 template <class Policy, class T>
 DEVICE void finish_rows(const Step& step) {
     __shared__ FinishStorage<Policy, T> storage;
-    // A dependent kernel may begin now. The one that writes the next requests waits for this grid before it does.
+    // A dependent kernel may begin now. params_from_columns.cu, which writes the next requests, waits for this grid first.
     trigger_dependents();
     if (!Policy::SHARES_WORK || blockIdx.x < step.rows) {
         finish_row<Policy, T>(step, blockIdx.x, storage);

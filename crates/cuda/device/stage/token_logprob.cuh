@@ -21,7 +21,7 @@ struct TokenLogprobStorage {
     // The mass of the tiles that have been added so far, and the number of warps that have added theirs.
     u64 mass;
     u32 warps_done;
-    // The number of tokens before the one that `score_token` ranks.
+    // The number of tokens before the one that `write_token_logprob` ranks.
     u32 before;
     LogprobTerms terms;
     // By index in the ordered list: the number of tokens before the listed one in the mode's row, RANK_UNKNOWN or more
@@ -48,7 +48,7 @@ DEVICE void clear(TokenLogprobStorage& storage) {
 }
 
 // Finds the largest maximum of the tiles that each warp's threads read, in the mode's row. A barrier must follow before
-// `score_candidates`.
+// `prepare_candidate_logprobs`.
 DEVICE void store_warp_maxima(TokenLogprobStorage& storage, const Step& step, u32 row) {
     u32 most = 0;
 #pragma unroll 1
@@ -84,10 +84,10 @@ DEVICE float logprob_temperature(const Params& params) {
     return tempered ? params.effective_temperature : 1.0f;
 }
 
-// How many listed tokens a lane scores in one pass over the tiles.
+// How many listed tokens a lane ranks in one pass over the tiles.
 #define TOKENS_AT_ONCE 3
 
-// Scores all listed tokens: their logits in the mode's row, the tokens before them, and the row's mass; by `all` warps,
+// Computes what the logprob of any listed token takes: their logits in the mode's row, the tokens before them, and the row's mass; by `all` warps,
 // of which this one is number `own`. A barrier must follow before the results are read.
 //
 //     for each group of 96 listed tokens, three per lane:
@@ -100,8 +100,8 @@ DEVICE float logprob_temperature(const Params& params) {
 //
 // In the other modes the list is a prefix of the mode's row, so a token's index is the number of tokens before it.
 template <class T>
-DEVICE void score_candidates(TokenLogprobStorage& storage, const CandidateList& list, const Step& step, u32 row,
-                             const Params& params, const LogitsRow<T>& logits, u32 own, u32 all) {
+DEVICE void prepare_candidate_logprobs(TokenLogprobStorage& storage, const CandidateList& list, const Step& step,
+                                       u32 row, const Params& params, const LogitsRow<T>& logits, u32 own, u32 all) {
     u32 lane = lane_id(), count = list.count();
     const TileSum* logprob_sums = step.logprob_sums + (u64)row * step.tiles;
     bool raw = is_raw(params);
@@ -187,7 +187,7 @@ DEVICE void score_candidates(TokenLogprobStorage& storage, const CandidateList& 
     }
 }
 
-// Writes the logprob and the rank of a token that was not scored on a list, or whose rank needs a read of tiles. Not
+// Writes the logprob and the rank of a token that was not ranked on a list, or whose rank needs a read of tiles. Not
 // inlined, because rows with lists seldom need it. All threads call it.
 //
 //     mass = that of the mode's row, from the survey's sums
@@ -195,7 +195,7 @@ DEVICE void score_candidates(TokenLogprobStorage& storage, const CandidateList& 
 //              plus the tokens that precede it in each other tile whose maximum reaches it, read one tile per warp
 //     a barrier; thread 0 writes the logprob and the rank before + 1, unless the token is no member
 template <class T>
-DEVICE_NOINLINE void score_token(const Step& step, u32 row, int slot, u32 id, TokenLogprobStorage& storage) {
+DEVICE_NOINLINE void write_token_logprob(const Step& step, u32 row, int slot, u32 id, TokenLogprobStorage& storage) {
     const Params& params = step.params[slot];
     const TileSum* logprob_sums = step.logprob_sums + (u64)row * step.tiles;
     EditedRow<T, true> edited_row(step, row, slot);
