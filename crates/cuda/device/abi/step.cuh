@@ -270,8 +270,8 @@ struct alignas(16) TileSum {
 
 // Bits of `Step::flags`.
 enum StepFlags : u32 {
-    // Forced tokens are scored: row i is i tokens further on than its request, which does not advance.
-    STEP_SCORING = 1 << 0,
+    // Forced tokens are known ones: row i is i tokens further on than its request, which does not advance.
+    STEP_KNOWN_TOKENS = 1 << 0,
     // For tests: no candidate lists, so that rows take the path of those whose candidates are too many.
     STEP_NO_CANDIDATES = 1 << 1,
     // `Step::tokens` has elements of 64 bits.

@@ -379,8 +379,8 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
     if (!Policy::FILTERS || threadIdx.x == 0) {
         State state = step.states[source];
         if (Policy::EVERYTHING) {
-            // In a scoring step the rows are consecutive positions of one request.
-            state.position += step.flags & STEP_SCORING ? f.row : 0;
+            // In a step of known tokens the rows are consecutive positions of one request.
+            state.position += step.flags & STEP_KNOWN_TOKENS ? f.row : 0;
         }
         f.inputs.load(params, state, f.slot, f.forced);
         if constexpr (Policy::EDITS) {

@@ -52,8 +52,8 @@ struct RowContext {
 
     DEVICE_MEMBER RowContext(const Step& step, u32 row, int slot)
         : step(step), row(row), slot(slot), params(step.params[slot]), state(step.states[slot]), view(step, row, slot) {
-        // In a scoring step the rows are consecutive positions of one request.
-        state.position += step.flags & STEP_SCORING ? row : 0;
+        // In a step of known tokens the rows are consecutive positions of one request.
+        state.position += step.flags & STEP_KNOWN_TOKENS ? row : 0;
     }
 
     DEVICE_MEMBER FilterContext<EditedRow<T, EDITED>> filter_context(float log2e_over_t, FilterStorage& storage) const {

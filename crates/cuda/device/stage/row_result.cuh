@@ -88,5 +88,5 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     }
 }
 
-// Whether a row advances its request: it has a token, and the step does more than score.
-DEVICE bool advances(const Step& step, int token) { return token != NO_TOKEN && !(step.flags & STEP_SCORING); }
+// Whether a row advances its request: it has a token, and the step is not one of known tokens.
+DEVICE bool advances(const Step& step, int token) { return token != NO_TOKEN && !(step.flags & STEP_KNOWN_TOKENS); }

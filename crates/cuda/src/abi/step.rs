@@ -285,8 +285,8 @@ shared! {
 
     /// Bits of `Step::flags`.
     bits flags = StepFlags "STEP_" {
-        /// Forced tokens are scored: row i is i tokens further on than its request, which does not advance.
-        SCORING = 1 << 0;
+        /// Forced tokens are known ones: row i is i tokens further on than its request, which does not advance.
+        KNOWN_TOKENS = 1 << 0;
         /// For tests: no candidate lists, so that rows take the path of those whose candidates are too many.
         NO_CANDIDATES = 1 << 1;
         /// `Step::tokens` has elements of 64 bits.

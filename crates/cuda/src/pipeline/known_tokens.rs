@@ -1,8 +1,8 @@
 //! Known tokens: the logprobs of tokens that are already there, such as those of a prompt.
 //!
 //! A known token is a forced token: a step reports what it would report if it had drawn that token. If no
-//! edit reads the history, one step scores many rows and does not advance the request. Otherwise each step
-//! scores one row, and known tokens extend the history. Inside the prompt, the request is admitted again for
+//! edit reads the history, one step takes many rows and does not advance the request. Otherwise each step
+//! takes one row, and known tokens extend the history. Inside the prompt, the request is admitted again for
 //! each row, because a step would count its token as output.
 
 use gumball_spec::layout::Layout;
@@ -15,7 +15,8 @@ use crate::pipeline::workspace::{Assignment, Workspace};
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::InitialState;
 
-/// A known sequence and the tokens of it to score: row i scores `ids[start + i]`, given all ids before it.
+/// A known sequence, and which of its tokens get logprobs: row i reports that of `ids[start + i]`, given all
+/// ids before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KnownTokens<'a> {
     /// The ids of the prompt, then those of the output.
@@ -64,9 +65,9 @@ impl Workspace {
     /// assignment is lost.
     ///
     /// # Shapes and units
-    /// `rows`: logits or probabilities. `row_indices`: for each scored row, the index of the row of `rows`
-    /// that it reads; if empty, scored row i reads row i. Scored row i predicts `known.ids[known.start +
-    /// i]`. `masks`: one per scored row, or empty.
+    /// `rows`: logits or probabilities. `row_indices`: for each known token, the index of the row of `rows`
+    /// that predicts it; if empty, row i predicts token i, which is `known.ids[known.start + i]`. `masks`: one
+    /// per known token, or empty.
     ///
     /// # Errors
     /// - Those of [`Workspace::admit`] and [`Workspace::step`].
@@ -90,7 +91,7 @@ impl Workspace {
             return Err(Error::length("masks", masks.len(), allowed));
         }
         if self.limits.rows == 0 {
-            return Err(Error::out_of_range("rows", 0, "at least 1, to score in"));
+            return Err(Error::out_of_range("rows", 0, "at least 1, for a known token"));
         }
         let one_state = !request.reads_history();
         let mut all =
@@ -112,7 +113,7 @@ impl Workspace {
             };
             self.assign_rows(&Assignment { slots: &slots, forced: &targets[row..end], row_indices, masks })?;
             let step = self.step(&rows)?;
-            self.enqueue(&if one_state { step.scoring() } else { step })?;
+            self.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
             all.write_from(row, &self.outputs(end - row)?);
             row = end;
         }

@@ -223,9 +223,9 @@ pub struct Step<'b> {
 }
 
 impl Step<'_> {
-    /// Returns a step that scores: row i is i positions after its request, and no row advances its request.
-    pub(crate) fn scoring(mut self) -> Self {
-        self.step.flags |= flags::SCORING;
+    /// Returns a step of known tokens: row i is i positions after its request, and no row advances its request.
+    pub(crate) fn with_known_tokens(mut self) -> Self {
+        self.step.flags |= flags::KNOWN_TOKENS;
         self
     }
 
@@ -244,6 +244,6 @@ impl Step<'_> {
 
     /// Returns the largest number of tokens by which the step can advance a request.
     pub(crate) fn max_tokens(&self) -> u64 {
-        u64::from(self.finishes && self.step.flags & flags::SCORING == 0)
+        u64::from(self.finishes && self.step.flags & flags::KNOWN_TOKENS == 0)
     }
 }
