@@ -28,14 +28,6 @@
 
 DEVICE int* chunks_left(const Step& step, u32 row) { return (int*)step.work_sharing + CHUNKS_LEFT + row; }
 
-// Clears the count of rows that retired from work sharing in the previous step. The survey does it, as it runs between
-// the finish kernels of two steps.
-DEVICE void reset_retired_rows(const Step& step) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        step.work_sharing[RETIRED_ROWS] = 0;
-    }
-}
-
 // Counts the block's row as retired: it publishes no more chunks, as far as is known. Usually called once a row. A row
 // with a candidate list retires early, before the list is filtered; if the filters then leave a doubt, it still
 // publishes a search, and retires again. Nothing waits for the atomic.

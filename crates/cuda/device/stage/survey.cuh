@@ -14,7 +14,6 @@
 #include "math/record.cuh"
 #include "warp/tile.cuh"
 #include "block/survey_grid.cuh"
-#include "block/work_sharing.cuh"
 
 // A warp's result for one tile. The leader is the lane that holds the tile's first token in the order.
 struct alignas(16) TileReduction {
@@ -198,6 +197,14 @@ DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& 
         u64 sum = storage.logprob_sums[tile_in_block].sum.total();
         step.logprob_sums[index] =
             TileSum{sum, sum != 0 ? storage.logprob_sums[tile_in_block].maximum : MASKED_VALUE, 0};
+    }
+}
+
+// Clears the count of rows that retired from work sharing in the previous step. The survey does it, as it runs between
+// the finish kernels of two steps.
+DEVICE void reset_retired_rows(const Step& step) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        step.work_sharing[RETIRED_ROWS] = 0;
     }
 }
 
