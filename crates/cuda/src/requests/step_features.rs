@@ -2,8 +2,8 @@
 //!
 //! The choice is made when the rows change. A [`Graph`](crate::Graph) holds the launches for every choice, so a
 //! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
-//! choice only, [`StepFeatures::EVERYTHING`]: its replays take as long as those of [`Variant::General`], the
-//! slowest one.
+//! choice only, [`StepFeatures::EVERYTHING`]: its replays run the most general kernels, also for rows that need
+//! less.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
