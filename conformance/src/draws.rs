@@ -103,10 +103,10 @@ impl Setting {
         Ok(law.test(&counts).collect())
     }
 
-    /// The same on a CUDA device, with a seed for each of many requests.
+    /// Tests draws of a CUDA device against the law, with a seed for each of many requests.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// Those of the runtime.
     ///
     /// # Panics
     /// If a token outside the cut was drawn.

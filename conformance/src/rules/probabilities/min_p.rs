@@ -84,7 +84,7 @@ fn on_logits_min_p_still_compares_y(check: &Check<'_>) {
     // L(0.25) is -2.
     let row = [3.0, 1.0, moved(1.0, -1), moved(1.0, -2), moved(1.0, -3)];
     check.keeps(&Case::unit(&row, min_p(0.25)), &[0, 1, 2, 3]);
-    // The same row as probabilities: 11184811 * 2^-25 times 3 is 2^-25 above 1 and is rounded to 1.
+    // These numbers as probabilities: 11184811 * 2^-25 times 3 is 2^-25 above 1 and is rounded to 1.
     check.keeps(&Case::of_probabilities(&row, min_p(1.0 / 3.0)), &[0, 1]);
 }
 

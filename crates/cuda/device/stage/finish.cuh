@@ -283,7 +283,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         return outcome;
     }
     if (!Policy::EVERYTHING && f.forced >= 0) {
-        // Nothing is drawn, and nobody asks what the filters keep.
+        // Nothing is drawn, and no output needs what the filters keep.
         return outcome;
     }
     if (Policy::EVERYTHING && f.features & FEATURE_DYNAMIC_TEMPERATURE) {

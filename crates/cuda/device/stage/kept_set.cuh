@@ -7,7 +7,7 @@
 // Requires   the row's survey; all threads of the block, whole warps
 //
 // This file and candidate_filter.cuh find a row's cut. draw.cuh and finish.cuh take the cut from there to the token and
-// the outputs, and read of the row only what can win or is asked for.
+// the outputs, and read only those tiles of the row that can hold the winner or that an output needs.
 #pragma once
 
 #include "stage/filter.cuh"

@@ -54,7 +54,7 @@ impl Draws<'_> {
         Draw { seed: self.seeds.of(output), position: self.positions.of(output), draw }
     }
 
-    /// Returns what is written for a token: itself, or 0 for none if that is asked for.
+    /// Returns what is written for a token: itself, or 0 for none if the caller wants zeros.
     pub(super) fn written(&self, token: i32) -> i32 {
         if self.zero_for_none && token == NONE { 0 } else { token }
     }
