@@ -194,7 +194,7 @@ fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
         2 => params.order = FilterOrder::Joint,
         _ => {
             let mut list = Filter::ALL.to_vec();
-            (1..8).for_each(|i| list.swap(i, bytes.below(i + 1)));
+            (1..list.len()).for_each(|i| list.swap(i, bytes.below(i + 1)));
             let named = list.into_iter().filter(|filter| params.is_on(*filter, vocab) || bytes.seldom(2));
             params.order = FilterOrder::List(named.collect());
         }

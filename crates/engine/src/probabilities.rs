@@ -76,6 +76,8 @@ impl Split {
                 "the route knows tempered and processed ones; take the route race",
             );
         }
+        // A parameter that is not named below acts on the logits, before the softmax. Each filter must be named in both.
+        const _: () = assert!(Filter::ALL.len() == 8, "name the new filter in both structs below");
         let plain = SamplingParams::default();
         let draw = SamplingParams {
             temperature: 1.0,

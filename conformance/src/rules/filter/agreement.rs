@@ -165,7 +165,7 @@ fn chains_agree_with_f64(check: &Check<'_>) {
     agrees(check, 0.4, several);
     agrees(check, 0.4, |words| {
         let mut list = Filter::ALL.to_vec();
-        (1..8).for_each(|i| list.swap(i, words.below(i + 1)));
+        (1..list.len()).for_each(|i| list.swap(i, words.below(i + 1)));
         SamplingParams { order: FilterOrder::List(list), ..several(words) }
     });
 }

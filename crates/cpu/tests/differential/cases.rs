@@ -123,8 +123,9 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
             0 => FilterOrder::Joint,
             1 => {
                 let mut list = Filter::ALL.to_vec();
-                for i in 0..8 {
-                    list.swap(i, dice.below(8));
+                let count = list.len();
+                for i in 0..count {
+                    list.swap(i, dice.below(count));
                 }
                 FilterOrder::List(list)
             }

@@ -2,8 +2,8 @@
 // block.
 //
 // Computes   the first and the last key that may be drawn; in every thread
-// Never      reads logits for a threshold: y is monotone in the logit, so a search over the floats finds the least
-//            logit that passes
+// Never      compares a row's logits with a threshold one by one: y is monotone in the logit, so a search over the
+//            floats finds the least logit that passes
 // Twins      oracle spec/src/filter.rs | CPU cpu/src/filter | why docs/stages/filter.md
 #pragma once
 

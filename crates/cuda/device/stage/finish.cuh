@@ -301,8 +301,8 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         outcome.token = (int)key_id(first);
     } else if ((filters == 0 || filters == FILTER_MIN_P) && uses_lists &&
                !(Policy::EVERYTHING && f.features & FEATURE_MIROSTAT)) {
-        float least_y = inputs.filter_chain.min_p, log2e_over_t = inputs.scales.filter_log2e_over_t;
-        GivenSet kept{filters == 0 ? full_cut() : min_p_cut(outcome.kept.first_value, log2e_over_t, least_y),
+        float threshold = inputs.filter_chain.min_p, log2e_over_t = inputs.scales.filter_log2e_over_t;
+        GivenSet kept{filters == 0 ? full_cut() : min_p_cut(outcome.kept.first_value, log2e_over_t, threshold),
                       outcome.kept.first_value, true};
         outcome.kept.cut.last = kept.cut.last;
         if (f.forced < 0) {

@@ -7,6 +7,9 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
 use crate::abi::{MAX_LISTED_TOP_K, Params, features, filters};
 
+// A chain has four bits for each filter; another filter needs a wider field on both sides.
+const _: () = assert!(4 * Filter::ALL.len() <= u32::BITS as usize);
+
 /// Returns a filter's code in [`Params::filter_chain`].
 fn code(filter: Filter) -> u32 {
     match filter {
@@ -21,8 +24,9 @@ fn code(filter: Filter) -> u32 {
     }
 }
 
-/// Filters that each keep a prefix of the order. Of their given set they read only the first token and the
-/// mass.
+/// Filters that each keep a prefix of the order, and that may be reordered if they act jointly: with top-p
+/// first, neither top-k nor min-p depends on the mass of its given set. Other filters that keep prefixes,
+/// such as epsilon, compare with that mass, so they are not among these.
 const PREFIXES: [Filter; 3] = [Filter::TopP, Filter::TopK, Filter::MinP];
 
 fn are_prefixes(chain: &[Filter]) -> bool {
