@@ -273,7 +273,7 @@ impl LoadedKernels {
     /// # Safety
     /// The conditions of [`Runtime::launch`].
     unsafe fn run(&self, launch: &Launch) {
-        let function: Symbol<'_, *const c_void> = self.symbol(&launch.kernel.name());
+        let function: Symbol<'_, *const c_void> = self.symbol(launch.kernel.name());
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
         let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
         let side_by_side = cluster.max(1 + u32::from(co_resident));

@@ -10,6 +10,8 @@
 //!
 //! Search for the beginning, `finish_candidates_##`, to find a definition.
 
+use std::sync::LazyLock;
+
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
@@ -249,9 +251,13 @@ impl Kernel {
 
     /// Returns the kernel's name.
     #[must_use]
-    pub fn name(self) -> String {
-        let named = Self::all().find(|(kernel, _)| *kernel == self);
-        named.expect("programs have all kernels").1
+    pub fn name(self) -> &'static str {
+        static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let mut names = vec![String::new(); Kernel::COUNT];
+            Kernel::all().for_each(|(kernel, name)| names[kernel.0] = name);
+            names
+        });
+        &NAMES[self.0]
     }
 
     /// Returns the module in which the kernel is loaded.

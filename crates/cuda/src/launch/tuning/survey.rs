@@ -114,7 +114,7 @@ mod tests {
 
     const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
 
-    fn of(rows: usize, tiles: usize, edits: Edits, sums: bool) -> (String, usize) {
+    fn of(rows: usize, tiles: usize, edits: Edits, sums: bool) -> (&'static str, usize) {
         let needs = StepFeatures { edits, sums, ..StepFeatures::SIMPLE };
         let Survey { kernel, blocks } = survey(&H200, (rows, tiles), F32, needs);
         (kernel.name(), blocks.tiles_per_block)
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn a_warp_takes_one_tile_while_multiprocessors_hold_all_tiles_at_once() {
         let plain = |rows, tiles| of(rows, tiles, Edits::None, false);
-        assert_eq!(plain(10, TILES), ("survey_f32_few".to_owned(), 8));
-        assert_eq!(plain(11, TILES), ("survey_f32_many".to_owned(), 32));
-        assert_eq!(of(8, TILES, Edits::None, true), ("survey_sums_f32_few".to_owned(), 8));
-        assert_eq!(of(9, TILES, Edits::None, true), ("survey_sums_f32_many".to_owned(), 32));
+        assert_eq!(plain(10, TILES), ("survey_f32_few", 8));
+        assert_eq!(plain(11, TILES), ("survey_f32_many", 32));
+        assert_eq!(of(8, TILES, Edits::None, true), ("survey_sums_f32_few", 8));
+        assert_eq!(of(9, TILES, Edits::None, true), ("survey_sums_f32_many", 32));
         // 132 * 48 = 6336 tiles.
         assert_eq!([6336, 6337].map(|rows| plain(rows, 1).1), [8, 32]);
         for tiles in [1, 2, 4, 5, TILES, 4096] {
@@ -147,7 +147,7 @@ mod tests {
         assert!(scores_in_survey(&H200, 3, TILES) && scores_in_survey(&H200, 16, TILES_OF_32K));
         assert!(!scores_in_survey(&H200, 4, TILES) && !scores_in_survey(&H200, 17, TILES_OF_32K));
         let draw = survey(&H200, (3, TILES), F32, StepFeatures::NONE);
-        assert_eq!((draw.kernel.name(), draw.blocks.blocks_per_row), ("survey_draw_f32".to_owned(), 75));
+        assert_eq!((draw.kernel.name(), draw.blocks.blocks_per_row), ("survey_draw_f32", 75));
     }
 
     #[test]
