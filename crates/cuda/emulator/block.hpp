@@ -5,7 +5,6 @@
 // Requires   x86-64; warp collectives of all 32 lanes; kernels of one argument, taken by reference
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -142,20 +141,38 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// A barrier of the blocks that run concurrently, each on its own host thread.
+// A barrier of the blocks of a cluster, which run concurrently, each on its own host thread.
 struct Cluster {
     explicit Cluster(unsigned int size) : anchors(size), size(size) {}
 
-    // Waits until one thread of each block has arrived.
-    void meet() {
+    // Arrives at the barrier, by one thread of a block. Returns the phase, for `wait`.
+    unsigned int arrive() {
         std::unique_lock<std::mutex> lock(mutex);
-        unsigned int now = generation;
-        if (++arrived == size) {
-            arrived = 0;
-            generation++;
-            all_here.notify_all();
+        unsigned int phase = generation;
+        arrived++;
+        release_if_complete();
+        return phase;
+    }
+
+    // Waits until each block that has not ended has arrived in a phase.
+    void wait(unsigned int phase) {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&]() { return generation != phase; });
+    }
+
+    // Ends a block: the barrier waits for it no longer. Returns once all blocks of the cluster have ended, because a
+    // block's shared memory must live until no other block can use it.
+    void end() {
+        std::unique_lock<std::mutex> lock(mutex);
+        unsigned int now = clusters;
+        ended++;
+        if (ended == size) {
+            ended = 0;
+            clusters++;
+            changed.notify_all();
         } else {
-            all_here.wait(lock, [&]() { return generation != now; });
+            release_if_complete();
+            changed.wait(lock, [&]() { return clusters != now; });
         }
     }
 
@@ -163,16 +180,29 @@ struct Cluster {
     // `anchor` in all of them, so a block can address another block's shared memory.
     std::vector<char*> anchors;
 
-  private:
     const unsigned int size;
+
+  private:
+    void release_if_complete() {
+        if (arrived > 0 && arrived + ended == size) {
+            arrived = 0;
+            generation++;
+            changed.notify_all();
+        }
+    }
+
     std::mutex mutex;
-    std::condition_variable all_here;
-    unsigned int arrived = 0, generation = 0;
+    std::condition_variable changed;
+    // Blocks that wait at the barrier, and that have ended; how often the barrier released them, and how many clusters
+    // have ended.
+    unsigned int arrived = 0, ended = 0, generation = 0, clusters = 0;
 };
 
 OF_LIBRARY thread_local char anchor;
 OF_LIBRARY thread_local Cluster* cluster;
 OF_LIBRARY thread_local unsigned int rank;
+// The phase of the cluster's barrier in which the block has arrived.
+OF_LIBRARY thread_local unsigned int phase;
 // Dynamic shared memory; the launch sets its size.
 OF_LIBRARY thread_local std::vector<char> dynamic_smem;
 // Guards mbarriers, because several blocks change them and wait for them.
@@ -180,8 +210,7 @@ OF_LIBRARY std::mutex mbarrier_mutex;
 
 // Runs all blocks of a grid.
 inline void run_grid(void (*kernel)(const void*), const void* of, const LaunchShape& grid) {
-    Cluster shared(grid.side_by_side);
-    std::atomic<unsigned int> next{0};
+    Cluster shared(grid.cluster);
     auto run = [&](unsigned int own) {
         cluster = &shared;
         rank = own;
@@ -190,19 +219,16 @@ inline void run_grid(void (*kernel)(const void*), const void* of, const LaunchSh
         argument = of;
         blockDim.x = grid.threads;
         gridDim.x = grid.blocks;
-        unsigned int block = own;
-        while ((block = grid.cluster > 1 ? block : next++) < grid.blocks) {
+        for (unsigned int block = own; block < grid.blocks; block += grid.cluster) {
             blockIdx.x = block;
             // All bits set, which is NaN as floats: so a read of bytes that no copy has filled shows.
             dynamic_smem.assign(grid.dynamic_smem_bytes, '\xFF');
             run_block(grid.threads);
-            block += grid.cluster;
+            shared.end();
         }
-        // A block's shared memory must live until no other block can write to it.
-        shared.meet();
     };
     std::vector<std::thread> others;
-    for (unsigned int other = 1; other < grid.side_by_side; other++) {
+    for (unsigned int other = 1; other < grid.cluster; other++) {
         others.emplace_back(run, other);
     }
     run(0);

@@ -12,15 +12,11 @@ struct LaunchShape {
     u32 dynamic_smem_bytes;
     // Neighbouring blocks that form a cluster; 1 for a launch without clusters, whose `Grid` has 0.
     u32 cluster;
-    // How many blocks run concurrently and so may wait for each other. With clusters it is the cluster
-    // size.
-    u32 side_by_side;
 };
 
 // The layout of the structs on the host, in bytes.
-static_assert(sizeof(LaunchShape) == 20 && alignof(LaunchShape) == 4);
+static_assert(sizeof(LaunchShape) == 16 && alignof(LaunchShape) == 4);
 static_assert(OFFSET_OF(LaunchShape, blocks) == 0);
 static_assert(OFFSET_OF(LaunchShape, threads) == 4);
 static_assert(OFFSET_OF(LaunchShape, dynamic_smem_bytes) == 8);
 static_assert(OFFSET_OF(LaunchShape, cluster) == 12);
-static_assert(OFFSET_OF(LaunchShape, side_by_side) == 16);

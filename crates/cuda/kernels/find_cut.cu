@@ -5,10 +5,12 @@
 // Never      reads a row in order to write it; draws a random word other than XTC's
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; cuts [rows]
-// Grid       x = rows, then helper blocks; whole warps, up to 1024 threads; no dynamic shared memory
+// Grid       x = rows, or rows * blocks of a cluster; whole warps, up to 1024 threads; no dynamic shared memory
 // Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_filter.cuh state; the tiles that hold kept tokens
 //            once more, if no list gives the mass
 // Requires   the survey of the same rows before it on the stream; requests without edits
+//
+// The blocks of a row search it together (row_blocks.cuh); the first one does all the rest.
 //
 //     wait for the survey; summarise the row's records
 //     if no token is left:                    nothing is kept
@@ -67,13 +69,20 @@ DEVICE bool find_cut_in_candidates(CutStorage& storage, const Step& step, int sl
     return storage.is_certain;
 }
 
-// Computes the mass of the kept set from the row. Not inlined, so that it does not raise the callers' registers.
+// Computes the mass of the kept set from the row, by all blocks of the row, or by the first one alone if only that knows
+// the set. Not inlined, so that it does not raise the callers' registers.
 template <class T>
-DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t, CutStorage& storage) {
+DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t, bool is_alone,
+                                      CutStorage& storage) {
     RowContext<T, false> context(step, row, slot);
+    RowReduceStorage& reduce = storage.filter.search.reduce;
+    const RowBlocks blocks = is_alone ? RowBlocks::alone(reduce) : RowBlocks::of(reduce);
     const GivenSet kept = storage.filter.kept;
-    FilterContext<EditedRow<T, false>> f = context.filter_context(log2e_over_t, storage.filter);
-    u64 mass = mass_of_set(f.reduce(), f.view, f.maxima(kept), kept, kept.cut, log2e_over_t).mass;
+    Maxima maxima = survey_maxima(step, row);
+    if (!kept.is_prefix) {
+        maxima = compute_maxima(blocks, context.view, maxima, kept.cut, scratch_maxima(step, row, 0));
+    }
+    u64 mass = mass_of_set(blocks, context.view, maxima, kept, kept.cut, log2e_over_t).mass;
     if (threadIdx.x == 0) {
         storage.mass = mass;
     }
@@ -138,10 +147,11 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
     EditedRow<T, false> view(step, row, slot);
     bool uses_candidates =
         features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY) && !(step.flags & STEP_NO_CANDIDATES);
+    RowReduceStorage& reduce = storage.filter.search.reduce;
+    const bool is_first = cluster_ctarank() == 0;
+    u32 calls = 0;
+    RowBlocks::begin(reduce);
     grid_dependency_wait();
-    if (!uses_candidates) {
-        retire_row(step);
-    }
     RowRecords records(step, row, features & FEATURE_FILTER_SUMS);
     // The barrier inside also serves the inputs and the cleared list: thread 0 wrote them, all threads read them (RAW).
     RowSummary summary = summarise_row(storage.summary, records, true);
@@ -150,11 +160,9 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
     bool from_candidates = false;
     if (summary.first_key == 0) {
         flags = CUT_EMPTY;
-        if (uses_candidates) {
-            retire_row(step);
-        }
     } else {
         if (features & FEATURE_DYNAMIC_TEMPERATURE) {
+            RowBlocks::of(reduce).join(++calls);
             find_temperature<T, false>(step, row, slot, summary.first_key, storage.filter);
             if (threadIdx.x == 0) {
                 storage.scales = storage.filter.scales;
@@ -165,7 +173,11 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
         if (storage.scales.temperature == 0.0f) {
             flags = CUT_FIRST_ONLY | CUT_IS_PREFIX;
         } else {
-            from_candidates = uses_candidates && find_cut_in_candidates(storage, step, slot, records, view, summary);
+            from_candidates =
+                uses_candidates && is_first && find_cut_in_candidates(storage, step, slot, records, view, summary);
+            if (!from_candidates && !RowBlocks::of(reduce).join(++calls)) {
+                return;
+            }
             if (!from_candidates) {
                 // WAR on storage: slower warps may still read it, thread 0 resets its mass.
                 __syncthreads();
@@ -174,13 +186,15 @@ DEVICE void find_row_cut(const FindCut& args, u32 row, CutStorage& storage) {
                 }
                 find_kept_set<T, false>(step, row, slot, summary.first_key, storage.scales.filter_log2e_over_t,
                                         storage.filter);
-                retire_row(step);
             }
             if (!args.mask_only && storage.mass == 0) {
+                measure_cut_mass<T>(step, row, slot, storage.scales.log2e_over_t, from_candidates, storage);
                 from_candidates = false;
-                measure_cut_mass<T>(step, row, slot, storage.scales.log2e_over_t, storage);
             }
         }
+    }
+    if (!is_first) {
+        return;
     }
     // The survey is complete and has pre-filled the row.
     const bool writes = step.prefill_out != nullptr && (from_candidates || flags != 0);
@@ -200,12 +214,7 @@ template <class T>
 DEVICE void find_cuts(const FindCut& args) {
     __shared__ CutStorage storage;
     trigger_dependents();
-    if (blockIdx.x < args.step.rows) {
-        find_row_cut<T>(args, blockIdx.x, storage);
-    } else {
-        grid_dependency_wait();
-        help_rows<EditedRow<T, false>>(args.step, storage.filter.search);
-    }
+    find_row_cut<T>(args, blockIdx.x / cluster_nctarank(), storage);
 }
 
 #define FIND_CUT(type, T) \

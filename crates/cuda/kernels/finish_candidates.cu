@@ -3,12 +3,9 @@
 //
 // Computes   a row's token, status and temperature; empty logprobs; the request's next state (stage/finish.cuh)
 // Never      reads a logit outside the tiles that the list or the race needs, unless the list fails or leaves a doubt
-// Grid       x = row, then helper blocks (work_sharing.cuh); whole warps up to 1024 threads; no dynamic shared memory
+// Grid       x = rows, or rows * blocks of a cluster; whole warps up to 1024 threads; no dynamic shared memory
 // Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;
 //            filter chains with FEATURE_CANDIDATES, or no filter but min-p
-//
-// A row whose list leaves a doubt retires early, when the list is there, and may still search; then it retires a second
-// time (work_sharing.cuh). The count of retired rows is then one too high, so helpers may leave while another row could still use them. That costs time and never changes a result.
 
 #include "stage/finish.cuh"
 

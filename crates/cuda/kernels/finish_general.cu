@@ -1,7 +1,7 @@
 // finish_general.cu: finishes rows of every request: from the survey to the token, its logprobs and the kept set.
 //
 // Computes   all outputs of a row, as far as its request needs them; the request's next state (stage/finish.cuh)
-// Grid       x = row; whole warps up to 512 threads; no dynamic shared memory
+// Grid       x = rows, or rows * blocks of a cluster; whole warps up to 512 threads; no dynamic shared memory
 // Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history edits
 
 #include "stage/finish.cuh"

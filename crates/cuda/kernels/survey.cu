@@ -58,7 +58,7 @@ DEVICE void survey(const Step& step) {
     if (!early || step.row_indices != nullptr) {
         wait_for_requests();
     }
-    const BlockCoord coord = begin_block<SUMS>(step);
+    const BlockCoord coord = block_coord(step, blockIdx.x);
     u32 row_index = coord.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = coord.block_in_row * PER_BLOCK, lane_tile = block_tile + lane;
     u32 warp_tile = block_tile + warp * PER_WARP;

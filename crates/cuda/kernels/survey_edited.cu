@@ -32,7 +32,7 @@ DEVICE void survey_edited(const Step& step) {
     __shared__ EditedTiles<T, WARPS, TILES_PER_WARP, ROUNDS> edited_tiles;
     __shared__ SharedStorage<WARPS, TILES> storage;
     trigger_dependents();
-    const BlockCoord coord = begin_block<SUMS>(step);
+    const BlockCoord coord = block_coord(step, blockIdx.x);
     u32 row_index = coord.row, lane = lane_id(), warp = warp_id();
     u32 block_tile = coord.block_in_row * TILES, lane_tile = block_tile + lane;
     int slot = step.slots[row_index];

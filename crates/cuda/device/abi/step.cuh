@@ -34,7 +34,7 @@
 #define FINISH_GENERAL_THREADS 512
 #define FINISH_SIMPLE_THREADS 1024
 #define FINISH_CANDIDATES_THREADS 1024
-#define FINISH_CANDIDATES_LOGPROB_THREADS 1024
+#define FINISH_CANDIDATES_LOGPROB_THREADS 640
 
 // The warps of a block of survey, and how many tiles each takes if tiles are few or many.
 #define SURVEY_BLOCK_WARPS 8
@@ -332,11 +332,7 @@ struct Step {
     u32* kept_bits;
     // (2^32 - 1) / blocks_per_row: a block divides its index by a multiplication.
     u32 blocks_per_row_inverse;
-    // How many chunks the blocks share of a long row (work_sharing.cuh); 0 if there are no helper
-    // blocks.
-    u32 chunks;
-    // `[CHUNKS_LEFT + rows]`
-    u32* work_sharing;
+    u32 reserved;
     // `[rows of logits, tiles]`: the sums that belong to `shared_records`, in rows with
     // `FEATURE_FILTER_SUMS`.
     const u64* shared_filter_sums;
@@ -353,16 +349,11 @@ struct Step {
     u32 prefill_word;
 };
 
-// `Step::work_sharing`: the word `RETIRED_ROWS` counts the rows that need no more help. From the
-// word `CHUNKS_LEFT` on, each row has a word: how many of its chunks no block has taken yet.
-#define RETIRED_ROWS 0
-#define CHUNKS_LEFT 32
-
 // How many keys the list of a bracket holds, which a block sorts at once.
 #define LIST_CAPACITY 2048
 
-// Words of scratch memory with which a row's block shares its search with helpers.
-#define PUBLISHED_WORDS 64
+// The most blocks of a cluster that work on one row.
+#define MAX_ROW_BLOCKS 8
 
 // The layout of the structs on the host, in bytes.
 static_assert(sizeof(Params) == 160 && alignof(Params) == 16);
@@ -444,7 +435,7 @@ static_assert(sizeof(TileSum) == 16 && alignof(TileSum) == 16);
 static_assert(OFFSET_OF(TileSum, sum) == 0);
 static_assert(OFFSET_OF(TileSum, maximum) == 8);
 static_assert(OFFSET_OF(TileSum, reserved) == 12);
-static_assert(sizeof(Step) == 248 && alignof(Step) == 8);
+static_assert(sizeof(Step) == 240 && alignof(Step) == 8);
 static_assert(OFFSET_OF(Step, logits) == 0);
 static_assert(OFFSET_OF(Step, stride) == 8);
 static_assert(OFFSET_OF(Step, rows) == 16);
@@ -473,12 +464,11 @@ static_assert(OFFSET_OF(Step, top_n_width) == 168);
 static_assert(OFFSET_OF(Step, ids_width) == 172);
 static_assert(OFFSET_OF(Step, kept_bits) == 176);
 static_assert(OFFSET_OF(Step, blocks_per_row_inverse) == 184);
-static_assert(OFFSET_OF(Step, chunks) == 188);
-static_assert(OFFSET_OF(Step, work_sharing) == 192);
-static_assert(OFFSET_OF(Step, shared_filter_sums) == 200);
-static_assert(OFFSET_OF(Step, tokens) == 208);
-static_assert(OFFSET_OF(Step, statuses) == 216);
-static_assert(OFFSET_OF(Step, prefill_out) == 224);
-static_assert(OFFSET_OF(Step, prefill_stride_bytes) == 232);
-static_assert(OFFSET_OF(Step, prefill_element_bytes) == 240);
-static_assert(OFFSET_OF(Step, prefill_word) == 244);
+static_assert(OFFSET_OF(Step, reserved) == 188);
+static_assert(OFFSET_OF(Step, shared_filter_sums) == 192);
+static_assert(OFFSET_OF(Step, tokens) == 200);
+static_assert(OFFSET_OF(Step, statuses) == 208);
+static_assert(OFFSET_OF(Step, prefill_out) == 216);
+static_assert(OFFSET_OF(Step, prefill_stride_bytes) == 224);
+static_assert(OFFSET_OF(Step, prefill_element_bytes) == 232);
+static_assert(OFFSET_OF(Step, prefill_word) == 236);

@@ -136,5 +136,5 @@ DEVICE u32 race_bounded(OpenTiles& open_tiles, const RowRecords& records, const 
     });
     // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
-    return race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    return key_id(race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader));
 }

@@ -1,10 +1,10 @@
-// histogram.cuh: counts a set's tokens by levels of value, and guesses the level of a goal; by a block.
+// histogram.cuh: counts a set's tokens by levels of value, and guesses the level of a goal.
 //
 // Computes   how many tokens lie at each of 2048 levels of a range of values; a bracket of levels around a goal
 // Never      takes a token's exponential; never decides where a mass is reached
 // Twins      none: search.cuh proves what this file guesses
 // Traffic    one read of the tiles that the range reaches; of one in up to four of them if the goal is a mass
-// Requires   all threads of the block
+// Requires   all threads of the blocks that search the row, at most LEVELS / 4 blocks and a power of two
 //
 // Counts are exact unless tiles are skipped, so a goal that is a number of tokens is reached at the level found. A mass
 // is guessed: each token weighs as much as the middle of its level. The guess misses the exact mass of the range by the
@@ -13,6 +13,10 @@
 #pragma once
 
 #include "block/search_state.cuh"
+
+// If more blocks than these read a row together, they count all tiles: that takes them less time than the longer list
+// takes that a guess leads to.
+#define MAX_SAMPLING_BLOCKS 2
 
 // How many tokens a bracket takes on either side of a guess from all tiles.
 #define MARGIN 64
@@ -32,12 +36,45 @@ DEVICE u32 bracket_margin(u32 tile_stride, u32 tiles) {
     return tile_stride == 1 ? MARGIN : tiles < 400 ? 256 + tiles * 5 / 4 : 756;
 }
 
+// Adds up the blocks' counts, so that each block has the sums. Each block adds up a part of the levels.
+DEVICE void sum_level_counts(const RowBlocks& blocks, u32* counts) {
+    // RAW on counts: all threads added to them; other blocks read them below, and all threads in bracket_goal.
+    blocks.sync();
+    if (blocks.count == 1) {
+        return;
+    }
+    const u32 quads = LEVELS / 4 / blocks.count;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < quads; i += blockDim.x) {
+        U32x4* own = (U32x4*)counts + blocks.rank * quads + i;
+        U32x4 sum{{0, 0, 0, 0}};
+        // Unrolled, so that all loads are in flight together.
+#pragma unroll
+        for (u32 other = 0; other < MAX_ROW_BLOCKS; other++) {
+            U32x4 of_other = other < blocks.count ? *map_shared_rank(own, other) : U32x4{{0, 0, 0, 0}};
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                sum.word[j] += of_other.word[j];
+            }
+        }
+#pragma unroll
+        for (u32 other = 0; other < MAX_ROW_BLOCKS; other++) {
+            if (other < blocks.count) {
+                *map_shared_rank(own, other) = sum;
+            }
+        }
+    }
+    // RAW on counts: each block wrote a part of the sums to all blocks, all threads read them in bracket_goal.
+    blocks.sync();
+}
+
 // Counts the tokens at each level. PLAIN requires a plain search whose levels divide a range from the first token
 // down. Counts one tile in `tile_stride`, and each of its tokens `tile_stride` times. The first token of each tile,
 // which is usually a heavy one, counts once in every tile.
 template <bool PLAIN, class V>
 DEVICE void count_levels(const SearchedRow<V> set, u32 tile_stride) {
     const Search& search = set.storage.search;
+    const RowBlocks blocks = set.blocks();
     u32* counts = set.storage.level_counts;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < LEVELS; i += blockDim.x) {
@@ -69,16 +106,16 @@ DEVICE void count_levels(const SearchedRow<V> set, u32 tile_stride) {
                 add(z[j], tile_stride);
             }
         },
-        [](u32, float, bool) INLINE {}, StridedTiles{0, tile_stride});
+        [](u32, float, bool) INLINE {}, StridedTiles{blocks.rank * tile_stride, blocks.count * tile_stride});
     if (PLAIN && tile_stride > 1) {
 #pragma unroll 1
-        for (u32 tile = threadIdx.x; tile < search.maxima.tiles; tile += blockDim.x) {
+        for (u32 tile = blocks.rank + blocks.count * threadIdx.x; tile < search.maxima.tiles;
+             tile += blocks.count * blockDim.x) {
             // In a counted tile, this removes the first token's surplus, modulo 2^32.
             add(search.maxima.of(tile), tile % tile_stride == 0 ? 1 - tile_stride : 1);
         }
     }
-    // RAW on counts: all threads added to them, all threads read them in bracket_goal.
-    __syncthreads();
+    sum_level_counts(blocks, counts);
 }
 
 // Returns the first level down to which there are more than `count` tokens, or the last level; by a warp. The counts
@@ -106,14 +143,25 @@ struct ApproxScan {
     ApproxSums total;
 };
 
-DEVICE ApproxScan scan_approx(ApproxSums (&scratch)[32], const ApproxSums& own) {
-    ApproxSums sum = own;
+// Returns the sums of another lane.
+DEVICE ApproxSums shuffle(const ApproxSums& own, u32 lane) {
+    return ApproxSums{__shfl_sync(FULL_MASK, own.count, (int)lane), __shfl_sync(FULL_MASK, own.mass, (int)lane),
+                      __shfl_sync(FULL_MASK, own.square, (int)lane)};
+}
+
+// Adds to each lane's sums those of the lanes before.
+DEVICE void scan_warp(ApproxSums& sum) {
 #pragma unroll 1
     for (u32 apart = 1; apart < 32; apart *= 2) {
         ApproxSums other{__shfl_up_sync(FULL_MASK, sum.count, apart), __shfl_up_sync(FULL_MASK, sum.mass, apart),
                          __shfl_up_sync(FULL_MASK, sum.square, apart)};
         sum.add(other, lane_id() >= apart);
     }
+}
+
+DEVICE ApproxScan scan_approx(ApproxSums (&scratch)[32], const ApproxSums& own) {
+    ApproxSums sum = own;
+    scan_warp(sum);
     // The sums before a lane are shuffled, not subtracted: next to a heavy mass, a difference would lose the light
     // ones.
     ApproxSums before{__shfl_up_sync(FULL_MASK, sum.count, 1), __shfl_up_sync(FULL_MASK, sum.mass, 1),
@@ -125,12 +173,12 @@ DEVICE ApproxScan scan_approx(ApproxSums (&scratch)[32], const ApproxSums& own) 
     }
     // RAW on scratch: each warp's last lane wrote its sum, all threads read all sums.
     __syncthreads();
-    ApproxScan scan{{0, 0.0f, 0.0f}, {0, 0.0f, 0.0f}};
-#pragma unroll 1
-    for (u32 warp = 0; warp < warp_count(); warp++) {
-        ApproxSums other = scratch[warp];
-        scan.before.add(other, warp < warp_id());
-        scan.total.add(other, true);
+    // Each warp scans the warps' sums, one in each lane.
+    sum = lane_id() < warp_count() ? scratch[lane_id()] : ApproxSums{0, 0.0f, 0.0f};
+    scan_warp(sum);
+    ApproxScan scan{shuffle(sum, warp_id() > 0 ? warp_id() - 1 : 0), shuffle(sum, warp_count() - 1)};
+    if (warp_id() == 0) {
+        scan.before = ApproxSums{0, 0.0f, 0.0f};
     }
     scan.before.add(before, lane_id() > 0);
     return scan;

@@ -9,7 +9,7 @@
 
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
-#include "block/reduce.cuh"
+#include "block/row_blocks.cuh"
 
 // For each tile, the largest logit among a given set's tokens. A tile without such tokens may have any value up to and
 // including the set's last logit.
@@ -36,12 +36,6 @@ DEVICE float* scratch_maxima(const Step& step, u32 row, u32 which) {
 DEVICE u64* scratch_tile_words(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + step.tiles;
 }
-
-// Every `tile_stride`-th tile of a row, from `first` on.
-struct StridedTiles {
-    u32 first;
-    u32 tile_stride;
-};
 
 // Visits those of `tiles` that have a token and whose maximum is at least `low`, one warp per tile. For each of them
 // all lanes call `inside(tile, maximum, z, owns_tile)`; `owns_tile` is true in one lane, the tile's owner. Afterwards
@@ -89,7 +83,7 @@ DEVICE void visit_tiles(const V& view, const Maxima& maxima, float low, Inside i
 
 // Computes the maximum of a set's tokens in each tile and stores it in `to`. `bounds` bound the maxima, or are unknown.
 template <class V>
-DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set, float* to) {
+DEVICE Maxima compute_maxima(const RowBlocks& blocks, const V& view, const Maxima& bounds, const Cut& set, float* to) {
     float found = -INF_F32;
     visit_tiles(
         view, bounds, set.low(),
@@ -103,9 +97,9 @@ DEVICE Maxima compute_maxima(const V& view, const Maxima& bounds, const Cut& set
             most = from_ordered_bits(__reduce_max_sync(FULL_MASK, ordered_bits(most)));
             found = owns_tile ? most : found;
         },
-        [&](u32 tile, float, bool visited) INLINE { to[tile] = visited ? found : -INF_F32; });
+        [&](u32 tile, float, bool visited) INLINE { to[tile] = visited ? found : -INF_F32; }, blocks.tiles());
     // RAW on `to`: the owner of each tile stored its maximum, all threads may read all maxima.
-    __syncthreads();
+    blocks.sync();
     return Maxima{to, 1, bounds.tiles};
 }
 
@@ -138,7 +132,7 @@ struct SetMass {
 
 // Returns the mass of `part`, an interval inside a given set whose maxima are `maxima`, at the scale `log2e_over_t`.
 template <class V>
-DEVICE SetMass mass_of_set(ReduceStorage& storage, const V& view, const Maxima& maxima, const GivenSet& given,
+DEVICE SetMass mass_of_set(const RowBlocks& blocks, const V& view, const Maxima& maxima, const GivenSet& given,
                            const Cut& part, float log2e_over_t) {
     u64 mass = 0, own = 0;
     u32 count = 0;
@@ -158,8 +152,11 @@ DEVICE SetMass mass_of_set(ReduceStorage& storage, const V& view, const Maxima& 
             own = owns_tile ? sum : own;
         },
         [&](u32, float maximum, bool visited)
-            INLINE { mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0; });
-    return SetMass{block_sum(storage, mass), block_sum(storage, count)};
+            INLINE { mass += visited ? tile_mass(tile_factor(maximum, given.first_value, log2e_over_t), own) : 0; },
+        blocks.tiles());
+    u64 sums[] = {mass, count};
+    blocks.sum(sums);
+    return SetMass{sums[0], sums[1]};
 }
 
 // The mass of a given set, in the units of SetMass, its number of tokens, and its entropy in bits.
@@ -177,7 +174,7 @@ DEVICE float log2_mass(u64 mass) { return log2_rule(u64_to_float(mass) * bits_fl
 
 // Returns the mass, number of tokens and entropy of a given set at the scale `log2e_over_t` (M5).
 template <class V>
-DEVICE SetEntropy entropy_of_set(ReduceStorage& storage, const V& view, const Maxima& maxima, const GivenSet& given,
+DEVICE SetEntropy entropy_of_set(const RowBlocks& blocks, const V& view, const Maxima& maxima, const GivenSet& given,
                                  float log2e_over_t) {
     u64 mass = 0, distances = 0, own_q = 0, own_r = 0;
     u32 count = 0;
@@ -207,8 +204,10 @@ DEVICE SetEntropy entropy_of_set(ReduceStorage& storage, const V& view, const Ma
                 mass += tile_mass(factor, own_q);
                 distances += tile_mass(factor, (own_r + own_q * d) >> 24);
             }
-        });
-    mass = block_sum(storage, mass);
-    float part = u64_to_float(block_sum(storage, distances)) / u64_to_float(mass);
-    return SetEntropy{mass, block_sum(storage, count), log2_mass(mass) + 16.0f * part};
+        },
+        blocks.tiles());
+    u64 sums[] = {mass, distances, count};
+    blocks.sum(sums);
+    float part = u64_to_float(sums[1]) / u64_to_float(sums[0]);
+    return SetEntropy{sums[0], sums[2], log2_mass(sums[0]) + 16.0f * part};
 }

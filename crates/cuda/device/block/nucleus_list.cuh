@@ -144,3 +144,24 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchSt
     }
     return alone + search.listed <= LIST_CAPACITY;
 }
+
+// Calls list_nucleus on the first block, and gives all blocks the bracket that it finds. Returns whether it finds one.
+template <class V>
+DEVICE bool list_nucleus_on_first_block(const SearchedRow<V>& set, float low) {
+    const RowBlocks blocks = set.blocks();
+    Search& search = set.storage.search;
+    u64 found[] = {0, 0};
+    if (blocks.is_first() && list_nucleus<V>(set.step, set.row, low, set.storage)) {
+        // RAW on search.bracket: thread 0 wrote it, all threads read it.
+        __syncthreads();
+        found[0] = search.bracket.count;
+        found[1] = float_bits(search.bracket.lo);
+    }
+    blocks.broadcast(found);
+    if (!blocks.is_first() && threadIdx.x == 0) {
+        search.bracket.hi = RangeEnd{INF_F32, 0, 0};
+        search.bracket.lo = bits_float((u32)found[1]);
+        search.bracket.count = (u32)found[0];
+    }
+    return found[0] != 0;
+}

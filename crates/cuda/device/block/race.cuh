@@ -22,6 +22,7 @@
 #include "math/cut.cuh"
 #include "warp/edited_row.cuh"
 #include "block/records.cuh"
+#include "block/row_blocks.cuh"
 
 // Packs a score and its token into a leader: the larger score is the larger word, and of equal scores the smaller id
 // is. The sum makes -0.0 equal to +0.0.
@@ -143,15 +144,15 @@ struct SurveyRecords {
     }
 };
 
-// Scores those tokens of the open tiles that can win. Returns the id of the winner in every thread. A barrier must
-// separate the call from the last tile added. `leader` is the best of the tokens scored before.
+// Scores those tokens of the open tiles that can win. Returns the best leader in every thread. A barrier must separate
+// the call from the last tile added. `leader` is the best of the tokens scored before.
 template <class RecordKind, class V, class S>
-DEVICE u32 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
+DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng, const Cut& cut,
                            const Origin& first, float log2e_over_t, u64 leader) {
     u32 count = open_tiles.count;
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     if (count == 0) {
-        return key_id(leader);
+        return leader;
     }
 #pragma unroll 1
     for (u32 i = warp_id(); i < count; i += warp_count()) {
@@ -170,13 +171,13 @@ DEVICE u32 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
     }
     // RAW on open_tiles.best: all warps raised it, all threads read the final value.
     __syncthreads();
-    return key_id(open_tiles.best > leader ? open_tiles.best : leader);
+    return open_tiles.best > leader ? open_tiles.best : leader;
 }
 
-// Returns the id of the kept token that wins the race, in every thread.
+// Returns the id of the kept token that wins the race, in every thread. The blocks share the tiles that are read.
 template <class V, class S>
-DEVICE u32 race(RaceStorage& storage, const RowRecords& records, const V& row, const S& rng, const GivenSet& kept,
-                float log2e_over_t) {
+DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords& records, const V& row, const S& rng,
+                const GivenSet& kept, float log2e_over_t) {
     const Cut& cut = kept.cut;
     const Origin first(kept.first_value);
     OpenTiles& open_tiles = storage.open_tiles;
@@ -200,11 +201,18 @@ DEVICE u32 race(RaceStorage& storage, const RowRecords& records, const V& row, c
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        if (SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
+        if (tile % blocks.count == blocks.rank &&
+            SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32))) {
             open_tiles.add(tile);
         }
     });
     // RAW on open_tiles: all threads added tiles, all warps read them.
     __syncthreads();
-    return race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    if (blocks.count > 1) {
+        u64 best[] = {leader};
+        blocks.max(best);
+        leader = best[0];
+    }
+    return key_id(leader);
 }

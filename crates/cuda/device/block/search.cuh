@@ -1,10 +1,11 @@
-// search.cuh: finds the token at which a long set reaches a mass or a number of tokens; by a block (F1, F3, M4).
+// search.cuh: finds the token at which a long set reaches a mass or a number of tokens; by the blocks of a row (F1, F3,
+// M4).
 //
 // Computes   the key of that token, in the row's order or in that of typical-p; exactly, for every row
 // Never      sorts a row; never adds up a tile's tokens other than by their integer weights
 // Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
 // Traffic    usually two reads of the tiles reached: one counts tokens by levels, one proves what the levels guess
-// Requires   all threads of the block; scratch memory of the row
+// Requires   all threads of the blocks that search the row (row_blocks.cuh); scratch memory of the row
 //
 //     hi, lo: the tokens at or above hi do not reach the goal, those at or above lo do
 //     until the token is found:
@@ -20,7 +21,7 @@
 //     search_state.cuh   Search, what the block knows; visits to the tiles that hold tokens at or above a value
 //     histogram.cuh      first read:  count_levels, then bracket_goal guesses the bracket
 //     crossing.cuh       in the list: resolve_crossing and walk_to_crossing find the token
-//     bracket.cuh        second read: read_bracket proves the bracket and lists its tokens, perhaps with helper blocks
+//     bracket.cuh        second read: read_bracket proves the bracket and lists its tokens
 //     nucleus_list.cuh   instead of both reads: list_nucleus lists a mid-length nucleus by the survey's records; it
 //                        includes crossing.cuh
 //     search.cuh         find_crossing: the loop above, and what happens among equal tokens
@@ -122,6 +123,23 @@ DEVICE void divide_remaining(Search& search) {
     levels.divide(matters, search.order.nearest, search.value_bound, search.last_level());
 }
 
+// Returns the key, by value, of the listed token at which the goal is reached; 0 if there is none, or if the goal has to
+// be exact to tell. In the first case, `mass` becomes the mass including the whole list. By the first block.
+template <class V>
+DEVICE u64 find_in_list(const SearchedRow<V>& set, u64& mass) {
+    const Search& search = set.storage.search;
+    const u32 count = search.bracket.count;
+    if (!search.by_mass) {
+        return sort_list(set.storage.keys, count)[search.goal - search.bracket.hi.count - 1];
+    }
+    u64 key = resolve_crossing(set, count);
+    if (key != 0 || search.goal_fraction != 0) {
+        return key;
+    }
+    mass = walk_to_crossing(set, count);
+    return search.found_index < count ? scratch_list(set.step, set.row)[LIST_CAPACITY + search.found_index] : 0;
+}
+
 // Returns the key, by value, of the first token in the order at which the given set reaches the goal. If the set does
 // not reach it, the key is at most that of the set's last token. The caller sets up the search, except for its
 // levels. `listed` says that the list holds a bracket with all tokens down to the goal.
@@ -170,6 +188,7 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
         // RAW on search.hi and bracket.count: thread 0 wrote them, all threads read them.
         __syncthreads();
         const Bracket bracket = search.bracket;
+        const RowBlocks blocks = set.blocks();
         float value = from_ordered_bits(search.max_value_bits);
         if (!reaches) {
             if (search.levels.to.value <= search.lo.value) {
@@ -179,10 +198,18 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                    !(nearest && bracket.count <= LIST_CAPACITY)) {
             all_equal = true;
             if (!nearest) {
-                next_mass = split_ties(set, value);
-                if (search.found_index < search.maxima.tiles) {
-                    return key_in_tile(set, search.found_index, search.found_rank, value);
+                u64 found[] = {0, 0};
+                if (blocks.is_first()) {
+                    found[1] = split_ties(set, value);
+                    if (search.found_index < search.maxima.tiles) {
+                        found[0] = key_in_tile(set, search.found_index, search.found_rank, value);
+                    }
                 }
+                blocks.broadcast(found);
+                if (found[0] != 0) {
+                    return found[0];
+                }
+                next_mass = found[1];
             } else {
                 // WAR on search.bracket: all threads copied it, thread 0 moves it.
                 __syncthreads();
@@ -198,26 +225,25 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                     return last_key_at(value);
                 }
             }
-        } else if (!early && bracket.count <= LIST_CAPACITY) {
-            if (!search.by_mass) {
-                return sort_list(set.storage.keys, bracket.count)[search.goal - bracket.hi.count - 1];
+        } else if (!early && (listed || bracket.count <= LIST_CAPACITY)) {
+            // The token's key, or 0 if the list does not hold it; then the mass with the whole list.
+            u64 found[] = {0, 0};
+            if (blocks.is_first()) {
+                found[0] = find_in_list(set, found[1]);
             }
-            u64 key = resolve_crossing(set, bracket.count);
-            if (key != 0) {
-                return key;
+            blocks.broadcast(found);
+            if (found[0] != 0) {
+                return found[0];
             }
             if (search.goal_fraction != 0) {
                 // The list is right, but the goal has to be exact: read_bracket makes it so.
                 listed = false;
-                // WAR on search: all threads read the bracket's largest and least value, thread 0 clears them in
+                // WAR on search: all threads read the bracket's largest and least value, thread 0 overwrites them in
                 // read_bracket.
                 __syncthreads();
                 continue;
             }
-            next_mass = walk_to_crossing(set, bracket.count);
-            if (search.found_index < bracket.count) {
-                return scratch_list(set.step, set.row)[LIST_CAPACITY + search.found_index];
-            }
+            next_mass = found[1];
         }
         // WAR on search: all threads read its ends and its goal, thread 0 moves the ends.
         __syncthreads();

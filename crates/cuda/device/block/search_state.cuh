@@ -7,7 +7,6 @@
 
 #include "block/candidates.cuh"
 #include "block/mass.cuh"
-#include "block/work_sharing.cuh"
 
 #define LEVELS 2048
 
@@ -267,13 +266,14 @@ struct alignas(16) ApproxSums {
     }
 };
 
-// The shared memory of a search. A block runs one search at a time.
+// The shared memory of a search. A block runs one search at a time. The blocks of a row each have a
+// copy of the search and of the counts by levels, and all copies are equal; the first block alone has the list and what
+// follows from it.
 struct SearchStorage {
     Search search;
-    ReduceStorage reduce;
+    RowReduceStorage reduce;
     // Per warp, the sums over its threads' levels.
     ApproxSums level_sums[32];
-    WorkSharingStorage work_sharing;
     // A bit for each token of a tile, set for those of one value.
     u32 tied_tokens[MASK_WORDS];
     // The three are never needed at once: a short nucleus is listed before levels are counted, and a list is divided
@@ -301,10 +301,13 @@ struct SearchedRow {
     const V& view;
     SearchStorage& storage;
 
-    // Visits the tiles that hold tokens at or above a value, as visit_tiles does. Logits outside the given set become
+    // The blocks that search the row.
+    DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.reduce); }
+
+    // Visits those of `tiles` that hold tokens at or above a value, as visit_tiles does. Logits outside the given set become
     // -inf or NaN.
     template <bool PLAIN, class Inside, class After>
-    DEVICE_MEMBER void visit(float value, Inside inside, After after, StridedTiles tiles = StridedTiles{0, 1}) const {
+    DEVICE_MEMBER void visit(float value, Inside inside, After after, StridedTiles tiles) const {
         const Search& search = storage.search;
         visit_tiles<true>(
             view, search.maxima, search.least_logit(value),

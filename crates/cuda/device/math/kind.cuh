@@ -117,7 +117,8 @@ struct TokenWeights {
     float log2e_over_t;
 
     DEVICE_MEMBER TokenWeights(float maximum, float log2e_over_t) : maximum(maximum), log2e_over_t(log2e_over_t) {}
-    DEVICE_MEMBER u32 of(float z) const { return weight((z - maximum) * log2e_over_t); }
+    // The weight is 0 for NaN and for -inf: both lie infinitely far below the maximum.
+    DEVICE_MEMBER u32 of(float z) const { return weight_of_distance(maximum - max_f32(z, -INF_F32), log2e_over_t); }
 };
 
 DEVICE float log2_weight(float z, float log2e_over_t) { return z * log2e_over_t; }

@@ -69,11 +69,31 @@ DEVICE u32 cluster_ctarank() {
     return rank;
 }
 
-// Waits until all threads of the cluster have called it. Each block then sees what the others wrote before, and may
-// write to what they initialised.
+// The number of blocks of the cluster; 1 in a launch without clusters.
+DEVICE u32 cluster_nctarank() {
+    u32 blocks;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+}
+
+// Returns where an address in the block's own shared memory lies in that of the cluster's block `rank`.
+template <class T>
+DEVICE T* map_shared_rank(T* pointer, u32 rank) {
+    u64 mapped;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(pointer), "r"(rank));
+    return (T*)mapped;
+}
+
+// Waits until all threads of the cluster that have not ended have called it. Each block then sees what the others wrote
+// before, and may write to what they initialised.
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+
+// The two halves of a `cluster_sync` that orders no memory accesses before it: all threads of a block call the first
+// one, and later the second one.
+DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // Writes a word to the address that `pointer` has in the shared memory of the cluster's block `rank`. The write
 // completes 8 bytes on the mbarrier that this block has at the address `barrier`.
@@ -97,7 +117,14 @@ DEVICE void bulk_copy_async(Mbarrier*, void*, const void*, u32) {}
 DEVICE void mbarrier_wait_parity(Mbarrier*, u32) {}
 DEVICE bool elect_one() { return true; }
 DEVICE u32 cluster_ctarank() { return 0; }
+DEVICE u32 cluster_nctarank() { return 1; }
+template <class T>
+DEVICE T* map_shared_rank(T* pointer, u32) {
+    return pointer;
+}
 DEVICE void cluster_sync() {}
+DEVICE void cluster_arrive_relaxed() {}
+DEVICE void cluster_wait() {}
 DEVICE void st_async_remote(u32, u64*, u64, Mbarrier*) {}
 
 #endif
@@ -154,17 +181,31 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
 }
 DEVICE bool elect_one() { return threadIdx.x % 32 == 0; }
 DEVICE u32 cluster_ctarank() { return emulator::rank; }
-DEVICE void cluster_sync() {
+DEVICE u32 cluster_nctarank() { return emulator::cluster->size; }
+template <class T>
+DEVICE T* map_shared_rank(T* pointer, u32 rank) {
+    return (T*)((char*)pointer + (emulator::cluster->anchors[rank] - &emulator::anchor));
+}
+DEVICE void cluster_arrive_relaxed() {
     emulator::meet(emulator::everyone, emulator::living);
     if (threadIdx.x == 0) {
-        emulator::cluster->meet();
+        emulator::phase = emulator::cluster->arrive();
+    }
+}
+DEVICE void cluster_wait() {
+    emulator::meet(emulator::everyone, emulator::living);
+    if (threadIdx.x == 0) {
+        emulator::cluster->wait(emulator::phase);
     }
     emulator::meet(emulator::everyone, emulator::living);
 }
+DEVICE void cluster_sync() {
+    cluster_arrive_relaxed();
+    cluster_wait();
+}
 DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier) {
-    int64_t offset_bytes = emulator::cluster->anchors[rank] - &emulator::anchor;
-    *(u64*)((char*)pointer + offset_bytes) = word;
-    ((EmulatedMbarrier*)((char*)barrier + offset_bytes))->update(0, -(int)sizeof word);
+    *map_shared_rank(pointer, rank) = word;
+    ((EmulatedMbarrier*)map_shared_rank(barrier, rank))->update(0, -(int)sizeof word);
 }
 
 #endif

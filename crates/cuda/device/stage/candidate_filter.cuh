@@ -342,8 +342,6 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
         return reject_list();
     }
-    // The row needs no search, unless its list leaves a doubt, so helpers may leave while the block ranks its tokens.
-    retire_row(step);
     // The last warps draw arrivals while the others rank the tokens.
     u32 drawing = (list.other_count + 31) / 32 < warp_count() / 2 ? (list.other_count + 31) / 32 : warp_count() / 2;
     drawing = DRAWS_ARRIVALS ? drawing : 0;

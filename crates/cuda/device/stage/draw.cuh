@@ -97,7 +97,8 @@ DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales s
     RowContext<T, EDITED> context(step, row, slot);
     const GivenSet kept = storage.filter.kept;
     RngStream rng{context.params.seed, context.state.position, context.params.draw};
-    int token = (int)race(storage.race, RowRecords(step, row, false), context.view, rng, kept, scales.log2e_over_t);
+    int token = (int)race(RowBlocks::of(storage.filter.search.reduce), storage.race, RowRecords(step, row, false),
+                          context.view, rng, kept, scales.log2e_over_t);
     float mirostat_mu = context.state.mirostat_mu;
     if (context.params.features & FEATURE_MIROSTAT) {
         mirostat_mu = next_mu(context.filter_context(scales.filter_log2e_over_t, storage.filter), kept, (u32)token);
@@ -113,7 +114,6 @@ template <class T, bool EDITED>
 DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
                             DrawStorage& storage) {
     find_kept_set<T, EDITED>(step, row, slot, first, scales.filter_log2e_over_t, storage.filter);
-    retire_row(step);
     if (draws) {
         race_kept_set<T, EDITED>(step, row, slot, scales, storage);
     } else if (threadIdx.x == 0) {

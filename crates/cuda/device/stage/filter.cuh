@@ -46,14 +46,16 @@ struct FilterContext {
     float log2e_over_t;
     FilterStorage& storage;
 
-    DEVICE_MEMBER ReduceStorage& reduce() const { return storage.search.reduce; }
+    // The blocks that read the row.
+    DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.search.reduce); }
 
     // Upper bounds of the tile maxima of any set of the row's tokens; the maxima themselves if the set is a prefix.
     DEVICE_MEMBER Maxima bounds() const { return survey_maxima(step, row); }
 
     // The maximum of a given set's tokens in each tile.
     DEVICE_MEMBER Maxima maxima(const GivenSet& given) const {
-        return given.is_prefix ? bounds() : compute_maxima(view, bounds(), given.cut, scratch_maxima(step, row, 0));
+        return given.is_prefix ? bounds()
+                               : compute_maxima(blocks(), view, bounds(), given.cut, scratch_maxima(step, row, 0));
     }
 };
 
@@ -97,8 +99,10 @@ DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
                 least = member && ~key > least ? ~key : least;
             }
         },
-        [](u32, float, bool) INLINE {});
-    return Cut{block_max(f.reduce(), most), ~block_max(f.reduce(), least)};
+        [](u32, float, bool) INLINE {}, f.blocks().tiles());
+    u64 ends[] = {most, least};
+    f.blocks().max(ends);
+    return Cut{ends[0], ~ends[1]};
 }
 
 // Returns the part of a set from the key `first` on, which must be the key of a token.
@@ -158,10 +162,12 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
                 }
             }
         },
-        [](u32, float, bool) INLINE {});
-    count = block_sum(f.reduce(), count);
-    sum = block_sum(f.reduce(), sum);
-    squares = block_sum(f.reduce(), squares);
+        [](u32, float, bool) INLINE {}, f.blocks().tiles());
+    u64 sums[] = {count, sum, squares};
+    f.blocks().sum(sums);
+    count = sums[0];
+    sum = sums[1];
+    squares = sums[2];
     u64 low = count * squares, square = sum * sum;
     u64 high = mul_hi_u64(count, squares) - mul_hi_u64(sum, sum) - (low < square);
     double sigma = double_ratio(double_sqrt(u128_to_double(high, low - square)), u64_to_double(count));
@@ -258,7 +264,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
                                      const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
     float likely = is_approx ? spread_low(given, row.least_maximum)
-                             : likely_low(f.reduce(), maxima, given, by_mass ? ~0u : f.params.top_k);
+                             : likely_low(f.storage.search.reduce, maxima, given, by_mass ? ~0u : f.params.top_k);
     SearchedRow<V> set{f.step, f.row, f.view, f.storage.search};
     const Order order{nearest, Origin(given.first_value), f.log2e_over_t, log2_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
@@ -279,7 +285,8 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
         bool all = given.cut.last == full_cut().last;
         search.needs_key_test = !given.is_prefix || !(all || (!nearest && given.cut.last == last_key_at(low)));
         search.plain = !nearest && !search.needs_key_test;
-        search.tile_stride = search.plain && search.by_mass ? sampling_stride(maxima.tiles, search.goal_fraction) : 1;
+        bool samples = search.plain && search.by_mass && f.blocks().count <= MAX_SAMPLING_BLOCKS;
+        search.tile_stride = samples ? sampling_stride(maxima.tiles, search.goal_fraction) : 1;
         search.lo = RangeEnd{nearest ? -MAX_F32 : low, sums.mass, sums.count};
         search.hi = RangeEnd{INF_F32, 0, 0};
         // The tokens with y below this weigh together at most 2^-6 of the mass that the goal leaves out, even if
@@ -301,7 +308,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     // A short list consists mostly of the tiles' first and second tokens. The second ones weigh no more than the first,
     // so both reach the goal only if the first ones reach half of it.
     bool may = is_approx && row.firsts_mass >= target_mass(f.params.top_p, row.mass) / 2;
-    u64 reached = find_crossing(set, may && list_nucleus<V>(f.step, f.row, row.least_maximum, f.storage.search));
+    u64 reached = find_crossing(set, may && list_nucleus_on_first_block(set, row.least_maximum));
     if (!nearest) {
         return prefix_to_key(given, reached);
     }
@@ -347,9 +354,9 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
             row = approximate_row(f, given.first_value);
             sums.mass = row.mass;
         } else if (filter == FILTER_ETA || filter == FILTER_TYPICAL_P) {
-            sums = entropy_of_set(f.reduce(), f.view, maxima, given, f.log2e_over_t);
+            sums = entropy_of_set(f.blocks(), f.view, maxima, given, f.log2e_over_t);
         } else {
-            SetMass set_mass = mass_of_set(f.reduce(), f.view, maxima, given, given.cut, f.log2e_over_t);
+            SetMass set_mass = mass_of_set(f.blocks(), f.view, maxima, given, given.cut, f.log2e_over_t);
             sums.mass = set_mass.mass;
             sums.count = set_mass.count;
         }
@@ -376,7 +383,7 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
     if (f.params.features & FEATURE_MIROSTAT) {
         float log2_z =
-            log2_mass(mass_of_set(f.reduce(), f.view, f.bounds(), full_set, full_set.cut, f.log2e_over_t).mass);
+            log2_mass(mass_of_set(f.blocks(), f.view, f.bounds(), full_set, full_set.cut, f.log2e_over_t).mass);
         float log2e_over_t = f.log2e_over_t, mu = f.state.mirostat_mu;
         const Origin first(full_set.first_value);
         return prefix_while(full_set, [=](float z) INLINE { return log2_z - exponent(z, first, log2e_over_t) <= mu; });
@@ -418,7 +425,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
         return scales;
     }
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
-    SetEntropy sums = entropy_of_set(f.reduce(), f.view, f.bounds(), full_set, log2_e());
+    SetEntropy sums = entropy_of_set(f.blocks(), f.view, f.bounds(), full_set, log2_e());
     float power = 0.0f;
     if (sums.entropy > 0.0f && sums.count > 1) {
         float ratio = fminf(sums.entropy / log2_rule(u64_to_float(sums.count)), 1.0f);
@@ -435,7 +442,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
 // Returns mirostat's mu after `token` was drawn from the kept set (F6).
 template <class V>
 DEVICE float next_mu(const FilterContext<V>& f, const GivenSet& kept, u32 token) {
-    float log2_z = log2_mass(mass_of_set(f.reduce(), f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
+    float log2_z = log2_mass(mass_of_set(f.blocks(), f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
     float surprise = log2_z - exponent(f.view.logit(token), Origin(kept.first_value), f.log2e_over_t);
     return f.state.mirostat_mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);
 }

@@ -34,35 +34,32 @@
 // step's rows. Members:
 //     Records         the kind of records that the survey wrote
 //     FILTERS         filters besides min-p
-//     SHARES_WORK     blocks beyond the rows help to search long rows (work_sharing.cuh)
 //     EDITS           edits and masks
 //     TOKEN_LOGPROB   the logprob of the row's token alone, in the modes raw, edited and tempered
 //     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs, kept sets
 struct SurveyDrawPolicy {
     typedef SurveyDrawRecords Records;
-    static constexpr bool FILTERS = false, SHARES_WORK = false, EDITS = false, TOKEN_LOGPROB = false,
-                          EVERYTHING = false;
+    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
 };
 
 struct SimplePolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = false, SHARES_WORK = false, EDITS = false, TOKEN_LOGPROB = false,
-                          EVERYTHING = false;
+    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
 };
 
 struct CandidatesPolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, SHARES_WORK = true, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
+    static constexpr bool FILTERS = true, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
 };
 
 struct CandidatesLogprobPolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, SHARES_WORK = false, EDITS = true, TOKEN_LOGPROB = true, EVERYTHING = false;
+    static constexpr bool FILTERS = true, EDITS = true, TOKEN_LOGPROB = true, EVERYTHING = false;
 };
 
 struct GeneralPolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, SHARES_WORK = false, EDITS = true, TOKEN_LOGPROB = false, EVERYTHING = true;
+    static constexpr bool FILTERS = true, EDITS = true, TOKEN_LOGPROB = false, EVERYTHING = true;
 };
 
 // What a block reads of its row's request before the wait, and what it keeps for the row's end.
@@ -132,9 +129,8 @@ struct FinishedRow {
     RowInputs& inputs;
     FinishStorage<Policy, T>& storage;
 
-    DEVICE_MEMBER bool uses_candidates() const {
-        return (Policy::EVERYTHING || forced < 0) && features & FEATURE_CANDIDATES && !(features & FEATURE_GREEDY);
-    }
+    // The blocks that search the row, if its policy has filters.
+    DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.draw.filter.search.reduce); }
 };
 
 // What the end of a row needs to know of its draw.
@@ -262,7 +258,8 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
 }
 
 // Draws the token of a row by its filters: finds the cut, from the records, from a candidate list or by a search, and
-// races what it keeps.
+// races what it keeps. All blocks of the row call it; what it returns is valid in the first one. The others take part in
+// what reads the whole row, and otherwise return at once.
 template <class Policy, class T, class V>
 DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view) {
     const Step& step = f.step;
@@ -277,16 +274,16 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     }
     RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
     if (first == 0) {
-        if (f.uses_candidates()) {
-            retire_row(step);
-        }
         return outcome;
     }
     if (!Policy::EVERYTHING && f.forced >= 0) {
         // Nothing is drawn, and no output needs what the filters keep.
         return outcome;
     }
+    const RowBlocks blocks = f.blocks();
+    u32 calls = 0;
     if (Policy::EVERYTHING && f.features & FEATURE_DYNAMIC_TEMPERATURE) {
+        blocks.join(++calls);
         find_temperature<T, Policy::EDITS>(step, f.row, f.slot, first, storage.filter);
         if (threadIdx.x == 0) {
             inputs.scales = storage.filter.scales;
@@ -305,10 +302,13 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         GivenSet kept{filters == 0 ? full_cut() : min_p_cut(outcome.kept.first_value, log2e_over_t, threshold),
                       outcome.kept.first_value, true};
         outcome.kept.cut.last = kept.cut.last;
-        if (f.forced < 0) {
-            outcome.token = (int)race(storage.race, records, view, inputs.rng, kept, inputs.scales.log2e_over_t);
+        if (f.forced < 0 && blocks.is_first()) {
+            outcome.token = (int)race(RowBlocks::alone(blocks.storage), storage.race, records, view, inputs.rng, kept,
+                                      inputs.scales.log2e_over_t);
         }
-    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && draw_from_list(f, records, view, summary, outcome))) {
+    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
+                 draw_from_list(f, records, view, summary, outcome)) &&
+               f.blocks().join(++calls)) {
         draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
         outcome =
             RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
@@ -329,12 +329,13 @@ DEVICE bool is_masked(const Step& step, u32 row) {
 // registers do not add to the kernel's.
 template <class T>
 DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature,
-                                                 u64 first, GivenSet kept, LogprobStorage& storage) {
+                                                 u64 first, GivenSet kept, LogprobStorage& storage,
+                                                 RowReduceStorage& reduce) {
     RowContext<T, true> context(step, row, slot);
     if (context.params.features & FEATURE_LOGPROBS) {
         bool unedited = !has_edits(context.params) && !is_masked(step, row);
         LogprobRow<T> target{step, row, context.view, unedited, token, temperature, first, kept};
-        write_logprobs(storage, target, context.params, step.requests[slot]);
+        write_logprobs(storage, reduce, target, context.params, step.requests[slot]);
     }
     if (kept.cut.is_empty()) {
         clear_kept_bits(step, row);
@@ -354,7 +355,8 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
     if constexpr (Policy::EVERYTHING) {
         if (f.features & FEATURE_LOGPROBS || f.step.kept_bits != nullptr) {
             write_logprobs_and_kept_set<T>(f.step, f.row, f.slot, outcome.token, f.inputs.scales.temperature,
-                                           outcome.first_key, outcome.kept, f.storage.logprobs);
+                                           outcome.first_key, outcome.kept, f.storage.logprobs,
+                                           f.storage.draw.filter.search.reduce);
         }
         // WAR on the token counts: slower warps still read logits edited by them, one thread then counts the token.
         __syncthreads();
@@ -390,6 +392,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
         }
     }
     if constexpr (Policy::FILTERS) {
+        RowBlocks::begin(storage.draw.filter.search.reduce);
         clear(storage.draw.filter.search.candidates);
     }
     if constexpr (Policy::TOKEN_LOGPROB) {
@@ -429,19 +432,19 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
         offset = opaque(min_p_offset(inputs.filter_chain.min_p, inputs.scales.filter_log2e_over_t));
     }
     grid_dependency_wait();
-    if (Policy::SHARES_WORK && !(slot >= 0 && f.uses_candidates())) {
-        retire_row(step);
-    }
+    const bool is_first = !Policy::FILTERS || cluster_ctarank() == 0;
     if (slot < 0) {
-        write_padding(step, row);
-        if (Policy::EVERYTHING) {
-            clear_kept_bits(step, row);
+        if (is_first) {
+            write_padding(step, row);
+            if (Policy::EVERYTHING) {
+                clear_kept_bits(step, row);
+            }
         }
         return;
     }
 
     const RowRecords records(step, row, Policy::FILTERS && f.features & FEATURE_FILTER_SUMS);
-    if (Policy::FILTERS && !(Policy::EVERYTHING && f.features & FEATURE_LOGPROBS)) {
+    if (Policy::FILTERS && is_first && !(Policy::EVERYTHING && f.features & FEATURE_LOGPROBS)) {
         // This overlaps with the loads of the records.
         write_no_logprobs(step, row);
     }
@@ -450,7 +453,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
         outcome = draw_unfiltered(f, records, unedited, offset);
     } else {
         if constexpr (Policy::TOKEN_LOGPROB) {
-            if (f.features & FEATURE_LOGPROB_SUMS) {
+            if (is_first && f.features & FEATURE_LOGPROB_SUMS) {
                 store_warp_maxima(storage.token_logprob, step, row);
             }
         }
@@ -460,23 +463,16 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
             outcome = draw_filtered(f, records, unedited);
         }
     }
-    if (!outcome.is_ended) {
+    if (is_first && !outcome.is_ended) {
         end_row(f, outcome);
     }
 }
 
-// The body of a finish kernel: one block per row, and helper blocks if the policy shares work.
+// The body of a finish kernel: one block per row, or one cluster if the policy has filters.
 template <class Policy, class T>
 DEVICE void finish_rows(const Step& step) {
     __shared__ FinishStorage<Policy, T> storage;
     // A dependent kernel may begin now. params_from_columns.cu, which writes the next requests, waits for this grid first.
     trigger_dependents();
-    if (!Policy::SHARES_WORK || blockIdx.x < step.rows) {
-        finish_row<Policy, T>(step, blockIdx.x, storage);
-        return;
-    }
-    if constexpr (Policy::SHARES_WORK) {
-        grid_dependency_wait();
-        help_rows<EditedRow<T, false>>(step, storage.draw.filter.search);
-    }
+    finish_row<Policy, T>(step, Policy::FILTERS ? blockIdx.x / cluster_nctarank() : blockIdx.x, storage);
 }

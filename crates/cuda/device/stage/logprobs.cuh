@@ -210,7 +210,6 @@ DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, co
 
 // The shared memory of a row's logprobs.
 struct LogprobStorage {
-    ReduceStorage reduce;
     LogprobQuery query;
     SetWithMaxima members;
     LogprobTerms terms;
@@ -221,15 +220,16 @@ struct LogprobStorage {
 // Writes the logprobs that a request needs, given its members and query in `storage`, at a temperature above 0.
 template <class V>
 DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, float temperature,
-                          LogprobStorage& storage) {
+                          LogprobStorage& storage, RowReduceStorage& reduce) {
     const SetWithMaxima& members = storage.members;
     const GivenSet& given = members.given;
     const Step& step = sections.step;
     const TileSum* logprob_sums = step.logprob_sums + (u64)sections.row * step.tiles;
-    u64 mass = params.features & FEATURE_LOGPROB_SUMS
-                   ? row_mass(storage.reduce, step.tiles, given.first_value, params.logprob_log2e_over_t,
-                              [&](u32 tile) INLINE { return logprob_sums[tile]; })
-                   : mass_of_set(storage.reduce, row, members.maxima, given, given.cut, log2_e() / temperature).mass;
+    u64 mass =
+        params.features & FEATURE_LOGPROB_SUMS
+            ? row_mass(reduce, step.tiles, given.first_value, params.logprob_log2e_over_t,
+                       [&](u32 tile) INLINE { return logprob_sums[tile]; })
+            : mass_of_set(RowBlocks::alone(reduce), row, members.maxima, given, given.cut, log2_e() / temperature).mass;
     if (threadIdx.x == 0) {
         storage.terms.set(given.first_value, temperature, mass);
     }
@@ -262,8 +262,8 @@ struct LogprobRow {
 // Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are those of the raw
 // logits, which the survey stored with its sums for logprobs.
 template <class T>
-DEVICE void write_logprobs(LogprobStorage& storage, const LogprobRow<T>& target, const Params& params,
-                           const Request& request) {
+DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
+                           const Params& params, const Request& request) {
     const Step& step = target.step;
     LogprobSections sections{step, target.row};
     u32 mode = params.logprob_mode;
@@ -278,10 +278,11 @@ DEVICE void write_logprobs(LogprobStorage& storage, const LogprobRow<T>& target,
             u32 bits = ordered_bits(maxima.of(tile));
             most = bits > most ? bits : most;
         }
-        given.first_value = from_ordered_bits((u32)block_max(storage.reduce, most));
+        given.first_value = from_ordered_bits((u32)block_max(reduce, most));
         empty = !(given.first_value > MASKED_VALUE);
     } else if (!empty && !given.is_prefix) {
-        maxima = compute_maxima(target.view, maxima, given.cut, scratch_maxima(step, target.row, 0));
+        maxima = compute_maxima(RowBlocks::alone(reduce), target.view, maxima, given.cut,
+                                scratch_maxima(step, target.row, 0));
     }
     if (empty) {
         write_no_logprobs(step, target.row);
@@ -298,9 +299,9 @@ DEVICE void write_logprobs(LogprobStorage& storage, const LogprobRow<T>& target,
         write_certain(sections, storage.query, (int)key_id(target.first_key));
     } else if (mode == MODE_RAW) {
         EditedRow<T, false> raw(step, target.row, step.slots[target.row]);
-        write_members(sections, raw, params, temperature, storage);
+        write_members(sections, raw, params, temperature, storage, reduce);
     } else {
-        write_members(sections, target.view, params, temperature, storage);
+        write_members(sections, target.view, params, temperature, storage, reduce);
     }
 }
 

@@ -199,21 +199,3 @@ DEVICE void store_record(const Step& step, u32 row, u32 tile, const TileRecord& 
             TileSum{sum, sum != 0 ? storage.logprob_sums[tile_in_block].maximum : MASKED_VALUE, 0};
     }
 }
-
-// Clears the count of rows that retired from work sharing in the previous step. The survey does it, as it runs between
-// the finish kernels of two steps.
-DEVICE void reset_retired_rows(const Step& step) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        step.work_sharing[RETIRED_ROWS] = 0;
-    }
-}
-
-// Begins a survey's block: clears what the previous step left, and returns the block's coordinates.
-template <bool SUMS>
-DEVICE BlockCoord begin_block(const Step& step) {
-    if (SUMS) {
-        // Only finish kernels of rows with sums share work.
-        reset_retired_rows(step);
-    }
-    return block_coord(step, blockIdx.x);
-}

@@ -214,24 +214,6 @@ DEVICE SplitSum reduce_sum(u32 sum) {
     return SplitSum{__reduce_add_sync(FULL_MASK, sum >> 16), __reduce_add_sync(FULL_MASK, sum & 0xFFFF)};
 }
 
-// The weight of a logit that lies `below` its tile's maximum: the result of `weight`, by one operation less. It takes
-// the distance d as d / -64, because a product saturates at 1 at no cost. A logit that is further below weighs 0. All
-// further numbers are those of `weight` times powers of -64, which changes no rounding.
-DEVICE u32 weight_of_distance(float below, float log2e_over_t) {
-    const float ROUNDING_MAGIC = (12582912.0f + 28.0f) / 64.0f;
-    float d = mul_saturate(below, log2e_over_t * (1.0f / 64.0f));
-    float sum = ROUNDING_MAGIC - d;
-    float f = d - (ROUNDING_MAGIC - sum);
-    float p = 0.000153290152f * 68719476736.0f;
-    p = fma_rn(p, f, 0.00133909716f * -1073741824.0f);
-    p = fma_rn(p, f, 0.00961850025f * 16777216.0f);
-    p = fma_rn(p, f, 0.0555035956f * -262144.0f);
-    p = fma_rn(p, f, 0.240226477f * 4096.0f);
-    p = fma_rn(p, f, 0.693147182f * -64.0f);
-    p = fma_rn(p, f, 1.0f);
-    return float_to_u32(bits_float(float_bits(p) + (float_bits(sum) << 23)));
-}
-
 // The exact sum of the weights of a tile's clean logits (M3), in every lane. In a tile without tokens the sum is 0,
 // provided that `maximum` is finite.
 DEVICE SplitSum sum_weights(const float (&z)[ITEMS_PER_LANE], float maximum, float log2e_over_t) {

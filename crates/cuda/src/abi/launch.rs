@@ -13,8 +13,5 @@ shared! {
         dynamic_smem_bytes: u32;
         /// Neighbouring blocks that form a cluster; 1 for a launch without clusters, whose `Grid` has 0.
         cluster: u32;
-        /// How many blocks run concurrently and so may wait for each other. With clusters it is the cluster
-        /// size.
-        side_by_side: u32;
     }
 }

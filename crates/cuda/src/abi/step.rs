@@ -48,7 +48,7 @@ shared! {
         FINISH_GENERAL_THREADS: u32 = ROW_THREADS;
         FINISH_SIMPLE_THREADS: u32 = 2 * ROW_THREADS;
         FINISH_CANDIDATES_THREADS: u32 = 2 * ROW_THREADS;
-        FINISH_CANDIDATES_LOGPROB_THREADS: u32 = 2 * ROW_THREADS;
+        FINISH_CANDIDATES_LOGPROB_THREADS: u32 = 640;
 
         /// The warps of a block of survey, and how many tiles each takes if tiles are few or many.
         SURVEY_BLOCK_WARPS: usize = 8;
@@ -347,11 +347,7 @@ shared! {
         kept_bits: (u32*);
         /// (2^32 - 1) / blocks_per_row: a block divides its index by a multiplication.
         blocks_per_row_inverse: u32;
-        /// How many chunks the blocks share of a long row (work_sharing.cuh); 0 if there are no helper
-        /// blocks.
-        chunks: u32;
-        /// `[CHUNKS_LEFT + rows]`
-        work_sharing: (u32*);
+        reserved: u32;
         /// `[rows of logits, tiles]`: the sums that belong to `shared_records`, in rows with
         /// `FEATURE_FILTER_SUMS`.
         shared_filter_sums: (const u64*);
@@ -369,29 +365,19 @@ shared! {
     }
 
     constants {
-        /// `Step::work_sharing`: the word `RETIRED_ROWS` counts the rows that need no more help. From the
-        /// word `CHUNKS_LEFT` on, each row has a word: how many of its chunks no block has taken yet.
-        RETIRED_ROWS: usize = 0;
-        CHUNKS_LEFT: usize = 32;
-
         /// How many keys the list of a bracket holds, which a block sorts at once.
         LIST_CAPACITY: usize = 2048;
 
-        /// Words of scratch memory with which a row's block shares its search with helpers.
-        PUBLISHED_WORDS: usize = 64;
+        /// The most blocks of a cluster that work on one row.
+        MAX_ROW_BLOCKS: usize = 8;
     }
 }
 
 impl Step {
-    /// Returns the number of 64-bit scratch words of a row: two for each tile, two for each key of the list,
-    /// and those with which helpers share its search.
+    /// Returns the number of 64-bit scratch words of a row: two for each tile and two for each key of the
+    /// list.
     pub(crate) const fn scratch_words(tiles: usize) -> usize {
-        2 * tiles + 2 * LIST_CAPACITY + PUBLISHED_WORDS
-    }
-
-    /// Returns the number of 32-bit words that `rows` rows need to share their searches.
-    pub(crate) const fn work_sharing_words(rows: usize) -> usize {
-        CHUNKS_LEFT + rows
+        2 * tiles + 2 * LIST_CAPACITY
     }
 
     /// Returns the step with `blocks_per_row` blocks for each row, at least one.

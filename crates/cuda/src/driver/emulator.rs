@@ -4,8 +4,7 @@
 //! no GPU. It finds wrong results, and barriers that some threads miss. It does not find races inside a
 //! block.
 //!
-//! Blocks run one after the other, unless they may wait for each other: co-resident blocks run on two host
-//! threads, and the blocks of a cluster on one host thread each.
+//! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -275,10 +274,8 @@ impl LoadedKernels {
     unsafe fn run(&self, launch: &Launch) {
         let function: Symbol<'_, *const c_void> = self.symbol(launch.kernel.name());
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
-        let Grid { blocks, threads, dynamic_smem_bytes, co_resident, cluster, .. } = launch.grid;
-        let side_by_side = cluster.max(1 + u32::from(co_resident));
-        let cluster = cluster.max(1);
-        let shape = LaunchShape { blocks, threads, dynamic_smem_bytes, cluster, side_by_side };
+        let Grid { blocks, threads, dynamic_smem_bytes, cluster, .. } = launch.grid;
+        let shape = LaunchShape { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1) };
         // SAFETY: the function is a kernel of this library, which takes its argument by reference. The caller
         // guarantees the argument's type and all that it points to. Shared memory is thread-local, so
         // launches do not share it.

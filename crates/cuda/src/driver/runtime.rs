@@ -16,8 +16,6 @@ pub struct Grid {
     pub threads: u32,
     /// Whether no two blocks may share a multiprocessor. The emulator ignores it.
     pub one_block_per_sm: bool,
-    /// Whether blocks may wait for other blocks, which in turn never wait for them.
-    pub co_resident: bool,
     /// The number of neighbouring blocks of a cluster, which run concurrently; 0 for a launch without
     /// clusters. A kernel that uses cluster instructions needs clusters, of one block at least.
     pub cluster: u32,
@@ -30,26 +28,13 @@ impl Grid {
     /// multiprocessor.
     #[must_use]
     pub fn new(blocks: u32, threads: u32) -> Self {
-        Self {
-            blocks,
-            threads,
-            one_block_per_sm: false,
-            co_resident: false,
-            cluster: 0,
-            dynamic_smem_bytes: 0,
-        }
+        Self { blocks, threads, one_block_per_sm: false, cluster: 0, dynamic_smem_bytes: 0 }
     }
 
     /// Returns this grid with [`Grid::one_block_per_sm`] set.
     #[must_use]
     pub fn one_block_per_sm(self, one_block_per_sm: bool) -> Self {
         Self { one_block_per_sm, ..self }
-    }
-
-    /// Returns this grid with [`Grid::co_resident`] set.
-    #[must_use]
-    pub fn co_resident(self, co_resident: bool) -> Self {
-        Self { co_resident, ..self }
     }
 
     /// Returns this grid in clusters of `cluster` blocks, each with `dynamic_smem_bytes` bytes of dynamic

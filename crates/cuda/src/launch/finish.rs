@@ -7,7 +7,7 @@ use crate::abi::dtype::Dtype;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
-use crate::launch::tuning::{self, Finish};
+use crate::launch::tuning;
 use crate::programs::kernels::{
     FINISH_CANDIDATES, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE, FINISH_SURVEY_DRAW,
 };
@@ -31,9 +31,8 @@ pub(crate) unsafe fn enqueue(
         Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,
         Variant::General => FINISH_GENERAL,
     };
-    let Finish { grid, chunks } = tuning::finish(limits, step.rows as usize, step.tiles as usize, needs);
-    let step = abi::Step { chunks: chunks as u32, ..*step };
+    let grid = tuning::finish(limits, step.rows as usize, step.tiles as usize, needs);
     // SAFETY: the grid is the one that the kernel expects, and each of its blocks waits for the survey. The
     // caller guarantees what `step` points to.
-    unsafe { runtime.launch_dependent(kernels.of(kind, dtype), grid, bytemuck::bytes_of(&step)) }
+    unsafe { runtime.launch_dependent(kernels.of(kind, dtype), grid, bytemuck::bytes_of(step)) }
 }

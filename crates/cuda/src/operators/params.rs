@@ -125,8 +125,8 @@ impl<'b> RowParams<'b> {
             self.switch_columns(&mut params, on, vocab);
             needs = needs.union(StepFeatures::of(&with_filters(&params)));
         }
-        // With a top-k column, helpers would shorten only the rows whose top-k is off. They would slow the
-        // other rows by more than that is worth.
+        // With a top-k column, several blocks per row would shorten only the rows whose top-k is off. They would
+        // slow the other rows by more than that is worth.
         needs.long_nucleus &= self.top_k.is_none();
         Ok(PreparedRows { columns: prepared, needs })
     }

@@ -18,7 +18,7 @@ use crate::launch::{finish, survey};
 use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
 use crate::memory::rows::Rows;
 use crate::programs::kernels::{KernelModule, PARAMS_FROM_COLUMNS};
-use crate::requests::step_features::{StepFeatures, Variant};
+use crate::requests::step_features::Variant;
 
 impl Operators {
     /// Draws a token for each output, after temperature and filters.
@@ -147,7 +147,6 @@ impl Operators {
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::FilterSums, count * sums),
             (Piece::Search, searches * abi::Step::scratch_words(tiles) * size_of::<u64>()),
-            (Piece::WorkSharing, abi::Step::work_sharing_words(count) * size_of::<u32>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Cuts, count * size_of::<RowCut>()),
             (Piece::SharedParams, shared * size_of::<Params>()),
@@ -183,7 +182,6 @@ impl Operators {
             },
             scratch: scratch.at(Piece::Search),
             scratch_words: abi::Step::scratch_words(tiles) as u64,
-            work_sharing: scratch.at(Piece::WorkSharing),
             outputs: scratch.at(Piece::Outputs),
             flags: flags::SLOT_IS_ROW,
             ..abi::Step::default()
@@ -280,13 +278,9 @@ impl Operators {
     }
 
     fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: &abi::Step) -> Result<()> {
-        // `records_from_shared_rows` does not reset the count of retired rows, which helpers read to know
-        // when to leave. So there are none.
-        let long_nucleus = plan.needs.long_nucleus && plan.shared.is_none();
-        let needs = StepFeatures { long_nucleus, ..plan.needs };
         // SAFETY: the conditions of the survey's launch hold here too. The survey began after the requests
         // were made. `sample` checked that tokens and statuses have an element per row.
-        unsafe { finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), needs, step) }?;
+        unsafe { finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step) }?;
         Ok(())
     }
 }

@@ -20,7 +20,6 @@ pub(super) enum Piece {
     Records,
     FilterSums,
     Search,
-    WorkSharing,
     Outputs,
     Cuts,
     SharedParams,

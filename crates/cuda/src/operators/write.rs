@@ -12,7 +12,7 @@ use super::scratch::Piece;
 use super::{Operators, RowParams, check_out, check_rows};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, from_columns_flags};
-use crate::launch::tuning::{self, Finish};
+use crate::launch::tuning;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::{Softmax, Temperature};
@@ -144,10 +144,9 @@ impl Operators {
         step: &abi::Step,
     ) -> Result<()> {
         let needs = StepFeatures { variant: Variant::Candidates, ..prepared.needs };
-        let Finish { grid, chunks } =
-            tuning::finish(&self.device, step.rows as usize, step.tiles as usize, needs);
+        let grid = tuning::finish(&self.device, step.rows as usize, step.tiles as usize, needs);
         let argument = abi::FindCut {
-            step: abi::Step { chunks: chunks as u32, ..*step },
+            step: *step,
             cuts: self.scratch.at(Piece::Cuts),
             mask_only: u32::from(output == Output::Masked),
             reserved: 0,

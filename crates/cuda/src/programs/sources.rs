@@ -41,7 +41,7 @@ const DEVICE: &[Source] = device_files![
     "block/mass.cuh",
     "block/ranks.cuh",
     "block/candidates.cuh",
-    "block/work_sharing.cuh",
+    "block/row_blocks.cuh",
     "block/search_state.cuh",
     "block/histogram.cuh",
     "block/crossing.cuh",

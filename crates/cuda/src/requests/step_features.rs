@@ -79,8 +79,8 @@ pub(crate) struct StepFeatures {
     pub edits: Edits,
     /// Whether the survey must sum weights, for a filter or for logprobs.
     pub sums: bool,
-    /// Whether top-p acts first in `Candidates`: a nucleus may then be long, and idle blocks share its
-    /// search.
+    /// Whether top-p acts first in a variant that tries a candidate list: a nucleus may then be too long for
+    /// the list, and the blocks of a cluster search the row together.
     pub long_nucleus: bool,
     /// The most specialised variant that handles all rows.
     pub variant: Variant,
@@ -123,10 +123,11 @@ impl StepFeatures {
         .with(long_nucleus)
     }
 
-    /// Returns these features with `long_nucleus` as given if the variant is `Candidates`, the only one whose
-    /// searches other blocks can share; otherwise with `long_nucleus` cleared.
+    /// Returns these features with `long_nucleus` as given if the variant is one of those that try a candidate
+    /// list; otherwise with `long_nucleus` cleared.
     fn with(self, long_nucleus: bool) -> Self {
-        Self { long_nucleus: long_nucleus && self.variant == Variant::Candidates, ..self }
+        let lists = matches!(self.variant, Variant::Candidates | Variant::CandidatesLogprob);
+        Self { long_nucleus: long_nucleus && lists, ..self }
     }
 
     /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later

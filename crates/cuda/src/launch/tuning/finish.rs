@@ -1,64 +1,65 @@
-//! How many threads finish a row, and how many blocks help.
+//! How many blocks finish a row, of how many threads.
 
 use super::WARP;
+use crate::abi::{FINISH_CANDIDATES_LOGPROB_THREADS, FINISH_CANDIDATES_THREADS, MAX_ROW_BLOCKS};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// How many blocks and threads finish rows, and how a row's search is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finish {
-    /// A block per row, then the helper blocks, which have no row.
-    pub grid: Grid,
-    /// The number of chunks into which a row's search is divided; 0 without helper blocks.
-    pub chunks: usize,
-}
-
-/// The most threads of a block from two rows per multiprocessor on, where blocks wait for each other.
-const MAX_THREADS_OF_MANY_ROWS: usize = 256;
-
-/// The chunks of a row's search if there is a helper block for each chunk of every row, and if there are
-/// fewer blocks. Chunks of a few tiles each are slower: 32 rows of equal logits take 190 us for 115.
-const CHUNKS: [usize; 2] = [32, 16];
+/// The threads of a block from two rows per multiprocessor on, where blocks wait for each other; and those of
+/// `CandidatesLogprob`, whose threads need more registers, so that fewer blocks fit a multiprocessor.
+const THREADS_OF_MANY_ROWS: usize = 256;
+const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
 /// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
 /// While rows are no more than multiprocessors, variants up to `CandidatesLogprob` get one thread per
 /// tile, because they are bound by latency: at least 256 and at most twice `threads_per_row`.
-/// `CandidatesLogprob` gets one more warp, which draws while the others compute logprobs. The candidate
+/// `CandidatesLogprob` gets one more warp, which draws while the others compute logprobs; its blocks have
+/// fewer threads, because each needs more registers. The candidate
 /// kernels take one block per multiprocessor there, because two on one take longer. From two rows per
-/// multiprocessor on, blocks have 256 threads. In all other cases a block has `threads_per_row` threads.
-pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Finish {
+/// multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other cases a block has `threads_per_row` threads.
+pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
-    let many_threads = threads_per_row.min(MAX_THREADS_OF_MANY_ROWS);
+    let with_logprob = needs.variant == Variant::CandidatesLogprob;
     let threads = if rows >= 2 * multiprocessors {
-        many_threads
+        let many = if with_logprob { THREADS_OF_MANY_ROWS_WITH_LOGPROB } else { THREADS_OF_MANY_ROWS };
+        threads_per_row.min(many)
     } else if needs.variant <= Variant::CandidatesLogprob && rows <= multiprocessors {
-        let drawing = if needs.variant == Variant::CandidatesLogprob { WARP } else { 0 };
-        (tiles.next_multiple_of(WARP) + drawing).clamp(many_threads, 2 * threads_per_row)
+        let drawing = if with_logprob { WARP } else { 0 };
+        let most = if with_logprob { FINISH_CANDIDATES_LOGPROB_THREADS } else { FINISH_CANDIDATES_THREADS };
+        let most = (most as usize).min(2 * threads_per_row);
+        (tiles.next_multiple_of(WARP) + drawing).clamp(threads_per_row.min(THREADS_OF_MANY_ROWS), most)
     } else {
         threads_per_row
     };
     let candidates = matches!(needs.variant, Variant::Candidates | Variant::CandidatesLogprob);
-    let (helpers, chunks) = helpers(limits, rows, needs);
-    let grid = Grid::new((rows + helpers) as u32, threads as u32)
-        .one_block_per_sm(candidates && rows <= multiprocessors)
-        .co_resident(helpers != 0);
-    Finish { grid, chunks }
+    let blocks = blocks_per_row(limits, rows, tiles, needs);
+    let grid = Grid::new((rows * blocks) as u32, threads as u32);
+    if blocks > 1 {
+        grid.clustered(blocks as u32, 0)
+    } else {
+        grid.one_block_per_sm(candidates && rows <= multiprocessors)
+    }
 }
 
-/// Returns the number of helper blocks, and the number of chunks of a row's search.
+/// Returns how many blocks, which form a cluster, read a row that no candidate list decides: a power of two.
 ///
-/// Candidate lists are long if top-p acts before all other filters, because no number of tokens bounds a
-/// nucleus. Helpers run on multiprocessors that rows leave free. There are at most 32 per row, because each
-/// helper slows the other blocks a little. If there would be less than one per row, there are none.
-fn helpers(limits: &DeviceLimits, rows: usize, needs: StepFeatures) -> (usize, usize) {
-    let wanted = CHUNKS[0] * rows;
-    let helpers = limits.multiprocessors.saturating_sub(rows).min(wanted);
-    if needs.variant != Variant::Candidates || !needs.long_nucleus || helpers < rows {
-        return (0, 0);
+/// There are as many as fit the device at once, at most one per tile. The blocks of a cluster share a part of
+/// the device that not all multiprocessors belong to evenly: clusters of four and eight fill half of it with
+/// certainty, clusters of two nearly all; one of eight fits every device. A row whose cluster has to wait for another one takes twice as long.
+fn blocks_per_row(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> usize {
+    let has_clusters = limits.shared_memory_per_block != 0;
+    let is_searched = needs.variant == Variant::General || needs.long_nucleus;
+    let fits = |blocks: usize| {
+        let resident = if blocks > 2 { limits.multiprocessors / 2 } else { limits.multiprocessors };
+        blocks == 1 || (rows * blocks <= resident.max(MAX_ROW_BLOCKS) && blocks <= tiles)
+    };
+    let mut blocks = if has_clusters && is_searched { MAX_ROW_BLOCKS } else { 1 };
+    while !fits(blocks) {
+        blocks /= 2;
     }
-    (helpers, CHUNKS[usize::from(helpers < wanted)])
+    blocks
 }
 
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod tests {
         StepFeatures { sums: true, long_nucleus: true, variant: Variant::Candidates, ..StepFeatures::NONE };
 
     fn threads(rows: usize, tiles: usize, variant: Variant) -> u32 {
-        finish(&H200, rows, tiles, StepFeatures { variant, ..StepFeatures::NONE }).grid.threads
+        finish(&H200, rows, tiles, StepFeatures { variant, ..StepFeatures::NONE }).threads
     }
 
     #[test]
@@ -80,11 +81,12 @@ mod tests {
             let simple = tiles.map(|tiles| threads(rows, tiles, Variant::Simple));
             assert_eq!(simple, [256, 256, 288, 608, 1024, 1024, 1024]);
             let logprob = tiles.map(|tiles| threads(rows, tiles, Variant::CandidatesLogprob));
-            assert_eq!(logprob, [256, 288, 320, 640, 1024, 1024, 1024]);
+            assert_eq!(logprob, [256, 288, 320, 640, 640, 640, 640]);
             assert_eq!(threads(rows, 594, Variant::General), 512);
         }
         for variant in Variant::ALL {
-            assert_eq!([133, 263, 264, 600].map(|rows| threads(rows, 594, variant)), [512, 512, 256, 256]);
+            let many = if variant == Variant::CandidatesLogprob { 320 } else { 256 };
+            assert_eq!([133, 263, 264, 600].map(|rows| threads(rows, 594, variant)), [512, 512, many, many]);
         }
     }
 
@@ -93,23 +95,26 @@ mod tests {
         for variant in Variant::ALL {
             let candidates = matches!(variant, Variant::Candidates | Variant::CandidatesLogprob);
             let needs = StepFeatures { variant, ..StepFeatures::NONE };
-            let exclusive = |rows| finish(&H200, rows, 594, needs).grid.one_block_per_sm;
+            let exclusive = |rows| finish(&H200, rows, 594, needs).one_block_per_sm;
             assert_eq!([1, 132, 133].map(exclusive), [candidates, candidates, false]);
         }
     }
 
     #[test]
-    fn helpers_run_on_multiprocessors_that_rows_leave_free() {
-        let helpers = |rows| {
-            let Finish { grid, chunks } = finish(&H200, rows, 594, NUCLEUS);
-            assert_eq!(grid.co_resident, chunks != 0);
-            (grid.blocks as usize - rows, chunks)
+    fn blocks_of_a_cluster_search_a_row_together_while_all_clusters_fit() {
+        let blocks = |rows, tiles, needs| {
+            let Grid { blocks, cluster, .. } = finish(&H200, rows, tiles, needs);
+            assert_eq!(blocks as usize, rows * cluster.max(1) as usize);
+            cluster
         };
-        assert_eq!(
-            [1, 4, 5, 66, 67, 512].map(helpers),
-            [(32, 32), (128, 32), (127, 16), (66, 16), (0, 0), (0, 0)]
-        );
-        let short = finish(&H200, 1, 594, StepFeatures { long_nucleus: false, ..NUCLEUS });
-        assert_eq!((short.grid.blocks, short.chunks), (1, 0));
+        let general = StepFeatures { variant: Variant::General, ..StepFeatures::NONE };
+        for needs in [NUCLEUS, StepFeatures { variant: Variant::CandidatesLogprob, ..NUCLEUS }, general] {
+            let by_rows = [1, 8, 9, 16, 17, 66, 67, 512].map(|rows| blocks(rows, 594, needs));
+            assert_eq!(by_rows, [8, 8, 4, 4, 2, 2, 0, 0]);
+            assert_eq!([1, 2, 3, 4, 7, 8].map(|tiles| blocks(1, tiles, needs)), [0, 2, 2, 4, 4, 8]);
+        }
+        assert_eq!(blocks(1, 594, StepFeatures { long_nucleus: false, ..NUCLEUS }), 0);
+        let without_clusters = DeviceLimits { shared_memory_per_block: 0, ..H200 };
+        assert_eq!(finish(&without_clusters, 1, 594, NUCLEUS).cluster, 0);
     }
 }

@@ -12,7 +12,7 @@ mod survey;
 
 use crate::driver::runtime::Grid;
 
-pub(crate) use finish::{Finish, finish};
+pub(crate) use finish::finish;
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{Plan, params_from_columns, plan, verify_survey, write_rows};
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};

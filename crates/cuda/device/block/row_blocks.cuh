@@ -1,0 +1,192 @@
+// row_blocks.cuh: the blocks of a cluster that search one row together.
+//
+// Computes   which tiles of the row each block reads; sums, maxima and lists over all of these blocks
+// Never      lets the blocks' branches differ: after each exchange, all of them know the same numbers
+// Twins      none: all sums are integer sums, so results do not depend on the number of blocks
+// Requires   all threads of all blocks, each block of whole warps; clusters, or a single block per row
+//
+// A row that a candidate list does not decide is read as a whole, several times. All blocks of the row's cluster then
+// run the same code on it: each reads its own tiles, and they exchange what they found through distributed shared
+// memory. The first block, of rank 0, also does alone what is not worth an exchange, and tells the others the
+// result. It alone writes the row's outputs.
+//
+// A step may run each row by one block. Then there is nothing to exchange, and the functions below are those of a block.
+#pragma once
+
+#include "platform/sm90.cuh"
+#include "block/reduce.cuh"
+
+// Every `tile_stride`-th tile of a row, from `first` on.
+struct StridedTiles {
+    u32 first;
+    u32 tile_stride;
+};
+
+// The most numbers of an exchange.
+#define MAX_EXCHANGED 5
+
+// The shared memory of a block that may search a row together with others.
+struct RowReduceStorage : ReduceStorage {
+    // Per warp of this block: its part of each number.
+    u64 parts[MAX_EXCHANGED][32];
+    // What each block of the row sent. Two sets take turns: a block may send the numbers of the next exchange while
+    // another one still reads those of the last.
+    u64 received[2][MAX_EXCHANGED][MAX_ROW_BLOCKS];
+    // The set that the next exchange uses.
+    u32 turn;
+    // How often the first block has called the other blocks to search (`join`).
+    u32 calls;
+};
+
+// The blocks that work on a row, as one of them sees them.
+struct RowBlocks {
+    RowReduceStorage& storage;
+    // This block's rank, and the number of blocks.
+    u32 rank;
+    u32 count;
+
+    // The blocks of the cluster.
+    static DEVICE_MEMBER RowBlocks of(RowReduceStorage& storage) {
+        return RowBlocks{storage, cluster_ctarank(), cluster_nctarank()};
+    }
+    // This block alone, whatever the others do.
+    static DEVICE_MEMBER RowBlocks alone(RowReduceStorage& storage) { return RowBlocks{storage, 0, 1}; }
+
+    DEVICE_MEMBER bool is_first() const { return rank == 0; }
+
+    // The tiles that this block reads.
+    DEVICE_MEMBER StridedTiles tiles() const { return StridedTiles{rank, count}; }
+
+    // Waits until all threads of all blocks have called it. They then see what each wrote before to global memory and
+    // to shared memory.
+    DEVICE_MEMBER void sync() const {
+        if (count > 1) {
+            cluster_sync();
+        } else {
+            __syncthreads();
+        }
+    }
+
+    // Replaces each of the threads' numbers by its sum over all threads of all blocks, modulo 2^64.
+    template <u32 N>
+    DEVICE_MEMBER void sum(u64 (&x)[N]) const {
+        reduce<N>(x);
+    }
+
+    // Replaces each of the threads' numbers by the largest one of all threads of all blocks.
+    template <u32 N>
+    DEVICE_MEMBER void max(u64 (&x)[N]) const {
+        reduce<0>(x);
+    }
+
+    // Does both at once: sums the first SUMS numbers, and takes the largest of each other one.
+    template <u32 SUMS, u32 N>
+    DEVICE_MEMBER void reduce(u64 (&x)[N]) const {
+        static_assert(N <= MAX_EXCHANGED, "there is space for MAX_EXCHANGED numbers");
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            x[i] = (int)i < (int)SUMS ? warp_sum(x[i]) : warp_max(x[i]);
+        }
+        // WAR on parts: warps may still read the previous call's parts, lane 0 of each warp overwrites them. RAW on
+        // storage.turn: thread 0 wrote it after the last exchange, all threads read it below.
+        __syncthreads();
+        if (lane_id() == 0) {
+#pragma unroll
+            for (u32 i = 0; i < N; i++) {
+                storage.parts[i][warp_id()] = x[i];
+            }
+        }
+        // RAW on parts: lane 0 of each warp wrote its warp's, all warps read all of them.
+        __syncthreads();
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            u64 part = lane_id() < warp_count() ? storage.parts[i][lane_id()] : 0;
+            x[i] = (int)i < (int)SUMS ? warp_sum(part) : warp_max(part);
+        }
+        if (count == 1) {
+            return;
+        }
+        const u32 turn = storage.turn;
+        send(x, turn);
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            u64 part = lane_id() < count ? storage.received[turn][i][lane_id()] : 0;
+            x[i] = (int)i < (int)SUMS ? warp_sum(part) : warp_max(part);
+        }
+    }
+
+    // Replaces the numbers by those of the first block's threads, which all have the same ones.
+    template <u32 N>
+    DEVICE_MEMBER void broadcast(u64 (&x)[N]) const {
+        if (count == 1) {
+            return;
+        }
+        // RAW on storage.turn: thread 0 wrote it after the last exchange, all threads read it.
+        __syncthreads();
+        const u32 turn = storage.turn;
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            if (is_first() && threadIdx.x < count) {
+                *map_shared_rank(&storage.received[turn][i][0], threadIdx.x) = x[i];
+            }
+        }
+        end_exchange(turn);
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            x[i] = storage.received[turn][i][0];
+        }
+    }
+
+    // Returns the sum of the i-th numbers that the blocks before this one sent in the last exchange, a `reduce`.
+    DEVICE_MEMBER u64 sum_before(u32 i) const {
+        u64 own = lane_id() < rank ? storage.received[storage.turn ^ 1][i][lane_id()] : 0;
+        return count == 1 ? 0 : warp_sum(own);
+    }
+
+    // Prepares `storage`, once per kernel and before anything else of it is used. Returns when all blocks have begun, so
+    // that their shared memory may be written to. If the block is alone, a barrier must follow.
+    static DEVICE_MEMBER void begin(RowReduceStorage& storage) {
+        if (threadIdx.x == 0) {
+            storage.turn = 0;
+            storage.calls = 0;
+        }
+        if (cluster_nctarank() > 1) {
+            cluster_sync();
+        }
+    }
+
+    // The first block calls the other blocks to work on the row, for the `nth` time, from 1. The others wait until it does,
+    // or until it ends; they return false if it has ended.
+    DEVICE_MEMBER bool join(u32 nth) const {
+        if (count == 1) {
+            return true;
+        }
+        if (is_first() && threadIdx.x < count) {
+            *map_shared_rank(&storage.calls, threadIdx.x) = nth;
+        }
+        cluster_sync();
+        return storage.calls >= nth;
+    }
+
+  private:
+    // Sends a block's numbers to all blocks, and waits until all have sent theirs.
+    template <u32 N>
+    DEVICE_MEMBER void send(const u64 (&x)[N], u32 turn) const {
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            if (threadIdx.x < count) {
+                *map_shared_rank(&storage.received[turn][i][rank], threadIdx.x) = x[i];
+            }
+        }
+        end_exchange(turn);
+    }
+
+    // RAW on received: threads of all blocks wrote it, all threads read it. A set is written again only in the exchange
+    // after the next one, so the barrier of the next one separates these reads from that (WAR).
+    DEVICE_MEMBER void end_exchange(u32 turn) const {
+        cluster_sync();
+        if (threadIdx.x == 0) {
+            storage.turn = turn ^ 1;
+        }
+    }
+};
