@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 # The kernel before each step; see `Case::profile` of crates/cuda/examples/replay.
-MARK = "numbers"
+MARK = "numeric_check"
 TILE = 256
 STALLED = "smsp__average_warps_issue_stalled_"
 STALLS_KEPT = 3

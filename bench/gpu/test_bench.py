@@ -177,6 +177,14 @@ class Profiles(unittest.TestCase):
     def row(self, name, **values):
         return {"Kernel Name": f"{name}(Step)", **{counters.METRICS[kept][0]: text for kept, text in values.items()}}
 
+    def test_the_mark_is_a_kernel_of_ours_that_a_profile_launches(self):
+        cuda = Path(__file__).parents[2] / "crates" / "cuda"
+        for file, text in (
+            (f"kernels/{counters.MARK}.cu", f"KERNEL({counters.MARK}, "),
+            ("examples/replay/time_steps.rs", f"{counters.MARK}::check("),
+        ):
+            self.assertIn(text, (cuda / file).read_text())
+
     def test_kernels_are_told_to_the_step_whose_mark_comes_before(self):
         stalled = {
             counters.STALLED + f"{name}_per_issue_active.ratio": text
@@ -185,9 +193,9 @@ class Profiles(unittest.TestCase):
         survey = self.row("survey_f32_few", us="2,500", dram_read_bytes="8192", instructions="400", local_loads="0")
         rows = [
             {"Kernel Name": ""},
-            self.row("numbers"),
+            self.row(counters.MARK),
             {**survey, **stalled},
-            self.row("numbers"),
+            self.row(counters.MARK),
             self.row("finish"),
         ]
         kernels = counters.Kernels.of_ncu(rows, self.STEPS)

@@ -7,6 +7,8 @@ use crate::{RowKind, Words};
 
 /// How many tokens of a model-like row are raised.
 const PEAKS: usize = 20;
+/// How many tokens the first heap of [`two_heaps`] has; the second has ten times as many.
+const HEAP: usize = 300;
 
 /// Returns a row like a model's: a bell of deviation 2, and twenty peaks raised by 6 to 14.
 #[must_use]
@@ -32,6 +34,46 @@ pub fn bell(vocab: usize, deviation: f32, seed: u64) -> Vec<f32> {
 pub fn grid(vocab: usize, step: f32, levels: usize, seed: u64) -> Vec<f32> {
     let mut words = Words(seed);
     (0..vocab).map(|_| step * words.below(levels) as f32).collect()
+}
+
+/// Returns a Zipf-like row: minus `exponent` times the logarithm of a token's rank, with noise of deviation 0.1. Ranks
+/// lie at random over the ids.
+#[must_use]
+pub fn zipf(vocab: usize, exponent: f32, seed: u64) -> Vec<f32> {
+    let mut words = Words(seed);
+    let mut log = 0.0;
+    let ranked = (1..=vocab).map(|rank| {
+        let logit = -exponent * log as f32;
+        log += log_of_next(rank);
+        logit
+    });
+    let mut row: Vec<f32> = ranked.map(|logit| logit + 0.1 * words.bell()).collect();
+    for last in (1..vocab).rev() {
+        row.swap(last, words.below(last + 1));
+    }
+    row
+}
+
+/// Returns `ln(n + 1) - ln(n)` by its series, because other machines may have another logarithm.
+fn log_of_next(n: usize) -> f64 {
+    let x = 1.0 / (2 * n + 1) as f64;
+    let series = (0..12).rev().fold(0.0, |sum, term| sum * x * x + 1.0 / f64::from(2 * term + 1));
+    2.0 * x * series
+}
+
+/// Returns a bell of deviation 1 with two heaps of tokens: 300 near 8, and 3000 that all are 5. About half of the mass at
+/// temperature 1 lies in the first heap, and a quarter in the second.
+#[must_use]
+pub fn two_heaps(vocab: usize, seed: u64) -> Vec<f32> {
+    let mut words = Words(seed);
+    let mut row: Vec<f32> = (0..vocab).map(|_| words.bell()).collect();
+    for _ in 0..HEAP {
+        row[words.below(vocab)] = 8.0 + 0.1 * words.bell();
+    }
+    for _ in 0..10 * HEAP {
+        row[words.below(vocab)] = 5.0;
+    }
+    row
 }
 
 /// Returns row number `row` of a kind that the bench measures. Each row has a stream of its own, so a file of more rows
@@ -84,9 +126,34 @@ mod tests {
     }
 
     #[test]
+    fn zipf_like_rows_fall_by_the_logarithm_of_the_rank() {
+        let mut row = zipf(20_000, 1.5, 3);
+        let first = row.iter().position(|&z| z > -0.5);
+        assert_ne!(first, Some(0));
+        row.sort_by(|a, b| b.total_cmp(a));
+        for (rank, logit) in
+            [(20, -1.5 * 20f32.ln()), (2000, -1.5 * 2000f32.ln()), (20_000, -1.5 * 20_000f32.ln())]
+        {
+            assert!((row[rank - 1] - logit).abs() < 0.5, "{rank}: {} for {logit}", row[rank - 1]);
+        }
+        let log: f64 = (1..1000).map(log_of_next).sum();
+        assert!((log - 1000f64.ln()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn heaps_stand_above_a_bell() {
+        let row = two_heaps(100_000, 3);
+        let first = row.iter().filter(|z| **z > 7.0).count();
+        let second = row.iter().filter(|z| **z == 5.0).count();
+        assert!((280..=HEAP).contains(&first) && (2800..=10 * HEAP).contains(&second), "{first}, {second}");
+    }
+
+    #[test]
     fn odd_and_tiny_vocabularies_are_filled() {
         for vocab in [1, 2, 3, 77] {
             assert_eq!(row(RowKind::Model, vocab, 9, 4).len(), vocab);
+            assert_eq!(zipf(vocab, 1.0, 9).len(), vocab);
+            assert_eq!(two_heaps(vocab, 9).len(), vocab);
         }
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `chains.rs` |
+//! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `chains.rs`; `headline`, `other`, `strength`: groups of requests |
 //! | `--type f32,bf16` | only these types |
-//! | `--like model,bell,flat` | rows of these kinds (`rows.rs`); by default `model`, and with `--json` all |
+//! | `--like model,bell,..` | rows of these families (`rows.rs`); by default `model`, and with `--json` or `--worst` all |
+//! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
 //! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
 //!
@@ -23,14 +24,15 @@ mod rows;
 mod softmax;
 mod time_operators;
 mod time_steps;
+mod worst;
 
 use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
 
-use requests::{by_default, requests};
-use rows::{Like, Pool};
+use requests::{Group, Request, by_default, requests};
+use rows::{DISTINCT, LIKES, Like, Pool};
 use time_operators::Calls;
 use time_steps::Case;
 
@@ -39,6 +41,7 @@ enum Report {
     Table,
     Json,
     Profile,
+    Worst,
 }
 
 struct Asked {
@@ -71,6 +74,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         match argument.as_str() {
             "--json" => asked.report = Report::Json,
             "--profile" => asked.report = Report::Profile,
+            "--worst" => asked.report = Report::Worst,
             "--only" => asked.only = value(),
             "--type" => asked.types = value(),
             "--like" => asked.likes = value(),
@@ -89,6 +93,26 @@ fn chosen(names: &Option<Vec<String>>, name: &str) -> Option<bool> {
     names.as_ref().map(|names| names.iter().any(|other| other == name))
 }
 
+impl Asked {
+    /// Returns whether a request is to be timed over rows of a family.
+    fn takes(&self, request: &Request, like: Like) -> bool {
+        let [by_name, by_group] = [&*request.name, request.group.name()].map(|name| chosen(&self.only, name));
+        by_name.zip(by_group).map_or_else(|| by_default(request, like), |(name, group)| name || group)
+    }
+
+    fn types(&self) -> impl Iterator<Item = Dtype> {
+        let takes = |dtype: &Dtype| chosen(&self.types, dtype.name()).unwrap_or(true);
+        [Dtype::F32, Dtype::Bf16].into_iter().filter(takes)
+    }
+
+    fn likes(&self) -> impl Iterator<Item = Like> {
+        let all = matches!(self.report, Report::Json | Report::Worst);
+        LIKES
+            .into_iter()
+            .filter(move |like| chosen(&self.likes, like.name).unwrap_or(all || like.name == "model"))
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let asked = asked()?;
     let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
@@ -99,19 +123,23 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{name:22} {registers:3} registers, {local} bytes of local memory");
         }
     }
+    if asked.sizes.is_empty() {
+        return Ok(());
+    }
     for vocab in &asked.vocabs {
+        if asked.report == Report::Worst {
+            worst(&gpu, &asked, *vocab)?;
+            continue;
+        }
         if asked.report == Report::Table {
-            println!("vocab {vocab}, T 0.8, microseconds a call in a graph, cold: median (p95)");
+            println!("vocab {vocab}, microseconds a call in a graph, cold: median (p95)");
             println!(
-                "{:17} {:5} {:5} {:>4} {:>7} {:>16} {:>16} {:>6}",
+                "{:19} {:10} {:5} {:>4} {:>7} {:>16} {:>16} {:>6}",
                 "request", "rows", "type", "rows", "floor", "survey", "step", "reads"
             );
         }
-        for like in Like::ALL {
-            let default = like == Like::Model || asked.report == Report::Json;
-            if chosen(&asked.likes, like.name()).unwrap_or(default) {
-                time(&gpu, &asked, *vocab, like)?;
-            }
+        for like in asked.likes() {
+            time(&gpu, &asked, *vocab, like)?;
         }
     }
     Ok(())
@@ -119,40 +147,54 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 type Make = for<'b> fn(&'b Arc<Gpu>, &'static str, &'b [Rows<'b>]) -> Result<Calls<'b>, Box<dyn Error>>;
 
-/// Returns the operators on rows, each with the function that prepares its calls.
-fn operators() -> impl Iterator<Item = (&'static str, Make)> {
+/// Returns the operators on rows that are to be timed, each with the function that prepares its calls.
+fn operators(asked: &Asked) -> Vec<(&'static str, Make)> {
     let softmaxes = softmax::NAMES.into_iter().map(|name| (name, softmax::calls as Make));
     let operators = operators::NAMES.into_iter().map(|name| (name, operators::calls as Make));
-    softmaxes.chain(operators).chain([(chains::NAME, chains::calls as Make)])
+    let all = softmaxes.chain(operators).chain([(chains::NAME, chains::calls as Make)]);
+    all.filter(|(name, _)| chosen(&asked.only, name).unwrap_or(false)).collect()
 }
 
-/// Times all chosen requests and operators over rows of a kind.
+/// Times all chosen requests and operators over rows of all chosen families, and reports the worst.
+fn worst(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize) -> Result<(), Box<dyn Error>> {
+    let takes = |request: &Request| match asked.only {
+        None => request.group != Group::Strength,
+        Some(_) => asked.takes(request, LIKES[0]),
+    };
+    let requests: Vec<Request> = requests(vocab).into_iter().filter(takes).collect();
+    let (operators, likes) = (operators(asked), asked.likes().collect::<Vec<_>>());
+    let timed = worst::Timed { requests: &requests, operators: &operators, likes: &likes };
+    asked.types().try_for_each(|dtype| worst::report(gpu, &timed, vocab, dtype, &asked.sizes))
+}
+
+/// Times all chosen requests and operators over rows of a family.
 fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
-    for dtype in [Dtype::F32, Dtype::Bf16] {
-        if asked.sizes.is_empty() || !chosen(&asked.types, dtype.name()).unwrap_or(true) {
-            continue;
-        }
-        let pool = Pool::new(&runtime, like, vocab, dtype, &asked.sizes)?;
+    let requests: Vec<Request> =
+        requests(vocab).into_iter().filter(|request| asked.takes(request, like)).collect();
+    let operators = operators(asked);
+    if requests.is_empty() && operators.is_empty() {
+        return Ok(());
+    }
+    let rows = like.rows(vocab, DISTINCT);
+    for dtype in asked.types() {
+        let pool = Pool::new(&runtime, vocab, dtype, &asked.sizes)?;
+        pool.fill(&rows)?;
         for size in &asked.sizes {
             let batches = pool.batches(*size)?;
-            for request in requests(vocab) {
-                if chosen(&asked.only, request.name).unwrap_or(by_default(request.name, like)) {
-                    let mut case = Case::new(gpu, &request, &batches)?;
-                    match asked.report {
-                        Report::Profile => case.profile(like)?,
-                        Report::Json => case.print_results(like, asked.eager)?,
-                        Report::Table => case.print_row(like)?,
-                    }
+            for request in requests.iter().flat_map(|request| request.at(*size)) {
+                let mut case = Case::new(gpu, request, &batches)?;
+                match asked.report {
+                    Report::Profile => case.profile(like)?,
+                    Report::Json => case.print_results(like, asked.eager)?,
+                    Report::Table | Report::Worst => case.print_row(like)?,
                 }
             }
-            for (name, make) in operators() {
-                if chosen(&asked.only, name).unwrap_or(false) {
-                    let mut calls = make(gpu, name, &batches)?;
-                    match asked.report {
-                        Report::Json => calls.print_results(like, asked.eager)?,
-                        Report::Table | Report::Profile => calls.print_row(like)?,
-                    }
+            for (name, make) in &operators {
+                let mut calls = make(gpu, name, &batches)?;
+                match asked.report {
+                    Report::Json => calls.print_results(like, asked.eager)?,
+                    _ => calls.print_row(like)?,
                 }
             }
         }

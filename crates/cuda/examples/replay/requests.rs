@@ -1,32 +1,87 @@
 //! The requests that rows make, by name.
 
 use gumball_bench_protocol::Words;
-use gumball_spec::{Dry, LogprobsParams, SamplingParams};
+use gumball_spec::{Dry, DynamicTemperature, FilterOrder, LogprobsParams, Mirostat, SamplingParams, Scope};
 
 use crate::rows::Like;
 
-/// A request that every row of a batch makes.
+/// What a request is timed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The settings whose times README shows, at temperature 0.8.
+    Headline,
+    /// Other settings that servers use, at temperature 1.
+    Other,
+    /// A filter alone, weak or strong, at temperature 1.
+    Strength,
+}
+
+impl Group {
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Headline => "headline",
+            Group::Other => "other",
+            Group::Strength => "strength",
+        }
+    }
+}
+
+/// What the rows of a batch ask for.
+#[derive(Clone, Debug)]
 pub struct Request {
-    pub name: &'static str,
-    pub params: SamplingParams,
+    pub name: String,
+    pub group: Group,
+    /// The rows of a batch take these in turn.
+    pub params: Vec<SamplingParams>,
     /// Whether a bitmask forbids one token in eight.
     pub masked: bool,
 }
 
+impl Request {
+    fn new(group: Group, name: &str, params: SamplingParams) -> Self {
+        Self { name: name.to_owned(), group, params: vec![params], masked: false }
+    }
+
+    /// Returns the requests that are timed in batches of `rows` rows: this one, or for smaller batches than it
+    /// has parameters each of its parameters alone.
+    pub fn at(&self, rows: usize) -> Vec<Self> {
+        if self.params.len() <= rows {
+            return vec![self.clone()];
+        }
+        let alone = |(index, params): (usize, &SamplingParams)| Self {
+            name: format!("{}-{index}", self.name),
+            params: vec![params.clone()],
+            ..*self
+        };
+        self.params.iter().enumerate().map(alone).collect()
+    }
+}
+
 /// Returns the requests over a vocabulary; their penalties count the ids of [`history`].
 pub fn requests(vocab: usize) -> Vec<Request> {
+    let strengths = strengths().into_iter();
+    let strengths = strengths.map(|(name, params)| Request::new(Group::Strength, name, params));
+    headline(vocab).into_iter().chain(others(vocab)).chain(strengths).collect()
+}
+
+/// Returns sixty-four biases.
+fn biases(vocab: usize) -> Vec<(u32, f32)> {
+    (0..vocab as u32).step_by(vocab.div_ceil(64)).map(|id| (id, 0.5)).collect()
+}
+
+fn headline(vocab: usize) -> Vec<Request> {
     let plain = SamplingParams { temperature: 0.8, ..Default::default() };
     let filters = SamplingParams { top_k: 50, top_p: 0.9, min_p: 0.05, ..plain.clone() };
     let penalised = |params: &SamplingParams| SamplingParams {
         repetition_penalty: 1.1,
         frequency_penalty: 0.1,
         presence_penalty: 0.1,
-        logit_bias: (0..vocab as u32).step_by(vocab.div_ceil(64)).map(|id| (id, 0.5)).collect(),
+        logit_bias: biases(vocab),
         ..params.clone()
     };
     let full = SamplingParams { logprobs: Some(LogprobsParams::default()), ..penalised(&filters) };
     let dry = SamplingParams { dry: Dry { multiplier: 0.8, ..Dry::default() }, ..penalised(&plain) };
-    let request = |name, params| Request { name, params, masked: name == "full" };
+    let request = |name, params| Request::new(Group::Headline, name, params);
     vec![
         request("greedy", SamplingParams { temperature: 0.0, ..Default::default() }),
         request("plain", plain.clone()),
@@ -36,16 +91,119 @@ pub fn requests(vocab: usize) -> Vec<Request> {
         request("top-p", SamplingParams { top_p: 0.9, ..plain.clone() }),
         request("top-k-5000", SamplingParams { top_k: 5000, ..plain.clone() }),
         request("penalties", penalised(&plain)),
-        request("full", full),
+        Request { masked: true, ..request("full", full) },
         request("dry", dry),
     ]
 }
 
+fn others(vocab: usize) -> Vec<Request> {
+    let any = SamplingParams::default;
+    let top_p = SamplingParams { top_p: 0.95, ..any() };
+    let sigma = SamplingParams { top_n_sigma: 1.0, ..any() };
+    let xtc = SamplingParams { xtc_probability: 0.5, xtc_threshold: 0.1, ..any() };
+    let mirostat = SamplingParams { mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }), ..any() };
+    let typical = SamplingParams { typical_p: 0.9, ..any() };
+    let eta = SamplingParams { eta_cutoff: 3e-4, ..any() };
+    let dynamic = SamplingParams { dynamic_temperature: Some(DynamicTemperature::new(0.5, 1.5)), ..any() };
+    let repetition = SamplingParams { repetition_penalty: 1.1, top_p: 0.95, ..any() };
+    let everything = |params: SamplingParams| SamplingParams {
+        repetition_penalty: 1.1,
+        logit_bias: biases(vocab),
+        logprobs: Some(LogprobsParams::default()),
+        ..params
+    };
+    let request = |name, params| Request::new(Group::Other, name, params);
+    let mix = |name, params| Request { params, ..request(name, any()) };
+    let masked = |request| Request { masked: true, ..request };
+    vec![
+        request("plain-t1", any()),
+        request("top-k-top-p-t1", SamplingParams { top_k: 50, top_p: 0.9, ..any() }),
+        request("top-p-95", top_p.clone()),
+        request("top-k-1000", SamplingParams { top_k: 1000, ..any() }),
+        request("top-k-1000-top-p", SamplingParams { top_k: 1000, ..top_p.clone() }),
+        request("joint", SamplingParams { top_k: 1000, order: FilterOrder::Joint, ..top_p.clone() }),
+        request("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }),
+        request("top-p-epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..top_p.clone() }),
+        request("top-n-sigma", sigma.clone()),
+        request("top-n-sigma-top-p", SamplingParams { top_p: 0.95, ..sigma }),
+        request("xtc", xtc.clone()),
+        request("top-p-xtc", SamplingParams { top_p: 0.95, ..xtc }),
+        request("mirostat", mirostat),
+        request("typical", typical.clone()),
+        request("typical-top-p", SamplingParams { top_p: 0.95, ..typical }),
+        request("eta", eta.clone()),
+        request("top-p-eta", SamplingParams { top_p: 0.95, ..eta }),
+        request("dynamic-temperature", dynamic.clone()),
+        request("dynamic-top-p", SamplingParams { top_p: 0.95, ..dynamic }),
+        mix("mixture", mixture()),
+        request("repetition-top-p", repetition.clone()),
+        masked(request("everything", everything(repetition))),
+        masked(mix("mixture-everything", mixture().into_iter().map(everything).collect())),
+    ]
+}
+
+/// Returns what the rows of a server ask for at the same time.
+fn mixture() -> Vec<SamplingParams> {
+    let any = SamplingParams::default;
+    vec![
+        SamplingParams { temperature: 0.0, ..any() },
+        SamplingParams { temperature: 0.7, top_p: 0.9, ..any() },
+        SamplingParams { top_k: 40, top_p: 0.95, ..any() },
+        any(),
+        SamplingParams { min_p: 0.05, ..any() },
+        SamplingParams { top_p: 0.99, ..any() },
+        SamplingParams { repetition_penalty: 1.1, top_p: 0.8, ..any() },
+        SamplingParams { frequency_penalty: 0.5, penalty_scope: Scope::Both, top_p: 0.9, ..any() },
+    ]
+}
+
+fn strengths() -> Vec<(&'static str, SamplingParams)> {
+    let any = SamplingParams::default;
+    let mirostat = |tau| SamplingParams { mirostat: Some(Mirostat { tau, eta: 0.1, mu: None }), ..any() };
+    let dynamic =
+        |min, max| SamplingParams { dynamic_temperature: Some(DynamicTemperature::new(min, max)), ..any() };
+    let xtc = |xtc_probability, xtc_threshold| SamplingParams { xtc_probability, xtc_threshold, ..any() };
+    vec![
+        ("top-k=5", SamplingParams { top_k: 5, ..any() }),
+        ("top-k=200", SamplingParams { top_k: 200, ..any() }),
+        ("top-k=20000", SamplingParams { top_k: 20_000, ..any() }),
+        ("top-p=0.3", SamplingParams { top_p: 0.3, ..any() }),
+        ("top-p=0.8", SamplingParams { top_p: 0.8, ..any() }),
+        ("top-p=0.999", SamplingParams { top_p: 0.999, ..any() }),
+        ("min-p=0.001", SamplingParams { min_p: 0.001, ..any() }),
+        ("min-p=0.05", SamplingParams { min_p: 0.05, ..any() }),
+        ("min-p=0.3", SamplingParams { min_p: 0.3, ..any() }),
+        ("epsilon=1e-5", SamplingParams { epsilon_cutoff: 1e-5, ..any() }),
+        ("epsilon=1e-4", SamplingParams { epsilon_cutoff: 1e-4, ..any() }),
+        ("epsilon=1e-2", SamplingParams { epsilon_cutoff: 1e-2, ..any() }),
+        ("top-n-sigma=0.5", SamplingParams { top_n_sigma: 0.5, ..any() }),
+        ("top-n-sigma=2", SamplingParams { top_n_sigma: 2.0, ..any() }),
+        ("top-n-sigma=4", SamplingParams { top_n_sigma: 4.0, ..any() }),
+        ("xtc=1@0.01", xtc(1.0, 0.01)),
+        ("xtc=1@0.1", xtc(1.0, 0.1)),
+        ("xtc=0.5@0.3", xtc(0.5, 0.3)),
+        ("mirostat=2", mirostat(2.0)),
+        ("mirostat=8", mirostat(8.0)),
+        ("mirostat=14", mirostat(14.0)),
+        ("typical=0.2", SamplingParams { typical_p: 0.2, ..any() }),
+        ("typical=0.5", SamplingParams { typical_p: 0.5, ..any() }),
+        ("typical=0.99", SamplingParams { typical_p: 0.99, ..any() }),
+        ("eta=1e-5", SamplingParams { eta_cutoff: 1e-5, ..any() }),
+        ("eta=1e-4", SamplingParams { eta_cutoff: 1e-4, ..any() }),
+        ("eta=1e-2", SamplingParams { eta_cutoff: 1e-2, ..any() }),
+        ("dynamic=0.2-0.8", dynamic(0.2, 0.8)),
+        ("dynamic=0.8-1.2", dynamic(0.8, 1.2)),
+        ("dynamic=1-3", dynamic(1.0, 3.0)),
+    ]
+}
+
 /// Returns whether a request is timed if the command names none.
-pub fn by_default(name: &str, like: Like) -> bool {
-    match like {
-        Like::Model => !matches!(name, "top-k-5000" | "dry"),
-        Like::Bell | Like::Flat => matches!(name, "top-p" | "top-k-5000"),
+pub fn by_default(request: &Request, like: Like) -> bool {
+    let name = &*request.name;
+    match like.name {
+        "model" => request.group == Group::Headline && !matches!(name, "top-k-5000" | "dry"),
+        "bell" | "flat" => matches!(name, "top-p" | "top-k-5000"),
+        _ => false,
     }
 }
 

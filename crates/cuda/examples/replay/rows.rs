@@ -1,86 +1,128 @@
-//! Rows of logits like those of models, and flat ones, in one device buffer that holds all batches.
+//! Families of rows of logits, and one device buffer that holds all batches.
 
+use std::cell::RefCell;
 use std::error::Error;
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 
-use gumball_bench_protocol::generated::{bell, model_like};
+use gumball_bench_protocol::generated::{bell, grid, model_like, two_heaps, zipf};
 use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::bf16;
 
 /// The least number of bytes in all batches of a graph together: several times the L2 cache.
 const COLD_BYTES: usize = 400 << 20;
-/// The number of distinct rows; the buffer repeats them.
-const DISTINCT: usize = 64;
+/// The least number of batches, however large they are.
+const FEWEST_BATCHES: usize = 4;
+/// The number of distinct rows; the buffer repeats them. A prime, so that every row meets every request of a
+/// mixture.
+pub const DISTINCT: usize = 61;
 
-/// Kinds of generated rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Like {
-    /// A bell-shaped distribution of deviation 2, with twenty peaks raised by 6 to 14.
-    Model,
-    /// The bell without the peaks: a nucleus of 0.9 has a third of the vocabulary.
-    Bell,
-    /// A bell-shaped distribution of deviation 0.001: nearly every token is in the nucleus.
-    Flat,
+/// A family of generated rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Like {
+    pub name: &'static str,
+    row: fn(usize, u64) -> Vec<f32>,
+}
+
+/// The families, by name.
+pub const LIKES: [Like; 14] = [
+    // A bell-shaped distribution of deviation 2, with twenty peaks raised by 6 to 14.
+    Like { name: "model", row: model_like },
+    // What the former is at temperatures of 0.5 and 2.
+    Like { name: "model-t0.5", row: |vocab, seed| scaled(model_like(vocab, seed), 2.0) },
+    Like { name: "model-t2", row: |vocab, seed| scaled(model_like(vocab, seed), 0.5) },
+    // A bell without peaks: with deviation 2, a nucleus of 0.9 has a third of the vocabulary.
+    Like { name: "bell-1", row: |vocab, seed| bell(vocab, 1.0, seed) },
+    Like { name: "bell", row: |vocab, seed| bell(vocab, 2.0, seed) },
+    Like { name: "bell-4", row: |vocab, seed| bell(vocab, 4.0, seed) },
+    // Logits that fall by the logarithm of the rank.
+    Like { name: "zipf-0.8", row: |vocab, seed| zipf(vocab, 0.8, seed) },
+    Like { name: "zipf-1", row: |vocab, seed| zipf(vocab, 1.0, seed) },
+    Like { name: "zipf-1.5", row: |vocab, seed| zipf(vocab, 1.5, seed) },
+    Like { name: "zipf-2.5", row: |vocab, seed| zipf(vocab, 2.5, seed) },
+    // Some hundred and some thousand tokens at two levels above a bell.
+    Like { name: "heaps", row: two_heaps },
+    // A bell rounded to eighths: cuts fall on ties, as in rows that were bf16.
+    Like { name: "ties", row: |vocab, seed| rounded(bell(vocab, 2.0, seed)) },
+    // A bell of deviation 0.001: nearly every token is in the nucleus.
+    Like { name: "flat", row: |vocab, seed| bell(vocab, 0.001, seed) },
+    Like { name: "equal", row: |vocab, seed| grid(vocab, 0.0, 1, seed) },
+];
+
+fn scaled(row: Vec<f32>, factor: f32) -> Vec<f32> {
+    row.into_iter().map(|logit| factor * logit).collect()
+}
+
+fn rounded(row: Vec<f32>) -> Vec<f32> {
+    row.into_iter().map(|logit| (8.0 * logit).round() / 8.0).collect()
 }
 
 impl Like {
-    pub const ALL: [Like; 3] = [Like::Model, Like::Bell, Like::Flat];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Like::Model => "model",
-            Like::Bell => "bell",
-            Like::Flat => "flat",
-        }
-    }
-
-    fn row(self, vocab: usize, seed: u64) -> Vec<f32> {
-        match self {
-            Like::Model => model_like(vocab, seed),
-            Like::Bell => bell(vocab, 2.0, seed),
-            Like::Flat => bell(vocab, 0.001, seed),
-        }
+    /// Returns `count` distinct rows, one after the other. All cores make them.
+    pub fn rows(self, vocab: usize, count: usize) -> Vec<f32> {
+        let mut rows = vec![0.0; count * vocab];
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        let part = count.div_ceil(threads);
+        thread::scope(|scope| {
+            for (index, rows) in rows.chunks_mut(part * vocab).enumerate() {
+                scope.spawn(move || {
+                    for (row, seed) in rows.chunks_mut(vocab).zip((index * part) as u64..) {
+                        row.copy_from_slice(&(self.row)(vocab, seed));
+                    }
+                });
+            }
+        });
+        rows
     }
 }
 
 /// Rows in device memory, enough for batches of each size that do not fit the cache.
 pub struct Pool {
-    buffer: Buffer,
+    buffer: RefCell<Buffer>,
     dtype: Dtype,
     vocab: usize,
 }
 
 impl Pool {
+    /// Allocates rows for batches of each of `sizes`. They are zeros until they are filled.
     pub fn new(
         runtime: &Arc<dyn Runtime>,
-        like: Like,
         vocab: usize,
         dtype: Dtype,
         sizes: &[usize],
     ) -> Result<Self, Box<dyn Error>> {
         let row_bytes = vocab * dtype.bytes();
         let rows = sizes.iter().map(|size| size * cold(row_bytes * size)).max().unwrap_or(0);
-        let distinct = (0..DISTINCT as u64).flat_map(|seed| like.row(vocab, seed)).collect::<Vec<f32>>();
-        let mut buffer = Buffer::zeroed(runtime, rows * row_bytes)?;
-        if dtype == Dtype::F32 {
-            fill(&mut buffer, &distinct)?;
-        } else {
-            fill(&mut buffer, &distinct.into_iter().map(bf16::from_f32).collect::<Vec<_>>())?;
+        Ok(Self { buffer: Buffer::zeroed(runtime, rows * row_bytes)?.into(), dtype, vocab })
+    }
+
+    /// Writes `rows` into the memory, repeated until its end, after the work that was enqueued before.
+    pub fn fill(&self, rows: &[f32]) -> gumball_cuda::Result<()> {
+        let buffer = &mut self.buffer.borrow_mut();
+        match self.dtype {
+            Dtype::F32 => fill(buffer, rows),
+            _ => fill(buffer, &rows.iter().map(|logit| bf16::from_f32(*logit)).collect::<Vec<_>>()),
         }
-        Ok(Self { buffer, dtype, vocab })
     }
 
     /// Returns batches of `rows` rows, each from another part of the memory.
     pub fn batches(&self, rows: usize) -> gumball_spec::Result<Vec<Rows<'_>>> {
-        let batch = |start| Rows::of(&self.buffer, self.dtype, start, rows, self.vocab, self.vocab);
-        let elements = rows * self.vocab;
-        (0..cold(elements * self.dtype.bytes())).map(|index| batch(index * elements)).collect()
+        let bytes = rows * self.vocab * self.dtype.bytes();
+        let address = self.buffer.borrow().address();
+        let batch = |index| {
+            let address = address + (index * bytes) as u64;
+            // SAFETY: the batch lies in the buffer, which has room for as many batches of any of its sizes and lives
+            // as long as the pool. `fill`, the only writer, writes in stream order.
+            unsafe { Rows::new(address, self.dtype, rows, self.vocab, self.vocab) }
+        };
+        (0..cold(bytes)).map(batch).collect()
     }
 }
 
-/// Returns the number of batches of `bytes` bytes that together exceed the cache; at least two.
+/// Returns the number of batches of `bytes` bytes that together exceed the cache.
 pub fn cold(bytes: usize) -> usize {
-    COLD_BYTES.div_ceil(bytes).max(2)
+    COLD_BYTES.div_ceil(bytes).max(FEWEST_BATCHES)
 }
 
 /// Fills a buffer with values, repeated until its end.

@@ -29,26 +29,26 @@ pub struct Calls<'b> {
 }
 
 impl Calls<'_> {
-    /// Times replays of a graph with all batches, by CUDA events.
-    fn replays(&mut self) -> Result<Times, Box<dyn Error>> {
-        let (gpu, count) = (self.gpu, self.count);
+    /// Times `warm` replays of a graph with all batches, which do not count, and `count` others, by CUDA events.
+    pub fn replays(&mut self, warm: usize, count: usize) -> Result<Times, Box<dyn Error>> {
+        let (gpu, calls) = (self.gpu, self.count);
         // The first call allocates the operator's scratch memory, which a call under capture cannot.
         (self.call)(0)?;
         gpu.synchronize()?;
         let mut failed = None;
         let captured = gpu.capture(&mut || {
-            failed = (0..count).try_for_each(|batch| (self.call)(batch)).err();
+            failed = (0..calls).try_for_each(|batch| (self.call)(batch)).err();
             Ok(())
         })?;
         if let Some(error) = failed {
             return Err(error.into());
         }
         let mut times = Vec::new();
-        for _ in 0..WARM + REPLAYS {
+        for _ in 0..warm + count {
             // SAFETY: the operator, its rows and its outputs live as long as this call.
-            times.push(gpu.elapsed_us(|| unsafe { captured.replay() })? / count as f32);
+            times.push(gpu.elapsed_us(|| unsafe { captured.replay() })? / calls as f32);
         }
-        Ok(Times::new(times.split_off(WARM), count))
+        Ok(Times::new(times.split_off(warm), calls))
     }
 
     /// Times calls from the host, each with a synchronisation.
@@ -64,13 +64,13 @@ impl Calls<'_> {
     }
 
     pub fn print_row(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
-        let times = self.replays()?;
+        let times = self.replays(WARM, REPLAYS)?;
         let (rows, dtype) = (self.rows.rows(), self.rows.dtype().name());
         let floor = self.bytes as f64 / CEILING_BYTES_PER_US;
         println!(
-            "{:17} {:5} {dtype:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
+            "{:19} {:10} {dtype:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
             self.name,
-            like.name(),
+            like.name,
             "",
             times.text(),
             f64::from(times.median_us) / floor
@@ -81,7 +81,7 @@ impl Calls<'_> {
     /// Prints results as `bench/gpu` reads them: one JSON object each.
     pub fn print_results(&mut self, like: Like, eager: bool) -> Result<(), Box<dyn Error>> {
         let eager = if eager { Some(("eager", self.eager()?)) } else { None };
-        for (mode, times) in eager.into_iter().chain([("graph", self.replays()?)]) {
+        for (mode, times) in eager.into_iter().chain([("graph", self.replays(WARM, REPLAYS)?)]) {
             let Times { median_us, p95_us, samples, calls } = times;
             let rows = &self.rows;
             print!(
@@ -90,7 +90,7 @@ impl Calls<'_> {
                 self.name
             );
             print!(r#""vocab":{},"dtype":"{}","rows":{},"#, rows.vocab(), rows.dtype().name(), rows.rows());
-            print!(r#""rows_like":"{}","mode":"{mode}","median_us":{median_us:.3},"#, like.name());
+            print!(r#""rows_like":"{}","mode":"{mode}","median_us":{median_us:.3},"#, like.name);
             println!(r#""p95_us":{p95_us:.3},"samples":{samples},"calls":{calls}}}"#);
         }
         Ok(())

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use cudarc::driver::Profiler;
 use gumball_cuda::{
-    Assignment, Gpu, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits, numeric_check,
+    Assignment, Gpu, Graph, InitialState, Prepared, Rows, Runtime, Step, Workspace, WorkspaceLimits,
+    numeric_check,
 };
 use gumball_spec::Widths;
 
@@ -24,11 +25,11 @@ const WARM_STEPS: usize = 10;
 const EAGER_STEPS: usize = 60;
 pub const CEILING_BYTES_PER_US: f64 = 4_576_000.0;
 
-/// A request that all rows of some batches make.
+/// A request, and the batches whose rows make it.
 pub struct Case<'b> {
     gpu: &'b Arc<Gpu>,
-    request: &'b Request,
-    prepared: Prepared,
+    request: Request,
+    prepared: Vec<Prepared>,
     history: Vec<u32>,
     workspace: Workspace,
     slots: Vec<i32>,
@@ -36,19 +37,16 @@ pub struct Case<'b> {
 }
 
 impl<'b> Case<'b> {
-    pub fn new(
-        gpu: &'b Arc<Gpu>,
-        request: &'b Request,
-        batches: &'b [Rows<'b>],
-    ) -> Result<Self, Box<dyn Error>> {
+    pub fn new(gpu: &'b Arc<Gpu>, request: Request, batches: &'b [Rows<'b>]) -> Result<Self, Box<dyn Error>> {
         let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
         let limits = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
         let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Runtime>, limits)?;
-        let (prepared, slots) = (Prepared::new(&request.params, vocab)?, (0..rows as i32).collect());
+        let prepared = request.params.iter().map(|params| Prepared::new(params, vocab));
+        let (prepared, slots) = (prepared.collect::<Result<_, _>>()?, (0..rows as i32).collect());
         let mut case = Self { gpu, request, prepared, history: history(vocab), workspace, slots, batches };
         case.admit()?;
         let grammar = grammar(vocab);
-        let masks = vec![Some(&grammar[..]); if request.masked { rows } else { 0 }];
+        let masks = vec![Some(&grammar[..]); if case.request.masked { rows } else { 0 }];
         let assignment = Assignment { slots: &case.slots, masks: &masks, ..Assignment::default() };
         case.workspace.assign(&assignment)?;
         Ok(case)
@@ -59,8 +57,10 @@ impl<'b> Case<'b> {
         let history_growth = self.batches.len().max(WARM_STEPS + EAGER_STEPS);
         let start =
             InitialState { position: 9, prompt: &self.history, history_growth, ..InitialState::default() };
-        self.slots.iter().try_for_each(|slot| {
-            self.workspace.admit(*slot, &self.prepared, &InitialState { seed: *slot as u64, ..start })
+        let requests = self.prepared.iter().zip(&self.request.params).cycle();
+        self.slots.iter().zip(requests).try_for_each(|(slot, (prepared, params))| {
+            let start = InitialState { seed: *slot as u64, mu: params.initial_mu(), ..start };
+            self.workspace.admit(*slot, prepared, &start)
         })
     }
 
@@ -81,19 +81,29 @@ impl<'b> Case<'b> {
         Ok(Times::new(times.split_off(WARM_STEPS), 1))
     }
 
-    /// Times replays of a graph of steps, by CUDA events.
+    /// Captures a step over each batch.
+    pub fn capture(&self) -> gumball_spec::Result<Graph<'b>> {
+        self.workspace.capture(&self.steps()?)
+    }
+
+    /// Times a replay of a graph by CUDA events: microseconds a step.
+    pub fn replay_us(&mut self, graph: &Graph<'b>) -> gumball_spec::Result<f32> {
+        self.admit()?;
+        Ok(self.gpu.elapsed_us(|| self.workspace.replay(graph))? / graph.steps() as f32)
+    }
+
+    /// Times replays of a graph of steps.
     fn replays(&mut self, steps: &[Step<'b>]) -> Result<Times, Box<dyn Error>> {
         let graph = self.workspace.capture(steps)?;
         let (mut times, mut count) = (Vec::new(), MOST_REPLAYS);
         while times.len() < WARM_REPLAYS + count {
-            self.admit()?;
-            times.push(self.gpu.elapsed_us(|| self.workspace.replay(&graph))?);
-            if times[times.len() - 1] > LONG_US {
+            let time = self.replay_us(&graph)?;
+            times.push(time);
+            if time * steps.len() as f32 > LONG_US {
                 count = FEWEST_REPLAYS;
             }
         }
-        let times = times.split_off(WARM_REPLAYS);
-        Ok(Times::new(times.into_iter().map(|time| time / steps.len() as f32).collect(), steps.len()))
+        Ok(Times::new(times.split_off(WARM_REPLAYS), steps.len()))
     }
 
     pub fn print_row(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
@@ -103,9 +113,9 @@ impl<'b> Case<'b> {
         let (survey, step) = (self.replays(&surveys)?, self.replays(&steps)?);
         let floor = (rows * self.batches[0].vocab() * dtype.bytes()) as f64 / CEILING_BYTES_PER_US;
         println!(
-            "{:17} {:5} {:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
+            "{:19} {:10} {:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",
             self.request.name,
-            like.name(),
+            like.name,
             dtype.name(),
             survey.text(),
             step.text(),
@@ -145,7 +155,7 @@ impl<'b> Case<'b> {
     /// Returns the fields of a JSON object that identify what is timed.
     fn which(&self, like: Like) -> String {
         let (rows, dtype) = (self.batches[0].rows(), self.batches[0].dtype().name());
-        let (task, vocab, like) = (self.request.name, self.batches[0].vocab(), like.name());
+        let (task, vocab, like) = (&self.request.name, self.batches[0].vocab(), like.name);
         format!(r#""task":"{task}","vocab":{vocab},"dtype":"{dtype}","rows":{rows},"rows_like":"{like}""#)
     }
 }
