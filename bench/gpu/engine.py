@@ -8,7 +8,7 @@ Lines are JSON, one object each, as in the bench on the CPU:
 
     engine: {"hello":{"engine":"vllm","version":"0.33.0","triton":true,"runtime":"torch 2.11.0, CUDA 13.0",
              "ways":[{"task":"plain","does":"...","given":"logits","dtypes":["f32"]}]}}
-    runner: {"measure":{"way":0,"vocab":151936,"dtype":"f32","rows":[1,8],"modes":["graph"],"seconds":30}}
+    runner: {"measure":{"way":0,"vocab":151936,"dtype":"f32","like":"model","rows":[1,8],"modes":["graph"],"seconds":30}}
     engine: {"result":{...}}, one for each mode and number of rows, or {"skip":{"rows":8,"reason":"..."}}
     engine: {"done":{}}
 
@@ -56,7 +56,7 @@ def serve(name, out):
                 say(skip={"rows": rows, "reason": "no time was left"})
                 continue
             try:
-                for result in measure(way, inputs, vocab, rows, asked["dtype"], asked["modes"]):
+                for result in measure(way, inputs, vocab, rows, asked["dtype"], asked["modes"], asked["like"]):
                     say(result={"rows": rows, **result})
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,6 +1,7 @@
 """The tables of steps that documents and a record's page take from the record; see `document` and `page`."""
 
 import curve
+import families
 import plan
 import table
 from operators import by_rows
@@ -209,4 +210,4 @@ def every(record, _):
 
 
 # What stands between markers of documents.
-BLOCKS = {f.__name__: f for f in (readme, steps, ways)}
+BLOCKS = {f.__name__: f for f in (readme, steps, ways, families.worst)}

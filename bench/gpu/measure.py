@@ -24,6 +24,15 @@ class Way:
     dtypes: tuple = ("f32",)
     # Whether the call changes its batch, and that is its answer.
     in_place: bool = False
+    # What the rows ask for in turn, where the call leaves out a part of what its task asks for.
+    request: tuple = ()
+
+    def __post_init__(self):
+        self.request = self.request or plan.request(self.task)
+
+    def temperatures(self):
+        """The temperatures that the rows are divided by; a greedy row's is any."""
+        return tuple(params.temperature or 1.0 for params in self.request)
 
 
 def warm(ways, vocab, rows, dtype):
@@ -32,15 +41,17 @@ def warm(ways, vocab, rows, dtype):
     for way in ways:
         try:
             if dtype in way.dtypes:
-                way.make(rows, vocab)(inputs.of(vocab, rows, way.given, dtype, batches=1)[0])
+                batch = inputs.of(vocab, rows, way.given, dtype, batches=1, temperatures=way.temperatures())[0]
+                way.make(rows, vocab)(batch)
                 torch.cuda.synchronize()
         except Exception as error:
             yield way, error
 
 
-def measure(way, inputs, vocab, rows, dtype, modes):
-    """Yields results of a way: in a graph and, of one row, eagerly."""
-    given = inputs.of(vocab, rows, way.given, dtype)
+def measure(way, inputs, vocab, rows, dtype, modes, like="model"):
+    """Yields results of a way over rows of a family: in a graph and, of one row, eagerly."""
+    given = inputs.of(vocab, rows, way.given, dtype, like=like, temperatures=way.temperatures())
+    which = {"dtype": dtype, "rows_like": like}
     batches = given.clone() if way.in_place else given
     call, answer = way.make(rows, vocab), None
     for batch in batches[:3]:
@@ -51,19 +62,19 @@ def measure(way, inputs, vocab, rows, dtype, modes):
         answer = batches[place]
     elif not isinstance(answer, torch.Tensor):
         answer = torch.from_dlpack(answer)
-    found = objection(way.task, asked(way, inputs, given, place), answer, dtype)
+    found = objection(way, asked(way, inputs, given, place), answer, dtype)
     if rows == 1 and "eager" in modes:
-        yield {"mode": "eager", "dtype": dtype, "objection": found, **eager(call, batches)}
+        yield {"mode": "eager", **which, "objection": found, **eager(call, batches)}
     if "graph" not in modes:
         return
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         # All are kept: what is written goes to memory as cold as what is read.
         answers = [call(batch) for batch in batches]
-    times = replays(graph, len(batches))
+    times = replays(graph, len(batches), plan.MOST_REPLAYS if "eager" in modes else plan.FAMILY_REPLAYS)
     if not way.in_place:
-        found = found or objection(way.task, asked(way, inputs, given, len(given) - 1), answers[-1], dtype)
-    yield {"mode": "graph", "dtype": dtype, "objection": found, "calls": len(batches), **plan.of_samples(times)}
+        found = found or objection(way, asked(way, inputs, given, len(given) - 1), answers[-1], dtype)
+    yield {"mode": "graph", **which, "objection": found, "calls": len(batches), **plan.of_samples(times)}
     graph.reset()
 
 
@@ -85,7 +96,7 @@ def eager(call, batches):
     return plan.of_samples(times[10:])
 
 
-def replays(graph, calls):
+def replays(graph, calls, most):
     """Microseconds a call in each replay, by the device's clock, after replays that do not count."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
@@ -97,5 +108,5 @@ def replays(graph, calls):
         return 1000 * events[0].elapsed_time(events[1])
 
     replay()
-    count = plan.MOST_REPLAYS if replay() < plan.LONG_US else plan.FEWEST_REPLAYS
+    count = most if replay() < plan.LONG_US else min(most, plan.FEWEST_REPLAYS)
     return [replay() / calls for _ in range(count)]

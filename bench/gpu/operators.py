@@ -8,6 +8,7 @@ from table import digits, lines
 NAMES = {
     "softmax": "softmax with temperature, to f32",
     "softmax-in-place": "softmax with temperature, in place",
+    "softmax-mixed": "softmax with a temperature for each row, to f32",
     "probs-plain": "a draw from probabilities",
     "probs-top-k": "a draw from probabilities: top-k 50",
     "probs-top-p": "a draw from probabilities: top-p 0.9",
@@ -16,6 +17,8 @@ NAMES = {
     "probs-joint": "a draw from probabilities: top-k 50 and top-p 0.9, joint",
     "top-k-renorm": "top-k 50 renormalised",
     "top-p-renorm": "top-p 0.9 renormalised",
+    "top-k-top-p-renorm": "top-k 50, then top-p 0.9, renormalised",
+    "joint-renorm": "top-k 50 and top-p 0.9 of the whole row, renormalised",
     "top-k-mask": "top-k 50, logits masked",
     "chain": "a chain of 3 drafts, by rejection",
 }

@@ -1,5 +1,6 @@
 """A record's page: every table that can be made of it, with what a reader needs to know to read them."""
 
+import families
 import figures
 import operators
 
@@ -56,6 +57,14 @@ SECTIONS = (
         "`bell`: normal with sigma 2, where top-p 0.9 keeps a third of the vocabulary. `flat`: sigma 0.001, where it keeps nine "
         "tenths. In brackets: how many readings of the rows at 4576 GB/s take as long.",
         figures.flat,
+    ),
+    (
+        "Rows of every family",
+        "Median and worst over the families of rows ([which](../README.md#families)), and the least lead over a rival that starts from "
+        "logits, with its engine and the family: its time in multiples of ours, bold where the rival is faster. FlashInfer is given the "
+        "mixture without penalties and min-p. At 1 row a mixture is timed as each of its requests alone. A time is a mean over many rows "
+        "of the family.",
+        families.every,
     ),
     (
         "The curve over batch sizes",

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import families
 import plan
 from process import Ended, ours, warm_up
 from record import OURS, Record
@@ -30,6 +31,7 @@ class Asked:
     vocabs: tuple | None = None
     rows: tuple = plan.ROWS
     tasks: tuple | None = None
+    likes: tuple = plan.LIKES
 
     def shapes(self):
         """(vocabulary, type, tasks) of the rivals, in order."""
@@ -37,15 +39,24 @@ class Asked:
             listed = plan.OPERATOR_SHAPES
         elif self.part == "python":
             listed = [(plan.MAIN_VOCAB, "f32", (*plan.TASKS, *plan.OPERATORS))]
+        elif self.part == "families":
+            listed = [(vocab, "f32", plan.FAMILY_TASKS) for vocab in self.vocabs or [plan.MAIN_VOCAB]]
         else:
             listed = [(vocab, "f32", plan.TASKS) for vocab in self.vocabs or plan.VOCABS]
         for vocab, dtype, tasks in listed:
-            tasks = [task for task in tasks if not self.tasks or task in self.tasks]
+            tasks = [task for task in with_alone(tasks) if not self.tasks or task in self.tasks]
             if tasks and vocab in (self.vocabs or [vocab]):
                 yield vocab, dtype, tasks
 
     def modes(self):
-        return ["eager"] if self.part == "python" else ["eager", "graph"]
+        return {"python": ["eager"], "families": ["graph"]}.get(self.part, ["eager", "graph"])
+
+
+def with_alone(tasks):
+    """Tasks, and behind a mixture its requests alone."""
+    for task in tasks:
+        yield task
+        yield from filter(plan.alone, plan.REQUESTS) if task == "mixture" else ()
 
 
 def say(budget, text):
@@ -100,6 +111,12 @@ def measure_operators(programs, vocab, dtype, tasks, rows, record, budget):
                 record.skip(OURS, reason="the program told nothing of it", task=task, vocab=vocab, dtype=dtype)
 
 
+def measure_family(programs, vocab, like, tasks, rows, record, budget):
+    named = ",".join(task for task in tasks if not plan.alone(task))
+    which = ["--graphs", "--only", named, "--type", "f32", "--like", like]
+    measure_ours(programs.step, [*which, str(vocab), ",".join(map(str, rows))], record, budget)
+
+
 def measure_curve(programs, record, budget):
     say(budget, "curve")
     which = ["--only", ",".join(plan.CURVE_TASKS), "--type", plan.CURVE_DTYPE, "--like", "model"]
@@ -110,15 +127,15 @@ def fits(way, dtype, tasks):
     return way["task"] in tasks and dtype in way.get("dtypes", ["f32"])
 
 
-def measure_way(engine, index, way, rows, modes, record, budget):
+def measure_way(engine, index, way, rows, modes, like, record, budget):
     """Measures a way at every number of rows. An engine that ends is started again, and not asked for the way again."""
     vocab, dtype = way["vocab"], way["dtype"]
     try:
-        for said in engine.measure(index, vocab, dtype, rows, modes, min(budget.left(), WAY_S)):
+        for said in engine.measure(index, vocab, dtype, rows, modes, min(budget.left(), WAY_S), like):
             if "result" in said:
                 record.result(engine=engine.name, **{**way, **said["result"]})
             else:
-                record.skip(engine.name, **way, **said["skip"])
+                record.skip(engine.name, **way, rows_like=like, **said["skip"])
                 say(budget, f"  {engine.name}: {way['does']}, {said['skip']['rows']} rows: {said['skip']['reason']}")
     except Ended as error:
         record.skip(engine.name, reason=str(error), **way)
@@ -128,9 +145,10 @@ def measure_way(engine, index, way, rows, modes, record, budget):
         engine.wait_for_hello(60)
 
 
-def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget):
+def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget, like="model", takes=lambda way: True):
     for index, way in enumerate(engine.ways):
-        if not fits(way, dtype, tasks) or index in engine.lost:
+        counts = plan.rows_of(way["task"], rows)
+        if not (fits(way, dtype, tasks) and takes(way) and counts) or index in engine.lost:
             continue
         way = {"task": way["task"], "does": way["does"], "given": way["given"], "vocab": vocab, "dtype": dtype}
         if not engine.hello:
@@ -138,7 +156,23 @@ def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget):
         elif budget.left() < 5:
             record.skip(engine.name, reason="no time was left", **way)
         else:
-            measure_way(engine, index, way, plan.rows_of(way["task"], rows), modes, record, budget)
+            measure_way(engine, index, way, counts, modes, like, record, budget)
+
+
+def measure_families(programs, there, asked, record, budget, out):
+    """Ours and rivals over rows of one family after the other: what the budget does not cover is the last families."""
+
+    def takes(way):
+        return way["given"] == families.given(way["task"])
+
+    for vocab, dtype, tasks in asked.shapes():
+        for like in asked.likes:
+            say(budget, f"vocab {vocab}, rows like {like}")
+            if budget.left() > 5:
+                measure_family(programs, vocab, like, tasks, asked.rows, record, budget)
+            for engine in there:
+                measure_rival(engine, vocab, dtype, asked.rows, tasks, asked.modes(), record, budget, like, takes)
+            record.write(out)
 
 
 def warm(there, asked, rows, budget, env):
@@ -157,7 +191,7 @@ def warm(there, asked, rows, budget, env):
 
 
 def run(engines, programs, asked, out, budget, env=None):
-    """Measures a part (all, ours, rivals, curve, operators, python), writes the record after each shape, and returns it."""
+    """Measures a part (all, ours, rivals, curve, operators, families, python), writes the record after each shape, and returns it."""
     record, part = Record(asked.part, budget.seconds), asked.part
     there = ready(engines, record, budget)
     rows = [1] if part == "python" else asked.rows
@@ -165,7 +199,9 @@ def run(engines, programs, asked, out, budget, env=None):
     if part in ("all", "curve"):
         measure_curve(programs, record, budget)
         record.write(out)
-    for vocab, dtype, tasks in asked.shapes() if part != "curve" else []:
+    if part == "families":
+        measure_families(programs, there, asked, record, budget, out)
+    for vocab, dtype, tasks in asked.shapes() if part not in ("curve", "families") else []:
         say(budget, f"vocab {vocab}, {dtype}")
         if part in ("all", "ours"):
             measure_vocab(programs, vocab, rows, record, budget)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import counters
 import curve
+import families
 import figures
 import operators
 import page
@@ -38,7 +39,7 @@ for line in sys.stdin:
 """
 # Ways of operators: one takes two types, one is asked of no more than so many chains.
 OPERATOR_WAYS = [
-    {"task": "softmax", "does": "fused", "given": "logits", "dtypes": ["f32", "bf16"]},
+    {"task": "softmax", "does": "fused", "given": "logits", "dtypes": ["f32", "bf16", "f16"]},
     {"task": "chain", "does": "rejection", "given": "drafts", "dtypes": ["f32"]},
 ]
 MINE = {
@@ -133,6 +134,31 @@ class Runs(unittest.TestCase):
         self.assertIn("| 151936 | f32 | softmax | ours, us | 2.00 | - |", operators.softmaxes(record, None))
         self.assertIn("|  |  |  | good | 4.50 | - |", operators.softmaxes(record, None))
         self.assertIn("| softmax with temperature, to f32 | 2.00 (3.00) | - |", operators.operators(record, None))
+
+    def test_families_are_measured_one_after_the_other_with_the_worst_and_the_least_lead(self):
+        answer = """
+    us = {"model": 4.0, "bell": 6.0, "flat": 30.0, "equal": 50.0}[asked["like"]]
+    say(result=dict(rows=asked["rows"][-1], rows_like=asked["like"], mode="+".join(asked["modes"]), median_us=us, p95_us=9.0, objection=None))"""
+        ways = [{"task": task, "does": "race", "given": "logits"} for task in ("plain", "mixture", "mixture-3")]
+        likes = {"model": 2.0, "bell": 8.0, "flat": 20.0, "equal": 10.0}
+        mine = [
+            {**MINE, "vocab": 151936, "rows": 512, "rows_like": like, "median_us": us} for like, us in likes.items()
+        ]
+        mine.append({**mine[0], "rows": 1, "task": "mixture-3"})
+        asked = runner.Asked("families", None, [1, 512], ("plain", "mixture", "mixture-3"), likes)
+        programs = runner.Programs(self.ours([json.dumps(result) for result in mine]))
+        out = Path(self.folder.name, "record.json")
+        record = runner.run([self.script("good", hello(ways), answer)], programs, asked, out, plan.Budget(100))
+        rivals = [(r["task"], r["rows"], r["rows_like"]) for r in record.results if r["engine"] == "good"]
+        of_each = (("plain", 512), ("mixture", 512), ("mixture-3", 1))
+        self.assertEqual(rivals, [(*which, like) for like in likes for which in of_each])
+        text = families.every(record, None)
+        self.assertIn("| plain | median | - | - | - | 9.00 |", text)
+        self.assertIn("|  | worst | - | - | - | 20.0 (flat) |", text)
+        self.assertIn("|  | least lead | - | - | - | **0.75** (good; bell) |", text)
+        self.assertIn("| mixture | median | 2.00 | - | - | - |", text)
+        self.assertIn("|  | worst | 2.00 (model, request 3) | - | - | - |", text)
+        self.assertIn("| plain | worst | - | - | - | 20.0 (flat) |", families.worst(record, None))
 
     def test_calls_from_python_are_eager_at_one_row_with_our_package_among_the_engines(self):
         answer = """
@@ -277,10 +303,32 @@ class Documents(unittest.TestCase):
 class Plans(unittest.TestCase):
     def test_rows_are_cold_at_every_shape(self):
         self.assertEqual(plan.rows_of("chain", plan.ROWS), [1, 8, 32, 128])
+        self.assertEqual(plan.rows_of("mixture", plan.ROWS), [8, 32, 128, 512])
+        self.assertEqual(plan.rows_of("mixture-3", plan.ROWS), [1])
         for vocab in plan.VOCABS:
             for rows in plan.ROWS:
                 calls = plan.batches(vocab, rows)
                 self.assertTrue(calls >= 2 and calls * rows * vocab * 4 >= plan.COLD_BYTES)
+
+    def test_our_program_has_the_families_and_the_tasks(self):
+        replay = Path(__file__).parents[2] / "crates/cuda/examples/replay"
+        rows, requests = ((replay / name).read_text() for name in ("rows.rs", "requests.rs"))
+        self.assertEqual([like for like in plan.LIKES if f'name: "{like}"' not in rows], [])
+        self.assertEqual(
+            [
+                task
+                for task in (*plan.TASKS, *plan.FAMILY_TASKS)
+                if f'("{task}"' not in requests and task not in plan.DRAWS
+            ],
+            [],
+        )
+
+    def test_rows_take_parameters_in_turn(self):
+        self.assertEqual(plan.column(plan.MIXTURE, "top_k", 11), [0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 40])
+        self.assertEqual(plan.column(plan.request("top-p"), "top_p", 2), [0.9, 0.9])
+        greedy = plan.MIXTURE[0]
+        self.assertEqual((greedy.of_one().temperature, greedy.of_one().top_k), (1.0, 1))
+        self.assertEqual(plan.MIXTURE[6].without("repetition"), plan.Params(top_p=0.8))
 
     def test_percentiles_are_samples(self):
         self.assertEqual(plan.of_samples(range(20, 0, -1)), {"median_us": 11, "p95_us": 20, "samples": 20})

@@ -69,12 +69,16 @@ def operators():
 
         return way(task, "sampling_from_probs", call, given="probabilities")
 
+    def both(**order):
+        return lambda probs, to: gumball.top_k_top_p_renorm_probs(probs, to.k, to.p, **order)
+
     def joint(probs, to):
         return gumball.sampling_from_probs(probs, top_k=to.k, top_p=to.p, order="joint", **DRAW)
 
-    probs, types = "probabilities", ("f32", "bf16")
+    probs, types = "probabilities", ("f32", "bf16", "f16")
     return [
         way("softmax", "softmax", softmax, dtypes=types),
+        way("softmax-mixed", "softmax", softmax, dtypes=types),
         way("softmax-in-place", "softmax(out=logits)", softmax_in_place, dtypes=types, in_place=True),
         drawn("probs-plain"),
         drawn("probs-top-k", top_k="k"),
@@ -84,6 +88,8 @@ def operators():
         way("probs-joint", "sampling_from_probs", joint, given=probs),
         way("top-k-renorm", "top_k_renorm_probs", lambda x, to: gumball.top_k_renorm_probs(x, to.k), given=probs),
         way("top-p-renorm", "top_p_renorm_probs", lambda x, to: gumball.top_p_renorm_probs(x, to.p), given=probs),
+        way("top-k-top-p-renorm", "top_k_top_p_renorm_probs", both(), given=probs),
+        way("joint-renorm", "top_k_top_p_renorm_probs", both(order="joint"), given=probs),
         way("top-k-mask", "top_k_mask_logits", lambda x, to: gumball.top_k_mask_logits(x, to.k)),
         way("chain", "chain_speculative_sampling", chain, given="drafts"),
     ]

@@ -22,28 +22,31 @@ def version():
     return importlib.metadata.version("sglang")
 
 
-def temperatures(rows):
-    return torch.full((rows, 1), plan.TEMPERATURE, device="cuda")
+def temperatures(task, rows):
+    return torch.tensor(plan.column(plan.request(task), "temperature", rows), device="cuda")[:, None]
 
 
-def split(rows, vocab):
-    if rows > ROW_LIMIT:
-        raise ValueError(f"for more than {ROW_LIMIT} rows it calls torch")
-    t = temperatures(rows)
-    return lambda logits: temperature_softmax(logits, t)
+def split(task):
+    def make(rows, vocab):
+        if rows > ROW_LIMIT:
+            raise ValueError(f"for more than {ROW_LIMIT} rows it calls torch")
+        t = temperatures(task, rows)
+        return lambda logits: temperature_softmax(logits, t)
+
+    return make
 
 
 def split_in_place(rows, vocab):
-    call = split(rows, vocab)
+    call = split("softmax-in-place")(rows, vocab)
     return lambda logits: logits.copy_(call(logits))
 
 
-def fused(name):
+def fused(task, name):
     """A function of the pull request, after what a server does when it starts."""
 
     def make(rows, vocab):
         fused_sampling.warmup_fused_temperature_softmax(vocab)
-        t = temperatures(rows)
+        t = temperatures(task, rows)
         return lambda logits: getattr(fused_sampling, name)(logits, t)
 
     return make
@@ -82,15 +85,16 @@ def chain(rows, vocab):
 
 def ways():
     found = [
-        Way("softmax", f"temperature_softmax, to {ROW_LIMIT} rows", split),
+        Way("softmax", f"temperature_softmax, to {ROW_LIMIT} rows", split("softmax")),
+        Way("softmax-mixed", f"temperature_softmax, to {ROW_LIMIT} rows", split("softmax-mixed")),
         Way(
             "softmax-in-place", f"temperature_softmax, copied back, to {ROW_LIMIT} rows", split_in_place, in_place=True
         ),
         Way("chain", "chain_speculative_sampling_triton, uniforms given", chain, given="drafts"),
     ]
-    if fused_sampling:
-        out_of_place, in_place = "fused_temperature_softmax", "fused_temperature_softmax_inplace"
-        types = ("f32", "bf16")
-        found.append(Way("softmax", f"{out_of_place} (PR 22166)", fused(out_of_place), dtypes=types))
-        found.append(Way("softmax-in-place", f"{in_place} (PR 22166)", fused(in_place), dtypes=types, in_place=True))
+    for task in plan.SOFTMAXES if fused_sampling else ():
+        in_place = task == "softmax-in-place"
+        name = "fused_temperature_softmax_inplace" if in_place else "fused_temperature_softmax"
+        types = ("f32", "bf16", "f16")
+        found.append(Way(task, f"{name} (PR 22166)", fused(task, name), dtypes=types, in_place=in_place))
     return found

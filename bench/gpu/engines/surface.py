@@ -8,26 +8,34 @@ from measure import Way
 
 
 class Parameters:
-    def __init__(self, rows):
-        def tensor(value, dtype=torch.float32, count=rows):
-            return torch.full((count,), value, dtype=dtype, device="cuda")
+    """The parameters of rows that ask for a request's in turn; a k that is off is the vocabulary."""
 
-        self.temperature = tensor(plan.TEMPERATURE)
-        self.k, self.p = tensor(plan.TOP_K, torch.int32), tensor(plan.TOP_P)
-        self.min_p = tensor(plan.MIN_P)
+    def __init__(self, rows, vocab, request):
+        request = tuple(params.of_one() for params in request)
+
+        def tensor(values, dtype=torch.float32):
+            return torch.tensor(values, dtype=dtype, device="cuda")
+
+        def column(name):
+            return plan.column(request, name, rows)
+
+        self.temperature, self.p, self.min_p = (tensor(column(name)) for name in ("temperature", "top_p", "min_p"))
+        self.k = tensor([k or vocab for k in column("top_k")], torch.int32)
+        self.most_k = max(column("top_k"))
         # Both are wanted as tensors in a graph.
-        self.random = {"seed": tensor(1, torch.int64, 1), "offset": tensor(0, torch.int64, 1)}
-        self.counts = [tensor(0, torch.int32) for _ in range(2)]
+        self.random = {"seed": tensor([1], torch.int64), "offset": tensor([0], torch.int64)}
+        self.counts = [tensor([0] * rows, torch.int32) for _ in range(2)]
 
 
-def way(task, does, call, given="logits", **of_way):
-    """A way whose call is `call(batch, parameters)`."""
+def way(task, does, call, given="logits", request=None, **of_way):
+    """A way whose call is `call(batch, parameters)`; `request`: what is asked for where that is not all of the task's."""
+    request = request or plan.request(task)
 
     def make(rows, vocab):
-        to = Parameters(rows)
+        to = Parameters(rows, vocab, request)
         return lambda batch: call(batch, to)
 
-    return Way(task, does, make, given, **of_way)
+    return Way(task, does, make, given, request=request, **of_way)
 
 
 def operators(api, fast_k, prefix=""):
@@ -52,14 +60,18 @@ def operators(api, fast_k, prefix=""):
     def first_k_an_int(probs, to):
         return api.top_k_top_p_sampling_from_probs(probs, plan.TOP_K, to.p, **to.random)
 
-    both, both_types = "top_k_top_p_sampling_from_probs", ("f32", "bf16")
+    def both_renorms(probs, to):
+        return api.top_p_renorm_probs(api.top_k_renorm_probs(probs, to.k), to.p)
+
+    both, types = "top_k_top_p_sampling_from_probs", ("f32", "bf16", "f16")
     found = [
-        way("softmax", prefix + "softmax", softmax, dtypes=both_types),
+        way("softmax", prefix + "softmax", softmax, dtypes=types),
+        way("softmax-mixed", prefix + "softmax", softmax, dtypes=types),
         way(
             "softmax-in-place",
             prefix + "softmax, copied back",
             lambda x, to: x.copy_(softmax(x, to)),
-            dtypes=both_types,
+            dtypes=types,
             in_place=True,
         ),
         drawn("probs-plain", "sampling_from_probs"),
@@ -70,6 +82,9 @@ def operators(api, fast_k, prefix=""):
         drawn("probs-joint", both, "k", "p", does=f"{both} (joint)", filter_apply_order="joint"),
         written("top-k-renorm", "top_k_renorm_probs", "k"),
         written("top-p-renorm", "top_p_renorm_probs", "p"),
+        way(
+            "top-k-top-p-renorm", prefix + "top_k_renorm_probs, top_p_renorm_probs", both_renorms, given="probabilities"
+        ),
         written("top-k-mask", "top_k_mask_logits", "k", given="logits"),
         way("chain", prefix + "chain_speculative_sampling", chain, given="drafts"),
     ]

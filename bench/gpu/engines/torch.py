@@ -60,6 +60,12 @@ def softmax(logits):
     return torch.softmax(logits / plan.TEMPERATURE, -1, dtype=torch.float32)
 
 
+def softmax_mixed(rows, vocab):
+    temperatures = plan.column(plan.request("softmax-mixed"), "temperature", rows)
+    t = torch.tensor(temperatures, device="cuda")[:, None]
+    return lambda logits: torch.softmax(logits / t, -1, dtype=torch.float32)
+
+
 def softmax_in_place(logits):
     logits.div_(plan.TEMPERATURE)
     logits.copy_(torch.softmax(logits, -1))
@@ -101,6 +107,15 @@ def top_p_renorm(probs):
     return scattered(probs, within_top_p(values), ids)
 
 
+def top_k_top_p_renorm(joint):
+    def call(probs):
+        values, ids = probs.topk(plan.TOP_K)
+        values = values if joint else values / values.sum(-1, keepdim=True)
+        return scattered(probs, within_top_p(values), ids)
+
+    return call
+
+
 def top_k_mask(logits):
     return logits.masked_fill(logits < logits.topk(plan.TOP_K).values[:, -1:], -torch.inf)
 
@@ -109,7 +124,7 @@ def ways():
     def way(task, does, call, given="logits", **of_way):
         return Way(task, does, lambda rows, vocab: call, given, **of_way)
 
-    both_types, probs = ("f32", "bf16"), "probabilities"
+    types, probs = ("f32", "bf16", "f16"), "probabilities"
     return [
         way("greedy", "argmax", greedy),
         way("plain", "softmax, exponential race", plain),
@@ -117,8 +132,9 @@ def ways():
         way("top-k-top-p", "topk, softmax, cumsum, exponential race", top_k_top_p),
         way("top-k-top-p-min-p", "topk, softmax, cumsum, mask, exponential race", full),
         way("top-p", "sort, softmax, cumsum, exponential race", top_p),
-        way("softmax", "div, softmax", softmax, dtypes=both_types),
-        way("softmax-in-place", "div_, softmax, copy_", softmax_in_place, dtypes=both_types, in_place=True),
+        way("softmax", "div, softmax", softmax, dtypes=types),
+        Way("softmax-mixed", "div, softmax", softmax_mixed, dtypes=types),
+        way("softmax-in-place", "div_, softmax, copy_", softmax_in_place, dtypes=types, in_place=True),
         way("probs-plain", "exponential race", first_of_probs, probs),
         way("probs-top-k", "topk, exponential race", top_k_of_probs(renormalise=False, p=False), probs),
         way("probs-top-p", "sort, cumsum, exponential race", top_p_of_probs, probs),
@@ -129,5 +145,7 @@ def ways():
         way("probs-joint", "topk, cumsum, exponential race", top_k_of_probs(renormalise=False, p=True), probs),
         way("top-k-renorm", "topk, div, scatter", top_k_renorm, probs),
         way("top-p-renorm", "sort, cumsum, div, scatter", top_p_renorm, probs),
+        way("top-k-top-p-renorm", "topk, div, cumsum, div, scatter", top_k_top_p_renorm(joint=False), probs),
+        way("joint-renorm", "topk, cumsum, div, scatter", top_k_top_p_renorm(joint=True), probs),
         way("top-k-mask", "topk, masked_fill", top_k_mask),
     ]

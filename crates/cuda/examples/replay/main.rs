@@ -6,10 +6,11 @@
 //! | option | does |
 //! | --- | --- |
 //! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `chains.rs`; `headline`, `other`, `strength`: groups of requests |
-//! | `--type f32,bf16` | only these types |
+//! | `--type f32,bf16,f16` | these types; by default the first two |
 //! | `--like model,bell,..` | rows of these families (`rows.rs`); by default `model`, and with `--json` or `--worst` all |
 //! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
 //! | `--json` | prints what `bench/gpu` reads, including eager steps, instead of a table |
+//! | `--graphs` | with `--json`: no eager steps |
 //! | `--profile` | runs one step each between marks, for `ci/gpu-profile`, and times nothing |
 //!
 //! A graph holds one step for each of many batches. Together these are far larger than the L2 cache, so no
@@ -74,6 +75,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         match argument.as_str() {
             "--json" => asked.report = Report::Json,
             "--profile" => asked.report = Report::Profile,
+            "--graphs" => asked.eager = false,
             "--worst" => asked.report = Report::Worst,
             "--only" => asked.only = value(),
             "--type" => asked.types = value(),
@@ -101,8 +103,8 @@ impl Asked {
     }
 
     fn types(&self) -> impl Iterator<Item = Dtype> {
-        let takes = |dtype: &Dtype| chosen(&self.types, dtype.name()).unwrap_or(true);
-        [Dtype::F32, Dtype::Bf16].into_iter().filter(takes)
+        let takes = |dtype: &Dtype| chosen(&self.types, dtype.name()).unwrap_or(*dtype != Dtype::F16);
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].into_iter().filter(takes)
     }
 
     fn likes(&self) -> impl Iterator<Item = Like> {

@@ -13,7 +13,7 @@ use gumball_spec::{FilterOrder, Kind, SamplingParams};
 use crate::softmax;
 use crate::time_operators::Calls;
 
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 11] = [
     "probs-plain",
     "probs-top-k",
     "probs-top-p",
@@ -22,6 +22,8 @@ pub const NAMES: [&str; 9] = [
     "probs-joint",
     "top-k-renorm",
     "top-p-renorm",
+    "top-k-top-p-renorm",
+    "joint-renorm",
     "top-k-mask",
 ];
 
@@ -43,7 +45,7 @@ impl Columns {
 
     /// Returns the parameters of an operator.
     fn asked<'b>(&'b self, name: &str, common: &'b SamplingParams) -> RowParams<'b> {
-        let with = |filter: &str| name == "probs-joint" && filter != "min-p" || name.contains(filter);
+        let with = |filter: &str| is_joint(name) && filter != "min-p" || name.contains(filter);
         RowParams {
             top_k: with("top-k").then(|| DeviceIntSlice::of(&self.top_k, IntType::I32)),
             top_p: with("top-p").then(|| DeviceSlice::of(&self.top_p)),
@@ -51,6 +53,11 @@ impl Columns {
             ..RowParams::new(common)
         }
     }
+}
+
+/// Returns whether both filters of an operator act on the whole row.
+fn is_joint(name: &str) -> bool {
+    name.contains("joint")
 }
 
 /// Returns the calls of an operator over batches of logits, or over their softmax.
@@ -66,7 +73,7 @@ pub fn calls<'b>(
     let out_bytes = if draws { 0 } else { rows * vocab * dtype.bytes() };
     let mut out = Buffer::zeroed(&runtime, (out_bytes * batches.len()).max(4))?;
     let (tokens, columns) = (Buffer::of(&runtime, &vec![0i32; rows])?, Columns::new(&runtime, rows)?);
-    let order = if name == "probs-joint" { FilterOrder::Joint } else { FilterOrder::Default };
+    let order = if is_joint(name) { FilterOrder::Joint } else { FilterOrder::Default };
     let common = SamplingParams { order, ..SamplingParams::default() };
     let mut operators = Operators::new(runtime)?;
     let call = move |batch: usize| {

@@ -6,9 +6,10 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 
+use gumball_bench_protocol::Words;
 use gumball_bench_protocol::generated::{bell, grid, model_like, two_heaps, zipf};
 use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
-use half::bf16;
+use half::{bf16, f16};
 
 /// The least number of bytes in all batches of a graph together: several times the L2 cache.
 const COLD_BYTES: usize = 400 << 20;
@@ -26,7 +27,7 @@ pub struct Like {
 }
 
 /// The families, by name.
-pub const LIKES: [Like; 14] = [
+pub const LIKES: [Like; 17] = [
     // A bell-shaped distribution of deviation 2, with twenty peaks raised by 6 to 14.
     Like { name: "model", row: model_like },
     // What the former is at temperatures of 0.5 and 2.
@@ -48,7 +49,31 @@ pub const LIKES: [Like; 14] = [
     // A bell of deviation 0.001: nearly every token is in the nucleus.
     Like { name: "flat", row: |vocab, seed| bell(vocab, 0.001, seed) },
     Like { name: "equal", row: |vocab, seed| grid(vocab, 0.0, 1, seed) },
+    // Recorded from a model, and what they are at temperatures of 0.5 and 2.
+    Like { name: "real", row: real },
+    Like { name: "real-t0.5", row: |vocab, seed| scaled(real(vocab, seed), 2.0) },
+    Like { name: "real-t2", row: |vocab, seed| scaled(real(vocab, seed), 0.5) },
 ];
+
+/// The recorded rows of the conformance tests, bf16, and their vocabulary.
+static RECORDED: &[u8] = include_bytes!("../../../../conformance/rows/smollm2.bf16");
+const RECORDED_VOCAB: usize = 49_152;
+
+/// Returns a recorded row, moved along the ids by another distance for each seed. Ids beyond the recorded vocabulary take logits
+/// of the row's lower half at random, as rare tokens would have.
+fn real(vocab: usize, seed: u64) -> Vec<f32> {
+    let rows = RECORDED.len() / (2 * RECORDED_VOCAB);
+    let bytes = RECORDED.chunks_exact(2 * RECORDED_VOCAB).nth(seed as usize % rows).unwrap_or_default();
+    let logits = bytes.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]]).to_f32());
+    let mut row: Vec<f32> = logits.clone().take(vocab).collect();
+    let mut lower: Vec<f32> = logits.collect();
+    lower.sort_by(f32::total_cmp);
+    lower.truncate(RECORDED_VOCAB / 2);
+    let mut words = Words(seed);
+    row.resize_with(vocab, || lower[words.below(lower.len())]);
+    row.rotate_right(977 * seed as usize % vocab);
+    row
+}
 
 fn scaled(row: Vec<f32>, factor: f32) -> Vec<f32> {
     row.into_iter().map(|logit| factor * logit).collect()
@@ -102,7 +127,8 @@ impl Pool {
         let buffer = &mut self.buffer.borrow_mut();
         match self.dtype {
             Dtype::F32 => fill(buffer, rows),
-            _ => fill(buffer, &rows.iter().map(|logit| bf16::from_f32(*logit)).collect::<Vec<_>>()),
+            Dtype::Bf16 => fill(buffer, &rows.iter().map(|logit| bf16::from_f32(*logit)).collect::<Vec<_>>()),
+            Dtype::F16 => fill(buffer, &rows.iter().map(|logit| f16::from_f32(*logit)).collect::<Vec<_>>()),
         }
     }
 

@@ -7,8 +7,11 @@ use gumball_cuda::{Buffer, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Soft
 
 use crate::time_operators::Calls;
 
-/// The operators' names: to f32, to the logits' own type in other memory, and in place.
-pub const NAMES: [&str; 3] = ["softmax", "softmax-narrow", "softmax-in-place"];
+/// The operators' names: to f32, to the logits' own type in other memory, in place, and to f32 with other temperatures for
+/// neighbouring rows.
+pub const NAMES: [&str; 4] = ["softmax", "softmax-narrow", "softmax-in-place", "softmax-mixed"];
+/// The temperatures that the rows of `softmax-mixed` take in turn.
+const MIXED: [f32; 6] = [0.3, 0.7, 0.8, 1.0, 1.3, 2.0];
 
 /// Returns the calls of a softmax over batches, each to its own output, or in place in that output.
 pub fn calls<'b>(
@@ -17,11 +20,14 @@ pub fn calls<'b>(
     batches: &'b [Rows<'b>],
 ) -> Result<Calls<'b>, Box<dyn Error>> {
     let runtime = Arc::clone(gpu) as Arc<dyn Runtime>;
-    let dtype = if name == NAMES[0] { Dtype::F32 } else { batches[0].dtype() };
+    let mixed = name == NAMES[3];
+    let dtype = if name == NAMES[0] || mixed { Dtype::F32 } else { batches[0].dtype() };
     let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
     let mut out = Buffer::zeroed(&runtime, batches.len() * rows * vocab * dtype.bytes())?;
     // One temperature per row, as servers hold them.
-    let temperatures = Buffer::of(&runtime, &vec![0.8f32; rows])?;
+    let temperatures: &[f32] = if mixed { &MIXED } else { &[0.8] };
+    let temperatures: Vec<f32> = temperatures.iter().copied().cycle().take(rows).collect();
+    let temperatures = Buffer::of(&runtime, &temperatures)?;
     let softmax = Softmax::new(runtime)?;
     let mut call = move |batch: usize, in_place: bool| {
         let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
