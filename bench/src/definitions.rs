@@ -7,8 +7,8 @@ pub const REAL_VOCAB: usize = 49152;
 
 /// Every definition of a full run.
 ///
-/// Model-like rows in cache at three vocabularies, then streamed; flat and equal rows, which are the worst
-/// that filters can meet; and rows of a real model.
+/// Model-like rows in cache at three vocabularies, then streamed; flat and equal rows, and other families that filters may be slow
+/// on; and rows of a real model.
 pub fn full() -> Vec<Definition> {
     use Dtype::{Bf16, F32};
     let mut groups = Vec::new();
@@ -19,9 +19,10 @@ pub fn full() -> Vec<Definition> {
         for vocab in [128256, 151936] {
             groups.push((vocab, dtype, RowKind::Model, Residence::Dram));
         }
-        groups.push((128256, dtype, RowKind::Flat, Residence::Cache));
-        groups.push((128256, dtype, RowKind::Equal, Residence::Cache));
-        groups.push((REAL_VOCAB, dtype, RowKind::Real, Residence::Cache));
+        for rows in RowKind::ALL.into_iter().filter(|rows| *rows != RowKind::Model) {
+            let vocab = if rows == RowKind::Real { REAL_VOCAB } else { 128256 };
+            groups.push((vocab, dtype, rows, Residence::Cache));
+        }
     }
     of_groups(&groups)
 }

@@ -60,8 +60,8 @@ enum Command {
     /// Write rows to a file, little endian, nothing between them.
     Rows {
         /// How the logits are made.
-        #[arg(long)]
-        kind: RowKindName,
+        #[arg(long, value_parser = row_kind)]
+        kind: RowKind,
         /// The tokens of a row.
         #[arg(long, default_value_t = 128256)]
         vocab: usize,
@@ -94,12 +94,10 @@ enum AgainstName {
     Gumball,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum RowKindName {
-    Model,
-    Flat,
-    Equal,
-    Real,
+/// Reads a kind of rows by its name.
+fn row_kind(name: &str) -> Result<RowKind, String> {
+    let named = RowKind::ALL.into_iter().find(|kind| kind.to_string() == name);
+    named.ok_or_else(|| format!("known are {}", RowKind::ALL.map(|kind| kind.to_string()).join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -122,15 +120,9 @@ fn act(command: Command) -> io::Result<()> {
         }
         Command::Table { file, only, against, .. } => print_tables(&file, only.as_ref(), against),
         Command::Rows { kind, vocab, count, bf16, seed, out } => {
-            let rows = match kind {
-                RowKindName::Model => RowKind::Model,
-                RowKindName::Flat => RowKind::Flat,
-                RowKindName::Equal => RowKind::Equal,
-                RowKindName::Real => RowKind::Real,
-            };
             let dtype = if bf16 { Dtype::Bf16 } else { Dtype::F32 };
-            let vocab = if rows == RowKind::Real { definitions::REAL_VOCAB } else { vocab };
-            let of = Definition { vocab, dtype, rows, residence: Residence::Cache, task: Task::Greedy };
+            let vocab = if kind == RowKind::Real { definitions::REAL_VOCAB } else { vocab };
+            let of = Definition { vocab, dtype, rows: kind, residence: Residence::Cache, task: Task::Greedy };
             staging::write(&out, &of, seed, count, &real_rows())
         }
         Command::List => {
@@ -223,6 +215,9 @@ fn print_tables(file: &Path, only: Option<&Regex>, against: Option<AgainstName>)
         Some(AgainstName::Gumball) => vec![Against::Ours],
     };
     for against in wanted {
+        if against == Against::Floor && only.is_none() {
+            print!("{}", table::worst(&record));
+        }
         print!("{}", table::markdown(&record, against, only));
     }
     Ok(())

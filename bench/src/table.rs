@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use gumball_bench_protocol::floor::FLOOR;
-use gumball_bench_protocol::{Definition, Residence, RowKind, Task};
+use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task};
 use regex_lite::Regex;
 
 use crate::engines::ours::OURS;
@@ -60,13 +60,55 @@ pub fn markdown(record: &Record, against: Against, only: Option<&Regex>) -> Stri
     text
 }
 
-/// Prints the page that stands beside a record in `bench/record`: all multiples of the floor, under a heading.
+/// Prints for each task the worst multiple of the floor that our engine takes, by type and residence, and the rows where it does.
+///
+/// The result is empty where the record has none.
+pub fn worst(record: &Record) -> String {
+    let of_ours = |result: &&Measurement| result.engine == OURS && result.ratio_to_floor.is_some();
+    let results: Vec<&Measurement> = record.results.iter().filter(of_ours).collect();
+    let mut places: Vec<(Dtype, Residence)> = Vec::new();
+    for result in &results {
+        let place = (result.definition.dtype, result.definition.residence);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    if places.is_empty() {
+        return String::new();
+    }
+    let headings = places.iter().map(|(dtype, place)| format!("{dtype}, {}", residence_in_words(*place)));
+    let mut text = format!(
+        "**the worst of {OURS}**\n\n| times the floor | {} |\n",
+        headings.collect::<Vec<_>>().join(" | ")
+    );
+    let _ = writeln!(text, "| --- |{}", " ---: |".repeat(places.len()));
+    for task in Task::ALL {
+        let _ = write!(text, "| {task} |");
+        for place in &places {
+            let of = |result: &&&Measurement| {
+                let definition = result.definition;
+                definition.task == task && (definition.dtype, definition.residence) == *place
+            };
+            let ratio = |result: &&Measurement| result.ratio_to_floor.unwrap_or_default();
+            let worst = results.iter().filter(of).copied().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+            let cell = worst.map_or("-".to_owned(), |result| {
+                let Definition { rows, vocab, .. } = result.definition;
+                format!("{} ({}, {vocab})", digits(ratio(&result)), kind_in_words(rows))
+            });
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    text + "\n"
+}
+
+/// Prints the page that stands beside a record in `bench/record`: the worst, and all multiples of the floor, under a heading.
 ///
 /// `file` is the record's file name.
 pub fn page(record: &Record, file: &str) -> String {
     let name = file.trim_end_matches(".json");
     let (processor, date) = (&record.machine.processor, record.date.split('T').next().unwrap_or_default());
-    let tables = markdown(record, Against::Floor, None);
+    let tables = worst(record) + &markdown(record, Against::Floor, None);
     format!(
         "# {name}\n\nPrinted by `gumball-bench table --page` from [the record]({file}), which has every value; do not edit. One thread \
          of {processor}, {date}: medians, in multiples of the floor. How times are taken is in [bench](../README.md), what bounds them in \
@@ -121,6 +163,11 @@ fn kind_in_words(rows: RowKind) -> &'static str {
         RowKind::Model => "model-like rows",
         RowKind::Flat => "flat rows",
         RowKind::Equal => "equal rows",
+        RowKind::Bell => "bell-shaped rows",
+        RowKind::Zipf1 => "Zipf-like rows, exponent 1",
+        RowKind::Zipf15 => "Zipf-like rows, exponent 1.5",
+        RowKind::Heaps => "rows with two heaps",
+        RowKind::Ties => "rows of ties",
         RowKind::Real => "rows of a real model",
     }
 }
@@ -173,6 +220,19 @@ mod tests {
 
 ";
         assert_eq!(markdown(&sample(), Against::Ours, None), expected);
+    }
+
+    #[test]
+    fn the_worst_of_ours_is_named_with_its_rows() {
+        let mut record = sample();
+        let mut flat = record.results[2].clone();
+        flat.definition.rows = RowKind::Flat;
+        flat.ratio_to_floor = Some(128.4);
+        record.results.push(flat);
+        let text = worst(&record);
+        assert!(text.contains("| times the floor | f32, in cache |\n"), "{text}");
+        assert!(text.contains("\n| greedy | 128 (flat rows, 1000) |\n"), "{text}");
+        assert!(text.contains("\n| plain | 1.70 (model-like rows, 1000) |\n| min-p | - |\n"), "{text}");
     }
 
     #[test]

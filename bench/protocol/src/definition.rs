@@ -83,8 +83,35 @@ pub enum RowKind {
     Flat,
     /// One value for every token.
     Equal,
+    /// A bell of deviation 2, without peaks.
+    Bell,
+    /// Minus the logarithm of the rank.
+    #[serde(rename = "zipf-1")]
+    Zipf1,
+    /// One and a half times that.
+    #[serde(rename = "zipf-1.5")]
+    Zipf15,
+    /// A bell of deviation 1 with 300 tokens near 8 and 3000 that all are 5.
+    Heaps,
+    /// [`RowKind::Bell`], rounded to eighths.
+    Ties,
     /// Recorded from a real model.
     Real,
+}
+
+impl RowKind {
+    /// Every kind.
+    pub const ALL: [RowKind; 9] = [
+        RowKind::Model,
+        RowKind::Flat,
+        RowKind::Equal,
+        RowKind::Bell,
+        RowKind::Zipf1,
+        RowKind::Zipf15,
+        RowKind::Heaps,
+        RowKind::Ties,
+        RowKind::Real,
+    ];
 }
 
 impl fmt::Display for RowKind {
@@ -93,6 +120,11 @@ impl fmt::Display for RowKind {
             RowKind::Model => "model",
             RowKind::Flat => "flat",
             RowKind::Equal => "equal",
+            RowKind::Bell => "bell",
+            RowKind::Zipf1 => "zipf-1",
+            RowKind::Zipf15 => "zipf-1.5",
+            RowKind::Heaps => "heaps",
+            RowKind::Ties => "ties",
             RowKind::Real => "real",
         })
     }
@@ -170,7 +202,7 @@ mod tests {
         ] {
             assert_eq!(value.unwrap(), name);
         }
-        for kind in [RowKind::Model, RowKind::Flat, RowKind::Equal, RowKind::Real] {
+        for kind in RowKind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
         }
         for residence in [Residence::Cache, Residence::Dram] {

@@ -7,7 +7,7 @@ use crate::{RowKind, Words};
 
 /// How many tokens of a model-like row are raised.
 const PEAKS: usize = 20;
-/// How many tokens the first heap of [`two_heaps`] has; the second has ten times as many.
+/// How many tokens the first heap of [`two_heaps`] has, or a hundredth of a smaller vocabulary; the second has ten times as many.
 const HEAP: usize = 300;
 
 /// Returns a row like a model's: a bell of deviation 2, and twenty peaks raised by 6 to 14.
@@ -67,13 +67,20 @@ fn log_of_next(n: usize) -> f64 {
 pub fn two_heaps(vocab: usize, seed: u64) -> Vec<f32> {
     let mut words = Words(seed);
     let mut row: Vec<f32> = (0..vocab).map(|_| words.bell()).collect();
-    for _ in 0..HEAP {
+    let heap = HEAP.min(vocab / 100);
+    for _ in 0..heap {
         row[words.below(vocab)] = 8.0 + 0.1 * words.bell();
     }
-    for _ in 0..10 * HEAP {
+    for _ in 0..10 * heap {
         row[words.below(vocab)] = 5.0;
     }
     row
+}
+
+/// Returns a bell of deviation 2, rounded to eighths as bf16 rows are: every value is that of many tokens.
+#[must_use]
+pub fn ties(vocab: usize, seed: u64) -> Vec<f32> {
+    bell(vocab, 2.0, seed).into_iter().map(|logit| (8.0 * logit).round() / 8.0).collect()
 }
 
 /// Returns row number `row` of a kind that the bench measures. Each row has a stream of its own, so a file of more rows
@@ -88,6 +95,11 @@ pub fn row(kind: RowKind, vocab: usize, seed: u64, row: usize) -> Vec<f32> {
         RowKind::Model => model_like(vocab, seed),
         RowKind::Flat => bell(vocab, 1e-3, seed),
         RowKind::Equal => vec![0.5 + row as f32; vocab],
+        RowKind::Bell => bell(vocab, 2.0, seed),
+        RowKind::Zipf1 => zipf(vocab, 1.0, seed),
+        RowKind::Zipf15 => zipf(vocab, 1.5, seed),
+        RowKind::Heaps => two_heaps(vocab, seed),
+        RowKind::Ties => ties(vocab, seed),
         RowKind::Real => panic!("real rows are recorded, not made"),
     }
 }
@@ -98,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_row_is_a_function_of_kind_seed_and_number() {
-        for kind in [RowKind::Model, RowKind::Flat, RowKind::Equal] {
+        for kind in RowKind::ALL.into_iter().filter(|kind| *kind != RowKind::Real) {
             assert_eq!(row(kind, 301, 5, 2), row(kind, 301, 5, 2));
             assert_ne!(row(kind, 301, 5, 2), row(kind, 301, 5, 3));
         }

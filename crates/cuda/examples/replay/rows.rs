@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 
 use gumball_bench_protocol::Words;
-use gumball_bench_protocol::generated::{bell, grid, model_like, two_heaps, zipf};
+use gumball_bench_protocol::generated::{bell, grid, model_like, ties, two_heaps, zipf};
 use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::{bf16, f16};
 
@@ -45,7 +45,7 @@ pub const LIKES: [Like; 17] = [
     // Some hundred and some thousand tokens at two levels above a bell.
     Like { name: "heaps", row: two_heaps },
     // A bell rounded to eighths: cuts fall on ties, as in rows that were bf16.
-    Like { name: "ties", row: |vocab, seed| rounded(bell(vocab, 2.0, seed)) },
+    Like { name: "ties", row: ties },
     // A bell of deviation 0.001: nearly every token is in the nucleus.
     Like { name: "flat", row: |vocab, seed| bell(vocab, 0.001, seed) },
     Like { name: "equal", row: |vocab, seed| grid(vocab, 0.0, 1, seed) },
@@ -77,10 +77,6 @@ fn real(vocab: usize, seed: u64) -> Vec<f32> {
 
 fn scaled(row: Vec<f32>, factor: f32) -> Vec<f32> {
     row.into_iter().map(|logit| factor * logit).collect()
-}
-
-fn rounded(row: Vec<f32>) -> Vec<f32> {
-    row.into_iter().map(|logit| (8.0 * logit).round() / 8.0).collect()
 }
 
 impl Like {
