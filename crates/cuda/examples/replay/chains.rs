@@ -9,7 +9,7 @@ use gumball_cuda::{
     Rows, Runtime, Verified, Verify,
 };
 
-use crate::rows::cold;
+use crate::rows::{COLD_BYTES, cold};
 use crate::softmax;
 use crate::time_operators::Calls;
 
@@ -30,7 +30,7 @@ pub fn calls<'b>(
         return Err("chains are of f32".into());
     }
     let of_a_batch = chains * ROWS * vocab;
-    let count = cold(of_a_batch * size_of::<f32>());
+    let count = cold(COLD_BYTES, of_a_batch * size_of::<f32>());
     let probabilities = softmax::probabilities(gpu, batches, count * ROWS)?;
     let first_target = chains * DRAFTS * vocab;
     let mut drafts = Vec::with_capacity(count * chains * DRAFTS);

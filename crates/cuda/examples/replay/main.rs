@@ -33,7 +33,7 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
 
 use requests::{Group, Request, by_default, requests};
-use rows::{DISTINCT, LIKES, Like, Pool};
+use rows::{COLD_BYTES, DISTINCT, LIKES, Like, Pool};
 use time_operators::Calls;
 use time_steps::Case;
 
@@ -86,6 +86,11 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "curve" => (asked.sizes, asked.eager) = ((1..=512).collect(), false),
             sizes => asked.sizes = numbers(sizes)?,
         }
+    }
+    let unknown = |name: &&String| LIKES.iter().all(|like| like.name != *name);
+    if let Some(name) = asked.likes.iter().flatten().find(unknown) {
+        let known = LIKES.map(|like| like.name).join(", ");
+        return Err(format!("--like {name} is not known; known are {known}").into());
     }
     Ok(asked)
 }
@@ -180,7 +185,7 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
     }
     let rows = like.rows(vocab, DISTINCT);
     for dtype in asked.types() {
-        let pool = Pool::new(&runtime, vocab, dtype, &asked.sizes)?;
+        let pool = Pool::new(&runtime, vocab, dtype, &asked.sizes, COLD_BYTES)?;
         pool.fill(&rows)?;
         for size in &asked.sizes {
             let batches = pool.batches(*size)?;

@@ -12,7 +12,7 @@ use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::{bf16, f16};
 
 /// The least number of bytes in all batches of a graph together: several times the L2 cache.
-const COLD_BYTES: usize = 400 << 20;
+pub const COLD_BYTES: usize = 400 << 20;
 /// The least number of batches, however large they are.
 const FEWEST_BATCHES: usize = 4;
 /// The number of distinct rows; the buffer repeats them. A prime, so that every row meets every request of a
@@ -103,19 +103,22 @@ pub struct Pool {
     buffer: RefCell<Buffer>,
     dtype: Dtype,
     vocab: usize,
+    cold_bytes: usize,
 }
 
 impl Pool {
-    /// Allocates rows for batches of each of `sizes`. They are zeros until they are filled.
+    /// Allocates rows for batches of each of `sizes`, of which those of a size have at least `cold_bytes` bytes together. They
+    /// are zeros until they are filled.
     pub fn new(
         runtime: &Arc<dyn Runtime>,
         vocab: usize,
         dtype: Dtype,
         sizes: &[usize],
+        cold_bytes: usize,
     ) -> Result<Self, Box<dyn Error>> {
         let row_bytes = vocab * dtype.bytes();
-        let rows = sizes.iter().map(|size| size * cold(row_bytes * size)).max().unwrap_or(0);
-        Ok(Self { buffer: Buffer::zeroed(runtime, rows * row_bytes)?.into(), dtype, vocab })
+        let rows = sizes.iter().map(|size| size * cold(cold_bytes, row_bytes * size)).max().unwrap_or(0);
+        Ok(Self { buffer: Buffer::zeroed(runtime, rows * row_bytes)?.into(), dtype, vocab, cold_bytes })
     }
 
     /// Writes `rows` into the memory, repeated until its end, after the work that was enqueued before.
@@ -138,13 +141,13 @@ impl Pool {
             // as long as the pool. `fill`, the only writer, writes in stream order.
             unsafe { Rows::new(address, self.dtype, rows, self.vocab, self.vocab) }
         };
-        (0..cold(bytes)).map(batch).collect()
+        (0..cold(self.cold_bytes, bytes)).map(batch).collect()
     }
 }
 
-/// Returns the number of batches of `bytes` bytes that together exceed the cache.
-pub fn cold(bytes: usize) -> usize {
-    COLD_BYTES.div_ceil(bytes).max(FEWEST_BATCHES)
+/// Returns the number of batches of `bytes` bytes that together have at least `cold_bytes`.
+pub fn cold(cold_bytes: usize, bytes: usize) -> usize {
+    cold_bytes.div_ceil(bytes).max(FEWEST_BATCHES)
 }
 
 /// Fills a buffer with values, repeated until its end.

@@ -10,12 +10,13 @@ use gumball_cuda::{Dtype, Gpu, Graph, Runtime};
 
 use crate::Make;
 use crate::requests::Request;
-use crate::rows::{DISTINCT, Like, Pool};
+use crate::rows::{COLD_BYTES, DISTINCT, Like, Pool};
 use crate::time_operators::Calls;
 use crate::time_steps::{Case, Times};
 
-/// The number of rows that are timed alone in batches of one row.
+/// The number of rows that are timed alone in batches of one row, and the memory that each fills: still four times the L2 cache.
 const ALONE: usize = 16;
+const COLD_BYTES_ALONE: usize = COLD_BYTES / 2;
 /// The replays of a graph that count, after one that does not: with a row alone, and with a family's rows.
 const REPLAYS_ALONE: usize = 3;
 const REPLAYS: usize = 7;
@@ -51,12 +52,18 @@ pub fn report(
     let names = timed.requests.iter().map(|request| request.name.clone());
     let names = names.chain(timed.operators.iter().map(|(name, _)| (*name).to_owned()));
     let mut lines: Vec<Line> = names.map(|name| Line { name, sizes: Vec::new() }).collect();
-    for size in sizes {
-        let pool = Pool::new(&runtime, vocab, dtype, &[*size])?;
+    println!("vocab {vocab}, {}, microseconds a call in a graph, cold: median, worst (rows)", dtype.name());
+    for (place, size) in sizes.iter().enumerate() {
+        let cold_bytes = if *size == 1 { COLD_BYTES_ALONE } else { COLD_BYTES };
+        let pool = Pool::new(&runtime, vocab, dtype, &[*size], cold_bytes)?;
         let findings = of_size(gpu, timed, &pool, *size)?;
         lines.iter_mut().zip(findings).for_each(|(line, findings)| line.sizes.push(findings));
+        if sizes.len() > 1 {
+            // The run may end before its last size.
+            eprint!("{}", table(&lines, &sizes[place..=place], place));
+        }
     }
-    print(&lines, vocab, dtype, sizes);
+    print!("{}", table(&lines, sizes, 0));
     Ok(())
 }
 
@@ -109,20 +116,18 @@ fn operator_us(mut calls: Calls<'_>, replays: usize) -> Result<f32, Box<dyn Erro
     Ok(calls.replays(1, replays)?.median_us)
 }
 
-/// Prints for each size the median, the worst, and the rows of the worst.
-fn print(lines: &[Line], vocab: usize, dtype: Dtype, sizes: &[usize]) {
-    println!("vocab {vocab}, {}, microseconds a call in a graph, cold: median, worst (rows)", dtype.name());
-    print!("{:19}", "request");
-    sizes.iter().for_each(|size| print!(" | {size:>5} rows {:20}", ""));
-    println!();
+/// Returns a table with the median, the worst, and the rows of the worst for each of some sizes; `first` is the place of the first.
+fn table(lines: &[Line], sizes: &[usize], first: usize) -> String {
+    let headings = sizes.iter().map(|size| format!(" | {size:>7} rows {:19}", "")).collect::<String>();
+    let mut text = format!("{:19}{headings}\n", "request");
     for line in lines {
-        print!("{:19}", line.name);
-        for findings in &line.sizes {
+        let cells = line.sizes[first..].iter().map(|findings| {
             let mut sorted: Vec<&Finding> = findings.iter().collect();
             sorted.sort_by(|one, other| one.us.total_cmp(&other.us));
             let (median, worst) = (sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
-            print!(" | {:7.2} {:7.2} {:15}", median.us, worst.us, worst.rows);
-        }
-        println!();
+            format!(" | {:7.2} {:7.2} {:15}", median.us, worst.us, worst.rows)
+        });
+        text += &format!("{:19}{}\n", line.name, cells.collect::<String>());
     }
+    text
 }
