@@ -98,28 +98,45 @@ def on_probabilities(record, _):
     return beside(record, plan.OPERATORS[len(plan.SOFTMAXES) :])
 
 
-def python(record, _):
-    """One eager call from Python and a synchronisation at one row: ours, ours under FlashInfer's names, FlashInfer, torch."""
-    found, rows = {}, []
+def eager_calls(record, vocab, rows):
+    """By task, then engine: the result of its fastest eager way that does the whole task, with that of ours under FlashInfer's names
+    apart."""
+    found = {}
     for r in record.results:
         shape = (r["mode"], r["rows"], r["vocab"], r["dtype"])
-        if shape == ("eager", 1, plan.MAIN_VOCAB, "f32") and r["given"] != "scaled" and not r["objection"]:
-            if r["task"] in plan.TASKS and r["given"] != "logits":
-                continue
-            engine = COMPAT if r["does"].startswith(COMPAT) else r["engine"]
-            best = found.setdefault(r["task"], {})
-            if engine not in best or r["median_us"] < best[engine]["median_us"]:
-                best[engine] = r
-    for task in (*plan.TASKS, *plan.OPERATORS):
-        best = found.get(task, {})
-        if PACKAGE not in best:
+        if shape != ("eager", rows, vocab, "f32") or r["given"] == "scaled" or r["objection"]:
             continue
-        cells = []
-        for engine in (PACKAGE, COMPAT, "flashinfer", "torch"):
-            cells.append(
-                f"{digits(best[engine]['median_us'])} ({digits(best[engine]['p95_us'])})" if engine in best else "-"
-            )
-        rows.append([NAMES.get(task, task), *cells])
+        if r["task"] in plan.TASKS and r["given"] != "logits":
+            continue
+        engine = COMPAT if r["does"].startswith(COMPAT) else r["engine"]
+        best = found.setdefault(r["task"], {})
+        if engine not in best or r["median_us"] < best[engine]["median_us"]:
+            best[engine] = r
+    return found
+
+
+def cells(best, engines):
+    return [f"{digits(best[e]['median_us'])} ({digits(best[e]['p95_us'])})" if e in best else "-" for e in engines]
+
+
+def python(record, _):
+    """One eager call from Python and a synchronisation at one row: ours, ours under FlashInfer's names, FlashInfer, torch."""
+    found = eager_calls(record, plan.MAIN_VOCAB, 1)
+    tasks = [task for task in (*plan.TASKS, *plan.OPERATORS) if PACKAGE in found.get(task, {})]
+    rows = [[NAMES.get(t, t), *cells(found[t], (PACKAGE, COMPAT, "flashinfer", "torch"))] for t in tasks]
     header = [f"one row of {plan.MAIN_VOCAB}, f32, microseconds: median (95th percentile)"]
     header += ["gumball", "gumball.compat.flashinfer", "FlashInfer", "torch"]
     return lines(header, rows) if rows else NONE
+
+
+def whole_calls(record, _):
+    """Whole steps from Python, and a synchronisation: ours, TokenSpeed's backend object, FlashInfer, torch."""
+    rows, engines = [], (PACKAGE, "tokenspeed_backend", "flashinfer", "torch")
+    for vocab in plan.HOST_VOCABS:
+        for count in plan.HOST_ROWS:
+            found = eager_calls(record, vocab, count)
+            named = [task for task in plan.WHOLE_CALLS if engines[1] in found.get(task, {})]
+            rows += [[str(vocab), str(count), task, *cells(found[task], engines)] for task in named]
+    header = ["vocabulary", "rows", "f32, microseconds: median (95th percentile)"]
+    header += ["gumball", "TokenSpeed's backend", "FlashInfer", "torch"]
+    return lines(header, rows, words=3) if rows else NONE

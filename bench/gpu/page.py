@@ -53,6 +53,11 @@ SECTIONS = (
         operators.python,
     ),
     (
+        "Whole steps from Python",
+        "The same at several numbers of rows, beside the sampling backend `triton` of TokenSpeed's runtime.",
+        operators.whole_calls,
+    ),
+    (
         "Rows without peaks",
         "`bell`: normal with sigma 2, where top-p 0.9 keeps a third of the vocabulary. `flat`: sigma 0.001, where it keeps nine "
         "tenths. In brackets: how many readings of the rows at 4576 GB/s take as long.",

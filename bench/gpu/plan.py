@@ -54,6 +54,8 @@ LIKES = (
     "real-t2",
 )
 FAMILY_ROWS = (1, 32, 128, 512)
+# Whole calls from the host: tasks, numbers of rows and vocabularies.
+WHOLE_CALLS, HOST_ROWS, HOST_VOCABS = ("greedy", "plain", "top-k-top-p", "top-p"), (1, 8, 32), (151936, 32768)
 VOCABS = (151936, 128256, 32768, 262144)
 ROWS = (1, 8, 32, 128, 512)
 # At one vocabulary: rows without peaks, where filters shorten nothing; whole steps of the engine; the curve over sizes.
@@ -230,8 +232,10 @@ def batches(vocab, rows, bytes_per_token=4):
     return max(4, -(-COLD_BYTES // (vocab * rows * bytes_per_token)))
 
 
-def rows_of(task, rows):
-    """The numbers of rows at which a task is measured."""
+def rows_of(task, rows, modes=("eager", "graph")):
+    """The numbers of rows at which a task is measured; calls from the host alone are of one row, but for some tasks."""
+    if "graph" not in modes and task not in WHOLE_CALLS:
+        return [1]
     if task == "chain":
         return [count for count in rows if count <= MOST_CHAINS]
     if alone(task):

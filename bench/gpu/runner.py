@@ -38,7 +38,8 @@ class Asked:
         if self.part == "operators":
             listed = plan.OPERATOR_SHAPES
         elif self.part == "python":
-            listed = [(plan.MAIN_VOCAB, "f32", (*plan.TASKS, *plan.OPERATORS))]
+            listed = [(vocab, "f32", plan.WHOLE_CALLS) for vocab in plan.HOST_VOCABS]
+            listed[0] = (plan.MAIN_VOCAB, "f32", (*plan.TASKS, *plan.OPERATORS))
         elif self.part == "families":
             listed = [(vocab, "f32", plan.FAMILY_TASKS) for vocab in self.vocabs or [plan.MAIN_VOCAB]]
         else:
@@ -147,7 +148,7 @@ def measure_way(engine, index, way, rows, modes, like, record, budget):
 
 def measure_rival(engine, vocab, dtype, rows, tasks, modes, record, budget, like="model", takes=lambda way: True):
     for index, way in enumerate(engine.ways):
-        counts = plan.rows_of(way["task"], rows)
+        counts = plan.rows_of(way["task"], rows, modes)
         if not (fits(way, dtype, tasks) and takes(way) and counts) or index in engine.lost:
             continue
         way = {"task": way["task"], "does": way["does"], "given": way["given"], "vocab": vocab, "dtype": dtype}
@@ -194,7 +195,7 @@ def run(engines, programs, asked, out, budget, env=None):
     """Measures a part (all, ours, rivals, curve, operators, families, python), writes the record after each shape, and returns it."""
     record, part = Record(asked.part, budget.seconds), asked.part
     there = ready(engines, record, budget)
-    rows = [1] if part == "python" else asked.rows
+    rows = plan.HOST_ROWS if part == "python" else asked.rows
     warm(there, asked, rows, budget, env)
     if part in ("all", "curve"):
         measure_curve(programs, record, budget)

@@ -173,6 +173,21 @@ class Runs(unittest.TestCase):
             "| softmax with temperature, to f32 | 30.0 (90.0) | - | 60.0 (90.0) | - |", operators.python(record, None)
         )
 
+    def test_whole_steps_from_python_are_eager_at_several_rows(self):
+        answer = """
+    for rows in asked["rows"]:
+        say(result=dict(rows=rows, dtype="f32", mode="+".join(asked["modes"]), median_us={us}, p95_us=90.0, objection=None))"""
+        engines = [
+            self.script(name, hello(WAYS[:1]), answer.format(us=us))
+            for name, us in (("gumball_python", 30.0), ("tokenspeed_backend", 60.0))
+        ]
+        out = Path(self.folder.name, "record.json")
+        asked, programs = runner.Asked("python", tasks=("plain",)), runner.Programs(self.ours([]))
+        record = runner.run(engines, programs, asked, out, plan.Budget(100))
+        shapes = {(r["vocab"], r["rows"]) for r in record.results}
+        self.assertEqual(shapes, {(vocab, rows) for vocab in plan.HOST_VOCABS for rows in plan.HOST_ROWS})
+        self.assertIn("| 32768 | 8 | plain | 30.0 (90.0) | 60.0 (90.0) | - | - |", operators.whole_calls(record, None))
+
     def test_an_engine_that_cannot_be_is_named_with_its_reason(self):
         record, _ = self.run_with(self.script("none", "absent=dict(reason='no such package')"))
         self.assertEqual(record.whole["skipped"], [{"engine": "none", "reason": "no such package"}])

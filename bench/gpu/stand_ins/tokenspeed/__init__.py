@@ -1,0 +1,1 @@
+"""Stands in for TokenSpeed's outermost module; the bench wants its sampling backend alone."""
