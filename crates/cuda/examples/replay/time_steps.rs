@@ -106,11 +106,20 @@ impl<'b> Case<'b> {
         Ok(Times::new(times.split_off(WARM_REPLAYS), steps.len()))
     }
 
+    /// Times replays of a graph of the steps' surveys, which advance no request.
+    fn survey_replays(&self, steps: &[Step<'b>]) -> Result<Times, Box<dyn Error>> {
+        let surveys: Vec<_> = steps.iter().cloned().map(Step::survey_only).collect();
+        let graph = self.workspace.capture(&surveys)?;
+        let replay = |_| self.gpu.elapsed_us(|| self.workspace.replay(&graph));
+        let times = (0..WARM_REPLAYS + FEWEST_REPLAYS).map(replay).collect::<Result<Vec<_>, _>>()?;
+        let times = times[WARM_REPLAYS..].iter().map(|time| time / steps.len() as f32).collect();
+        Ok(Times::new(times, steps.len()))
+    }
+
     pub fn print_row(&mut self, like: Like) -> Result<(), Box<dyn Error>> {
         let (rows, dtype) = (self.batches[0].rows(), self.batches[0].dtype());
         let steps = self.steps()?;
-        let surveys: Vec<_> = steps.iter().cloned().map(Step::survey_only).collect();
-        let (survey, step) = (self.replays(&surveys)?, self.replays(&steps)?);
+        let (survey, step) = (self.survey_replays(&steps)?, self.replays(&steps)?);
         let floor = (rows * self.batches[0].vocab() * dtype.bytes()) as f64 / CEILING_BYTES_PER_US;
         println!(
             "{:19} {:10} {:5} {rows:4} {floor:7.2} {:>16} {:>16} {:6.2}",

@@ -19,7 +19,7 @@ const ALONE: usize = 16;
 const COLD_BYTES_ALONE: usize = COLD_BYTES / 2;
 /// The replays of a graph that count, after one that does not: with a row alone, and with a family's rows.
 const REPLAYS_ALONE: usize = 3;
-const REPLAYS: usize = 7;
+const REPLAYS: usize = 5;
 
 /// A time, and the rows that it was taken with.
 struct Finding {
