@@ -195,7 +195,7 @@ def run(engines, programs, asked, out, budget, env=None):
     """Measures a part (all, ours, rivals, curve, operators, families, python), writes the record after each shape, and returns it."""
     record, part = Record(asked.part, budget.seconds), asked.part
     there = ready(engines, record, budget)
-    rows = plan.HOST_ROWS if part == "python" else asked.rows
+    rows = asked.rows
     warm(there, asked, rows, budget, env)
     if part in ("all", "curve"):
         measure_curve(programs, record, budget)

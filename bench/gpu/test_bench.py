@@ -182,7 +182,7 @@ class Runs(unittest.TestCase):
             for name, us in (("gumball_python", 30.0), ("tokenspeed_backend", 60.0))
         ]
         out = Path(self.folder.name, "record.json")
-        asked, programs = runner.Asked("python", tasks=("plain",)), runner.Programs(self.ours([]))
+        asked, programs = runner.Asked("python", None, plan.HOST_ROWS, ("plain",)), runner.Programs(self.ours([]))
         record = runner.run(engines, programs, asked, out, plan.Budget(100))
         shapes = {(r["vocab"], r["rows"]) for r in record.results}
         self.assertEqual(shapes, {(vocab, rows) for vocab in plan.HOST_VOCABS for rows in plan.HOST_ROWS})
