@@ -1,12 +1,34 @@
 //! Devices: the process opens each GPU once, because loading its kernels takes a while.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gumball_engine::{Device, Gpu, Result};
+use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::prelude::*;
 
 /// The open GPUs by ordinal. They stay open until the process ends.
 static OPEN: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
+
+/// The folder of compiled kernels in the package, which an installation without them does not have.
+static KERNELS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Finds what a GPU needs: the package's compiled kernels, and the compiler for all others.
+pub fn locate(py: Python<'_>) -> PyResult<()> {
+    py.import("gumball.nvrtc")?.call_method0("locate")?;
+    let package: PathBuf = py.import("gumball")?.getattr("__file__")?.extract()?;
+    KERNELS.get_or_init(|| package.with_file_name("kernels"));
+    Ok(())
+}
+
+/// Warns the Python program that a GPU's kernels are compiled, though the package has a folder of them.
+fn warn(notice: &str) {
+    let text = CString::new(notice).unwrap_or_default();
+    // If the program makes an error of warnings, the GPU still works.
+    Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)).unwrap_or_default();
+}
 
 /// Returns an open GPU; opens it first if needed. It is not worked on itself: each user takes a stream of its
 /// own, or one of the host program.
@@ -15,15 +37,19 @@ static OPEN: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new(
 /// Those of [`Device::cuda`].
 pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let device = match open.get(&ordinal) {
-        Some(device) => *device,
-        None => {
-            let device: &'static Device = Box::leak(Box::new(Device::cuda(ordinal)?));
-            open.insert(ordinal, device);
-            device
-        }
+    let known = open.get(&ordinal).copied();
+    let device = match (known, KERNELS.get()) {
+        (Some(device), _) => device,
+        (None, Some(kernels)) => Box::leak(Box::new(Device::cuda_with_kernels(ordinal, kernels)?)),
+        (None, None) => Box::leak(Box::new(Device::cuda(ordinal)?)),
     };
-    Ok(device.gpu().expect("a CUDA device is a GPU"))
+    open.insert(ordinal, device);
+    drop(open);
+    let gpu = device.gpu().expect("a CUDA device is a GPU");
+    if let (None, Some(notice)) = (known, gpu.notice()) {
+        warn(notice);
+    }
+    Ok(gpu)
 }
 
 /// Returns the ordinal in the name of a CUDA device: `cuda` is 0, `cuda:N` is N; `None` for other names.

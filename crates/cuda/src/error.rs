@@ -36,11 +36,19 @@ pub enum Error {
     #[error("{program} does not compile for {target}:\n{log}")]
     Compile {
         /// The program's name.
-        program: &'static str,
+        program: String,
         /// The architecture, or `the host`.
         target: String,
         /// The compiler's messages.
         log: String,
+    },
+    /// The folder of compiled kernels that `GUMBALL_KERNELS` names cannot serve a device.
+    #[error("GUMBALL_KERNELS names {folder}, which cannot be used: {reason}")]
+    Kernels {
+        /// The folder.
+        folder: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A call to a library or to the system failed.
     #[error("{call} failed: {reason}")]

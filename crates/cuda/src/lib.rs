@@ -24,11 +24,13 @@ mod requests;
 
 pub use abi::Slot;
 pub use abi::dtype::{Dtype, IntType};
+pub use driver::ahead::{Destination, Progress, compile_ahead};
+pub use driver::arch::Arch;
 pub use driver::cache::Cache;
 #[cfg(feature = "emulator")]
 pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;
-pub use driver::nvrtc::{Arch, Compiled, Nvrtc};
+pub use driver::nvrtc::{Compiled, Nvrtc};
 pub use driver::probe::{CudaInfo, DeviceInfo};
 pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
 pub use driver::thread_state::CudaThreadState;

@@ -76,7 +76,7 @@ fn entry(py: Python<'_>, key: StreamKey) -> PyResult<Arc<Entry>> {
         return Ok(found);
     }
     if matches!(key.location, Location::Cuda(_)) {
-        py.import("gumball.nvrtc")?.call_method0("locate")?;
+        devices::locate(py)?;
     }
     let device = py.detach(|| open(key)).map_err(to_py_err)?;
     let operators = Mutex::new(Operators::on_device(device.clone()));

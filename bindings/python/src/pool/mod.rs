@@ -228,7 +228,7 @@ impl Pool {
                 DevicePoolConfig { vocab, slots, rows, widths, kept, history_growth, keep_histories };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
-                py.import("gumball.nvrtc")?.call_method0("locate")?;
+                devices::locate(py)?;
             }
             let opened = py.detach(|| caught(UNMADE, || backend::open(&device, config)))?;
             let pool = opened.map_err(to_py_err)?;

@@ -1,62 +1,87 @@
-//! The disk cache of compiled programs.
+//! Compiled programs on disk: folders that carry them, and the user's cache.
 //!
-//! The key of an entry is the program's source with its headers, the architecture, and the compiler with its
-//! version and options. An entry holds its whole key, and a SHA-256 of key and value. A truncated or damaged
-//! entry is ignored, and its program compiled again.
+//! A program's machine code is looked for in the carried folders, then in the cache. If neither has it, it is
+//! compiled and kept in the cache. Its file is found by a digest of the program's sources, the architecture
+//! and the compiler's options (`entry.rs`), so a folder that was filled from other sources has nothing for
+//! this build. A truncated or damaged file is ignored.
 //!
-//! Processes may share the folder: a writer writes a temporary file and renames it to the entry's name.
+//! **Carried folders** are only read, and their values are compressed. `gumball kernels` fills them. The Python
+//! package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another; if that
+//! has nothing for a device, opening the device fails, because somebody counts on it.
 //!
-//! Entries are machine code, so only the user may have write access to the folder and to the entries
-//! (`private_files.rs`). The cache does not read what others may have written. If that is the whole
-//! folder, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then compiles
-//! its programs.
+//! **The cache** is the user's. Processes may share the folder: a writer writes a temporary file and renames
+//! it to the entry's name.
+//!
+//! Entries are machine code, so only the user and root may have write access to the cache and to the folder
+//! that `GUMBALL_KERNELS` names (`private_files.rs`). What others may have written is not read. If that is the
+//! whole cache, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then
+//! compiles its programs.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sha2::{Digest, Sha256};
+use crate::driver::arch::Arch;
+use crate::driver::entry::{Key, compress, expand};
+use crate::driver::private_files::{self, Readers};
+use crate::error::{Error, Result};
+use crate::programs::kernels::Program;
 
-use crate::driver::private_files;
-
-/// A folder of compiled programs.
+/// Folders of compiled programs: those that are carried, and one that is the user's.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: Option<PathBuf>,
+    carried: Vec<Carried>,
 }
 
-/// The first bytes of an entry; change them whenever its layout changes.
-const MAGIC: &[u8; 8] = b"gumball2";
-
-/// The bytes of a SHA-256.
-const DIGEST_BYTES: usize = 32;
+/// A folder of compiled programs that is only read.
+#[derive(Clone, Debug)]
+struct Carried {
+    folder: PathBuf,
+    /// Whether the user named it, and not the program that brings it.
+    named: bool,
+}
 
 impl Cache {
-    /// Returns the user's cache: the folder `kernels` in the folder that `GUMBALL_CACHE` names. If that is
-    /// unset or empty, `gumball/kernels` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`.
+    /// Returns the user's cache, with the carried folder that `GUMBALL_KERNELS` names, if any.
     ///
-    /// Paths must be absolute, because a relative one would depend on the working directory. A relative
-    /// `XDG_CACHE_HOME` is ignored, as its specification says. With a relative `GUMBALL_CACHE` the cache
-    /// keeps nothing.
+    /// The cache is the folder `kernels` in the folder that `GUMBALL_CACHE` names. If that is unset or empty,
+    /// `gumball/kernels` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`. Paths must be absolute, because a
+    /// relative one would depend on the working directory. A relative `XDG_CACHE_HOME` is ignored, as its
+    /// specification says. With a relative `GUMBALL_CACHE` the cache keeps nothing.
     #[must_use]
     pub fn user() -> Self {
-        Self { folder: user_folder(|name| std::env::var_os(name)) }
+        let named = std::env::var_os("GUMBALL_KERNELS").filter(|value| !value.is_empty());
+        Self {
+            folder: user_folder(|name| std::env::var_os(name)),
+            carried: named.map(|folder| Carried { folder: folder.into(), named: true }).into_iter().collect(),
+        }
     }
 
-    /// Returns a cache in a folder, which the first write creates.
+    /// Returns a cache in a folder, which the first write creates, without carried folders.
     #[must_use]
     pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: Some(folder.into()) }
+        Self { folder: Some(folder.into()), carried: Vec::new() }
     }
 
-    /// Returns a cache that keeps nothing.
+    /// Returns a cache that keeps nothing, without carried folders.
     #[must_use]
     pub fn none() -> Self {
-        Self { folder: None }
+        Self { folder: None, carried: Vec::new() }
     }
 
-    /// Returns the folder; `None` if the cache keeps nothing.
+    /// Returns this cache with a further carried folder, which need not exist. It is trusted as the calling
+    /// program is: whoever may write there may run code in this process.
+    #[must_use]
+    pub fn with_carried(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.carried.push(Carried { folder: folder.into(), named: false });
+        self
+    }
+
+    /// Returns the user's folder; `None` if the cache keeps nothing.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
@@ -69,58 +94,138 @@ impl Cache {
         private_files::trouble(self.folder.as_deref()?)
     }
 
+    /// Returns why a device of an architecture gets nothing from a carried folder that exists; `None` if it
+    /// does, or there is none.
+    #[must_use]
+    pub fn notice(&self, arch: Arch) -> Option<String> {
+        let lacks = |carried: &Carried| Some((carried.folder.display().to_string(), carried.lack(arch)?));
+        let there = self.carried.iter().filter(|carried| carried.folder.exists());
+        let reasons: Option<Vec<_>> = there.map(lacks).collect();
+        reasons?.first().map(|(folder, reason)| format!("{folder} is not used: {reason}"))
+    }
+
+    /// Returns whether a carried folder has all programs for a device.
+    ///
+    /// # Errors
+    /// - [`Error::Kernels`] if the folder that `GUMBALL_KERNELS` names lacks some.
+    pub(crate) fn carries(&self, arch: Arch) -> Result<bool> {
+        for carried in &self.carried {
+            match carried.lack(arch) {
+                None => return Ok(true),
+                Some(reason) if carried.named => {
+                    let folder = carried.folder.display().to_string();
+                    return Err(Error::Kernels { folder, reason });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns a program's machine code for a device, from the carried folders or the user's.
+    pub(crate) fn find(&self, program: Program, arch: Arch) -> Option<Vec<u8>> {
+        let carried = self.carried.iter().find_map(|carried| carried.find(program, arch));
+        carried.or_else(|| self.read(&Key::of(program, arch)))
+    }
+
     /// Returns the value of a key. If the cache does not hold it, calls `make` and keeps the result if it
     /// can.
     ///
     /// # Errors
     /// The error of `make`.
-    pub fn get_or_make<E>(&self, key: &str, make: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
+    #[cfg(any(test, feature = "emulator"))]
+    pub(crate) fn get_or_make(&self, key: &Key, make: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         if let Some(value) = self.read(key) {
             return Ok(value);
         }
         let value = make()?;
         // If the value cannot be kept, the next process makes it again.
-        let _ = self.write(key, &value);
+        let _ = self.keep(key, &value);
         Ok(value)
     }
 
-    fn path(&self, key: &str) -> Option<PathBuf> {
-        let name = Sha256::digest(key.as_bytes());
-        let name: String = name[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(self.folder.as_ref()?.join(format!("{name}.bin")))
+    /// Keeps a value, if this cache keeps anything.
+    pub(crate) fn keep(&self, key: &Key, value: &[u8]) -> io::Result<()> {
+        self.folder.as_ref().map_or(Ok(()), |folder| write(folder, key, value, Readers::User))
     }
 
-    fn read(&self, key: &str) -> Option<Vec<u8>> {
+    /// Returns the value of a key, if the user's folder holds it.
+    pub(crate) fn read(&self, key: &Key) -> Option<Vec<u8>> {
         if self.trouble().is_some() {
             return None;
         }
-        let entry = private_files::read(&self.path(key)?).ok()?;
-        let rest = entry.strip_prefix(MAGIC)?;
-        let (digest, rest) = rest.split_first_chunk::<DIGEST_BYTES>()?;
-        if Sha256::digest(rest)[..] != digest[..] {
+        let file = private_files::read(&self.folder.as_ref()?.join(key.file())).ok()?;
+        key.decode(&file).map(<[u8]>::to_vec)
+    }
+}
+
+impl Carried {
+    /// Returns why a device of an architecture gets no machine code from the folder; `None` if it has files of
+    /// all programs. Reads none of them.
+    fn lack(&self, arch: Arch) -> Option<String> {
+        if self.named
+            && let Some(trouble) = private_files::trouble(&self.folder)
+        {
+            return Some(trouble);
+        }
+        let files = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()),
+            Err(error) => return Some(error.to_string()),
+        };
+        let files: BTreeSet<String> = files.collect();
+        let has = |binary| Program::all().all(|program| files.contains(&Key::of(program, binary).file()));
+        if arch.binaries().any(has) {
             return None;
         }
-        let (length, rest) = rest.split_first_chunk::<8>()?;
-        let (stored, value) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-        (stored == key.as_bytes()).then(|| value.to_vec())
+        let first = Program::all().next().expect("there are programs");
+        let of =
+            |binary| files.iter().any(|file| file.starts_with(&format!("{}-", Key::name_of(first, binary))));
+        Some(if arch.binaries().any(of) {
+            "it was filled from other sources than this build of Gumball; fill it again".to_owned()
+        } else {
+            format!("it has no kernels that {arch} runs")
+        })
     }
 
-    fn write(&self, key: &str, value: &[u8]) -> std::io::Result<()> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let Some(path) = self.path(key) else { return Ok(()) };
-        let rest = [&(key.len() as u64).to_le_bytes()[..], key.as_bytes(), value].concat();
-        let entry = [&MAGIC[..], &Sha256::digest(&rest)[..], &rest].concat();
-        if let Some(folder) = &self.folder {
-            private_files::make_folder(folder)?;
+    /// Returns a program's machine code for a device: for its own architecture, or the best that it runs.
+    fn find(&self, program: Program, arch: Arch) -> Option<Vec<u8>> {
+        if self.named && private_files::trouble(&self.folder).is_some() {
+            return None;
         }
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let aside = path.with_extension(format!("{}-{serial}", std::process::id()));
-        let done = private_files::write_new(&aside, &entry).and_then(|()| fs::rename(&aside, &path));
-        if done.is_err() {
-            let _ = fs::remove_file(&aside);
-        }
-        done
+        let read = if self.named { private_files::read } else { private_files::read_trusted };
+        arch.binaries().find_map(|binary| {
+            let key = Key::of(program, binary);
+            let file = read(&self.folder.join(key.file())).ok()?;
+            expand(key.decode(&file)?).ok()
+        })
     }
+}
+
+/// Returns whether a folder carries a program's machine code for an architecture, undamaged.
+pub(crate) fn carries(folder: &Path, program: Program, arch: Arch) -> bool {
+    let key = Key::of(program, arch);
+    let file = private_files::read_trusted(&folder.join(key.file())).unwrap_or_default();
+    key.decode(&file).is_some_and(|compressed| expand(compressed).is_ok())
+}
+
+/// Writes a program's machine code into a folder that carries it.
+pub(crate) fn carry(folder: &Path, program: Program, arch: Arch, cubin: &[u8]) -> io::Result<()> {
+    write(folder, &Key::of(program, arch), &compress(cubin)?, Readers::All)
+}
+
+/// Writes an entry into a folder, which is made if needed.
+fn write(folder: &Path, key: &Key, value: &[u8], readers: Readers) -> io::Result<()> {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    private_files::make_folder(folder, readers)?;
+    let path = folder.join(key.file());
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let aside = path.with_extension(format!("{}-{serial}", std::process::id()));
+    let written = private_files::write_new(&aside, &key.encode(value), readers);
+    let done = written.and_then(|()| fs::rename(&aside, &path));
+    if done.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    done
 }
 
 /// Returns the folder that environment variables name; `None` if they name no absolute path.
@@ -135,18 +240,17 @@ fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(folder.join("kernels"))
 }
 
-/// Returns the FNV-1a hash of the concatenated parts, for names that need no cryptographic hash.
-#[cfg(feature = "emulator")]
-pub(crate) fn fnv1a(parts: &[&[u8]]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.iter());
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new(name, "text")
+    }
+
+    fn path(cache: &Cache, name: &str) -> PathBuf {
+        cache.folder().unwrap().join(key(name).file())
+    }
 
     fn scratch(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("gumball-cache-{name}-{}", std::process::id()));
@@ -154,9 +258,9 @@ mod tests {
         folder
     }
 
-    fn get(cache: &Cache, key: &str, value: &[u8]) -> (Vec<u8>, bool) {
+    fn get(cache: &Cache, name: &str, value: &[u8]) -> (Vec<u8>, bool) {
         let mut made = false;
-        let got = cache.get_or_make::<Infallible>(key, || {
+        let got = cache.get_or_make(&key(name), || {
             made = true;
             Ok(value.to_vec())
         });
@@ -170,7 +274,7 @@ mod tests {
         assert_eq!(get(&cache, "a", b"1"), (b"1".to_vec(), true));
         assert_eq!(get(&cache, "a", b"2"), (b"1".to_vec(), false));
         assert_eq!(get(&cache, "b", b"3"), (b"3".to_vec(), true));
-        fs::rename(cache.path("b").unwrap(), cache.path("a").unwrap()).unwrap();
+        fs::rename(path(&cache, "b"), path(&cache, "a")).unwrap();
         assert_eq!(get(&cache, "a", b"4"), (b"4".to_vec(), true), "another key's entry is none");
         fs::remove_dir_all(folder).unwrap();
     }
@@ -180,7 +284,7 @@ mod tests {
         let folder = scratch("damaged");
         let cache = Cache::at(&folder);
         get(&cache, "a", b"12345678");
-        let path = cache.path("a").unwrap();
+        let path = path(&cache, "a");
         let whole = fs::read(&path).unwrap();
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
@@ -205,8 +309,8 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..20 {
-                        cache.write("a", &value).unwrap();
-                        assert_eq!(cache.read("a").as_deref(), Some(&value[..]));
+                        cache.keep(&key("a"), &value).unwrap();
+                        assert_eq!(cache.read(&key("a")).as_deref(), Some(&value[..]));
                     }
                 });
             }
@@ -244,7 +348,7 @@ mod tests {
         };
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert!(get(&cache, "a", b"1").1 && !get(&cache, "a", b"1").1);
-        let path = cache.path("a").unwrap();
+        let path = path(&cache, "a");
         assert_eq!((mode(&folder), mode(&path)), (0o700, 0o600));
 
         set(&path, 0o622);
@@ -269,5 +373,129 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_no_error() {
         assert!(get(&Cache::at("/dev/null/none"), "a", b"1").1);
         assert!(get(&Cache::none(), "a", b"1").1);
+    }
+
+    const SM_90: Arch = Arch::new(9, 0);
+
+    /// Fills a folder with made-up machine code of all programs for an architecture.
+    fn fill(folder: &Path, arch: Arch) {
+        for program in Program::all() {
+            carry(folder, program, arch, format!("{} {arch}", program.name()).as_bytes()).unwrap();
+        }
+    }
+
+    fn any_program() -> Program {
+        Program::all().next().unwrap()
+    }
+
+    /// A cache as [`Cache::user`] returns if `GUMBALL_KERNELS` names a folder.
+    fn naming(folder: &Path) -> Cache {
+        Cache { folder: None, carried: vec![Carried { folder: folder.into(), named: true }] }
+    }
+
+    fn refusal(cache: &Cache, arch: Arch) -> String {
+        match cache.carries(arch) {
+            Err(Error::Kernels { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_device_gets_the_best_machine_code_that_it_runs() {
+        let folder = scratch("carried");
+        for arch in [Arch::new(8, 0), Arch::new(8, 6), SM_90] {
+            fill(&folder, arch);
+        }
+        let cache = Cache::none().with_carried(&folder);
+        let found = |major, minor| {
+            let arch = Arch::new(major, minor);
+            let found = cache.find(any_program(), arch).map(|cubin| String::from_utf8(cubin).unwrap());
+            assert_eq!(cache.carries(arch).unwrap(), found.is_some());
+            found
+        };
+        assert_eq!(found(8, 0).as_deref(), Some("history_edits sm_80"));
+        assert_eq!(found(8, 9).as_deref(), Some("history_edits sm_86"));
+        assert_eq!(found(9, 0).as_deref(), Some("history_edits sm_90"));
+        assert_eq!((found(8, 7), found(10, 0), found(7, 5)), (None, None, None));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_carried_folder_comes_before_the_cache() {
+        let (carried, own) = (scratch("before"), scratch("after"));
+        let cache = Cache::at(&own).with_carried(&carried);
+        let key = Key::of(any_program(), SM_90);
+        cache.keep(&key, b"own").unwrap();
+        assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]));
+        fill(&carried, SM_90);
+        assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"history_edits sm_90"[..]));
+        // A damaged file in the carried folder is ignored.
+        let file = carried.join(key.file());
+        let whole = fs::read(&file).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&file, &whole[..length]).unwrap();
+            assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]), "cut at {length}");
+        }
+        for place in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x10;
+            fs::write(&file, bytes).unwrap();
+            assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]), "flipped at {place}");
+        }
+        // So is one whose digest is right, and whose value cannot be expanded.
+        fs::write(&file, key.encode(b"no LZMA")).unwrap();
+        assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]));
+        fs::remove_dir_all(carried).unwrap();
+        fs::remove_dir_all(own).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_named_must_have_the_devices_kernels() {
+        let folder = scratch("named");
+        assert!(refusal(&naming(&folder), SM_90).contains("No such file"));
+        fill(&folder, SM_90);
+        assert_eq!(naming(&folder).carries(SM_90), Ok(true));
+        assert_eq!(refusal(&naming(&folder), Arch::new(8, 0)), "it has no kernels that sm_80 runs");
+        let file = folder.join(Key::of(any_program(), SM_90).file());
+        fs::rename(&file, folder.join("history_edits-sm_90-0123456789abcdef.bin")).unwrap();
+        assert!(refusal(&naming(&folder), SM_90).contains("other sources"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_comes_with_the_program_may_lack_kernels() {
+        let folder = scratch("brought");
+        let cache = Cache::none().with_carried(&folder);
+        assert_eq!(cache.notice(SM_90), None, "there is no folder");
+        assert_eq!((cache.carries(SM_90), cache.find(any_program(), SM_90)), (Ok(false), None));
+        fill(&folder, SM_90);
+        assert_eq!((cache.carries(SM_90), cache.notice(SM_90)), (Ok(true), None));
+        assert!(
+            cache.notice(Arch::new(8, 0)).is_some_and(|notice| notice.contains("no kernels that sm_80 runs"))
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_named_folder_that_others_can_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = scratch("writable");
+        let set = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        fill(&folder, SM_90);
+        let file = folder.join(Key::of(any_program(), SM_90).file());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&file)), (0o755, 0o644), "other users may read it");
+        set(&folder, 0o777);
+        assert!(refusal(&naming(&folder), SM_90).contains("others can write to it (mode 777)"));
+        assert_eq!(naming(&folder).find(any_program(), SM_90), None);
+        set(&folder, 0o755);
+        set(&file, 0o666);
+        assert_eq!(naming(&folder).find(any_program(), SM_90), None, "anybody may have written the file");
+        // What the program itself brings is trusted as the program is.
+        assert!(Cache::none().with_carried(&folder).find(any_program(), SM_90).is_some());
+        fs::remove_dir_all(folder).unwrap();
     }
 }

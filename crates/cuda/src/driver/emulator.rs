@@ -17,10 +17,11 @@ use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
 use crate::abi::launch::{LAUNCH, LaunchShape};
-use crate::driver::cache::{Cache, fnv1a};
+use crate::driver::cache::Cache;
+use crate::driver::entry::Key;
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
-use crate::programs::kernels::{Kernel, Program};
+use crate::programs::kernels::{Kernel, source_files};
 use crate::programs::sources::{Source, headers};
 
 const SOURCES: &[Source] = &[
@@ -103,10 +104,7 @@ impl Emulator {
 /// Returns the sources that only the emulator has: its files, the shape of a launch, and for each kind of
 /// rows the lines that include its kernels.
 fn own_sources() -> Vec<(&'static str, String)> {
-    let kernels = |kind| {
-        let includes = Program::of(kind).map(|program| format!("#include \"{}\"\n", program.file().0));
-        includes.collect()
-    };
+    let kernels = |kind| source_files(kind).map(|(path, _)| format!("#include \"{path}\"\n")).collect();
     let generated = [
         (LAUNCH.name, LAUNCH.text()),
         ("logits.inc", kernels(Kind::Logits)),
@@ -133,10 +131,10 @@ fn build(cache: &Cache) -> Result<Library> {
     let sources = headers().map(|(name, source)| (name, source.to_owned())).chain(own_sources());
     let sources: Vec<(&str, String)> = sources.collect();
     let text: String = sources.iter().map(|(name, source)| format!("{name}\n{source}")).collect();
-    let key = format!("host {} {OPTIONS:?}\n{text}", String::from_utf8_lossy(&version.stdout));
+    let version = String::from_utf8_lossy(&version.stdout);
+    let key = Key::new("host", format!("{version} {OPTIONS:?}\n{text}"));
 
-    let folder =
-        std::env::temp_dir().join(format!("gumball-{}-{:x}", std::process::id(), fnv1a(&[key.as_bytes()])));
+    let folder = std::env::temp_dir().join(format!("gumball-{}-{}", std::process::id(), key.file()));
     std::fs::create_dir_all(&folder).map_err(|error| Error::call("create_dir_all", error))?;
     let loaded = cache
         .get_or_make(&key, || compile(&compiler, &folder, &sources))
@@ -166,7 +164,11 @@ fn compile(compiler: &str, folder: &Path, sources: &[(&str, String)]) -> Result<
     let output = command.output().map_err(|error| Error::call("c++", error))?;
     if !output.status.success() {
         let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Compile { program: "the emulator", target: "the host".to_owned(), log });
+        return Err(Error::Compile {
+            program: "the emulator".to_owned(),
+            target: "the host".to_owned(),
+            log,
+        });
     }
     std::fs::read(&library).map_err(io)
 }

@@ -1,6 +1,7 @@
 //! A GPU as a [`Runtime`]: its context, its streams, and the kernels compiled for it.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +11,11 @@ use cudarc::driver::{
     sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags},
 };
 
+use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
 use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
-use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::driver::nvrtc::Nvrtc;
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
@@ -23,6 +25,11 @@ use crate::programs::kernels::{Kernel, KernelModule};
 
 /// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;
+
+thread_local! {
+    /// The kernels that the thread would launch, while [`Runtime::load`] runs its function.
+    static LAUNCHES: RefCell<Option<Vec<Kernel>>> = const { RefCell::new(None) };
+}
 
 /// A GPU whose launches and copies are enqueued in order on the stream in use: first one of its own, later
 /// any that the host program names.
@@ -40,6 +47,8 @@ pub(crate) struct OpenDevice {
     /// Fills new memory with zeros, and is never under capture.
     fill: Arc<CudaStream>,
     arch: Arch,
+    /// Why a folder that came with the program does not serve the device.
+    notice: Option<String>,
     multiprocessors: u32,
     /// The most shared memory that a block can have.
     block_bytes: usize,
@@ -50,11 +59,13 @@ impl Gpu {
     /// Opens a device in its primary context, which it shares with the host program's CUDA libraries, with a
     /// stream of its own.
     ///
-    /// `ordinal` is the driver's number of the device, from 0. Kernels are compiled, or read from `cache`,
-    /// when an object that launches them is made.
+    /// `ordinal` is the driver's number of the device, from 0. The first launch of a kernel loads it: reads it
+    /// from the folders of `cache`, or compiles it. NVRTC is needed only if no carried folder of `cache` has
+    /// the device's kernels.
     ///
     /// # Errors
-    /// - [`Error::Missing`] if there is no driver or no NVRTC.
+    /// - [`Error::Missing`] if there is no driver, or no NVRTC where it is needed.
+    /// - [`Error::Kernels`] if the folder that `GUMBALL_KERNELS` names has not the device's kernels.
     /// - [`Error::TooOld`] if one of them is older than 12.0.
     /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
     /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
@@ -75,11 +86,14 @@ impl Gpu {
         let block = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let block = context.attribute(block).map_err(device)?;
 
-        let nvrtc = Nvrtc::load()?;
-        let kernels = LoadedKernels::new(Arc::clone(&context), nvrtc, cache.clone(), arch, (shared, block));
+        if !cache.carries(arch)? {
+            Nvrtc::load()?;
+        }
+        let kernels = LoadedKernels::new(Arc::clone(&context), cache.clone(), arch, (shared, block));
         let device = OpenDevice {
             fill: context.new_stream().map_err(failed("cuStreamCreate"))?,
             kernels,
+            notice: cache.notice(arch),
             arch,
             multiprocessors: u32::try_from(count).unwrap_or(1),
             block_bytes: usize::try_from(block).unwrap_or(0),
@@ -93,6 +107,13 @@ impl Gpu {
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.device.arch
+    }
+
+    /// Returns why kernels are compiled though the program brings a folder of compiled ones; `None` if they
+    /// are not, or if there is no such folder.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.device.notice.as_deref()
     }
 
     /// Returns this device, with its loaded kernels, on another stream of its own.
@@ -143,6 +164,12 @@ impl Gpu {
     /// # Safety
     /// The conditions of [`Runtime::launch`], or if `early` those of [`Runtime::launch_dependent`].
     unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
+        if LAUNCHES
+            .with_borrow_mut(|launches| launches.as_mut().map(|launches| launches.push(kernel)))
+            .is_some()
+        {
+            return Ok(());
+        }
         self.bind()?;
         let stream = self.current();
         let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
@@ -273,7 +300,15 @@ impl Runtime for Gpu {
     }
 
     fn prepare(&self, module: KernelModule) -> Result<()> {
-        self.device.kernels.prepare(module)
+        if module == KernelModule::Softmax { self.device.kernels.prepare_clusters() } else { Ok(()) }
+    }
+
+    fn load(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let outer = LAUNCHES.replace(Some(Vec::new()));
+        let launched = launch();
+        let kernels = LAUNCHES.replace(outer).unwrap_or_default();
+        launched?;
+        self.device.kernels.load(&kernels)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {

@@ -1,9 +1,10 @@
-//! The kernels that a GPU has loaded. An object that launches kernels loads the [`KernelModule`] that holds
-//! them when it is made, from the cache or through the compiler. So nobody waits for kernels that nobody
-//! launches.
+//! The kernels that a GPU has loaded. The first launch of a kernel loads its program, from a carried folder,
+//! from the cache or through the compiler. So nobody waits for kernels that nobody launches.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use cudarc::driver::{
     CudaContext, CudaFunction,
@@ -14,11 +15,13 @@ use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_WORKER_WARPS};
+use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
-use crate::driver::nvrtc::{Arch, HOPPER, Nvrtc};
+use crate::driver::entry::Key;
+use crate::driver::nvrtc::Nvrtc;
 use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Result, failed};
-use crate::programs::kernels::{Kernel, KernelModule, Program, SOFTMAX_CLUSTER};
+use crate::programs::kernels::{Kernel, Program, SOFTMAX_CLUSTER};
 
 /// The kernel for which clusters are counted, and the threads of its blocks.
 const CLUSTERED: Kernel = SOFTMAX_CLUSTER.of(Kind::Logits, Dtype::F32);
@@ -39,11 +42,10 @@ pub(crate) fn attribute(
     sys::CUlaunchAttribute { id, pad: [0; 4], value }
 }
 
-/// The kernels of a device, each loaded with its module.
+/// The kernels of a device, each loaded with its program.
 #[derive(Debug)]
 pub(crate) struct LoadedKernels {
     context: Arc<CudaContext>,
-    nvrtc: Nvrtc,
     cache: Cache,
     arch: Arch,
     /// Bytes of shared memory of a multiprocessor, and the most that a block can have.
@@ -51,13 +53,10 @@ pub(crate) struct LoadedKernels {
     block: i32,
     /// The kernels by [`Kernel`] index.
     loaded: Box<[OnceLock<LoadedKernel>]>,
-    /// A bit for each module whose kernels are all loaded. One atomic load, because every call of an operator
-    /// checks it.
-    ready: AtomicU32,
     /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
     /// i + 1 blocks.
     clusters: OnceLock<[u32; MAX_CLUSTER_BLOCKS]>,
-    /// Held while a module is loaded, so that no program is compiled twice.
+    /// Held while programs are loaded, so that none is compiled twice.
     loading: Mutex<()>,
 }
 
@@ -90,71 +89,86 @@ impl LoadedKernel {
 impl LoadedKernels {
     /// Returns a device's kernels, none of them loaded. The last argument is the shared memory of a
     /// multiprocessor and the most of a block, in bytes.
-    pub fn new(
-        context: Arc<CudaContext>,
-        nvrtc: Nvrtc,
-        cache: Cache,
-        arch: Arch,
-        (shared, block): (i32, i32),
-    ) -> Self {
+    pub fn new(context: Arc<CudaContext>, cache: Cache, arch: Arch, (shared, block): (i32, i32)) -> Self {
         let loaded = (0..Kernel::COUNT).map(|_| OnceLock::new()).collect();
-        let (ready, clusters, loading) = (AtomicU32::new(0), OnceLock::new(), Mutex::new(()));
-        Self { context, nvrtc, cache, arch, shared, block, loaded, ready, clusters, loading }
+        let (clusters, loading) = (OnceLock::new(), Mutex::new(()));
+        Self { context, cache, arch, shared, block, loaded, clusters, loading }
     }
 
-    /// Returns a kernel; loads its module first if that is not loaded.
+    /// Returns a kernel; loads its program first if that is not loaded.
     ///
     /// # Errors
-    /// The errors of [`LoadedKernels::prepare`].
+    /// The errors of [`LoadedKernels::load`].
     pub fn loaded(&self, kernel: Kernel) -> Result<&LoadedKernel> {
         if let Some(loaded) = self.loaded[kernel.0].get() {
             return Ok(loaded);
         }
-        self.prepare(kernel.module())?;
-        Ok(self.loaded[kernel.0].get().expect("its module is loaded"))
+        self.load(&[kernel])?;
+        Ok(self.loaded[kernel.0].get().expect("its program is loaded"))
     }
 
     /// Returns how many clusters of `blocks` blocks can run concurrently, with one block per multiprocessor.
-    /// 0 if the device has no such clusters, or [`KernelModule::Softmax`] is not loaded yet.
+    /// 0 if the device has no such clusters, or they are not counted yet.
     pub fn clusters(&self, blocks: u32) -> u32 {
         let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
         place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
     }
 
-    /// Loads the programs of a module if they are not loaded. Another thread that loads them is waited for.
+    /// Counts the clusters that can run concurrently, if the device has clusters.
     ///
     /// # Errors
-    /// The errors of [`Nvrtc::cubin`], and [`Error::Call`](crate::Error::Call) if the driver fails.
-    pub fn prepare(&self, module: KernelModule) -> Result<()> {
-        if self.has(module) {
-            return Ok(());
-        }
-        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.has(module) {
-            return Ok(());
-        }
-        let programs: Vec<Program> = Program::all().filter(|program| program.module() == module).collect();
-        let cubins = self.nvrtc.cubins(&programs, self.arch, &self.cache);
-        let cubins = programs.into_iter().zip(cubins).map(|(program, cubin)| Ok((program, cubin?)));
-        let cubins: Vec<(Program, Vec<u8>)> = cubins.collect::<Result<_>>()?;
-        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
-        // The host program may be capturing a stream; loading enqueues nothing on any stream.
-        let _relaxed = RelaxedCapture::begin();
-        cubins.into_iter().try_for_each(|(program, cubin)| self.load(program, cubin))?;
-        if module == CLUSTERED.module() && self.arch >= HOPPER {
+    /// The errors of [`LoadedKernels::load`].
+    pub fn prepare_clusters(&self) -> Result<()> {
+        if self.arch >= HOPPER && self.clusters.get().is_none() {
             let counts = self.count_clusters()?;
             self.clusters.get_or_init(|| counts);
         }
-        self.ready.fetch_or(1 << module as u32, Ordering::Release);
         Ok(())
     }
 
-    /// Returns whether all kernels of a module are loaded.
-    fn has(&self, module: KernelModule) -> bool {
-        self.ready.load(Ordering::Acquire) >> module as u32 & 1 == 1
+    /// Loads the programs of kernels, if they are not loaded. Programs that must be compiled are compiled in
+    /// parallel. Another thread that loads programs is waited for.
+    ///
+    /// # Errors
+    /// The errors of [`Nvrtc::load`] and [`Nvrtc::compile`], and [`Error::Call`](crate::Error::Call) if the
+    /// driver fails.
+    pub fn load(&self, kernels: &[Kernel]) -> Result<()> {
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = kernels.iter().filter(|kernel| self.loaded[kernel.0].get().is_none());
+        let programs = missing.map(|kernel| kernel.program()).map(|program| (program.name(), program));
+        let programs: BTreeMap<String, Program> = programs.collect();
+        let found = programs.values().map(|program| (*program, self.cache.find(*program, self.arch)));
+        let (found, unknown): (Vec<_>, Vec<_>) = found.partition(|(_, cubin)| cubin.is_some());
+        let mut unknown: Vec<Program> = unknown.into_iter().map(|(program, _)| program).collect();
+        for (program, cubin) in found {
+            // What another compiler made may be too new for this driver.
+            if self.load_cubin(program, cubin.unwrap_or_default()).is_err() {
+                unknown.push(program);
+            }
+        }
+        let cubins: Vec<_> = thread::scope(|scope| {
+            let compile = |program| (program, scope.spawn(move || self.compile(program)));
+            let threads: Vec<_> = unknown.into_iter().map(compile).collect();
+            let joined = threads.into_iter().map(|(program, thread)| {
+                (program, thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            });
+            joined.collect()
+        });
+        cubins.into_iter().try_for_each(|(program, cubin)| self.load_cubin(program, cubin?))
     }
 
-    fn load(&self, program: Program, cubin: Vec<u8>) -> Result<()> {
+    /// Compiles a program for the device, and keeps it in the cache.
+    fn compile(&self, program: Program) -> Result<Vec<u8>> {
+        let cubin = Nvrtc::load()?.compile(program, self.arch)?.cubin;
+        // If it cannot be kept, the next process compiles it again.
+        let _ = self.cache.keep(&Key::of(program, self.arch), &cubin);
+        Ok(cubin)
+    }
+
+    fn load_cubin(&self, program: Program, cubin: Vec<u8>) -> Result<()> {
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        // The host program may be capturing a stream; loading enqueues nothing on any stream.
+        let _relaxed = RelaxedCapture::begin();
         let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
         for (kernel, name) in program.kernels() {
             let function = module.load_function(&name).map_err(failed("cuModuleGetFunction"))?;
@@ -167,7 +181,7 @@ impl LoadedKernels {
     /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block takes the
     /// most shared memory that a block can have, and so a multiprocessor to itself.
     fn count_clusters(&self) -> Result<[u32; MAX_CLUSTER_BLOCKS]> {
-        let loaded = self.loaded[CLUSTERED.0].get().expect("it was just loaded");
+        let loaded = self.loaded(CLUSTERED)?;
         let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
         let mut counts = [0; MAX_CLUSTER_BLOCKS];
         for (less_one, found) in counts.iter_mut().enumerate() {

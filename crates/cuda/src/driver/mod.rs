@@ -3,11 +3,14 @@
 //!
 //! Depends on `abi` and `programs`.
 
+pub(crate) mod ahead;
+pub(crate) mod arch;
 pub(crate) mod cache;
 mod capture;
 pub(crate) mod device_limits;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
+mod entry;
 pub(crate) mod gpu;
 mod host_streams;
 mod loaded_kernels;

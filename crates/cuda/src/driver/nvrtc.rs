@@ -1,15 +1,13 @@
 //! NVRTC: compiles a program's source to machine code for one architecture, without a GPU and without files.
 
 use std::ffi::{CString, c_char};
-use std::fmt;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::driver::cache::Cache;
+use crate::driver::arch::Arch;
 use crate::error::{Error, Result};
 use crate::programs::kernels::Program;
 use crate::programs::sources::headers;
@@ -19,31 +17,8 @@ const OLDEST: (i32, i32) = (12, 0);
 
 /// The language, and the arithmetic of the rules (N5): no contraction, subnormals kept, exact division and
 /// square root.
-const OPTIONS: [&str; 5] =
+pub(crate) const OPTIONS: [&str; 5] =
     ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
-
-/// The architecture of a device: its compute capability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Arch {
-    /// The major number: 9 of compute capability 9.0.
-    pub major: i32,
-    /// The minor number: 0 of compute capability 9.0.
-    pub minor: i32,
-}
-
-impl Arch {
-    /// The oldest architecture that has the instructions of the kernels, sm_80.
-    pub const OLDEST: Arch = Arch { major: 8, minor: 0 };
-}
-
-/// The first architecture with dependent launches, clusters, and bulk copies into shared memory.
-pub(crate) const HOPPER: Arch = Arch { major: 9, minor: 0 };
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sm_{}{}", self.major, self.minor)
-    }
-}
 
 /// A compiled program.
 #[derive(Clone, Debug)]
@@ -89,29 +64,6 @@ impl Nvrtc {
     #[must_use]
     pub fn version(&self) -> (i32, i32) {
         self.version
-    }
-
-    /// Returns a program's machine code for an architecture, an ELF image. Reads it from `cache`, or compiles
-    /// it and keeps it there.
-    ///
-    /// # Errors
-    /// The errors of [`Nvrtc::compile`].
-    pub fn cubin(&self, program: Program, arch: Arch, cache: &Cache) -> Result<Vec<u8>> {
-        let (major, minor) = self.version;
-        let key = format!("{arch} nvrtc {major}.{minor} {OPTIONS:?}\n{}", program.text());
-        cache.get_or_make(&key, || Ok(self.compile(program, arch)?.cubin))
-    }
-
-    /// Returns the machine code of several programs, in their order, each with the errors of
-    /// [`Nvrtc::cubin`]. Compiles them in parallel, because the largest takes half a minute.
-    pub fn cubins(&self, programs: &[Program], arch: Arch, cache: &Cache) -> Vec<Result<Vec<u8>>> {
-        std::thread::scope(|scope| {
-            let spawn = |program| scope.spawn(move || self.cubin(program, arch, cache));
-            let threads: Vec<_> = programs.iter().copied().map(spawn).collect();
-            let done =
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            done.collect()
-        })
     }
 
     /// Compiles a program for an architecture.
@@ -188,7 +140,7 @@ struct Handle(sys::nvrtcProgram);
 impl Handle {
     fn new(program: Program) -> Result<Self> {
         let c_string = |text: &str| CString::new(text).expect("sources and names hold no zero byte");
-        let (source, name) = (c_string(program.source()), c_string(&format!("{}.cu", program.name())));
+        let (source, name) = (c_string(&program.source()), c_string(&format!("{}.cu", program.name())));
         let names: Vec<CString> = headers().map(|(name, _)| c_string(name)).collect();
         let sources: Vec<CString> = headers().map(|(_, source)| c_string(source)).collect();
         let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();

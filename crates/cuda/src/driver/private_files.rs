@@ -2,7 +2,7 @@
 //!
 //! Machine code from the cache runs in the user's GPU context. So a file is read only if it belongs to the
 //! user or to root, and nobody else may write to it. Symbolic links are not followed. New files have mode
-//! 0600, new folders 0700. Systems other than Unix have no such modes; there the user's folder is as private
+//! 0600, new folders 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is read without these checks. Systems other than Unix have no such modes; there the user's folder is as private
 //! as the system makes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -22,17 +22,28 @@ pub(crate) fn trouble(folder: &Path) -> Option<String> {
     foreign(&metadata).map(|reason| format!("{reason}; make it yours alone (chmod 700) or remove it"))
 }
 
+/// Who else may read new files and folders. Nobody else may write to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Nobody but the user.
+    User,
+    /// Everybody.
+    All,
+}
+
 /// Creates a folder, with its parents, to which only the user can write. An existing folder stays as it is.
 ///
 /// # Errors
-/// The system's error, or `PermissionDenied` if others may write to an existing folder.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+/// The system's error, or `PermissionDenied` if only the user is to read the folder, and others may write to
+/// it.
+pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, if readers == Readers::All { 0o755 } else { 0o700 });
     builder.create(folder)?;
-    trouble(folder).map_or(Ok(()), |reason| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
+    let trouble = if readers == Readers::User { trouble(folder) } else { None };
+    trouble.map_or(Ok(()), |reason| Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)))
 }
 
 /// Reads a file that only the user can have written.
@@ -41,33 +52,57 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 /// The system's error, also for a symbolic link; `PermissionDenied` if it is no regular file, longer than
 /// `LONGEST_BYTES`, or others may write to it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, metadata) = open(path, false)?;
+    if foreign(&metadata).is_some() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    read_all(file)
+}
+
+/// Reads a file from a folder that is trusted, with symbolic links, as package managers make them.
+///
+/// # Errors
+/// The system's error; `PermissionDenied` if it is no regular file or longer than `LONGEST_BYTES`.
+pub(crate) fn read_trusted(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(open(path, true)?.0)
+}
+
+/// Opens a regular file that is not too long, without waiting for anybody.
+fn open(path: &Path, follow_links: bool) -> io::Result<(File, Metadata)> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use rustix::fs::OFlags;
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = if follow_links { OFlags::empty() } else { OFlags::NOFOLLOW } | OFlags::NONBLOCK;
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     }
     let file = options.open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > LONGEST_BYTES || foreign(&metadata).is_some() {
+    if !metadata.is_file() || metadata.len() > LONGEST_BYTES {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    Ok((file, metadata))
+}
+
+fn read_all(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes a new file that only the user can read and write.
+/// Writes a new file that only the user can write.
 ///
 /// # Errors
 /// The system's error, also if the path exists.
-pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    std::os::unix::fs::OpenOptionsExt::mode(
+        &mut options,
+        if readers == Readers::All { 0o644 } else { 0o600 },
+    );
     let mut file: File = options.open(path)?;
     file.write_all(bytes)
 }

@@ -5,8 +5,9 @@ use std::fmt;
 use cudarc::driver::result::{self, device};
 use cudarc::driver::{DriverError, sys::CUdevice_attribute_enum as Attribute};
 
+use crate::driver::arch::Arch;
 use crate::driver::gpu::driver_version;
-use crate::driver::nvrtc::{Arch, Nvrtc};
+use crate::driver::nvrtc::Nvrtc;
 use crate::error::{Error, Result};
 
 /// The CUDA installation of this system.

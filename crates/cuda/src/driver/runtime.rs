@@ -72,14 +72,24 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         0
     }
 
-    /// Loads the kernels of a module, if they are not loaded. Objects call this when they are made, before
-    /// they launch a kernel. To compile the largest program takes half a minute.
+    /// Prepares what launches of a module's kernels are fitted to: counts clusters for the softmax. Objects
+    /// call this when they are made.
     ///
     /// # Errors
     /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
     ///   does not compile.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn prepare(&self, _module: KernelModule) -> Result<()> {
+        Ok(())
+    }
+
+    /// Loads the kernels that a function launches on the calling thread, in parallel where they must be
+    /// compiled. No kernel runs. Kernels that were not loaded so are loaded by their first launch.
+    ///
+    /// # Errors
+    /// - The error of the function.
+    /// - Those of [`Runtime::prepare`].
+    fn load(&self, _launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         Ok(())
     }
 

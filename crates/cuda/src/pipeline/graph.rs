@@ -52,10 +52,9 @@ impl Workspace {
     /// If another workspace made a step.
     pub fn capture<'b>(&self, steps: &[Step<'b>]) -> Result<Graph<'b>> {
         steps.iter().try_for_each(|step| self.check(step.shape, step.logits_rows))?;
-        let capture = |needs: StepFeatures| {
-            let mut launch = || steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
-            Ok((needs, self.runtime.capture(&mut launch)?))
-        };
+        let launch = |needs| steps.iter().try_for_each(|step| self.enqueue_kernels(step, needs));
+        self.runtime.load(&mut || StepFeatures::all().try_for_each(launch))?;
+        let capture = |needs| Ok((needs, self.runtime.capture(&mut || launch(needs))?));
         let launches = StepFeatures::all().map(capture).collect::<crate::Result<Vec<_>>>()?;
         let max_tokens = steps.iter().map(Step::max_tokens).sum();
         let logits_rows = steps.iter().map(|step| step.logits_rows).min().unwrap_or(usize::MAX);

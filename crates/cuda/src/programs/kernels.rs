@@ -3,21 +3,24 @@
 //! Kernels that differ only in the rows that they take form a [`Family`]. A step finds a kernel by arithmetic
 //! on constants; names are made when kernels are loaded.
 //!
+//! A source file defines its kernels for all types of rows. A [`Program`] selects those for one type and one
+//! kind of rows, because most processes need one of each, and the compiler takes seconds for each kernel.
+//!
 //! No source spells out a kernel's whole name, so a search for `finish_candidates_f32_probs` finds nothing:
 //! - here, a family's constant in small letters begins the name, and [`Members`] adds type, size and kind;
 //! - in the source file, a macro pastes the type and size to the same beginning (`finish_candidates_##type`);
-//! - `KERNEL_NAME` in `platform/portability.cuh` appends `_probs` in the programs for rows of probabilities.
+//! - [`Program::source`] appends `_probs` in the programs for rows of probabilities.
 //!
 //! Search for the beginning, `finish_candidates_##`, to find a definition.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 
-/// Programs that the same caller needs. They are compiled and loaded together, when an object that launches
-/// one of their kernels is made.
+/// Programs that the same caller needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelModule {
     /// Steps on rows of logits.
@@ -58,13 +61,10 @@ macro_rules! kernels {
         };)+)+
 
         static FILES: &[SourceFile] = &[$(SourceFile {
+            name: $file,
             path: concat!("kernels/", $file, ".cu"),
             modules: [Some(KernelModule::$logits), module!($($probabilities)?)],
-            programs: [$file, concat!($file, "_probs")],
-            sources: [
-                include_str!(concat!("../../kernels/", $file, ".cu")),
-                concat!("#define GUMBALL_PROBABILITIES 1\n#include \"kernels/", $file, ".cu\"\n"),
-            ],
+            text: include_str!(concat!("../../kernels/", $file, ".cu")),
             families: &[$($family),+],
         }),+];
     };
@@ -135,8 +135,14 @@ pub(crate) enum Size {
 const FEW_OR_MANY: &[&str] = &["_few", "_many"];
 const ALL_SIZES: &[&str] = &["_few", "_medium", "_many"];
 
-/// How they end for a type of rows; and for a type other than f32 whose output is f32.
-const TYPES: &[&str] = &["_f32", "_bf16", "_f16", "_bf16_f32", "_f16_f32"];
+/// How they end for a type of rows; and for a type other than f32 whose output is f32. Each with that type.
+const TYPES: &[(&str, Option<Dtype>)] = &[
+    ("_f32", Some(Dtype::F32)),
+    ("_bf16", Some(Dtype::Bf16)),
+    ("_f16", Some(Dtype::F16)),
+    ("_bf16_f32", Some(Dtype::Bf16)),
+    ("_f16_f32", Some(Dtype::F16)),
+];
 
 /// How they end for a [`Kind`] of rows.
 const KINDS: [&str; 2] = ["", "_probs"];
@@ -144,13 +150,13 @@ const KINDS: [&str; 2] = ["", "_probs"];
 /// The kernels of a family: one for each type, size and kind of rows.
 #[derive(Clone, Copy, Debug)]
 struct Members {
-    types: &'static [&'static str],
+    types: &'static [(&'static str, Option<Dtype>)],
     sizes: &'static [&'static str],
     kinds: usize,
 }
 
 /// A single kernel.
-const ONE: Members = Members { types: &[""], sizes: &[""], kinds: 1 };
+const ONE: Members = Members { types: &[("", None)], sizes: &[""], kinds: 1 };
 
 /// A kernel for each type of logits.
 const BY_DTYPE: Members = Members { types: TYPES.first_chunk::<3>().unwrap(), ..ONE };
@@ -223,17 +229,27 @@ impl Family {
         Kernel(self.first + (kind * types.len() + of_type) * sizes.len() + size)
     }
 
-    /// Returns its kernels for a kind of rows, and their names.
-    fn kernels(self, kind: Kind) -> impl Iterator<Item = (Kernel, String)> {
+    /// Returns its kernels for a kind of rows.
+    fn kernels(self, kind: Kind) -> impl Iterator<Item = FamilyKernel> {
         let Members { types, sizes, kinds } = self.members;
         let types = if (kind as usize) < kinds { types } else { &[] };
-        types.iter().enumerate().flat_map(move |(of_type, type_end)| {
-            sizes.iter().enumerate().map(move |(size, size_end)| {
-                let name = self.name.to_lowercase() + type_end + size_end + KINDS[kind as usize];
-                (self.at(of_type, size, kind as usize), name)
+        types.iter().enumerate().flat_map(move |(of_type, (type_end, dtype))| {
+            sizes.iter().enumerate().map(move |(size, size_end)| FamilyKernel {
+                kernel: self.at(of_type, size, kind as usize),
+                dtype: *dtype,
+                definition: self.name.to_lowercase() + type_end + size_end,
             })
         })
     }
+}
+
+/// A kernel as its source file defines it.
+struct FamilyKernel {
+    kernel: Kernel,
+    /// The type of the rows that it reads, if there is a kernel for each type.
+    dtype: Option<Dtype>,
+    /// Its name without the kind of rows.
+    definition: String,
 }
 
 /// A kernel, by its index among all kernels.
@@ -260,68 +276,100 @@ impl Kernel {
         &NAMES[self.0]
     }
 
-    /// Returns the module in which the kernel is loaded.
-    pub(crate) fn module(self) -> KernelModule {
+    /// Returns the program that has the kernel.
+    pub(crate) fn program(self) -> Program {
         let program = Program::all().find(|program| program.kernels().any(|(kernel, _)| kernel == self));
-        program.expect("programs have all kernels").module()
+        program.expect("programs have all kernels")
     }
 }
 
-/// A source file of kernels. Each list has an element for each [`Kind`] of rows.
+/// A source file of kernels.
 #[derive(Debug)]
 struct SourceFile {
-    /// The name by which other programs include it.
+    name: &'static str,
+    /// The name by which programs include it.
     path: &'static str,
+    /// The module of its kernels for each [`Kind`] of rows.
     modules: [Option<KernelModule>; 2],
-    programs: [&'static str; 2],
-    sources: [&'static str; 2],
+    text: &'static str,
     families: &'static [Family],
 }
 
-/// A program of kernels: a source file, compiled for one kind of rows.
+/// Returns path and text of the source files that have kernels for a kind of rows.
+pub(crate) fn source_files(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let files = FILES.iter().filter(move |file| file.modules[kind as usize].is_some());
+    files.map(|file| (file.path, file.text))
+}
+
+/// A program of kernels: those of a source file for one kind and one type of rows, or those of the file that
+/// serve all types.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     file: &'static SourceFile,
     kind: Kind,
+    dtype: Option<Dtype>,
 }
+
+/// Selects kernels: declares each by the macro `KERNEL_` with its name, not by the macros of
+/// `platform/portability.cuh`.
+const SELECT: &str = "\
+#include \"platform/portability.cuh\"
+#undef KERNEL
+#undef KERNEL_MIN_BLOCKS
+#define KERNEL(name, threads, Argument, argument) KERNEL_##name(__launch_bounds__(threads), Argument, argument)
+#define KERNEL_MIN_BLOCKS(name, threads, blocks, Argument, argument) \\
+    KERNEL_##name(__launch_bounds__(threads, blocks), Argument, argument)
+";
 
 impl Program {
     /// Returns all programs: those for rows of logits, then those for rows of probabilities.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Kind::Logits, Kind::Probabilities].into_iter().flat_map(Self::of)
+        let of = |kind| {
+            let files = FILES.iter().filter(move |file| file.modules[kind as usize].is_some());
+            files.flat_map(move |file| {
+                let types = [None, Some(Dtype::F32), Some(Dtype::Bf16), Some(Dtype::F16)];
+                types.map(|dtype| Self { file, kind, dtype })
+            })
+        };
+        let programs = [Kind::Logits, Kind::Probabilities].into_iter().flat_map(of);
+        programs.filter(|program| program.kernels().next().is_some())
     }
 
-    /// Returns the programs for a kind of rows.
-    pub(crate) fn of(kind: Kind) -> impl Iterator<Item = Self> {
-        let programs = FILES.iter().map(move |file| Self { file, kind });
-        programs.filter(|program| program.file.modules[program.kind as usize].is_some())
-    }
-
-    /// Returns the program's name: that of its source file, followed by `_probs` for rows of probabilities.
+    /// Returns the program's name: that of its source file, the type of the rows, and `_probs` for rows of
+    /// probabilities.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        self.file.programs[self.kind as usize]
+    pub fn name(self) -> String {
+        let dtype = self.dtype.map_or(String::new(), |dtype| format!("_{}", dtype.name()));
+        format!("{}{dtype}{}", self.file.name, KINDS[self.kind as usize])
     }
 
-    /// Returns the module with which the program is compiled and loaded.
+    /// Returns the program's source text. It includes the source file, in which kernels of other programs
+    /// become templates that nobody instantiates.
     #[must_use]
-    pub fn module(self) -> KernelModule {
-        self.file.modules[self.kind as usize].expect("`of` returns such programs only")
-    }
-
-    /// Returns the program's source text.
-    #[must_use]
-    pub fn source(self) -> &'static str {
-        self.file.sources[self.kind as usize]
-    }
-
-    /// Returns the path and the text of its source file. Programs for rows of probabilities include it.
-    pub(crate) fn file(self) -> (&'static str, &'static str) {
-        (self.file.path, self.file.sources[Kind::Logits as usize])
+    pub fn source(self) -> String {
+        let mut text = format!("#define GUMBALL_PROBABILITIES {}\n{SELECT}", self.kind as usize);
+        for FamilyKernel { dtype, definition, .. } in self.file_kernels() {
+            let declaration = if dtype == self.dtype {
+                let name = definition.clone() + KINDS[self.kind as usize];
+                format!(
+                    "extern \"C\" __global__ void bounds {name}(const __grid_constant__ Argument argument)"
+                )
+            } else {
+                format!("template <int> __device__ void {definition}(const Argument& argument)")
+            };
+            let _ = writeln!(text, "#define KERNEL_{definition}(bounds, Argument, argument) {declaration}");
+        }
+        text + "#include \"" + self.file.path + "\"\n"
     }
 
     /// Returns the program's kernels and their names.
     pub fn kernels(self) -> impl Iterator<Item = (Kernel, String)> {
+        let own = self.file_kernels().filter(move |found| found.dtype == self.dtype);
+        own.map(move |found| (found.kernel, found.definition + KINDS[self.kind as usize]))
+    }
+
+    /// Returns the kernels that the program's source file defines for its kind of rows.
+    fn file_kernels(self) -> impl Iterator<Item = FamilyKernel> {
         self.file.families.iter().flat_map(move |family| family.kernels(self.kind))
     }
 }
@@ -339,6 +387,22 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Kernel::COUNT);
+    }
+
+    #[test]
+    fn a_program_has_the_kernels_of_a_type_and_a_kind() {
+        let of = |name: &str| {
+            let program = Program::all().find(|program| program.name() == name).expect("a program");
+            program.kernels().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(of("history_edits"), ["history_edits"]);
+        assert_eq!(of("survey"), ["records_from_shared_rows"]);
+        assert_eq!(of("finish_general_bf16_probs"), ["finish_general_bf16_probs"]);
+        assert_eq!(of("write_rows_f16"), ["write_rows_f16", "write_rows_f16_f32"]);
+        let program = SURVEY.sized(Size::Few, Kind::Logits, Dtype::F32).program();
+        assert_eq!(program.name(), "survey_f32");
+        assert!(program.source().contains("extern \"C\" __global__ void bounds survey_f32_few(const"));
+        assert!(program.source().contains("template <int> __device__ void survey_bf16_few(const"));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 use gumball_spec::Kind;
+use sha2::{Digest, Sha256};
 
 use crate::abi::header::Header;
 use crate::abi::{OPERATORS, STEP};
-use crate::programs::kernels::Program;
+use crate::programs::kernels::{Program, source_files};
 
 /// A source file: the name by which others include it, and its text.
 pub type Source = (&'static str, &'static str);
@@ -66,26 +67,29 @@ const DEVICE: &[Source] = device_files![
 /// The headers that are generated.
 const GENERATED: [&Header; 2] = [&STEP, &OPERATORS];
 
-/// Returns all files that a program may include: the device code, and the sources of kernels, which the
-/// programs for rows of probabilities include.
+/// Returns all files that a program may include: the device code, and the source files of kernels.
 pub(crate) fn headers() -> impl Iterator<Item = Source> {
     static TEXTS: LazyLock<[String; GENERATED.len()]> = LazyLock::new(|| GENERATED.map(Header::text));
     let generated = GENERATED.iter().zip(&*TEXTS).map(|(header, text)| (header.name, &**text));
-    generated.chain(DEVICE.iter().copied()).chain(Program::of(Kind::Logits).map(Program::file))
+    generated.chain(DEVICE.iter().copied()).chain(source_files(Kind::Logits))
 }
 
 impl Program {
-    /// Returns a text of everything that the machine code depends on, besides the compiler and its options:
-    /// the name, the source and all headers.
-    #[must_use]
-    pub(crate) fn text(self) -> String {
-        let mut text = format!("{}\n{}", self.name(), self.source());
-        for (name, source) in headers() {
-            text.push_str(name);
-            text.push('\n');
-            text.push_str(source);
-        }
-        text
+    /// Returns the SHA-256 of everything that the machine code depends on, besides the compiler and its
+    /// options: the name, the source, and all files that it may include.
+    pub(crate) fn digest(self) -> [u8; 32] {
+        static HEADERS: LazyLock<Sha256> = LazyLock::new(|| {
+            headers().fold(Sha256::new(), |digest, (name, text)| {
+                digest.chain_update(name).chain_update([0]).chain_update(text).chain_update([0])
+            })
+        });
+        HEADERS
+            .clone()
+            .chain_update(self.name())
+            .chain_update([0])
+            .chain_update(self.source())
+            .finalize()
+            .into()
     }
 }
 

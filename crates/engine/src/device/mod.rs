@@ -11,6 +11,7 @@ mod score;
 mod sequences;
 mod step;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Runtime};
@@ -25,23 +26,35 @@ pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
 pub use route::DeviceRoute;
 
-/// An open device. The first object that launches a kernel compiles it, or loads it from the user's cache.
+/// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's
+/// cache, or compiles it.
 #[derive(Clone, Debug)]
 pub struct Device {
     runtime: Arc<dyn Runtime>,
 }
 
 impl Device {
-    /// Opens a CUDA device by its ordinal, with the user's cache of compiled kernels. The device works in its
-    /// primary context, on a stream of its own.
+    /// Opens a CUDA device by its ordinal, with the user's cache of compiled kernels and the folder that
+    /// `GUMBALL_KERNELS` names. The device works in its primary context, on a stream of its own.
     ///
     /// To work on a stream of the host program (torch's, say), call [`Gpu::use_stream`] of [`Device::gpu`].
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the driver, NVRTC or the device is missing or too old. The error says
-    ///   which, and what to do.
+    ///   which, and what to do. NVRTC is not needed if a folder has the device's kernels.
+    /// - [`Error::Unavailable`] if `GUMBALL_KERNELS` names a folder that has not the device's kernels.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::from(Gpu::new(ordinal, &Cache::user())?))
+    }
+
+    /// Opens a CUDA device like [`Device::cuda`], with a folder of compiled kernels that the program brings.
+    /// The folder need not exist, nor have this device's kernels; [`Gpu::notice`] says why it is not used. It
+    /// is trusted as the program is.
+    ///
+    /// # Errors
+    /// Those of [`Device::cuda`].
+    pub fn cuda_with_kernels(ordinal: usize, folder: &Path) -> Result<Self> {
+        Ok(Self::from(Gpu::new(ordinal, &Cache::user().with_carried(folder))?))
     }
 
     /// Opens a device by its name: `cuda` or `cuda:N`; with the feature `emulator` also `emulated`.
