@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gumball_cuda::{Cache, CudaInfo, Gpu, KernelModule, Runtime as _};
+use gumball_cuda::{Cache, CudaInfo, Gpu};
 use gumball_engine::Device;
 use serde::Serialize;
 
@@ -17,6 +17,8 @@ pub struct Cuda {
     pub nvrtc: Result<String, String>,
     /// What `GUMBALL_NVRTC` says, if set.
     pub nvrtc_variable: Option<String>,
+    /// What `GUMBALL_KERNELS` says, if set: a folder of compiled kernels.
+    pub kernels_variable: Option<String>,
     /// Where compiled kernels are kept, if anywhere.
     pub cache: Option<String>,
     /// Why nothing is read from there or kept, if so.
@@ -38,7 +40,7 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// How many multiprocessors it has.
     pub multiprocessors: u32,
-    /// How long it took to open it, kernels compiled or found in the cache, in milliseconds; or why it cannot be used.
+    /// How long it took to open it, in milliseconds; or why it cannot be used.
     pub opened_ms: Result<f64, String>,
     /// Its self-test, if it was opened.
     pub self_test: Option<Item>,
@@ -55,7 +57,7 @@ impl Cuda {
         let cache = Cache::user();
         let devices = found.devices.iter().map(|device| {
             let began = Instant::now();
-            let opened = open(device.ordinal, &cache);
+            let opened = Gpu::new(device.ordinal, &cache).map(Device::from);
             let opened_ms = began.elapsed().as_secs_f64() * 1e3;
             let test = |device: &Device| {
                 self_test::on_device(device).unwrap_or_else(|error| Item {
@@ -78,7 +80,8 @@ impl Cuda {
             devices: devices.collect(),
             driver: version(found.driver),
             nvrtc: version(found.nvrtc),
-            nvrtc_variable: std::env::var_os("GUMBALL_NVRTC").map(|path| path.to_string_lossy().into_owned()),
+            nvrtc_variable: variable("GUMBALL_NVRTC"),
+            kernels_variable: variable("GUMBALL_KERNELS"),
             cache: cache.folder().map(|folder| folder.display().to_string()),
             cache_trouble: cache.trouble(),
         }
@@ -90,9 +93,7 @@ impl Cuda {
     }
 }
 
-/// Opens a device, with the kernels that every step takes.
-fn open(ordinal: usize, cache: &Cache) -> gumball_cuda::Result<Device> {
-    let gpu = Gpu::new(ordinal, cache)?;
-    gpu.prepare(KernelModule::Step)?;
-    Ok(Device::from(gpu))
+/// Returns what a variable of the environment says, if it is set; what is no text as far as it is.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use gumball_engine::{Level, routes};
 use serde::Serialize;
 
-use crate::cuda::Cuda;
+use crate::cuda::{Cuda, variable};
 use crate::machine::{Machine, size};
 use crate::model::fetch::{Artefact, Fetcher, holds};
 use crate::output::shown;
@@ -89,11 +89,6 @@ impl Report {
         let mut tests = self.self_test.iter().chain(self.cuda.self_tests());
         self.level.is_ok() && tests.all(|item| item.holds)
     }
-}
-
-/// Returns what a variable of the environment says, if it is set; what is no text as far as it is.
-fn variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// Examines the machine and writes what was found.
@@ -182,6 +177,9 @@ fn cuda(cuda: &Cuda, out: &mut dyn Write) -> Result<()> {
     line(out, "driver", &part(&cuda.driver))?;
     let named = cuda.nvrtc_variable.as_ref().map(|path| format!("  {DIM}(GUMBALL_NVRTC={path}){DIM:#}"));
     line(out, "NVRTC", &format!("{}{}", part(&cuda.nvrtc), named.unwrap_or_default()))?;
+    if let Some(folder) = &cuda.kernels_variable {
+        line(out, "kernels", &format!("{}  {DIM}(GUMBALL_KERNELS){DIM:#}", shown(folder)))?;
+    }
     let cache = match (&cuda.cache, &cuda.cache_trouble) {
         (Some(folder), None) => shown(folder),
         (Some(folder), Some(trouble)) => format!("{WARN}{} is not used: {trouble}{WARN:#}", shown(folder)),

@@ -5,6 +5,7 @@ pub mod check;
 pub mod doctor;
 pub mod generate;
 pub mod inspect;
+pub mod kernels;
 pub mod sample;
 
 /// Returns a seed nobody chose.

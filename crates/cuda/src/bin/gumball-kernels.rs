@@ -1,8 +1,8 @@
 //! Compiles kernels into a folder that a package carries: `gumball-kernels [--check] FOLDER [ARCH..]`.
 //!
 //! It does what `gumball kernels --out FOLDER` does, and is built without what a model needs. Scripts that make
-//! packages call it. An ARCH is `sm_90`, or `native` for this machine's devices; without one it compiles for
-//! all architectures that a wheel carries. `--check` compiles nothing, and fails if the folder lacks a kernel
+//! packages call it. An ARCH is `sm_90`, or `native` for this machine's devices; without one, or without a
+//! device, it compiles for all architectures that a wheel carries. `--check` compiles nothing, and fails if the folder lacks a kernel
 //! of this build's sources.
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 /// Returns the architectures that words name.
 fn read(words: &[&String]) -> Result<Vec<Arch>, String> {
     let mut archs: Vec<Arch> = match words {
-        [] => Arch::CARRIED.to_vec(),
+        [] => Vec::new(),
         [word] if *word == "native" => CudaInfo::probe().devices.iter().map(|device| device.arch).collect(),
         words => {
             words.iter().map(|word| word.parse()).collect::<Result<_, _>>().map_err(|e| format!("{e}"))?
@@ -39,7 +39,7 @@ fn read(words: &[&String]) -> Result<Vec<Arch>, String> {
     };
     archs.sort_unstable();
     archs.dedup();
-    if archs.is_empty() { Err("this machine has no CUDA device".to_owned()) } else { Ok(archs) }
+    Ok(if archs.is_empty() { Arch::CARRIED.to_vec() } else { archs })
 }
 
 fn fill(folder: &Path, words: &[&String]) -> Result<(), String> {

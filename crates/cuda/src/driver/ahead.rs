@@ -64,7 +64,8 @@ impl Destination<'_> {
 }
 
 /// Compiles all programs that a destination lacks for some architectures, on all cores, and calls `progress`
-/// after each. Returns how many it compiled. What is done stays when a later program fails.
+/// after each. Returns how many it compiled. What is done stays when a later program fails. Files of other
+/// sources in a [`Destination::Folder`] are removed.
 ///
 /// # Errors
 /// - The errors of [`Nvrtc::load`] and [`Nvrtc::compile`].
@@ -74,6 +75,10 @@ pub fn compile_ahead(
     archs: &[Arch],
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<usize> {
+    if let Destination::Folder(folder) = to {
+        cache::remove_others(folder)
+            .map_err(|error| Error::call("removing kernels of other sources", error))?;
+    }
     let mut programs = to.lacks(archs);
     if programs.is_empty() {
         return Ok(0);

@@ -213,6 +213,24 @@ pub(crate) fn carry(folder: &Path, program: Program, arch: Arch, cubin: &[u8]) -
     write(folder, &Key::of(program, arch), &compress(cubin)?, Readers::All)
 }
 
+/// Removes files of compiled kernels from a folder if they are of other sources than this build's.
+pub(crate) fn remove_others(folder: &Path) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let is_other = |file: &str| {
+        let (name, _digest) = file.strip_suffix(".bin")?.rsplit_once('-')?;
+        let (program, arch) = name.rsplit_once('-')?;
+        let arch: Arch = arch.parse().ok()?;
+        let known = Program::all().find(|known| known.name() == program);
+        Some(known.is_none_or(|program| Key::of(program, arch).file() != file))
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().and_then(is_other) == Some(true) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes an entry into a folder, which is made if needed.
 fn write(folder: &Path, key: &Key, value: &[u8], readers: Readers) -> io::Result<()> {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
@@ -243,6 +261,7 @@ fn user_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::ahead::Destination;
 
     fn key(name: &str) -> Key {
         Key::new(name, "text")
@@ -473,6 +492,23 @@ mod tests {
         assert!(
             cache.notice(Arch::new(8, 0)).is_some_and(|notice| notice.contains("no kernels that sm_80 runs"))
         );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn kernels_of_other_sources_are_removed_from_a_folder_that_is_filled() {
+        let folder = scratch("others");
+        fill(&folder, SM_90);
+        let count = fs::read_dir(&folder).unwrap().count();
+        let others = ["history_edits-sm_90-0123456789abcdef.bin", "gone_f32-sm_80-0123456789abcdef.bin"];
+        let strangers = ["notes.txt", "notes.bin", "a-b-c.bin"];
+        others.iter().chain(&strangers).for_each(|file| fs::write(folder.join(file), b"").unwrap());
+        remove_others(&folder).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), count + strangers.len());
+        assert!(others.iter().all(|file| !folder.join(file).exists()));
+        assert!(Destination::Folder(&folder).missing(&[SM_90]).is_empty());
+        assert_eq!(Destination::Folder(&folder).missing(&[SM_90, Arch::OLDEST]).len(), count);
+        remove_others(&folder.join("none")).unwrap();
         fs::remove_dir_all(folder).unwrap();
     }
 

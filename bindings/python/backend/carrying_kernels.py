@@ -1,0 +1,62 @@
+"""Builds the package as maturin does, and lets the wheel carry compiled kernels where CUDA's compiler is there.
+
+``GUMBALL_NVRTC`` names the compiler (``libnvrtc.so``), unless the system's loader finds one. ``GUMBALL_KERNEL_ARCHS`` names
+architectures (``sm_90 sm_120``), or ``all`` that a released wheel carries, or ``none``. By default they are those of this
+machine's GPUs. A package without kernels compiles them when they are first used.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import maturin
+from maturin import (  # noqa: F401
+    build_editable,
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+PACKAGE = Path(__file__).resolve().parents[1]
+KERNELS = PACKAGE / "python" / "gumball" / "kernels"
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: dict[str, object] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Compiles kernels if it can, then builds the wheel."""
+    say(compile_kernels(os.environ.get("GUMBALL_KERNEL_ARCHS", "native").split()))
+    return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))
+
+
+def compile_kernels(archs: list[str]) -> str:
+    """Fills the folder that the wheel carries. Returns what happened."""
+    for old in KERNELS.glob("*") if archs == ["none"] else []:
+        old.unlink()
+    if archs == ["none"]:
+        return "the wheel carries no compiled kernels, as GUMBALL_KERNEL_ARCHS asks"
+    # The profile is the wheel's, so that crates are built once.
+    arguments = shlex.split(os.environ.get("MATURIN_PEP517_ARGS", ""))
+    profile = arguments[arguments.index("--profile") + 1] if "--profile" in arguments else "release"
+    cargo = f"cargo run --quiet --profile {profile} --package gumball-cuda --bin gumball-kernels --".split()
+    command = [*cargo, str(KERNELS), *([] if archs == ["all"] else archs)]
+    nothing = subprocess.DEVNULL
+    done = subprocess.run(command, cwd=PACKAGE, stdin=nothing, stderr=subprocess.PIPE, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+    if done.returncode:
+        return f"the wheel carries no new compiled kernels, which are compiled when they are first used: {last}"
+    return f"the wheel carries compiled kernels: {last}"
+
+
+def say(line: str) -> None:
+    """Writes a line where pip shows it with ``--verbose``."""
+    print(f"gumball: {line}", file=sys.stderr, flush=True)
