@@ -182,6 +182,7 @@ impl LoadedKernels {
     /// most shared memory that a block can have, and so a multiprocessor to itself.
     fn count_clusters(&self) -> Result<[u32; MAX_CLUSTER_BLOCKS]> {
         let loaded = self.loaded(CLUSTERED)?;
+        self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
         let mut counts = [0; MAX_CLUSTER_BLOCKS];
         for (less_one, found) in counts.iter_mut().enumerate() {
