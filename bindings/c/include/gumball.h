@@ -137,7 +137,7 @@ typedef int32_t gumball_status;
 // Memory of a device.
 typedef struct gumball_buffer gumball_buffer;
 
-// A device that is open: its kernels are compiled, its stream is there.
+// A device that is open, with its stream.
 typedef struct gumball_device gumball_device;
 
 // Steps that were captured, to be replayed with one call.
@@ -730,8 +730,9 @@ const uint32_t *gumball_sampler_kept(const gumball_sampler *sampler,
 // Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
 // missing, where there is no CUDA.
 //
-// It works in the device's primary context, which the CUDA runtime and libraries built on it share. Kernels are compiled
-// once, and lie in the user's cache (GUMBALL_CACHE).
+// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is
+// loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which
+// it is compiled once.
 gumball_device *gumball_device_open(const char *name);
 
 // Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default

@@ -9,7 +9,7 @@ use gumball_engine::{DeviceBuffer, DeviceRoute, Error, routes};
 use crate::error::{Code, Result, words};
 use crate::ffi::{call, call_or, end, make, out_slice, require, slice, text};
 
-/// A device that is open: its kernels are compiled, its stream is there.
+/// A device that is open, with its stream.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) inner: gumball_engine::Device,
@@ -31,8 +31,9 @@ pub struct Buffer {
 /// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
 /// missing, where there is no CUDA.
 ///
-/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. Kernels are compiled
-/// once, and lie in the user's cache (GUMBALL_CACHE).
+/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is
+/// loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which
+/// it is compiled once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|| {
