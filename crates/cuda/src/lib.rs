@@ -49,7 +49,7 @@ pub use pipeline::known_tokens::KnownTokens;
 pub use pipeline::outputs::Outputs;
 pub use pipeline::step::Step;
 pub use pipeline::workspace::{Assignment, Workspace, WorkspaceLimits};
-pub use programs::kernels::{Kernel, KernelModule, Program};
+pub use programs::kernels::{Kernel, Program};
 pub use requests::prepared::Prepared;
 pub use requests::request_table::{InitialState, RequestState};
 pub use requests::step_features::Variant;

@@ -18,7 +18,7 @@ pub(crate) struct DeviceLimits {
 }
 
 impl DeviceLimits {
-    /// Returns a device's limits. Clusters are counted only once the softmax is prepared.
+    /// Returns a device's limits. Clusters are counted only by [`Runtime::prepare_clusters`].
     pub fn of(runtime: &dyn Runtime) -> Self {
         Self {
             multiprocessors: runtime.multiprocessors() as usize,

@@ -21,7 +21,7 @@ use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
 use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
-use crate::programs::kernels::{Kernel, KernelModule};
+use crate::programs::kernels::Kernel;
 
 /// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -152,7 +152,7 @@ impl Gpu {
     /// needed.
     ///
     /// # Errors
-    /// The errors of [`Runtime::prepare`], and [`Error::Call`] if the driver fails.
+    /// The errors of [`Runtime::prepare_clusters`], and [`Error::Call`] if the driver fails.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
         let function = &self.device.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
@@ -299,8 +299,8 @@ impl Runtime for Gpu {
         self.device.kernels.clusters(blocks)
     }
 
-    fn prepare(&self, module: KernelModule) -> Result<()> {
-        if module == KernelModule::Softmax { self.device.kernels.prepare_clusters() } else { Ok(()) }
+    fn prepare_clusters(&self) -> Result<()> {
+        self.device.kernels.prepare_clusters()
     }
 
     fn load(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {

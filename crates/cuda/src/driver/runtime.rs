@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::abi::ROW_THREADS;
 use crate::error::Result;
-use crate::programs::kernels::{Kernel, KernelModule};
+use crate::programs::kernels::Kernel;
 
 /// How many blocks of how many threads a launch has, and what they need of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +67,19 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     }
 
     /// Returns how many clusters of `_blocks` blocks can run concurrently, with one block per multiprocessor.
-    /// 0 if the device has no clusters of that size, and before [`KernelModule::Softmax`] is prepared.
+    /// 0 if the device has no clusters of that size, and before [`Runtime::prepare_clusters`].
     fn clusters(&self, _blocks: u32) -> u32 {
         0
     }
 
-    /// Prepares what launches of a module's kernels are fitted to: counts clusters for the softmax. Objects
-    /// call this when they are made.
+    /// Counts the clusters that can run concurrently, for [`Runtime::clusters`]. Loads the kernel that needs
+    /// them.
     ///
     /// # Errors
     /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
     ///   does not compile.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn prepare(&self, _module: KernelModule) -> Result<()> {
+    fn prepare_clusters(&self) -> Result<()> {
         Ok(())
     }
 
@@ -88,7 +88,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// - The error of the function.
-    /// - Those of [`Runtime::prepare`].
+    /// - Those of [`Runtime::prepare_clusters`].
     fn load(&self, _launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         Ok(())
     }

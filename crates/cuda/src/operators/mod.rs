@@ -25,7 +25,6 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::Softmax;
-use crate::programs::kernels::KernelModule;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;
@@ -51,7 +50,6 @@ impl Operators {
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
-        runtime.prepare(KernelModule::Requests)?;
         let scratch = Scratch::new(Arc::clone(&runtime));
         Ok(Self { device: DeviceLimits::of(&*runtime), scratch, softmax: None, runtime })
     }

@@ -12,7 +12,7 @@ use crate::abi::{NUMERIC_CHECK_THREADS, Sweep};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
-use crate::programs::kernels::{self, KernelModule};
+use crate::programs::kernels;
 
 /// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
@@ -106,7 +106,6 @@ pub fn check(
     inputs: Inputs,
 ) -> Result<std::result::Result<usize, String>> {
     let (name, definition) = NUMBERS[which];
-    runtime.prepare(KernelModule::NumericCheck)?;
     let chunk = CHUNK.min(inputs.count);
     let buffer = Buffer::zeroed(runtime, chunk * size_of::<u64>())?;
     let mut got = vec![0u64; chunk];

@@ -4,7 +4,7 @@
 //! these rows is surveyed once.
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Kind, Result, TILE, Widths};
+use gumball_spec::{Error, Result, TILE, Widths};
 
 use super::params::{PreparedRows, integers};
 use super::scratch::Piece;
@@ -17,7 +17,7 @@ use crate::launch::tuning::{self, Plan, Survey};
 use crate::launch::{finish, survey};
 use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
 use crate::memory::rows::Rows;
-use crate::programs::kernels::{KernelModule, PARAMS_FROM_COLUMNS};
+use crate::programs::kernels::PARAMS_FROM_COLUMNS;
 use crate::requests::step_features::Variant;
 
 impl Operators {
@@ -76,7 +76,6 @@ impl Operators {
             return Ok(());
         }
 
-        self.load(rows.kind)?;
         let plan = self.plan(rows, outputs, &prepared);
         self.reserve(rows, &plan)?;
         let step = self.step(rows, &plan, row_indices.is_some());
@@ -109,17 +108,6 @@ impl Operators {
             self.prepare(&prepared.columns, first, count)?;
             let step = self.survey(rows, &plan, step)?;
             self.finish(rows, &plan, &step)?;
-        }
-        Ok(())
-    }
-
-    /// Prepares the kernels that survey and finish rows of a kind.
-    pub(super) fn load(&self, kind: Kind) -> Result<()> {
-        // Rows of both kinds need this module: it holds the kernel that makes rows' records from those of
-        // shared rows.
-        self.runtime.prepare(KernelModule::Step)?;
-        if kind == Kind::Probabilities {
-            self.runtime.prepare(KernelModule::Probabilities)?;
         }
         Ok(())
     }

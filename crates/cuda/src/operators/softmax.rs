@@ -17,7 +17,7 @@ use crate::launch::tuning::{self, Clusters};
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
-use crate::programs::kernels::{KernelModule, SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
+use crate::programs::kernels::{SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
 
 /// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +42,14 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Prepares the kernels and allocates the scratch memory.
+    /// Counts the device's clusters and allocates the scratch memory.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be compiled.
+    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernel with clusters cannot be
+    ///   compiled.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
-        runtime.prepare(KernelModule::Softmax)?;
+        runtime.prepare_clusters()?;
         let tile_sums = Buffer::zeroed(&runtime, tuning::MAX_TILES_PER_LAUNCH * size_of::<abi::TileSum>())?;
-        // Clusters are counted when the kernels are prepared.
         Ok(Self { device: DeviceLimits::of(&*runtime), runtime, tile_sums, two_pass: None })
     }
 

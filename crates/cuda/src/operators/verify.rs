@@ -17,7 +17,7 @@ use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
 use crate::operators::draft_chains::{Chains, Numbers, Verified};
-use crate::programs::kernels::{KernelModule, VERIFY_FINISH, VERIFY_SURVEY};
+use crate::programs::kernels::{VERIFY_FINISH, VERIFY_SURVEY};
 use crate::requests::step_features::StepFeatures;
 
 /// The number of records in the scratch memory.
@@ -35,13 +35,11 @@ pub struct Verify {
 }
 
 impl Verify {
-    /// Prepares the kernels and allocates the scratch memory.
+    /// Allocates the scratch memory.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the kernels cannot be compiled, or the device has not enough
-    ///   memory.
+    /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
-        runtime.prepare(KernelModule::Verify)?;
         let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
         Ok(Self { device: DeviceLimits::of(&*runtime), runtime, records, max_chains: usize::MAX })
     }

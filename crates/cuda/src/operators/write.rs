@@ -16,7 +16,7 @@ use crate::launch::tuning;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::{Softmax, Temperature};
-use crate::programs::kernels::{FIND_CUT, KernelModule, WRITE_ROWS};
+use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
 /// The numbers that an operator writes.
@@ -89,9 +89,6 @@ impl Operators {
             return self.softmax()?.enqueue_checked(rows, out, temperature, statuses);
         }
 
-        self.load(rows.kind)?;
-        let write = [KernelModule::Write, KernelModule::WriteProbabilities][rows.kind as usize];
-        self.runtime.prepare(write)?;
         // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
         // `Candidates` on.
         prepared.needs.variant = prepared.needs.variant.max(Variant::Candidates);

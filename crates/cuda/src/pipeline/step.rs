@@ -16,7 +16,6 @@ use crate::launch::tuning::{self, Survey};
 use crate::launch::{finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::workspace::{Shape, Workspace};
-use crate::programs::kernels::KernelModule;
 use crate::requests::step_features::{Edits, StepFeatures};
 
 impl Workspace {
@@ -29,7 +28,6 @@ impl Workspace {
     /// - [`Error::Length`] if the assignment has no `row_indices`, and `rows` has another number of rows than
     ///   it.
     /// - [`Error::OutOfRange`] if a row index is not below the number of rows.
-    /// - [`Error::Unavailable`] if `rows` holds probabilities and their kernels cannot be compiled.
     pub fn step<'b>(&self, rows: &Rows<'b>) -> Result<Step<'b>> {
         self.step_masked(rows, None)
     }
@@ -48,9 +46,6 @@ impl Workspace {
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
             return Err(Error::length("logits", rows.vocab, allowed));
-        }
-        if rows.kind == Kind::Probabilities {
-            self.runtime.prepare(KernelModule::Probabilities)?;
         }
         let mut abi = self.abi();
         if abi.row_indices == 0 && rows.rows != self.rows() {
@@ -115,7 +110,8 @@ impl Workspace {
         if kind == Kind::Probabilities { self.refusal() } else { Ok(()) }
     }
 
-    /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing.
+    /// Enqueues a step on the workspace's stream and returns without waiting. Allocates nothing. The first
+    /// launch of a kernel loads it, or compiles it, and that takes a while.
     ///
     /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
     /// step becomes part of its graph, with kernels that handle every request. Call
@@ -128,7 +124,7 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for another token.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
     ///   request has parameters defined for logits only.
-    /// - [`Error::Unavailable`] if the device fails.
+    /// - [`Error::Unavailable`] if the device fails, or a kernel cannot be compiled.
     ///
     /// # Panics
     /// If another workspace fixed the step.

@@ -13,7 +13,6 @@ use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
-use crate::programs::kernels::KernelModule;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::{InitialState, RequestState, RequestTable};
 use crate::requests::step_features::{StepFeatures, Variant, VariantCounters};
@@ -123,16 +122,14 @@ pub(crate) struct Assigned {
 }
 
 impl Workspace {
-    /// Allocates the memory of a workspace, and prepares the kernels of its steps.
+    /// Allocates the memory of a workspace.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `vocab` or another size is outside its range.
-    /// - [`Error::Unavailable`] if the device or the host has not enough memory, or the kernels cannot be
-    ///   compiled.
+    /// - [`Error::Unavailable`] if the device or the host has not enough memory.
     pub fn new(runtime: Arc<dyn Runtime>, limits: WorkspaceLimits) -> Result<Self> {
         limits.check()?;
         let WorkspaceLimits { vocab, slots, rows, widths, kept } = limits;
-        runtime.prepare(KernelModule::Step)?;
         let tiles = vocab.div_ceil(TILE);
         let mask_bytes = tiles * TILE / 8;
         let alloc = |bytes_per_row: usize| Buffer::sized(&runtime, ROWS, &[rows, bytes_per_row]);

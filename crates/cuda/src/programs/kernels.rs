@@ -1,4 +1,4 @@
-//! The table of kernels: which source file defines which kernels, and in which module they are loaded.
+//! The table of kernels: which source file defines which kernels.
 //!
 //! Kernels that differ only in the rows that they take form a [`Family`]. A step finds a kernel by arithmetic
 //! on constants; names are made when kernels are loaded.
@@ -20,34 +20,12 @@ use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 
-/// Programs that the same caller needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KernelModule {
-    /// Steps on rows of logits.
-    Step,
-    /// Steps on rows of probabilities.
-    Probabilities,
-    /// The softmax of rows of logits.
-    Softmax,
-    /// Verification of chains of drafts.
-    Verify,
-    /// Builds a step's requests from an operator's columns of parameters.
-    Requests,
-    /// Writes rows of logits after their filters: masked, or as probabilities.
-    Write,
-    /// Writes rows of probabilities after their filters: masked, or renormalised.
-    WriteProbabilities,
-    /// Evaluates numeric functions, for comparison with their definitions.
-    NumericCheck,
-}
-
 /// Declares the source files, and a constant for each family of their kernels.
 ///
-/// An entry has the file in `kernels`, without `.cu`; the module of its kernels for rows of logits, and that
-/// of its kernels for rows of probabilities, if there are any; and the families with their [`Members`]. The
-/// names of a family's kernels begin with the name of its constant, in small letters.
+/// An entry has the file in `kernels`, without `.cu`, and the families with their [`Members`]. The names of a
+/// family's kernels begin with the name of its constant, in small letters.
 macro_rules! kernels {
-    ($($file:literal: $logits:ident $(and $probabilities:ident)? { $($family:ident: $members:expr),+ })+) => {
+    ($($file:literal { $($family:ident: $members:expr),+ })+) => {
         /// The families in the order of their kernels' indices.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Index { $($($family),+),+ }
@@ -63,63 +41,52 @@ macro_rules! kernels {
         static FILES: &[SourceFile] = &[$(SourceFile {
             name: $file,
             path: concat!("kernels/", $file, ".cu"),
-            modules: [Some(KernelModule::$logits), module!($($probabilities)?)],
             text: include_str!(concat!("../../kernels/", $file, ".cu")),
             families: &[$($family),+],
         }),+];
     };
 }
 
-/// The module of a source file for rows of probabilities.
-macro_rules! module {
-    () => {
-        None
-    };
-    ($module:ident) => {
-        Some(KernelModule::$module)
-    };
-}
-
 kernels! {
     // Finds edits that match the end of a request's history.
-    "history_edits": Step { HISTORY_EDITS: ONE }
+    "history_edits" { HISTORY_EDITS: ONE }
     // Survey rows.
-    "survey": Step and Probabilities {
+    "survey" {
         SURVEY: BY_ROWS.sized(FEW_OR_MANY),
         SURVEY_SUMS: BY_ROWS.sized(FEW_OR_MANY),
         RECORDS_FROM_SHARED_ROWS: ONE
     }
     // Survey rows with masks or edits.
-    "survey_edited": Step and Probabilities {
+    "survey_edited" {
         SURVEY_EDITED: BY_ROWS.sized(ALL_SIZES),
         SURVEY_EDITED_SUMS: BY_ROWS.sized(ALL_SIZES)
     }
     // Survey small batches of unfiltered rows, and score every token on the way.
-    "survey_draw": Step { SURVEY_DRAW: BY_DTYPE }
+    "survey_draw" { SURVEY_DRAW: BY_DTYPE }
     // Finish the rows of a step with any requests.
-    "finish_general": Step and Probabilities { FINISH_GENERAL: BY_ROWS }
+    "finish_general" { FINISH_GENERAL: BY_ROWS }
     // Finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
-    "finish_simple": Step and Probabilities { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
+    "finish_simple" { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
     // Finish a step, and first try filters on a candidate list.
-    "finish_candidates": Step and Probabilities { FINISH_CANDIDATES: BY_ROWS }
+    "finish_candidates" { FINISH_CANDIDATES: BY_ROWS }
     // Finish a step by candidate lists, with edits, masks and the drawn token's logprob.
-    "finish_candidates_logprob": Step and Probabilities { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
+    "finish_candidates_logprob" { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
     // Turn rows of logits into rows of probabilities.
-    "softmax": Softmax {
+    "softmax" {
         SOFTMAX_REDUCE: BY_DTYPE,
         SOFTMAX_WRITE: BY_DTYPE.to_f32(),
         SOFTMAX_CLUSTER: BY_DTYPE.to_f32()
     }
     // Makes a step's requests from an operator's columns of parameters.
-    "params_from_columns": Requests { PARAMS_FROM_COLUMNS: ONE }
+    "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
     // Find the cuts of rows that are to be written.
-    "find_cut": Write and WriteProbabilities { FIND_CUT: BY_ROWS }
+    "find_cut" { FIND_CUT: BY_ROWS }
     // Write rows whose cuts are known.
-    "write_rows": Write and WriteProbabilities { WRITE_ROWS: BY_ROWS.to_f32() }
+    "write_rows" { WRITE_ROWS: BY_ROWS.to_f32() }
     // Verify chains of drafts.
-    "verify": Verify { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
+    "verify" { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
     // Evaluates numeric functions, for comparison with their definitions.
-    "numeric_check": NumericCheck { NUMERIC_CHECK: ONE }
+    "numeric_check" { NUMERIC_CHECK: ONE }
 }
 
 /// How many tiles the warps of a survey take.
@@ -289,16 +256,15 @@ struct SourceFile {
     name: &'static str,
     /// The name by which programs include it.
     path: &'static str,
-    /// The module of its kernels for each [`Kind`] of rows.
-    modules: [Option<KernelModule>; 2],
     text: &'static str,
     families: &'static [Family],
 }
 
 /// Returns path and text of the source files that have kernels for a kind of rows.
 pub(crate) fn source_files(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let files = FILES.iter().filter(move |file| file.modules[kind as usize].is_some());
-    files.map(|file| (file.path, file.text))
+    let has =
+        move |file: &&SourceFile| file.families.iter().any(|family| family.members.kinds > kind as usize);
+    FILES.iter().filter(has).map(|file| (file.path, file.text))
 }
 
 /// A program of kernels: those of a source file for one kind and one type of rows, or those of the file that
@@ -325,8 +291,7 @@ impl Program {
     /// Returns all programs: those for rows of logits, then those for rows of probabilities.
     pub fn all() -> impl Iterator<Item = Self> {
         let of = |kind| {
-            let files = FILES.iter().filter(move |file| file.modules[kind as usize].is_some());
-            files.flat_map(move |file| {
+            FILES.iter().flat_map(move |file| {
                 let types = [None, Some(Dtype::F32), Some(Dtype::Bf16), Some(Dtype::F16)];
                 types.map(|dtype| Self { file, kind, dtype })
             })
