@@ -139,8 +139,12 @@ struct RowBlocks {
 
     // Returns the sum of the i-th numbers that the blocks before this one sent in the last exchange, a `reduce`.
     DEVICE_MEMBER u64 sum_before(u32 i) const {
-        u64 own = lane_id() < rank ? storage.received[storage.turn ^ 1][i][lane_id()] : 0;
-        return count == 1 ? 0 : warp_sum(own);
+        if (count == 1) {
+            return 0;
+        }
+        // RAW on storage.turn: thread 0 wrote it after the exchange, all threads read it.
+        __syncthreads();
+        return warp_sum(lane_id() < rank ? storage.received[storage.turn ^ 1][i][lane_id()] : 0);
     }
 
     // Prepares `storage`, once per kernel and before anything else of it is used. Returns when all blocks have begun, so
