@@ -139,18 +139,36 @@ impl<W: Weights> Kernel for ListRace<'_, W> {
             for (i, key) in keys.iter().enumerate() {
                 (z[i], ids[i]) = (key_logit(*key), key_id(*key));
             }
-            let id = l.load_u(&ids);
-            let (first, place) = tile_arrivals(l, tile_words(l, self.stream, l.shr::<8>(id)));
-            let is_first = l.equal_u(l.and(id, l.splat_u(TILE as u32 - 1)), place);
-            let delay = l.select(is_first, l.splat(0.0), token_delays(l, self.stream, id));
+            let log_arrivals = l.call(LogArrivals { ids: &ids, stream: self.stream });
             let y = self.weights.exponent(l, l.load(&z), first_value);
             let mut scores = [0.0; WIDTH];
-            l.store(l.sub(y, num::log2(l, l.add(first, delay))), &mut scores);
+            l.store(l.sub(y, l.load(&log_arrivals)), &mut scores);
             for i in 0..keys.len() {
                 leader.meet(scores[i], ids[i]);
             }
         }
         leader.id
+    }
+}
+
+/// The logarithms of when sixteen tokens arrive.
+struct LogArrivals<'a> {
+    ids: &'a [u32; WIDTH],
+    stream: Stream,
+}
+
+impl Kernel for LogArrivals<'_> {
+    type Output = [f32; WIDTH];
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> [f32; WIDTH] {
+        let id = l.load_u(self.ids);
+        let (first, place) = tile_arrivals(l, tile_words(l, self.stream, l.shr::<8>(id)));
+        let is_first = l.equal_u(l.and(id, l.splat_u(TILE as u32 - 1)), place);
+        let delay = l.select(is_first, l.splat(0.0), token_delays(l, self.stream, id));
+        let mut logs = [0.0; WIDTH];
+        l.store(num::log2(l, l.add(first, delay)), &mut logs);
+        logs
     }
 }
 
@@ -180,21 +198,27 @@ impl<W: Weights> Kernel for TileRace<'_, W> {
         let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
         let mut candidates =
             Candidates { count: 0, ids: [0; 2 * WIDTH], y: [0.0; 2 * WIDTH], first: [0.0; 2 * WIDTH] };
+        let mut tiles = Tiles::default();
         self.buffers.open.clear();
 
-        // The tile of the first token is the likeliest to win; its best score closes most of the others.
+        // The tile of the first token is the likeliest to win; its best score closes most of the others. So its group of
+        // tiles is opened before the others.
         let first_tile = self.first_tile(l);
-        self.open(l, first_tile / WIDTH, &mut leader);
-        let place = self.buffers.open.iter().position(|open| open.tile as usize == first_tile);
-        if let Some(place) = place {
-            let first = self.buffers.open.swap_remove(place);
-            self.collect(l, &first, &mut candidates, &mut leader);
-            self.score(l, &mut candidates, &mut leader);
-        }
-
-        for group in 0..self.reader.maxima.len().div_ceil(WIDTH) {
-            if group != first_tile / WIDTH {
-                self.open(l, group, &mut leader);
+        let first_group = first_tile / WIDTH;
+        for i in 0..self.reader.maxima.len().div_ceil(WIDTH) {
+            let group = match i {
+                0 => first_group,
+                _ if i <= first_group => i - 1,
+                _ => i,
+            };
+            self.open(l, group, &mut tiles, &mut leader);
+            if i == 0 {
+                let place = self.buffers.open.iter().position(|open| open.tile as usize == first_tile);
+                if let Some(place) = place {
+                    let first = self.buffers.open.swap_remove(place);
+                    self.collect(l, &first, &mut candidates, &mut leader);
+                    self.score(l, &mut candidates, &mut leader);
+                }
             }
         }
         for place in 0..self.buffers.open.len() {
@@ -228,7 +252,7 @@ impl<W: Weights> TileRace<'_, W> {
 
     /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.
     #[inline(always)]
-    fn open<L: Lanes>(&mut self, l: L, group: usize, leader: &mut Leader) {
+    fn open<L: Lanes>(&mut self, l: L, group: usize, tiles: &mut Tiles, leader: &mut Leader) {
         let maxima = &self.reader.maxima[group * WIDTH..];
         let m = match maxima.first_chunk::<WIDTH>() {
             Some(whole) => l.load(whole),
@@ -238,42 +262,22 @@ impl<W: Weights> TileRace<'_, W> {
                 l.load(&padded)
             }
         };
-        let tiles = l.add_u(l.iota(), l.splat_u((group * WIDTH) as u32));
         let inside = l.ge(m, l.splat(self.kept.cut.low()));
         if inside == 0 {
             return;
         }
-        let words = tile_words(l, self.stream, tiles);
         // Where filters dropped the first tokens, no kept token has y above 0.
         let first = self.weights.origin(l, l.splat(self.kept.first));
         let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
-        let mut open = inside & early(l, words[0], y, leader.score);
-        if open == 0 {
-            return;
-        }
-        let (arrival, place) = tile_arrivals(l, words);
-        let log_arrival = num::log2(l, arrival);
-        let bound = l.sub(y, log_arrival);
-        open &= l.ge(bound, l.splat(leader.score)) & l.gt(bound, l.splat(f32::NEG_INFINITY));
-        let mut values = [[0.0; WIDTH]; 3];
-        for (value, to) in [bound, arrival, log_arrival].into_iter().zip(&mut values) {
-            l.store(value, to);
-        }
-        let [bounds, arrivals, log_arrivals] = values;
-        let mut places = [0; WIDTH];
-        l.store_u(place, &mut places);
-        while open != 0 {
-            let lane = open.trailing_zeros() as usize;
-            open &= open - 1;
-            let open_tile = OpenTile {
-                tile: (group * WIDTH + lane) as u32,
-                bound: bounds[lane],
-                arrival: arrivals[lane],
-                log_arrival: log_arrivals[lane],
-                place: places[lane],
-            };
-            self.meet_first(&open_tile, leader);
-            self.buffers.open.push(open_tile);
+        let mut ys = [0.0; WIDTH];
+        l.store(y, &mut ys);
+        let bounds = Bounds { group, inside, y: &ys, stream: self.stream, best: leader.score, tiles };
+        let mut reach = l.call(bounds);
+        while reach != 0 {
+            let open = tiles.of_lane(reach.trailing_zeros() as usize, group);
+            reach &= reach - 1;
+            self.meet_first(&open, leader);
+            self.buffers.open.push(open);
         }
     }
 
@@ -330,11 +334,82 @@ impl<W: Weights> TileRace<'_, W> {
     /// Scores all candidates.
     #[inline(always)]
     fn score<L: Lanes>(&self, l: L, candidates: &mut Candidates, leader: &mut Leader) {
+        l.call(Score { candidates, leader, stream: self.stream });
+    }
+}
+
+/// Sixteen tiles in columns: the fields of [`OpenTile`].
+#[derive(Default)]
+struct Tiles {
+    bounds: [f32; WIDTH],
+    arrivals: [f32; WIDTH],
+    log_arrivals: [f32; WIDTH],
+    places: [u32; WIDTH],
+}
+
+impl Tiles {
+    #[inline(always)]
+    fn of_lane(&self, lane: usize, group: usize) -> OpenTile {
+        OpenTile {
+            tile: (group * WIDTH + lane) as u32,
+            bound: self.bounds[lane],
+            arrival: self.arrivals[lane],
+            log_arrival: self.log_arrivals[lane],
+            place: self.places[lane],
+        }
+    }
+}
+
+/// Finds which of sixteen tiles may hold the winner, from the `y` of their maxima; fills the columns if one may.
+struct Bounds<'a> {
+    group: usize,
+    inside: Mask,
+    y: &'a [f32; WIDTH],
+    stream: Stream,
+    best: f32,
+    tiles: &'a mut Tiles,
+}
+
+impl Kernel for Bounds<'_> {
+    type Output = Mask;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> Mask {
+        let tiles = l.add_u(l.iota(), l.splat_u((self.group * WIDTH) as u32));
+        let (words, y) = (tile_words(l, self.stream, tiles), l.load(self.y));
+        let reach = self.inside & early(l, words[0], y, self.best);
+        if reach == 0 {
+            return 0;
+        }
+        let (arrival, place) = tile_arrivals(l, words);
+        let log_arrival = num::log2(l, arrival);
+        let bound = l.sub(y, log_arrival);
+        l.store(bound, &mut self.tiles.bounds);
+        l.store(arrival, &mut self.tiles.arrivals);
+        l.store(log_arrival, &mut self.tiles.log_arrivals);
+        l.store_u(place, &mut self.tiles.places);
+        reach & l.ge(bound, l.splat(self.best)) & l.gt(bound, l.splat(f32::NEG_INFINITY))
+    }
+}
+
+/// Lets candidates meet the leader, until none is left.
+struct Score<'a> {
+    candidates: &'a mut Candidates,
+    leader: &'a mut Leader,
+    stream: Stream,
+}
+
+impl Kernel for Score<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Self { candidates, leader, stream } = self;
         for start in (0..candidates.count).step_by(WIDTH) {
             let ids = candidates.ids[start..].first_chunk().expect("two vectors of room");
             let first = l.load(candidates.first[start..].first_chunk().expect("two vectors of room"));
             let y = l.load(candidates.y[start..].first_chunk().expect("two vectors of room"));
-            let arrival = l.add(first, token_delays(l, self.stream, l.load_u(ids)));
+            let arrival = l.add(first, token_delays(l, stream, l.load_u(ids)));
             let mut scores = [0.0; WIDTH];
             l.store(l.sub(y, num::log2(l, arrival)), &mut scores);
             for i in 0..WIDTH.min(candidates.count - start) {

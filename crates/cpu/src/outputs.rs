@@ -14,7 +14,7 @@ use crate::cut::{Cut, CutLanes};
 use crate::filter::Given;
 use crate::float_env::FloatEnv;
 use crate::lanes::{Element, Kernel, Lanes, Proven, WIDTH, dispatch};
-use crate::measure::{Weights, measured};
+use crate::measure::{Probabilities, Weights, measured};
 use crate::tiles::{EMPTY_TILE, View};
 use crate::workspace::{Workspace, choose, open};
 
@@ -211,30 +211,27 @@ impl Plan {
                     keys.iter().for_each(|key| out[key_id(*key) as usize] = E::from_f32(key_logit(*key)));
                 }
                 Output::Probabilities => measured!(self.measure, |weights| {
-                    dispatch(level, WriteListed { keys, first: set.first, sum: self.sum, weights, out });
+                    let put = &mut |keys: &[u64], values: &[f32; WIDTH]| {
+                        for (key, value) in keys.iter().zip(values) {
+                            out[key_id(*key) as usize] = E::from_f32(*value);
+                        }
+                    };
+                    dispatch(level, WriteListed { keys, first: set.first, sum: self.sum, weights, put });
                 }),
             }
             return;
         }
+        let tiles =
+            Tiles { view, maxima, cut: set.cut, first: set.first, in_place, sum: self.sum, dropped, out };
         let all = set.cut == Cut::all(view.kind);
-        measured!(self.measure, |weights| {
-            let tiles = Tiles {
-                view,
-                maxima,
-                cut: set.cut,
-                first: set.first,
-                in_place,
-                sum: self.sum,
-                dropped,
-                weights,
-                out,
-            };
-            match self.output {
-                Output::Masked => dispatch(level, Write::<_, _, MASKED>(tiles)),
-                Output::Probabilities if all => dispatch(level, Write::<_, _, EVERY>(tiles)),
-                Output::Probabilities => dispatch(level, Write::<_, _, INSIDE>(tiles)),
-            }
-        });
+        match self.output {
+            // What is written as it is has no weight: any measure will do.
+            Output::Masked => dispatch(level, Write::<_, _, MASKED>(tiles, Probabilities)),
+            Output::Probabilities => measured!(self.measure, |weights| match all {
+                true => dispatch(level, Write::<_, _, EVERY>(tiles, weights)),
+                false => dispatch(level, Write::<_, _, INSIDE>(tiles, weights)),
+            }),
+        }
     }
 }
 
@@ -245,7 +242,7 @@ const INSIDE: u8 = 1;
 /// The tokens of a cut as they are.
 const MASKED: u8 = 2;
 
-struct Tiles<'a, E, W> {
+struct Tiles<'a, E> {
     /// The row; if in place, only what is to be done to it.
     view: &'a View<'a>,
     maxima: &'a [f32],
@@ -254,18 +251,17 @@ struct Tiles<'a, E, W> {
     in_place: bool,
     sum: f32,
     dropped: f32,
-    weights: W,
     out: &'a mut [E],
 }
 
-struct Write<'a, E, W, const WHAT: u8>(Tiles<'a, E, W>);
+struct Write<'a, E, W, const WHAT: u8>(Tiles<'a, E>, W);
 
 impl<E: Element, W: Weights, const WHAT: u8> Kernel for Write<'_, E, W, WHAT> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Tiles { view, maxima, cut, first, in_place, sum, dropped, weights, out } = self.0;
+        let Self(Tiles { view, maxima, cut, first, in_place, sum, dropped, out }, weights) = self;
         let low = cut.low();
         let cut = CutLanes::new(l, cut);
         let (first, sum, none) = (l.splat(first), l.splat(sum), l.splat(dropped));
@@ -278,7 +274,7 @@ impl<E: Element, W: Weights, const WHAT: u8> Kernel for Write<'_, E, W, WHAT> {
                 continue;
             }
             let from = if in_place {
-                view.make(l, out, tile, &mut scratch);
+                view.make(l, E::row(out), tile, &mut scratch);
                 &scratch
             } else {
                 view.tile(l, tile, &mut scratch)
@@ -307,15 +303,16 @@ impl<E: Element, W: Weights, const WHAT: u8> Kernel for Write<'_, E, W, WHAT> {
 }
 
 /// The probabilities of listed tokens.
-struct WriteListed<'a, E, W> {
+struct WriteListed<'a, W> {
     keys: &'a [u64],
     first: f32,
     sum: f32,
     weights: W,
-    out: &'a mut [E],
+    /// Writes the probabilities of up to sixteen tokens.
+    put: &'a mut dyn FnMut(&[u64], &[f32; WIDTH]),
 }
 
-impl<E: Element, W: Weights> Kernel for WriteListed<'_, E, W> {
+impl<W: Weights> Kernel for WriteListed<'_, W> {
     type Output = ();
 
     #[inline(always)]
@@ -327,9 +324,7 @@ impl<E: Element, W: Weights> Kernel for WriteListed<'_, E, W> {
                 *value = key_logit(*key);
             }
             l.store(l.div(self.weights.ratio(l, l.load(&values), first), sum), &mut values);
-            for (key, value) in keys.iter().zip(values) {
-                self.out[key_id(*key) as usize] = E::from_f32(value);
-            }
+            (self.put)(keys, &values);
         }
     }
 }

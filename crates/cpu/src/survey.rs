@@ -35,11 +35,7 @@ pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     if let [to] = rest_to {
         // The rest of the row is no whole tile: padded with -inf it is one.
         let rest_ordered;
-        (*to, rest_ordered) = match view.row {
-            Row::F32(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
-            Row::Bf16(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
-            Row::F16(row) => dispatch(level, Rest { view, rest: &row[whole * TILE..] }),
-        };
+        (*to, rest_ordered) = dispatch(level, Rest { view, start: whole * TILE });
         ordered &= rest_ordered;
     }
     let raw_first = dispatch(level, Clean { maxima, kind: view.kind });
@@ -104,23 +100,24 @@ fn no_nan<L: Lanes>(l: L, seen: [L::Seen; 4]) -> bool {
 }
 
 /// The part of a row behind its last whole tile.
-struct Rest<'a, E> {
+struct Rest<'a> {
     view: &'a View<'a>,
-    rest: &'a [E],
+    start: usize,
 }
 
-impl<E: Element> Kernel for Rest<'_, E> {
+impl Kernel for Rest<'_> {
     type Output = (f32, bool);
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> (f32, bool) {
-        let dropped = self.view.kind.dropped();
-        let mut tile = [dropped; TILE];
-        for (to, z) in tile.iter_mut().zip(self.rest) {
-            *to = z.to_f32();
+        let mut tile = [self.view.kind.dropped(); TILE];
+        match self.view.row {
+            Row::F32(row) => convert_all(&row[self.start..], &mut tile),
+            Row::Bf16(row) => convert_all(&row[self.start..], &mut tile),
+            Row::F16(row) => convert_all(&row[self.start..], &mut tile),
         }
         if let Some(mask) = self.view.mask {
-            apply_mask(l, &mask[mask.len() - MASK_WORDS..], dropped, &mut tile);
+            apply_mask(l, &mask[mask.len() - MASK_WORDS..], self.view.kind.dropped(), &mut tile);
         }
         if self.view.kind == Kind::Probabilities {
             let mut maximum = [0.0];
@@ -129,6 +126,14 @@ impl<E: Element> Kernel for Rest<'_, E> {
         }
         let mut seen = [l.seen_nothing(); 4];
         (l.reduce_max(f32::max_of_tile(l, &tile, &mut seen)), no_nan(l, seen))
+    }
+}
+
+/// Converts the logits of a short tile, as they are.
+#[inline(always)]
+fn convert_all<E: Element>(from: &[E], to: &mut [f32; TILE]) {
+    for (to, z) in to.iter_mut().zip(from) {
+        *to = z.to_f32();
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use gumball_spec::{Kind, Row, TILE};
 
-use crate::lanes::{Element, Lanes, WIDTH};
+use crate::lanes::{Element, Kernel, Lanes, WIDTH};
 
 /// The logits of one tile; -inf beyond the vocabulary.
 pub type Tile = [f32; TILE];
@@ -124,36 +124,22 @@ impl<'a> View<'a> {
     /// token is -inf there, or in a row of probabilities 0.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
-        match self.row {
-            Row::F32(row) => {
-                if !self.odd
-                    && self.mask.is_none()
-                    && self.overlay.is_none_or(|overlay| overlay.range(tile).is_empty())
-                    && let Some(whole) = row[tile * TILE..].first_chunk::<TILE>()
-                {
-                    return whole;
-                }
-                self.make(l, row, tile, scratch);
-            }
-            Row::Bf16(row) => self.make(l, row, tile, scratch),
-            Row::F16(row) => self.make(l, row, tile, scratch),
+        if let Row::F32(row) = self.row
+            && !self.odd
+            && self.mask.is_none()
+            && self.overlay.is_none_or(|overlay| overlay.range(tile).is_empty())
+            && let Some(whole) = row[tile * TILE..].first_chunk::<TILE>()
+        {
+            return whole;
         }
+        self.make(l, self.row, tile, scratch);
         scratch
     }
 
     /// Makes a tile of a row that need not be the view's, with the view's edits and mask.
     #[inline(always)]
-    pub fn make<L: Lanes, E: Element>(&self, l: L, row: &[E], tile: usize, scratch: &mut Tile) {
-        convert(l, self.kind, row, tile, scratch);
-        if let Some(overlay) = self.overlay {
-            let (ids, z) = overlay.of_tile(tile);
-            for (id, z) in ids.iter().zip(z) {
-                scratch[*id as usize % TILE] = z.max(self.kind.dropped());
-            }
-        }
-        if let Some(mask) = self.mask {
-            apply_mask(l, &mask[tile * MASK_WORDS..], self.kind.dropped(), scratch);
-        }
+    pub fn make<L: Lanes>(&self, l: L, row: Row<'_>, tile: usize, scratch: &mut Tile) {
+        l.call(Make { view: self, row, tile, scratch });
     }
 
     /// Returns one logit or probability as the later stages see it, but for -0.0; -inf for what is no token.
@@ -174,6 +160,37 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub fn allows(&self, id: usize) -> bool {
         self.mask.is_none_or(|mask| mask[id / 32] >> (id % 32) & 1 == 1)
+    }
+}
+
+/// Makes a tile of a row, with a view's edits and mask.
+struct Make<'a> {
+    view: &'a View<'a>,
+    row: Row<'a>,
+    tile: usize,
+    scratch: &'a mut Tile,
+}
+
+impl Kernel for Make<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Self { view, row, tile, scratch } = self;
+        match row {
+            Row::F32(row) => convert(l, view.kind, row, tile, scratch),
+            Row::Bf16(row) => convert(l, view.kind, row, tile, scratch),
+            Row::F16(row) => convert(l, view.kind, row, tile, scratch),
+        }
+        if let Some(overlay) = view.overlay {
+            let (ids, z) = overlay.of_tile(tile);
+            for (id, z) in ids.iter().zip(z) {
+                scratch[*id as usize % TILE] = z.max(view.kind.dropped());
+            }
+        }
+        if let Some(mask) = view.mask {
+            apply_mask(l, &mask[tile * MASK_WORDS..], view.kind.dropped(), scratch);
+        }
     }
 }
 

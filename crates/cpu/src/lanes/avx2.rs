@@ -91,6 +91,10 @@ impl Lanes for Avx2 {
     type U = U;
 
     #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+    #[inline(always)]
     fn splat(self, x: f32) -> F {
         [have!(_mm256_set1_ps(x)); 2]
     }

@@ -33,6 +33,10 @@ impl Lanes for Avx512 {
     type U = __m512i;
 
     #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+    #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
         have!(_mm512_set1_ps(x))
     }

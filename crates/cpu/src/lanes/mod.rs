@@ -17,7 +17,7 @@ mod avx512;
 use gumball_spec::num::{PHILOX_M0, PHILOX_M1, PHILOX_W0, PHILOX_W1};
 use half::{bf16, f16};
 
-use gumball_spec::{Result, TILE};
+use gumball_spec::{Result, Row, TILE};
 
 use crate::Level;
 
@@ -33,6 +33,10 @@ pub trait Lanes: Copy {
     type F: Copy;
     /// Sixteen u32.
     type U: Copy;
+
+    /// Runs a kernel as a part of another: inlined, or as a function of its own where sixteen lanes are so much code that copies
+    /// of it in many kernels would take minutes to compile.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
 
     fn splat(self, x: f32) -> Self::F;
     fn splat_u(self, x: u32) -> Self::U;
@@ -231,6 +235,8 @@ pub fn see_pairs<L: Lanes>(l: L, z: [L::F; 4], i: usize, seen: &mut [L::Seen; 4]
 
 /// A type that logits come in.
 pub trait Element: Copy {
+    /// A row of this type.
+    fn row(of: &[Self]) -> Row<'_>;
     /// Lane-wise maxima of a tile, in no particular order, NaN left out.
     #[inline(always)]
     fn max_of_tile<L: Lanes>(l: L, tile: &[Self; TILE], seen: &mut [L::Seen; 4]) -> L::F {
@@ -247,6 +253,10 @@ pub trait Element: Copy {
 }
 
 impl Element for f32 {
+    #[inline(always)]
+    fn row(of: &[Self]) -> Row<'_> {
+        Row::F32(of)
+    }
     #[inline(always)]
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
         l.load(from)
@@ -266,6 +276,10 @@ impl Element for f32 {
 }
 
 impl Element for bf16 {
+    #[inline(always)]
+    fn row(of: &[Self]) -> Row<'_> {
+        Row::Bf16(of)
+    }
     #[inline(always)]
     fn max_of_tile<L: Lanes>(l: L, tile: &[Self; TILE], seen: &mut [L::Seen; 4]) -> L::F {
         l.maximum_bf16(tile, seen)
@@ -289,6 +303,10 @@ impl Element for bf16 {
 }
 
 impl Element for f16 {
+    #[inline(always)]
+    fn row(of: &[Self]) -> Row<'_> {
+        Row::F16(of)
+    }
     #[inline(always)]
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
         l.load_f16(from)

@@ -3,11 +3,13 @@
 //! `mul_add` without the fma instruction is a slow library call (correct all the same), so on x86-64 the
 //! body is also compiled for machines that have it.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::{Kernel, Lanes, Mask, WIDTH};
 
 /// Runs a kernel over arrays, with fma where the machine has it.
+#[inline(never)]
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("fma") {
@@ -62,10 +64,29 @@ fn blend<A: Copy>(mask: Mask, a: [A; WIDTH], b: [A; WIDTH]) -> [A; WIDTH] {
     out
 }
 
+/// Converts halves. Not inlined: each conversion asks whether the machine has an instruction for it, which makes sixteen of them
+/// long.
+#[inline(never)]
+fn singles(from: &[f16; WIDTH]) -> F {
+    let mut to = [0.0; WIDTH];
+    from.convert_to_f32_slice(&mut to);
+    to
+}
+
+/// Rounds to halves, to nearest even. Not inlined either.
+#[inline(never)]
+fn halves(from: &F, to: &mut [f16; WIDTH]) {
+    to.convert_from_f32_slice(from);
+}
+
 impl Lanes for Scalar {
     type F = F;
     type U = U;
 
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        run(kernel)
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> F {
         [x; WIDTH]
@@ -88,7 +109,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     fn load_f16(self, from: &[f16; WIDTH]) -> F {
-        map(*from, f16::to_f32)
+        singles(from)
     }
     #[inline(always)]
     fn store(self, v: F, to: &mut [f32; WIDTH]) {
@@ -104,7 +125,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     fn store_f16(self, v: F, to: &mut [f16; WIDTH]) {
-        *to = std::array::from_fn(|i| f16::from_f32(v[i]));
+        halves(&v, to);
     }
     #[inline(always)]
     fn add(self, a: F, b: F) -> F {
