@@ -34,8 +34,8 @@ pub trait Lanes: Copy {
     /// Sixteen u32.
     type U: Copy;
 
-    /// Runs a kernel as a part of another: inlined, or as a function of its own where sixteen lanes are so much code that copies
-    /// of it in many kernels would take minutes to compile.
+    /// Runs a kernel as a part of another. Vector instructions are inlined. Scalar lanes, sixteen times the code, are a function
+    /// of its own: copies in each kernel took minutes to compile.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
 
     fn splat(self, x: f32) -> Self::F;
