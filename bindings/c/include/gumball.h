@@ -177,9 +177,9 @@ typedef struct {
     size_t struct_size;
     // R.
     size_t rows;
-    // T, the room for the most likely tokens.
+    // T, the places for the most likely tokens.
     size_t top_n;
-    // I, the room for the ids that a request names.
+    // I, the places for the ids that a request names.
     size_t ids;
     // The number of words of all sections.
     size_t words;
@@ -317,9 +317,9 @@ typedef struct {
     // How many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools
     // share.
     size_t threads;
-    // The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
+    // How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
     size_t top_n;
-    // The room for the logprobs of ids that a request names, in 0..=2^20.
+    // How many ids named by a request the outputs have places for, in 0..=2^20.
     size_t ids;
     // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
@@ -337,9 +337,9 @@ typedef struct {
     size_t slots;
     // How many rows a step can have, in 1..2^31; 0: 256.
     size_t rows;
-    // The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
+    // How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
     size_t top_n;
-    // The room for the logprobs of ids that a request names, in 0..=2^20.
+    // How many ids named by a request the outputs have places for, in 0..=2^20.
     size_t ids;
     // How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
     size_t history_growth;
@@ -365,11 +365,11 @@ typedef struct {
     size_t stride;
     // Grammar bitmasks of all rows, in place of those that were assigned; NULL: none.
     const void *masks;
-    // The number of lines.
+    // The number of rows of `masks`.
     size_t mask_rows;
-    // The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    // The number of words in a row. Where `masks` is given, rows of 0 words forbid every id.
     size_t mask_width;
-    // How many words after a line the next one begins; 0: mask_width.
+    // How many words after a row the next one begins; 0: mask_width.
     size_t mask_stride;
     // GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     int32_t dtype;
@@ -605,7 +605,7 @@ gumball_code gumball_params_set_dynamic_temperature(gumball_params *params, floa
 // Switches mirostat v2 on. `mu` is the limit to start from, in bits; NULL for twice `tau`.
 gumball_code gumball_params_set_mirostat(gumball_params *params, float tau, float eta, const float *mu);
 
-// Tells how outputs lie of so many rows, with room for so many of the most likely tokens and of named ids.
+// Writes where the outputs of `rows` rows lie, with places for the `top_n` most likely tokens and for `ids` named ids.
 gumball_code gumball_layout_of(size_t rows, size_t top_n, size_t ids, gumball_layout *out);
 
 // Makes empty outputs; with `keep_ids` above 0 such as collect the kept set of every row, which costs a sort of it. NULL
@@ -689,7 +689,7 @@ gumball_code gumball_sampler_sample(gumball_sampler *sampler,
                                     const gumball_step_options *options,
                                     gumball_token *token);
 
-// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has `n` places.
 //
 // They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
 gumball_code gumball_sampler_sample_n(gumball_sampler *sampler,
@@ -766,7 +766,7 @@ void *gumball_buffer_address(const gumball_buffer *buffer);
 // Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
 gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const void *data, size_t bytes);
 
-// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has room for them.
+// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has `bytes` bytes.
 gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
 
 // Makes an empty pool on the host. NULL after an error.
@@ -845,7 +845,7 @@ gumball_code gumball_pool_assign(gumball_pool *pool,
 gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_device_input *input);
 
 // Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-// now. It waits where histories need more room, once in as many tokens as the pool has room for.
+// now. It waits where histories must grow, which they do once in `history_growth` tokens.
 gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
                                           size_t steps);
 

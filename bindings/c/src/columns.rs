@@ -107,7 +107,7 @@ pub(crate) enum ListOut<'a, T> {
     Absent,
     Host {
         values: Vec<T>,
-        room: &'a mut [MaybeUninit<T>],
+        out: &'a mut [MaybeUninit<T>],
     },
     Device(DeviceColumn<'a>),
 }
@@ -132,7 +132,7 @@ impl<'a, T: Written> ListOut<'a, T> {
         check_array(parameter, first, len)?;
         let values = memory::filled("memory for outputs", T::default(), len)?;
         // SAFETY: the caller ensures that `first` points to memory for `len` elements that nobody else uses.
-        Ok(Self::Host { values, room: unsafe { out_slice(parameter, first, len) }? })
+        Ok(Self::Host { values, out: unsafe { out_slice(parameter, first, len) }? })
     }
 
     /// Takes an array of `len` elements to be written, or NULL.
@@ -163,8 +163,8 @@ impl<'a, T: Written> ListOut<'a, T> {
 
     /// Copies what the operator wrote to C's memory, after it succeeded.
     pub fn finish(self) {
-        if let Self::Host { values, room } = self {
-            for (element, value) in room.iter_mut().zip(values) {
+        if let Self::Host { values, out } = self {
+            for (element, value) in out.iter_mut().zip(values) {
                 element.write(value);
             }
         }

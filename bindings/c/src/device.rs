@@ -130,7 +130,7 @@ pub unsafe extern "C" fn gumball_buffer_write(
     })
 }
 
-/// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has room for them.
+/// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_buffer_read(
     buffer: Option<&Buffer>,
@@ -142,10 +142,10 @@ pub unsafe extern "C" fn gumball_buffer_read(
         let buffer = require("buffer", buffer)?;
         buffer.check(start, bytes)?;
         // SAFETY: the C caller ensures that `data` has memory for `bytes` bytes.
-        let room = unsafe { out_slice("data", data.cast::<u8>(), bytes) }?;
-        room.fill(std::mem::MaybeUninit::new(0));
-        // SAFETY: `room.fill` initialised all bytes.
-        let data = unsafe { room.assume_init_mut() };
+        let out = unsafe { out_slice("data", data.cast::<u8>(), bytes) }?;
+        out.fill(std::mem::MaybeUninit::new(0));
+        // SAFETY: `out.fill` initialised all bytes.
+        let data = unsafe { out.assume_init_mut() };
         Ok(buffer.memory.read(start, data).map_err(Error::from)?)
     })
 }

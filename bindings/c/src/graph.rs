@@ -37,11 +37,11 @@ pub struct DeviceRows {
     pub stride: usize,
     /// Grammar bitmasks of all rows, in place of those that were assigned; NULL: none.
     pub masks: *const c_void,
-    /// The number of lines.
+    /// The number of rows of `masks`.
     pub mask_rows: usize,
-    /// The number of words in a line. Where `masks` is given, lines of 0 words forbid every id.
+    /// The number of words in a row. Where `masks` is given, rows of 0 words forbid every id.
     pub mask_width: usize,
-    /// How many words after a line the next one begins; 0: mask_width.
+    /// How many words after a row the next one begins; 0: mask_width.
     pub mask_stride: usize,
     /// GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16.
     pub dtype: i32,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
 }
 
 /// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-/// now. It waits where histories need more room, once in as many tokens as the pool has room for.
+/// now. It waits where histories must grow, which they do once in `history_growth` tokens.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_reserve_replays(pool: Option<&mut Pool>, steps: usize) -> Code {
     call(|| Ok(require("pool", pool)?.on_device()?.reserve_replays(steps)?))

@@ -145,7 +145,7 @@ unsafe fn mask_lines<'a>(given: &StepOptions, rows: usize) -> Result<(Option<&'a
     }
     let end = (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width));
     let (true, Some(end)) = (rows == 1 || stride >= width, end) else {
-        let allowed = format!("at least {width}, the words of a line, inside memory");
+        let allowed = format!("at least {width}, the words of a row, inside memory");
         return Err(Failure::out_of_range("mask_stride", stride, &allowed));
     };
     // SAFETY: the caller ensures that `masks` has the words of `rows` bitmasks, which end after `end` words.

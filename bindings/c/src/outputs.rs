@@ -39,9 +39,9 @@ pub struct Layout {
     pub struct_size: usize,
     /// R.
     pub rows: usize,
-    /// T, the room for the most likely tokens.
+    /// T, the places for the most likely tokens.
     pub top_n: usize,
-    /// I, the room for the ids that a request names.
+    /// I, the places for the ids that a request names.
     pub ids: usize,
     /// The number of words of all sections.
     pub words: usize,
@@ -95,7 +95,7 @@ impl Layout {
     }
 }
 
-/// Tells how outputs lie of so many rows, with room for so many of the most likely tokens and of named ids.
+/// Writes where the outputs of `rows` rows lie, with places for the `top_n` most likely tokens and for `ids` named ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_layout_of(rows: usize, top_n: usize, ids: usize, out: *mut Layout) -> Code {
     call(|| {

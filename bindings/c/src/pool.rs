@@ -43,9 +43,9 @@ pub struct PoolConfig {
     /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools
     /// share.
     pub threads: usize,
-    /// The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
+    /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
     pub top_n: usize,
-    /// The room for the logprobs of ids that a request names, in 0..=2^20.
+    /// How many ids named by a request the outputs have places for, in 0..=2^20.
     pub ids: usize,
     /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     pub route: *const c_char,
@@ -72,9 +72,9 @@ pub struct DevicePoolConfig {
     pub slots: usize,
     /// How many rows a step can have, in 1..2^31; 0: 256.
     pub rows: usize,
-    /// The room for the most likely tokens in the outputs, in 0..=2^20; no request may ask for more.
+    /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
     pub top_n: usize,
-    /// The room for the logprobs of ids that a request names, in 0..=2^20.
+    /// How many ids named by a request the outputs have places for, in 0..=2^20.
     pub ids: usize,
     /// How many tokens a history on the device can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
     pub history_growth: usize,

@@ -207,7 +207,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     })
 }
 
-/// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has room for `n`.
+/// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has `n` places.
 ///
 /// They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
 #[unsafe(no_mangle)]

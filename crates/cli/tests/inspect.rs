@@ -92,7 +92,7 @@ fn masses_add_up_and_the_race_is_won_by_the_best_score_in_an_open_tile() {
     assert!(race.leaders.windows(2).all(|pair| pair[0].score >= pair[1].score));
     let open: Vec<u32> =
         race.bounds.iter().filter(|tile| tile.bound >= race.best).map(|tile| tile.tile).collect();
-    assert_eq!(open.len(), race.shortlist);
+    assert_eq!(open.len(), race.open_tiles);
     assert!(open.contains(&(outcome.token as u32 / 256)));
 }
 

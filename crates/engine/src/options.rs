@@ -88,13 +88,13 @@ impl<'a> BatchOptions<'a> {
     }
 }
 
-/// Grammar bitmasks of a batch: a strided matrix of words, one line a row.
+/// Grammar bitmasks of a batch: a strided matrix of words, one row of it for each row of logits.
 ///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a line are forbidden, so a mask may
-/// be made for a vocabulary without its padding; a line of no words forbids every id.
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a row of the mask are forbidden, so a mask may
+/// be made for a vocabulary without its padding; a row of no words forbids every id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masks<'a> {
-    /// None: no row has a mask, which is not the same as lines without words.
+    /// None: no row has a mask, which is not the same as rows without words.
     words: Option<&'a [u32]>,
     rows: usize,
     width: usize,
@@ -106,13 +106,13 @@ impl<'a> Masks<'a> {
     /// No row has a mask.
     pub const NONE: Masks<'static> = Masks { words: None, rows: 0, width: 0, stride: 0, present: None };
 
-    /// Takes `rows` lines of `width` words each, the next one `stride` words on.
+    /// Takes `rows` rows of `width` words each, the next one `stride` words on.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `stride` is less than `width` and there are several rows.
-    /// - [`Error::Length`] if the words end before the last line does.
+    /// - [`Error::Length`] if the words end before the last row does.
     pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
-        // Where a line without words would lie does not matter.
+        // Where a row without words would lie does not matter.
         let stride = if width == 0 { 0 } else { stride };
         crate::logits::check_matrix("masks", words.len(), rows, width, stride)?;
         Ok(Self { words: Some(words), rows, width, stride, present: None })

@@ -148,7 +148,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Makes room for a shape, and keeps what is there.
+    /// Reserves memory for a shape, and keeps what is there.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the system refuses the memory.

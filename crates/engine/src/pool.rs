@@ -35,7 +35,7 @@ pub struct PoolConfig {
     pub threads: Option<usize>,
     /// The SIMD level; `None`: the machine's best.
     pub level: Option<Level>,
-    /// The room for logprobs, both in 0..=2^20; a request may ask for no more.
+    /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
     /// The route, by its name in [`routes`].
     pub route: String,
@@ -43,7 +43,7 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// Returns the default for a vocabulary: 256 slots, the machine's threads and level, the route
-    /// [`RACE`], room for the token's logprob and none besides.
+    /// [`RACE`], a place for the token's logprob and none besides.
     #[must_use]
     pub fn new(vocab: usize) -> Self {
         Self {
@@ -66,12 +66,12 @@ pub struct Pool {
     pub(crate) vocab: usize,
     pub(crate) widths: Widths,
     pub(crate) workers: Workers,
-    /// The slots that were ever used, with room for all there can be.
+    /// The slots that were ever used; the vector has the capacity for all.
     pub(crate) slots: Vec<Option<Sequence>>,
     capacity: usize,
-    /// Slots that were used and are free again, with room for all there can be.
+    /// Slots that were used and are free again; the vector has the capacity for all.
     vacant: Vec<Slot>,
-    /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with room as well.
+    /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with the same capacity.
     pub(crate) seen: Vec<u64>,
     pub(crate) steps: u64,
 }
@@ -97,10 +97,10 @@ impl Pool {
             vocab: config.vocab,
             widths: config.widths,
             workers,
-            slots: memory::room(SLOTS, config.slots)?,
+            slots: memory::with_capacity(SLOTS, config.slots)?,
             capacity: config.slots,
-            vacant: memory::room(SLOTS, config.slots)?,
-            seen: memory::room(SLOTS, config.slots)?,
+            vacant: memory::with_capacity(SLOTS, config.slots)?,
+            seen: memory::with_capacity(SLOTS, config.slots)?,
             steps: 0,
         })
     }
@@ -110,7 +110,7 @@ impl Pool {
     /// # Errors
     /// - Those of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
-    ///   room for.
+    ///   places for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         let sequence = Sequence::new(params, self.vocab, prompt)?;

@@ -165,7 +165,7 @@ impl Sampler {
     /// - [`Error::Unavailable`] if the system refuses the memory of `n` tokens.
     pub fn sample_n<'r>(&mut self, logits: impl Into<Row<'r>>, n: u32) -> Result<Vec<Token>> {
         let row = self.check(logits.into(), None)?;
-        let mut tokens = memory::room("memory for tokens", n as usize)?;
+        let mut tokens = memory::with_capacity("memory for tokens", n as usize)?;
         let mut stages = self.take_stages()?;
         let drawn = (0..n).try_for_each(|draw| {
             let task = gumball_cpu::Task { draw, ..self.sequence.task(Kind::Logits, None, None) };

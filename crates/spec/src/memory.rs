@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Makes room in a list for `count` elements in all.
+/// Reserves memory in a list for `count` elements in all.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the system refuses the memory; the list is as it was.
@@ -14,11 +14,11 @@ pub fn reserve<T>(resource: &'static str, list: &mut Vec<T>, count: usize) -> Re
     })
 }
 
-/// Makes an empty list with room for `count` elements, which are not touched before they are used.
+/// Makes an empty list with the capacity for `count` elements, which are not touched before they are used.
 ///
 /// # Errors
 /// Those of [`reserve`].
-pub fn room<T>(resource: &'static str, count: usize) -> Result<Vec<T>> {
+pub fn with_capacity<T>(resource: &'static str, count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     reserve(resource, &mut list, count)?;
     Ok(list)
@@ -29,7 +29,7 @@ pub fn room<T>(resource: &'static str, count: usize) -> Result<Vec<T>> {
 /// # Errors
 /// Those of [`reserve`].
 pub fn filled<T: Clone>(resource: &'static str, value: T, count: usize) -> Result<Vec<T>> {
-    let mut list = room(resource, count)?;
+    let mut list = with_capacity(resource, count)?;
     list.resize(count, value);
     Ok(list)
 }
@@ -39,7 +39,7 @@ pub fn filled<T: Clone>(resource: &'static str, value: T, count: usize) -> Resul
 /// # Errors
 /// Those of [`reserve`].
 pub fn collected<T>(resource: &'static str, items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
-    let mut list = room(resource, items.len())?;
+    let mut list = with_capacity(resource, items.len())?;
     list.extend(items);
     Ok(list)
 }

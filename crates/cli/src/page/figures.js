@@ -246,7 +246,7 @@ figures.field = (place) => plot(place, (svg, width) => {
 // The bounds of the tiles, best first, against the winner's score.
 figures.tiles = (place) => plot(place, (svg, width) => {
   const height = 260, left = 44, right = width - 8, top = 12, bottom = height - 40;
-  const { bounds, best, shortlist } = trace.race;
+  const { bounds, best, open_tiles: opened } = trace.race;
   const finite = bounds.map((tile) => tile.bound).filter((bound) => bound > -200);
   const low = Math.min(best - 4, finite[finite.length - 1]), high = finite[0] + 1;
   const x = scale(0, Math.max(1, bounds.length), left, right), y = scale(high, low, top, bottom);
@@ -265,7 +265,7 @@ figures.tiles = (place) => plot(place, (svg, width) => {
   });
   svg.append(line(left, y(best), right, y(best), { style: "stroke:var(--win);stroke-width:2" }));
   svg.append(text(right, y(best) - 7, `the winner\u2019s score, ${best.toFixed(2)}`, { "text-anchor": "end", class: "win halo" }));
-  svg.append(text(left, bottom + 22, `${whole(shortlist)} opened`, { style: "fill:var(--blue);font-weight:600" }));
-  if (bounds.length > shortlist) svg.append(text(right, bottom + 22, `${whole(trace.race.tiles - shortlist)} skipped`, { "text-anchor": "end" }));
+  svg.append(text(left, bottom + 22, `${whole(opened)} opened`, { style: "fill:var(--blue);font-weight:600" }));
+  if (bounds.length > opened) svg.append(text(right, bottom + 22, `${whole(trace.race.tiles - opened)} skipped`, { "text-anchor": "end" }));
   return height;
 });

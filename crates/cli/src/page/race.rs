@@ -35,11 +35,11 @@ pub(super) fn race(race: &Race, winner: &Token, trace: &Trace) -> String {
 
 /// Tells which tiles had to be opened.
 pub(super) fn tiles(race: &Race, trace: &Trace) -> String {
-    let opened = match race.tiles - race.shortlist {
+    let opened = match race.tiles - race.open_tiles {
         0 => format!("all {}, for there are so few", count(race.tiles as u64)),
         skipped => format!(
             "{} of {}. The other {} are never looked at again",
-            count(race.shortlist as u64),
+            count(race.open_tiles as u64),
             count(race.tiles as u64),
             count(skipped as u64)
         ),

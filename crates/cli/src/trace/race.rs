@@ -17,7 +17,7 @@ pub struct Race {
     /// How many tiles hold one of them.
     pub tiles: usize,
     /// How many tiles have a bound that reaches the best score: those that must be looked at.
-    pub shortlist: usize,
+    pub open_tiles: usize,
     /// The tokens with the best scores, best first.
     pub leaders: Vec<Token>,
     /// Kept tokens for a plot: the most likely ones and the leaders.
@@ -84,8 +84,8 @@ impl Race {
         };
         let mut bounds: Vec<Tile> = tops.into_iter().map(bound).collect();
         bounds.sort_by(|a, b| b.bound.total_cmp(&a.bound).then(a.tile.cmp(&b.tile)));
-        let (tiles, shortlist) = (bounds.len(), bounds.iter().filter(|tile| tile.bound >= best).count());
-        bounds.truncate(BOUNDS.max(shortlist));
+        let (tiles, open_tiles) = (bounds.len(), bounds.iter().filter(|tile| tile.bound >= best).count());
+        bounds.truncate(BOUNDS.max(open_tiles));
 
         let runner = |place: usize| {
             let id = path.order[place];
@@ -102,6 +102,6 @@ impl Race {
         let field = (path.kept.start..seen).chain(behind).map(runner).collect();
         let leaders =
             scores.iter().take(LEADERS).map(|(.., place)| path.token(*place, row_mass, kept_mass)).collect();
-        Self { best, runners: path.kept.len(), tiles, shortlist, leaders, field, bounds }
+        Self { best, runners: path.kept.len(), tiles, open_tiles, leaders, field, bounds }
     }
 }

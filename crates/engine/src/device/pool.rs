@@ -103,9 +103,9 @@ impl DevicePool {
                 return Err(Error::out_of_range(parameter, value, "in 1..2^31"));
             }
         }
-        let room = WorkspaceLimits { vocab, slots, rows, widths, kept };
+        let limits = WorkspaceLimits { vocab, slots, rows, widths, kept };
         Ok(Self {
-            workspace: Workspace::new(device.runtime().clone(), room)?,
+            workspace: Workspace::new(device.runtime().clone(), limits)?,
             device,
             config,
             host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,

@@ -83,10 +83,10 @@ impl Stages for DeviceStages {
             top_n: asked.top_n as usize,
             ids: asked.ids.len(),
         });
-        let room = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
-        let mut workspace = match self.workspace.take().filter(|workspace| workspace.limits() == room) {
+        let limits = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
+        let mut workspace = match self.workspace.take().filter(|workspace| workspace.limits() == limits) {
             Some(workspace) => workspace,
-            None => Workspace::new(self.device.runtime().clone(), room)?,
+            None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
 
         let (prompt, output) = (task.history.prompt(), task.history.output());

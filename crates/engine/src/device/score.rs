@@ -58,13 +58,13 @@ impl DevicePool {
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let layout = Layout { rows: logits.rows(), widths };
         out.reserve(layout)?;
-        let room = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
+        let limits = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
         if logits.rows() == 0 {
             return out.whole(layout).map(drop);
         }
-        let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == room) {
+        let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == limits) {
             Some(workspace) => workspace,
-            None => Workspace::new(self.device.runtime().clone(), room)?,
+            None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
         let (data, lines, stride, select) = logits.matrix();
         let (buffer, dtype) = copy_up(self.device.runtime(), &mut self.upload, data)?;

@@ -251,9 +251,9 @@ impl DevicePool {
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
         }
-        let room = self.config.history_growth.max(steps);
+        let tokens = self.config.history_growth.max(steps);
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
-        slots.try_for_each(|slot| self.workspace.extend(*slot, room))
+        slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
     /// Records that the assigned rows have taken `steps` steps.

@@ -116,7 +116,7 @@ impl Host {
 /// Returns the outputs sorted by the row they read; the outputs of one row stay in order.
 fn by_row(rows: &Logits<'_>) -> Result<Vec<u32>> {
     let row = |output: u32| rows.line(output as usize);
-    let mut outputs = memory::room(MEMORY, rows.rows())?;
+    let mut outputs = memory::with_capacity(MEMORY, rows.rows())?;
     outputs.extend(0..rows.rows() as u32);
     if outputs.is_sorted_by_key(|output| row(*output)) {
         return Ok(outputs);

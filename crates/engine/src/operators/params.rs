@@ -160,7 +160,7 @@ impl<'a> RowParams<'a> {
             params.min_p = self.min_p.map_or(params.min_p, |column| column.of(row));
             prepare(params)
         };
-        let mut each = memory::room(MEMORY, rows)?;
+        let mut each = memory::with_capacity(MEMORY, rows)?;
         (0..rows).try_for_each(|row| of(row).map(|prepared| each.push(prepared)))?;
         Ok(PreparedRows::Each(each))
     }

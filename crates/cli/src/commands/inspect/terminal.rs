@@ -228,12 +228,12 @@ fn sides(which: &str, beyond: &str, sides: &Sides, out: &mut dyn Write) -> Resul
 fn race(race: &Race, trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let words = format!(
         "{} of {} tiles can hold the winner; score = y - log2(arrival), the largest wins",
-        count(race.shortlist as u64),
+        count(race.open_tiles as u64),
         count(race.tiles as u64)
     );
     head(out, "draw", &words)?;
     let mut table = Table::new(&[">tile", "ids", ">first arrival", ">bound", "best score reached?"]);
-    for tile in race.bounds.iter().take(TILES.max(race.shortlist.min(TILES) + 2)) {
+    for tile in race.bounds.iter().take(TILES.max(race.open_tiles.min(TILES) + 2)) {
         let last = ((tile.tile as usize + 1) * 256).min(trace.vocab) - 1;
         let inside = tile.bound >= race.best;
         let cells = vec![
