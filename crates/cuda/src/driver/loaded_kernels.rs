@@ -20,12 +20,19 @@ use crate::driver::cache::Cache;
 use crate::driver::entry::Key;
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::thread_state::RelaxedCapture;
-use crate::error::{Result, failed};
+use crate::error::{Error, Result, failed};
 use crate::programs::kernels::{Kernel, Program, SOFTMAX_CLUSTER};
 
 /// The kernel for which clusters are counted, and the threads of its blocks.
 const CLUSTERED: Kernel = SOFTMAX_CLUSTER.of(Kind::Logits, Dtype::F32);
 const CLUSTERED_THREADS: u32 = 32 * (MAX_WORKER_WARPS as u32 + 1);
+
+/// The errors of a driver that cannot run some machine code.
+const REFUSALS: [sys::CUresult; 3] = [
+    sys::CUresult::CUDA_ERROR_INVALID_IMAGE,
+    sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+    sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+];
 
 /// Returns the value of the launch attribute for clusters of `blocks` blocks.
 pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
@@ -130,7 +137,7 @@ impl LoadedKernels {
     /// parallel. Another thread that loads programs is waited for.
     ///
     /// # Errors
-    /// The errors of [`Nvrtc::load`] and [`Nvrtc::compile`], and [`Error::Call`](crate::Error::Call) if the
+    /// The errors of [`Nvrtc::load`] and [`Nvrtc::compile`], and [`Error::Call`] if the
     /// driver fails.
     pub fn load(&self, kernels: &[Kernel]) -> Result<()> {
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +149,7 @@ impl LoadedKernels {
         let mut unknown: Vec<Program> = unknown.into_iter().map(|(program, _)| program).collect();
         for (program, cubin) in found {
             // What another compiler made may be too new for this driver.
-            if self.load_cubin(program, cubin.unwrap_or_default()).is_err() {
+            if self.load_cubin(program, cubin.unwrap_or_default())?.is_some() {
                 unknown.push(program);
             }
         }
@@ -154,7 +161,9 @@ impl LoadedKernels {
             });
             joined.collect()
         });
-        cubins.into_iter().try_for_each(|(program, cubin)| self.load_cubin(program, cubin?))
+        cubins
+            .into_iter()
+            .try_for_each(|(program, cubin)| self.load_cubin(program, cubin?)?.map_or(Ok(()), Err))
     }
 
     /// Compiles a program for the device, and keeps it in the cache.
@@ -165,17 +174,22 @@ impl LoadedKernels {
         Ok(cubin)
     }
 
-    fn load_cubin(&self, program: Program, cubin: Vec<u8>) -> Result<()> {
+    /// Loads a program's machine code. Returns the driver's error if it refuses such code.
+    fn load_cubin(&self, program: Program, cubin: Vec<u8>) -> Result<Option<Error>> {
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         // The host program may be capturing a stream; loading enqueues nothing on any stream.
         let _relaxed = RelaxedCapture::begin();
-        let module = self.context.load_module(Ptx::from_binary(cubin)).map_err(failed("cuModuleLoadData"))?;
+        let module = match self.context.load_module(Ptx::from_binary(cubin)) {
+            Ok(module) => module,
+            Err(error) if REFUSALS.contains(&error.0) => return Ok(Some(failed("cuModuleLoadData")(error))),
+            Err(error) => return Err(failed("cuModuleLoadData")(error)),
+        };
         for (kernel, name) in program.kernels() {
             let function = module.load_function(&name).map_err(failed("cuModuleGetFunction"))?;
             let loaded = LoadedKernel::new(function, self.arch, self.shared, self.block)?;
             self.loaded[kernel.0].get_or_init(|| loaded);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block takes the
