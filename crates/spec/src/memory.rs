@@ -70,7 +70,7 @@ mod tests {
         );
         assert_eq!(error.to_string(), message);
         // Inside the address space, and beyond any system's memory.
-        assert!(room::<u64>("memory for slots", isize::MAX as usize / 8).is_err());
+        assert!(with_capacity::<u64>("memory for slots", isize::MAX as usize / 8).is_err());
         assert_eq!(filled("memory for slots", 7, 3), Ok(vec![7, 7, 7]));
         assert_eq!(collected("memory for slots", 0..3), Ok(vec![0, 1, 2]));
     }
