@@ -97,6 +97,11 @@ impl Mass {
         self.measure
     }
 
+    /// Returns the maximum of each tile's tokens within the given set; -inf where a tile has none.
+    pub fn maxima(&self) -> &[f32] {
+        &self.maxima
+    }
+
     /// Returns a tile's maximum within the given set.
     pub fn maximum(&self, tile: usize) -> f32 {
         self.maxima[tile]
@@ -114,6 +119,13 @@ impl Mass {
         } else {
             self.run::<INSIDE, false>(level, view, cut);
         }
+        self.total()
+    }
+
+    /// Counts the tokens inside a cut, which must lie inside the given set, and weighs none.
+    pub fn count(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
+        self.visits += 1;
+        dispatch(level, Count { view, cut, mass: self });
         self.total()
     }
 
@@ -312,6 +324,41 @@ impl<W: Weights, const PART: u8, const ENTROPY: bool> Kernel for Weigh<'_, W, PA
                     let (low, middle, high) = (l.sum_u(r_sums[0]), l.sum_u(r_sums[1]), l.sum_u(r_sums[2]));
                     sum.r = sum.r.wrapping_add(low).wrapping_add(middle << 16).wrapping_add(high << 32);
                 }
+            }
+        }
+    }
+}
+
+/// The numbers of tokens of a part of the given set, tile by tile.
+struct Count<'a> {
+    view: &'a View<'a>,
+    cut: Cut,
+    mass: &'a mut Mass,
+}
+
+impl Kernel for Count<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Mass { maxima, sums, .. } = self.mass;
+        let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
+        let (least, at_least) = (l.splat(low), self.cut.first == u64::MAX && self.cut.last as u32 == 0);
+        let mut scratch = EMPTY_TILE;
+        for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
+            *sum = TileSum::default();
+            if *maximum < low || *maximum == f32::NEG_INFINITY {
+                continue;
+            }
+            let (chunks, _) = self.view.tile(l, tile, &mut scratch).as_chunks::<WIDTH>();
+            for (i, chunk) in chunks.iter().enumerate() {
+                let z = l.load(chunk);
+                let members = if at_least {
+                    l.ge(z, least)
+                } else {
+                    cut.members(l, z, l.add_u(l.iota(), l.splat_u((tile * TILE + i * WIDTH) as u32)))
+                };
+                sum.count += members.count_ones();
             }
         }
     }

@@ -12,6 +12,7 @@
 
 mod given;
 mod list;
+mod profile;
 mod search;
 mod select;
 mod sigma;

@@ -1,6 +1,7 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
-//! Two logits hold the answer between them, and every pivot moves one of them. Pivots are interpolated, now
+//! Two logits hold the answer between them, and every pivot moves one of them. The first pivots of a long set are guessed
+//! from a profile of its values, which usually leaves few tokens between them. Further ones are interpolated, now
 //! a little above the estimate and now a little below, so that both ends close in. Every third is
 //! the logit of a sampled token, which finds the heaps of equal tokens that interpolation jumps over; and
 //! every sixth halves the interval by bits, so that no row takes long whatever its values. Once few
@@ -14,6 +15,7 @@ use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits}
 use gumball_spec::{Kind, TILE};
 
 use super::list::Weights;
+use super::profile::{Profile, Side};
 use super::{Buffers, Given, Reader};
 use crate::cut::Cut;
 use crate::lanes::Proven;
@@ -30,6 +32,22 @@ pub enum Goal {
 }
 
 impl Goal {
+    /// Returns how much of a total counts.
+    pub fn amount(self, total: Total) -> f64 {
+        match self {
+            Goal::Count(_) => total.count as f64,
+            Goal::Mass(_) => total.mass as f64,
+        }
+    }
+
+    /// Returns the amount that is to be reached.
+    fn wanted(self) -> f64 {
+        match self {
+            Goal::Count(count) => count as f64,
+            Goal::Mass(mass) => mass as f64,
+        }
+    }
+
     fn is_reached(self, total: Total) -> bool {
         match self {
             Goal::Count(count) => total.count >= count,
@@ -44,11 +62,22 @@ pub struct Search {
     /// Tile sums above the upper end.
     base: Vec<TileSum>,
     weights: Weights,
+    profile: Profile,
 }
+
+/// From this number of tokens on, a set is profiled before it is searched.
+const PROFILED: usize = 8192;
+/// How many pivots are guessed by a profile. In between, where few pivots do not suffice, some are values of
+/// tokens: then most tokens between the ends are alike.
+const GUESSES: u32 = 4;
+const SAMPLED_AFTER: u32 = 2;
+const SAMPLED: u32 = 2;
+/// How many tokens a guess goes beyond what the profile says, besides a twentieth of the way.
+const MARGIN: f64 = 64.0;
 
 impl Given {
     /// Returns the last key of the shortest prefix of an unlisted set that reaches a goal, which the whole
-    /// set does. The set must have been weighed last.
+    /// set does. The set must have been weighed last, or counted for a number of tokens.
     pub fn search(&self, reader: &Reader<'_>, buffers: &mut Buffers, goal: Goal) -> u64 {
         let Buffers { mass, between, search, .. } = buffers;
         search.base.clear();
@@ -66,11 +95,26 @@ impl Given {
             Goal::Count(_) => -f32::MAX,
             Goal::Mass(_) => least_that_matters(mass.measure(), self.first),
         };
-        let mut passes = 0;
+        let mut guesses = if whole.count >= PROFILED { 0 } else { GUESSES };
+        let (mut wanted, mut side) = (goal.wanted(), Side::Within);
+        let (mut sampled, mut passes) = (0, 0);
         while ends.below.count.saturating_sub(ends.above.count) > reader.list_limit
             && ends.high.saturating_sub(ends.low) > 1
         {
+            if passes == 1 && guesses == 0 && !search.profile.make(reader, mass, self, goal, whole) {
+                guesses = GUESSES;
+            }
+            let guess = passes > 0 && guesses < GUESSES;
             let pivot = match passes {
+                _ if guess && guesses == SAMPLED_AFTER && sampled < SAMPLED => {
+                    sampled += 1;
+                    ends.sampled(reader, sampled)
+                }
+                _ if guess => {
+                    guesses += 1;
+                    ordered_bits(search.profile.value_at(wanted, side) + 0.0)
+                        .clamp(ends.low + 1, ends.high - 1)
+                }
                 0 => ordered_bits(self.first),
                 1 => {
                     mass.visits += 1;
@@ -79,11 +123,24 @@ impl Given {
                 pass if pass % 3 == 1 && pass % 6 != 1 => ends.sampled(reader, pass),
                 pass => ends.pivot(goal, pass, reader.view.kind),
             };
-            passes += 1;
+            passes += u32::from(!guess);
             if pivot <= ends.low || pivot >= ends.high {
                 continue;
             }
-            let total = mass.weigh(reader.level, &reader.view, self.cut.at_least(from_ordered_bits(pivot)));
+            let part = self.cut.at_least(from_ordered_bits(pivot));
+            let total = match goal {
+                Goal::Count(_) => mass.count(reader.level, &reader.view, part),
+                Goal::Mass(_) => mass.weigh(reader.level, &reader.view, part),
+            };
+            if guess {
+                // From what is exact here, the profile leads to the goal, and a little beyond: so the other end
+                // closes in.
+                let (value, missing) = (from_ordered_bits(pivot), goal.wanted() - goal.amount(total));
+                let beyond = 0.05 * missing.abs() + MARGIN * search.profile.amount_of(goal, value);
+                let beyond = if goal.is_reached(total) { -beyond } else { beyond };
+                side = if goal.is_reached(total) { Side::Above } else { Side::Below };
+                wanted = search.profile.amount_at(value) + missing + beyond;
+            }
             if goal.is_reached(total) {
                 (ends.low, ends.below) = (pivot, total);
             } else {

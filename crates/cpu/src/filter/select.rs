@@ -30,7 +30,7 @@ impl Given {
         }
         // Only the counts matter here, at whatever scale.
         self.give(reader, buffers, Measure::new(reader.view.kind, 1.0));
-        let total = buffers.mass.weigh(reader.level, &reader.view, self.cut);
+        let total = buffers.mass.count(reader.level, &reader.view, self.cut);
         if total.count <= k {
             return self.clone();
         }
