@@ -11,6 +11,7 @@
 //! No row is ever sorted whole.
 
 mod given;
+mod goal;
 mod list;
 mod profile;
 mod search;
@@ -29,7 +30,8 @@ pub(crate) use given::for_members;
 pub use given::{Given, Reader};
 pub use list::List;
 
-use self::search::{Goal, Search};
+use self::goal::Goal;
+use self::search::Search;
 use crate::cut::Cut;
 use crate::mass::Mass;
 use crate::task::Task;

@@ -7,7 +7,7 @@
 use gumball_spec::TILE;
 use gumball_spec::survey::Measure;
 
-use super::search::Goal;
+use super::goal::Goal;
 use super::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
 use crate::mass::{Mass, Total};

@@ -14,6 +14,7 @@
 use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 use gumball_spec::{Kind, TILE};
 
+use super::goal::Goal;
 use super::list::Weights;
 use super::profile::{Profile, Side};
 use super::{Buffers, Given, Reader};
@@ -21,40 +22,6 @@ use crate::cut::Cut;
 use crate::lanes::Proven;
 use crate::mass::{Mass, TileSum, Total};
 use crate::measure::least_that_matters;
-
-/// What a prefix shall reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// A number of tokens.
-    Count(usize),
-    /// A mass of the set that was weighed last.
-    Mass(u64),
-}
-
-impl Goal {
-    /// Returns how much of a total counts.
-    pub fn amount(self, total: Total) -> f64 {
-        match self {
-            Goal::Count(_) => total.count as f64,
-            Goal::Mass(_) => total.mass as f64,
-        }
-    }
-
-    /// Returns the amount that is to be reached.
-    fn wanted(self) -> f64 {
-        match self {
-            Goal::Count(count) => count as f64,
-            Goal::Mass(mass) => mass as f64,
-        }
-    }
-
-    fn is_reached(self, total: Total) -> bool {
-        match self {
-            Goal::Count(count) => total.count >= count,
-            Goal::Mass(mass) => total.mass >= mass,
-        }
-    }
-}
 
 /// Buffers of a search.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use gumball_spec::num::{from_ordered_bits, ordered_bits};
 
 use gumball_spec::survey::Measure;
 
-use super::search::Goal;
+use super::goal::Goal;
 use super::{Buffers, Given, Reader};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
 
