@@ -54,7 +54,7 @@ SECTIONS = (
     ),
     (
         "Whole steps from Python",
-        "The same at several numbers of rows, beside the sampling backend `triton` of TokenSpeed's runtime.",
+        "A whole step per call, at several numbers of rows, beside the sampling backend `triton` of TokenSpeed's runtime.",
         operators.whole_calls,
     ),
     (

@@ -28,7 +28,7 @@ class Parameters:
 
 
 def way(task, does, call, given="logits", request=None, **of_way):
-    """A way whose call is `call(batch, parameters)`; `request`: what is asked for where that is not all of the task's."""
+    """Returns a way that calls `call(batch, parameters)`. `request`: the parameters, if an engine supports only a part of the task's."""
     request = request or plan.request(task)
 
     def make(rows, vocab):

@@ -15,7 +15,7 @@ import plan
 from measure import Way
 
 TRITON = True
-# As its backends have them: the block of candidates, and what k of at most so many are padded to.
+# TokenSpeed's backends use these: a block takes BLOCK candidates, and k is padded to the least of PADS that holds it.
 BLOCK, PADS = 1024, (64, 128)
 K_OFF = 1 << 30
 

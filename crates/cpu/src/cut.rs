@@ -29,6 +29,11 @@ impl Cut {
         Self { last: self.last.max(key(z, u32::MAX)), ..self }
     }
 
+    /// Returns whether the cut is all tokens at or above a logit, so that their keys need no test.
+    pub fn is_at_least(self) -> bool {
+        self.first == u64::MAX && self.last as u32 == 0
+    }
+
     /// Returns whether a token lies inside.
     pub fn contains(self, key: u64) -> bool {
         self.last <= key && key <= self.first

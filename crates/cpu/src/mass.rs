@@ -114,7 +114,7 @@ impl Mass {
 
     /// Weighs the part of the given set inside a cut, which must lie inside the given set.
     pub fn weigh(&mut self, level: Proven, view: &View<'_>, cut: Cut) -> Total {
-        if cut.first == u64::MAX && cut.last as u32 == 0 {
+        if cut.is_at_least() {
             self.run::<AT_LEAST, false>(level, view, cut);
         } else {
             self.run::<INSIDE, false>(level, view, cut);
@@ -251,7 +251,7 @@ impl Kernel for GivenMaxima<'_> {
 }
 
 /// The unit of a mass, inverted.
-const TWO_POW_43: f64 = (1u64 << 43) as f64;
+pub const TWO_POW_43: f64 = (1u64 << 43) as f64;
 
 /// All tokens; places below -inf have no weight.
 const ALL: u8 = 0;
@@ -343,7 +343,7 @@ impl Kernel for Count<'_> {
     fn run<L: Lanes>(self, l: L) {
         let Mass { maxima, sums, .. } = self.mass;
         let (cut, low) = (CutLanes::new(l, self.cut), self.cut.low());
-        let (least, at_least) = (l.splat(low), self.cut.first == u64::MAX && self.cut.last as u32 == 0);
+        let (least, at_least) = (l.splat(low), self.cut.is_at_least());
         let mut scratch = EMPTY_TILE;
         for (tile, (maximum, sum)) in maxima.iter().zip(sums.iter_mut()).enumerate() {
             *sum = TileSum::default();

@@ -10,7 +10,7 @@ use gumball_spec::survey::Measure;
 use super::goal::Goal;
 use super::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
-use crate::mass::{Mass, Total};
+use crate::mass::{Mass, TWO_POW_43, Total};
 use crate::measure::least_that_matters;
 use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 
@@ -18,8 +18,6 @@ use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 const LEVELS: usize = 2048;
 /// How many tokens a sampled one stands for.
 const EACH: f64 = (TILE / WIDTH) as f64;
-/// The unit of a mass, inverted.
-const TWO_POW_43: f64 = (1u64 << 43) as f64;
 
 /// From this number of tokens on, a level is crowded: it may hold a heap of equal tokens, within which no value lies.
 const CROWD: f64 = 1024.0;
@@ -41,7 +39,7 @@ pub struct Profile {
     sample: Vec<[f32; WIDTH]>,
     /// How many tile maxima, and how many sampled tokens, each level has.
     counts: Vec<[u32; 2]>,
-    /// What the tokens above each level amount to, from 0 up to that of all levels.
+    /// How many tokens, or how much mass, lie above each level; the last element is for all levels.
     above: Vec<f64>,
     measure: Measure,
     first: f32,
@@ -57,8 +55,8 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Makes the profile of an unlisted set, as far as it can hold the goal. `whole` is what the set comes to, which was
-    /// weighed last. Returns false for a set whose values cannot be told apart.
+    /// Profiles an unlisted set, down to the least value at which it may reach the goal. `whole` is the number of the
+    /// set's tokens and their mass, from the last weighing. Returns false if all values lie in one level.
     pub fn make(
         &mut self,
         reader: &Reader<'_>,
@@ -105,58 +103,55 @@ impl Profile {
         }
     }
 
-    /// Sums what the levels amount to. The sampled tokens are scaled so that the sum is what the whole set comes to.
+    /// Adds up the tokens or the mass of the levels, from the first value down. A common factor scales the sampled tokens,
+    /// so that all levels together have as much as the whole set.
     fn sum(&mut self, goal: Goal, whole: Total) {
-        let top = self.height(self.first);
-        let each = |level: usize| match (goal, self.measure) {
-            (Goal::Count(_), _) => 1.0,
-            (_, Measure::Logits { s }) => {
-                TWO_POW_43 * f64::exp2(-(level as f64 + 0.5) / self.scale * f64::from(s))
-            }
-            (_, Measure::Probabilities) => {
-                let value = f32::from_bits((top - (level as f64 + 0.5) / self.scale).max(0.0) as u32);
-                TWO_POW_43 * f64::from(value) / f64::from(self.first)
-            }
-        };
+        // First what a token of each level adds, then the sums.
+        let mut above = std::mem::take(&mut self.above);
+        above.clear();
+        above.push(0.0);
+        above.extend((0..LEVELS).map(|level| self.amount_of(goal, self.value(level as f64 + 0.5))));
         let (mut maxima, mut others) = (0.0, 0.0);
-        self.above.clear();
-        self.above.push(0.0);
-        for (level, [heads, sampled]) in self.counts.iter().enumerate() {
-            if heads + sampled > 0 {
-                let each = each(level);
-                maxima += f64::from(*heads) * each;
-                others += f64::from(*sampled) * each * EACH;
-            }
+        for ([heads, sampled], each) in self.counts.iter().zip(&above[1..]) {
+            maxima += f64::from(*heads) * each;
+            others += f64::from(*sampled) * each * EACH;
         }
         let factor = ((goal.amount(whole) - maxima) / others).clamp(0.25, 4.0);
         let mut sum = 0.0;
-        for (level, [heads, sampled]) in self.counts.iter().enumerate() {
+        for ([heads, sampled], above) in self.counts.iter().zip(&mut above[1..]) {
             if heads + sampled > 0 {
-                sum += (f64::from(*heads) + f64::from(*sampled) * EACH * factor) * each(level);
+                sum += (f64::from(*heads) + f64::from(*sampled) * EACH * factor) * *above;
             }
-            self.above.push(sum);
+            *above = sum;
         }
+        self.above = above;
     }
 
-    /// Returns the value at which the set's upper part comes to about an amount.
+    /// Estimates the value down to which the set has an amount: a number of tokens, or a mass.
     pub fn value_at(&self, amount: f64, side: Side) -> f32 {
         let level = self.above.partition_point(|above| *above < amount).clamp(1, LEVELS);
         let (before, upto) = (self.above[level - 1], self.above[level]);
         let [heads, sampled] = self.counts[level - 1];
+        let crowded = f64::from(heads) + f64::from(sampled) * EACH > CROWD;
         let part = match side {
             _ if upto <= before => 1.0,
-            Side::Above if f64::from(heads) + f64::from(sampled) * EACH > CROWD => 0.0,
-            Side::Below if f64::from(heads) + f64::from(sampled) * EACH > CROWD => 1.0,
+            Side::Above if crowded => 0.0,
+            Side::Below if crowded => 1.0,
             _ => ((amount - before) / (upto - before)).clamp(0.0, 1.0),
         };
-        let height = self.height(self.first) - (level as f64 - 1.0 + part) / self.scale;
+        self.value(level as f64 - 1.0 + part)
+    }
+
+    /// Returns the value at a position, which counts levels from the first token's value down.
+    fn value(&self, position: f64) -> f32 {
+        let height = self.height(self.first) - position / self.scale;
         match self.measure {
             Measure::Logits { .. } => height as f32,
             Measure::Probabilities => f32::from_bits(height.max(1.0) as u32),
         }
     }
 
-    /// Returns about what the set's tokens at or above a value come to.
+    /// Estimates how many tokens, or how much mass, the set has at or above a value.
     pub fn amount_at(&self, value: f32) -> f64 {
         let position = (self.height(self.first) - self.height(value)) * self.scale;
         let position = position.clamp(0.0, LEVELS as f64 - 1e-9);
@@ -164,7 +159,7 @@ impl Profile {
         self.above[level] + (self.above[level + 1] - self.above[level]) * part
     }
 
-    /// Returns what a token of a value adds.
+    /// Returns how much one token of a value adds to an amount.
     pub fn amount_of(&self, goal: Goal, value: f32) -> f64 {
         match goal {
             Goal::Count(_) => 1.0,

@@ -99,16 +99,17 @@ impl Given {
                 Goal::Count(_) => mass.count(reader.level, &reader.view, part),
                 Goal::Mass(_) => mass.weigh(reader.level, &reader.view, part),
             };
+            let is_reached = goal.is_reached(total);
             if guess {
                 // From what is exact here, the profile leads to the goal, and a little beyond: so the other end
                 // closes in.
                 let (value, missing) = (from_ordered_bits(pivot), goal.wanted() - goal.amount(total));
                 let beyond = 0.05 * missing.abs() + MARGIN * search.profile.amount_of(goal, value);
-                let beyond = if goal.is_reached(total) { -beyond } else { beyond };
-                side = if goal.is_reached(total) { Side::Above } else { Side::Below };
+                let beyond = if is_reached { -beyond } else { beyond };
+                side = if is_reached { Side::Above } else { Side::Below };
                 wanted = search.profile.amount_at(value) + missing + beyond;
             }
-            if goal.is_reached(total) {
+            if is_reached {
                 (ends.low, ends.below) = (pivot, total);
             } else {
                 (ends.high, ends.above) = (pivot, total);
@@ -256,10 +257,7 @@ impl Ends {
         if pass % 3 == 1 {
             return self.low + (self.high - self.low) / 2;
         }
-        let (above, below, goal) = match goal {
-            Goal::Count(count) => (self.above.count as f64, self.below.count as f64, count as f64),
-            Goal::Mass(mass) => (self.above.mass as f64, self.below.mass as f64, mass as f64),
-        };
+        let (above, below, goal) = (goal.amount(self.above), goal.amount(self.below), goal.wanted());
         // The margin shrinks with the interval, and is never so small that the ends cannot meet.
         let margin = if pass % 3 == 2 { 0.02 } else { -0.02 };
         let part = ((goal - above) / (below - above) + margin).clamp(0.001, 0.999);

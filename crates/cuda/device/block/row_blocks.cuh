@@ -7,8 +7,8 @@
 //
 // A row that a candidate list does not decide is read as a whole, several times. All blocks of the row's cluster then
 // run the same code on it: each reads its own tiles, and they exchange what they found through distributed shared
-// memory. The first block, of rank 0, also does alone what is not worth an exchange, and tells the others the
-// result. It alone writes the row's outputs.
+// memory. Work that is too short to share, such as sorting the list, the first block (rank 0) does alone; it sends the result
+// to the others. It alone writes the row's outputs.
 //
 // A step may run each row by one block. Then there is nothing to exchange, and the functions below are those of a block.
 #pragma once

@@ -1,9 +1,9 @@
 //! Compiled programs on disk: folders that carry them, and the user's cache.
 //!
-//! A program's machine code is looked for in the carried folders, then in the cache. If neither has it, it is
-//! compiled and kept in the cache. Its file is found by a digest of the program's sources, the architecture
-//! and the compiler's options (`entry.rs`), so a folder that was filled from other sources has nothing for
-//! this build. A truncated or damaged file is ignored.
+//! The driver looks for a program's machine code in the carried folders, then in the cache. If neither has it,
+//! the driver compiles the program and keeps the result in the cache. A file's name contains a digest of the
+//! program's sources, the architecture and the compiler's options (`entry.rs`), so a folder that was filled
+//! from other sources has nothing for this build. A truncated or damaged file is ignored.
 //!
 //! **Carried folders** are only read, and their values are compressed. `gumball kernels` fills them. The Python
 //! package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another; if that
@@ -73,8 +73,8 @@ impl Cache {
         Self { folder: None, carried: Vec::new() }
     }
 
-    /// Returns this cache with a further carried folder, which need not exist. It is trusted as the calling
-    /// program is: whoever may write there may run code in this process.
+    /// Returns this cache with a further carried folder, which need not exist. Users
+    /// who can write to it can run code in this process, so it should be as private as the calling program.
     #[must_use]
     pub fn with_carried(mut self, folder: impl Into<PathBuf>) -> Self {
         self.carried.push(Carried { folder: folder.into(), named: false });

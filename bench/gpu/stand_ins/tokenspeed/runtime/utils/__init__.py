@@ -1,4 +1,4 @@
-"""Stands in for TokenSpeed's utilities: what its sampling backend asks of them."""
+"""Stands in for TokenSpeed's utilities: the two functions that its sampling backend calls."""
 
 import logging
 
