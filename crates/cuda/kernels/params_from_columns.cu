@@ -139,7 +139,7 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     if (args.min_ps) {
         min_p = own.min_p.real();
         params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
-        params.min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
+        params.log2_min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
     }
     u32 chain = 0, shift = 0;
 #pragma unroll 1

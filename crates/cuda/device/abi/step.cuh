@@ -159,8 +159,8 @@ struct alignas(16) Params {
     u32 top_p;
     u32 typical_p;
     float top_n_sigma;
-    // L of each threshold (F2, F4).
-    float min_p;
+    // L of each threshold, a base-2 logarithm (F2, F4).
+    float log2_min_p;
     float epsilon;
     float eta;
     float xtc_threshold;
@@ -186,7 +186,8 @@ struct alignas(16) Params {
     float logprob_log2e_over_t;
     // The most by which edits raise a logit; infinite if the host knows no bound.
     float max_raise;
-    // min_p itself, for rows of probabilities (P1a).
+    // min_p itself. Rows of probabilities compare with it times the first probability, and never read
+    // `log2_min_p` (P1a).
     float min_ratio;
     u32 reserved;
 };
@@ -370,7 +371,7 @@ static_assert(OFFSET_OF(Params, top_k) == 44);
 static_assert(OFFSET_OF(Params, top_p) == 48);
 static_assert(OFFSET_OF(Params, typical_p) == 52);
 static_assert(OFFSET_OF(Params, top_n_sigma) == 56);
-static_assert(OFFSET_OF(Params, min_p) == 60);
+static_assert(OFFSET_OF(Params, log2_min_p) == 60);
 static_assert(OFFSET_OF(Params, epsilon) == 64);
 static_assert(OFFSET_OF(Params, eta) == 68);
 static_assert(OFFSET_OF(Params, xtc_threshold) == 72);

@@ -137,4 +137,6 @@ struct HeightScale {
 #endif
 
 // The threshold of min-p for rows of this kind.
-DEVICE float min_p_threshold(const Params& params) { return MIN_P_COMPARES_VALUES ? params.min_ratio : params.min_p; }
+DEVICE float min_p_threshold(const Params& params) {
+    return MIN_P_COMPARES_VALUES ? params.min_ratio : params.log2_min_p;
+}

@@ -174,8 +174,8 @@ shared! {
         top_p: u32;
         typical_p: u32;
         top_n_sigma: f32;
-        /// L of each threshold (F2, F4).
-        min_p: f32;
+        /// L of each threshold, a base-2 logarithm (F2, F4).
+        log2_min_p: f32;
         epsilon: f32;
         eta: f32;
         xtc_threshold: f32;
@@ -201,7 +201,8 @@ shared! {
         logprob_log2e_over_t: f32;
         /// The most by which edits raise a logit; infinite if the host knows no bound.
         max_raise: f32;
-        /// min_p itself, for rows of probabilities (P1a).
+        /// min_p itself. Rows of probabilities compare with it times the first probability, and never read
+        /// `log2_min_p` (P1a).
         min_ratio: f32;
         reserved: u32;
     }

@@ -130,7 +130,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     prepared.top_p = fraction(params.top_p);
     prepared.typical_p = fraction(params.typical_p);
     prepared.top_n_sigma = params.top_n_sigma;
-    prepared.min_p = log2(params.min_p);
+    prepared.log2_min_p = log2(params.min_p);
     prepared.min_ratio = params.min_p;
     prepared.epsilon = log2(params.epsilon_cutoff);
     prepared.eta = log2(params.eta_cutoff);
