@@ -152,7 +152,7 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
     }
     cases += batches(backend, extent)?;
     cases += drafts(backend.runtime(), extent)?;
-    for (rows, vocab) in shapes(backend.runtime().multiprocessors() as usize, extent) {
+    for (rows, vocab) in shapes(backend.runtime().limits().multiprocessors, extent) {
         softmaxes(backend.runtime(), rows, vocab)?;
         cases += 1;
     }
@@ -284,7 +284,7 @@ fn step(backend: &Cuda, tiles: usize, k: usize, number: usize) -> Result<(), Str
 
 /// Holds mixed batches in every variant where the number of blocks, warps or helpers of a launch changes.
 fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
-    let multiprocessors = backend.runtime().multiprocessors() as usize;
+    let multiprocessors = backend.runtime().limits().multiprocessors;
     let mut shapes: Vec<(usize, usize, usize)> = Vec::new();
     // Rows that leave multiprocessors to helpers, have one each, and share them.
     for rows in [multiprocessors / 33, multiprocessors / 2, multiprocessors, 2 * multiprocessors] {
@@ -331,7 +331,7 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
 
 /// Holds chains of drafts at numbers of tiles at which warps of the survey take another number of them.
 fn drafts(runtime: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
-    let tiles = 40 * runtime.multiprocessors() as usize;
+    let tiles = 40 * runtime.limits().multiprocessors;
     let vocabs =
         [tiles - 1, tiles, tiles + 1, 2 * tiles, 4 * tiles + 1].map(|tiles| (tiles * TILE).min(1 << 18));
     let vocabs = vocabs.into_iter().chain([31, 32, 33, 255, 256, 257].map(|tiles| tiles * TILE - 3));

@@ -27,6 +27,7 @@ pub use abi::dtype::{Dtype, IntType};
 pub use driver::ahead::{Destination, Progress, compile_ahead};
 pub use driver::arch::Arch;
 pub use driver::cache::Cache;
+pub use driver::device_limits::DeviceLimits;
 #[cfg(feature = "emulator")]
 pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;

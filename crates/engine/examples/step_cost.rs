@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gumball_bench_protocol::generated::model_like;
-use gumball_cuda::{Buffer, CapturedLaunches, Dtype, Grid, Kernel, Runtime};
+use gumball_cuda::{Buffer, CapturedLaunches, DeviceLimits, Dtype, Grid, Kernel, Runtime};
 use gumball_engine::{
     Device, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, LogprobsParams, Outputs,
     SamplingParams,
@@ -95,8 +95,8 @@ impl Runtime for Tap {
         self.machine.as_ref().map_or("no machine".to_owned(), |machine| machine.name())
     }
 
-    fn multiprocessors(&self) -> u32 {
-        self.machine.as_ref().map_or(132, |machine| machine.multiprocessors())
+    fn limits(&self) -> DeviceLimits {
+        self.machine.as_ref().map_or(DeviceLimits::new(132), |machine| machine.limits())
     }
 
     fn alloc(&self, bytes: usize) -> gumball_cuda::Result<u64> {

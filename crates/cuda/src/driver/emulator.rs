@@ -16,8 +16,10 @@ use std::thread::{self, ThreadId};
 use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
+use crate::abi::MAX_CLUSTER_BLOCKS;
 use crate::abi::launch::{LAUNCH, LaunchShape};
 use crate::driver::cache::Cache;
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::entry::Key;
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
 use crate::error::{Error, Result};
@@ -190,22 +192,15 @@ impl Runtime for Emulator {
         "emulated".to_owned()
     }
 
-    fn multiprocessors(&self) -> u32 {
-        2
-    }
-
-    /// A small number, because each thread costs a fiber.
-    fn threads_per_row(&self) -> u32 {
-        64
-    }
-
-    /// A small size, so that the emulator splits rows over several blocks too.
-    fn shared_memory_per_block(&self) -> usize {
-        16 << 10
-    }
-
-    fn clusters(&self, _blocks: u32) -> u32 {
-        2
+    /// Few threads, because each costs a fiber, and little shared memory, so that the emulator splits rows
+    /// over several blocks too.
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits {
+            multiprocessors: 2,
+            threads_per_row: 64,
+            shared_memory_per_block: 16 << 10,
+            clusters: [2; MAX_CLUSTER_BLOCKS],
+        }
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {

@@ -14,6 +14,7 @@ use cudarc::driver::{
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
+use crate::driver::device_limits::DeviceLimits;
 use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
@@ -49,9 +50,8 @@ pub(crate) struct OpenDevice {
     arch: Arch,
     /// Why a folder that came with the program does not serve the device.
     notice: Option<String>,
-    multiprocessors: u32,
-    /// The most shared memory that a block can have.
-    block_bytes: usize,
+    /// What launches are fitted to, but for the clusters, which `kernels` counts.
+    limits: DeviceLimits,
     name: String,
 }
 
@@ -95,8 +95,10 @@ impl Gpu {
             kernels,
             notice: cache.notice(arch),
             arch,
-            multiprocessors: u32::try_from(count).unwrap_or(1),
-            block_bytes: usize::try_from(block).unwrap_or(0),
+            limits: DeviceLimits {
+                shared_memory_per_block: if arch < HOPPER { 0 } else { usize::try_from(block).unwrap_or(0) },
+                ..DeviceLimits::new(usize::try_from(count).unwrap_or(1))
+            },
             name,
             context,
         };
@@ -287,16 +289,8 @@ impl Runtime for Gpu {
         format!("{} ({})", self.device.name, self.device.arch)
     }
 
-    fn multiprocessors(&self) -> u32 {
-        self.device.multiprocessors
-    }
-
-    fn shared_memory_per_block(&self) -> usize {
-        if self.device.arch < HOPPER { 0 } else { self.device.block_bytes }
-    }
-
-    fn clusters(&self, blocks: u32) -> u32 {
-        self.device.kernels.clusters(blocks)
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { clusters: self.device.kernels.clusters(), ..self.device.limits }
     }
 
     fn prepare_clusters(&self) -> Result<()> {

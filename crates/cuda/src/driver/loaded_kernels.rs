@@ -62,7 +62,7 @@ pub(crate) struct LoadedKernels {
     loaded: Box<[OnceLock<LoadedKernel>]>,
     /// How many clusters can run concurrently with one block per multiprocessor; element i is for clusters of
     /// i + 1 blocks.
-    clusters: OnceLock<[u32; MAX_CLUSTER_BLOCKS]>,
+    clusters: OnceLock<[usize; MAX_CLUSTER_BLOCKS]>,
     /// Held while programs are loaded, so that none is compiled twice.
     loading: Mutex<()>,
 }
@@ -114,11 +114,9 @@ impl LoadedKernels {
         Ok(self.loaded[kernel.0].get().expect("its program is loaded"))
     }
 
-    /// Returns how many clusters of `blocks` blocks can run concurrently, with one block per multiprocessor.
-    /// 0 if the device has no such clusters, or they are not counted yet.
-    pub fn clusters(&self, blocks: u32) -> u32 {
-        let place = usize::try_from(blocks).ok().and_then(|blocks| blocks.checked_sub(1));
-        place.and_then(|place| self.clusters.get()?.get(place)).copied().unwrap_or(0)
+    /// Returns the value of [`DeviceLimits::clusters`](crate::DeviceLimits::clusters).
+    pub fn clusters(&self) -> [usize; MAX_CLUSTER_BLOCKS] {
+        self.clusters.get().copied().unwrap_or_default()
     }
 
     /// Counts the clusters that can run concurrently, if the device has clusters.
@@ -194,7 +192,7 @@ impl LoadedKernels {
 
     /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block takes the
     /// most shared memory that a block can have, and so a multiprocessor to itself.
-    fn count_clusters(&self) -> Result<[u32; MAX_CLUSTER_BLOCKS]> {
+    fn count_clusters(&self) -> Result<[usize; MAX_CLUSTER_BLOCKS]> {
         let loaded = self.loaded(CLUSTERED)?;
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
         let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
@@ -228,7 +226,7 @@ impl LoadedKernels {
                 )
             };
             // The call fails for sizes that the device does not support: there are no such clusters.
-            *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as u32 } else { 0 };
+            *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as usize } else { 0 };
         }
         Ok(counts)
     }

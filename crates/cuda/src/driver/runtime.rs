@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::abi::ROW_THREADS;
+use crate::driver::device_limits::DeviceLimits;
 use crate::error::Result;
 use crate::programs::kernels::Kernel;
 
@@ -51,29 +51,12 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Returns the runtime's name, for messages.
     fn name(&self) -> String;
 
-    /// Returns the number of multiprocessors. Tuning depends on it, results do not.
-    fn multiprocessors(&self) -> u32;
+    /// Returns the limits to which launches are fitted. Speed depends on them, results do not. They stay the
+    /// same, but for the number of clusters, which [`Runtime::prepare_clusters`] counts.
+    fn limits(&self) -> DeviceLimits;
 
-    /// Returns the usual number of threads of a block that handles a whole row, a multiple of 32. Tuning
-    /// depends on it; kernels work with any number of warps.
-    fn threads_per_row(&self) -> u32 {
-        ROW_THREADS
-    }
-
-    /// Returns the most shared memory that a block can have, in bytes, static and dynamic together. 0 if the
-    /// device has no bulk copies, which fill shared memory while the threads work.
-    fn shared_memory_per_block(&self) -> usize {
-        0
-    }
-
-    /// Returns how many clusters of `_blocks` blocks can run concurrently, with one block per multiprocessor.
-    /// 0 if the device has no clusters of that size, and before [`Runtime::prepare_clusters`].
-    fn clusters(&self, _blocks: u32) -> u32 {
-        0
-    }
-
-    /// Counts the clusters that can run concurrently, for [`Runtime::clusters`]. Loads the kernel that needs
-    /// them.
+    /// Counts the clusters that can run concurrently, for [`DeviceLimits::clusters`]. Loads the kernel that
+    /// needs them.
     ///
     /// # Errors
     /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program

@@ -51,7 +51,7 @@ impl Operators {
     /// - [`Error::Unavailable`] if the device fails.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         let scratch = Scratch::new(Arc::clone(&runtime));
-        Ok(Self { device: DeviceLimits::of(&*runtime), scratch, softmax: None, runtime })
+        Ok(Self { device: runtime.limits(), scratch, softmax: None, runtime })
     }
 }
 

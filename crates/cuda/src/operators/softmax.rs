@@ -50,7 +50,7 @@ impl Softmax {
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         runtime.prepare_clusters()?;
         let tile_sums = Buffer::zeroed(&runtime, tuning::MAX_TILES_PER_LAUNCH * size_of::<abi::TileSum>())?;
-        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, tile_sums, two_pass: None })
+        Ok(Self { device: runtime.limits(), runtime, tile_sums, two_pass: None })
     }
 
     /// Returns a softmax that reads all rows twice, as on devices without bulk copies into shared memory. For

@@ -41,7 +41,7 @@ impl Verify {
     /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
         let records = Buffer::zeroed(&runtime, RECORDS * size_of::<abi::TileRecord>())?;
-        Ok(Self { device: DeviceLimits::of(&*runtime), runtime, records, max_chains: usize::MAX })
+        Ok(Self { device: runtime.limits(), runtime, records, max_chains: usize::MAX })
     }
 
     /// Returns a verification that launches at most `chains` chains at a time, and at least one. For tests.

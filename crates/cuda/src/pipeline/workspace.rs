@@ -156,7 +156,7 @@ impl Workspace {
             assigned: Assigned::default(),
             steps_run: VariantCounters::default(),
             captured: Captured::default(),
-            device: DeviceLimits::of(&*runtime),
+            device: runtime.limits(),
             runtime,
             limits,
         })
