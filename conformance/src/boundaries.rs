@@ -13,7 +13,7 @@ use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
-use crate::chains;
+use crate::draft_chains;
 use crate::observed::differences;
 use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};
@@ -338,7 +338,7 @@ fn drafts(runtime: &Arc<dyn Runtime>, extent: Extent) -> Result<usize, String> {
     let seeds = if extent == Extent::Full { 3 } else { 1 };
     let mut cases = 0;
     for (vocab, seed) in vocabs.flat_map(|vocab| (0..seeds).map(move |seed| (vocab, seed))) {
-        chains::hold_vocab(runtime, seed, vocab)?;
+        draft_chains::hold_vocab(runtime, seed, vocab)?;
         cases += 1;
     }
     Ok(cases)

@@ -65,7 +65,7 @@ pub fn settings() -> Vec<Setting> {
         twelve("epsilon_cutoff 0.05", SamplingParams { epsilon_cutoff: 0.05, ..plain() }),
         twelve("eta_cutoff 0.09", SamplingParams { eta_cutoff: 0.09, ..plain() }),
         twelve("xtc 0.6", SamplingParams { xtc_probability: 0.6, xtc_threshold: 0.1, ..plain() }),
-        twelve("a chain with XTC", mixed.clone()),
+        twelve("a filter chain with XTC", mixed.clone()),
         twelve("the same, joint", SamplingParams { order: FilterOrder::Joint, ..mixed }),
     ]
 }

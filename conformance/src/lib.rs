@@ -15,7 +15,7 @@ pub mod compare;
 
 pub mod batch;
 pub mod boundaries;
-pub mod chains;
+pub mod draft_chains;
 
 pub mod reference;
 pub mod rows;

@@ -1,4 +1,4 @@
-"""torch's operators, as inference code chains them: argmax, an exponential race over a softmax, rows sorted or masked."""
+"""torch's operators, as inference code combines them: argmax, an exponential race over a softmax, rows sorted or masked."""
 
 import torch
 

@@ -486,7 +486,7 @@ typedef struct {
 // A batch of C chains of n drafts each, with the probabilities of the drafter and of the target: arrays of float without
 // gaps, in the memory of the operators.
 typedef struct {
-    // sizeof(gumball_chains).
+    // sizeof(gumball_draft_chains).
     size_t struct_size;
     // C.
     size_t chains;
@@ -511,7 +511,7 @@ typedef struct {
     const uint32_t *draws;
     // The position of the first draft of all chains: the number of tokens before it.
     uint32_t position;
-} gumball_chains;
+} gumball_draft_chains;
 
 #ifdef __cplusplus
 extern "C" {
@@ -971,7 +971,7 @@ gumball_code gumball_operators_sample(const gumball_operators *operators,
 // rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not counted.
 // `statuses`: bits of gumball_status of the row that the last token was drawn from.
 gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
-                                                          const gumball_chains *chains,
+                                                          const gumball_draft_chains *chains,
                                                           int32_t *tokens,
                                                           uint32_t *accepted,
                                                           uint32_t *emitted,

@@ -14,7 +14,7 @@
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
 //! | `device`, `pool`, `step`, `graph` | many sequences, on the host or on a device |
-//! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `chains` | operators over whole matrices, without
+//! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
@@ -42,7 +42,7 @@ mod step;
 
 mod columns;
 
-mod chains;
+mod draft_chains;
 mod draws;
 mod matrix;
 mod row_params;
@@ -68,7 +68,7 @@ pub use pool::*;
 pub use graph::*;
 pub use step::*;
 
-pub use chains::Chains;
+pub use draft_chains::DraftChains;
 pub use draws::Draws;
 pub use matrix::RowsOut;
 pub use row_params::RowParams;

@@ -4,11 +4,11 @@
 use std::ffi::c_char;
 use std::mem::offset_of;
 
-use gumball_engine::{ChainCounts, PerRow, PerRowMut, SamplingParams};
+use gumball_engine::{DraftChainCounts, PerRow, PerRowMut, SamplingParams};
 
-use crate::chains::Chains;
 use crate::columns::{ListOut, Memory, per_row};
 use crate::device::Device;
+use crate::draft_chains::DraftChains;
 use crate::draws::{Draws, read_keys};
 use crate::error::{Code, Result};
 use crate::ffi::{call, end, make, optional_text, require};
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn gumball_operators_sample(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     operators: Option<&Operators>,
-    chains: *const Chains,
+    chains: *const DraftChains,
     tokens: *mut i32,
     accepted: *mut u32,
     emitted: *mut u32,
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         let mut emitted = unsafe { ListOut::optional(memory, "emitted", emitted, count) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per chain.
         let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
-        let counts = ChainCounts {
+        let counts = DraftChainCounts {
             accepted: accepted.column(),
             emitted: emitted.column(),
             statuses: statuses.column(),
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         // SAFETY: the C caller ensures that `tokens` has memory for chains * (drafts + 1) ids, which is `len`.
         let mut tokens = unsafe { ListOut::<i32>::required(memory, "tokens", tokens, len) }?;
         let Some(PerRowMut::Host(written)) = tokens.column() else { unreachable!("it lies on the host") };
-        let batch = gumball_engine::Chains::Host { chains: batch, tokens: written };
+        let batch = gumball_engine::DraftChains::Host { chains: batch, tokens: written };
         operators.inner.chain_speculative_sampling(batch, &keys, counts)?;
         tokens.finish();
         accepted.finish();

@@ -262,7 +262,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Returns whether the turn of `wanted` is kept for one of `held`, directly or through a chain of waiting
+/// Returns whether the turn of `wanted` is kept for one of `held`, directly or through other waiting
 /// hooks.
 fn waits_for(waiting: &[Waits], wanted: usize, held: &[usize]) -> bool {
     let mut reached = vec![wanted];

@@ -13,13 +13,13 @@ use gumball_cuda::{
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::{Case, Dtype};
-use crate::chains::Verifier;
+use crate::draft_chains::Verifier;
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -426,7 +426,7 @@ impl Backend for Cuda {
         Oracle.write(case, output, to)
     }
 
-    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         let mut verifier = self.verifier.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *verifier {
             Some(verifier) => verifier.verify(chain),

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
@@ -42,7 +42,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
-    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)>;
+    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)>;
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
     fn lacking(&self) -> usize {
@@ -143,7 +143,7 @@ impl Backend for Oracle {
         Ok((Logits::new(dtype, &values).bits(), outcome.status))
     }
 
-    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         chain.verify()
     }
 }
@@ -238,7 +238,7 @@ impl Backend for Cpu {
         Ok((out.bits(), written.status))
     }
 
-    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tokens = vec![0; chain.drafts.len() + 1];
         let verified = workspace.verify_chain(chain, &mut tokens)?;

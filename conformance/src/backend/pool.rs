@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, ChainCounts, Chains, Device, DevicePool, DevicePoolConfig, Draws, HostChains, Logits,
-    LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook, RowParams, RowsInOut,
-    SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
+    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, Draws,
+    HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook,
+    RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
 use super::{Backend, Oracle, in_parts, row_to_write};
@@ -210,13 +210,13 @@ impl<P: Verbs> Backend for Pooled<P> {
         Ok((out.bits(), status[0]))
     }
 
-    fn verify(&self, chain: &Chain<'_>) -> Result<(Vec<i32>, Verified)> {
+    fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         let Some(operators) = &self.operators else {
             self.lacking.fetch_add(1, Ordering::Relaxed);
             return Oracle.verify(chain);
         };
         chain.check(chain.drafts.len() + 1)?;
-        let chains = HostChains {
+        let chains = HostDraftChains {
             chains: 1,
             drafts: chain.drafts.len(),
             vocab: chain.vocab,
@@ -228,13 +228,17 @@ impl<P: Verbs> Backend for Pooled<P> {
         let (mut tokens, mut counts) = (vec![0; chain.drafts.len() + 1], [[0]; 2]);
         let mut status = [Status::default()];
         let [accepted, emitted] = &mut counts;
-        let out = ChainCounts {
+        let out = DraftChainCounts {
             accepted: Some(accepted[..].as_mut().into()),
             emitted: Some(emitted[..].as_mut().into()),
             statuses: Some(status[..].as_mut().into()),
             adds: false,
         };
-        operators.chain_speculative_sampling(Chains::Host { chains, tokens: &mut tokens }, &draws, out)?;
+        operators.chain_speculative_sampling(
+            DraftChains::Host { chains, tokens: &mut tokens },
+            &draws,
+            out,
+        )?;
         let ([[accepted], [emitted]], [status]) = (counts, status);
         Ok((tokens, Verified { accepted, emitted, status }))
     }

@@ -20,7 +20,7 @@ use gumball_conformance::backend::Cuda;
 use gumball_conformance::backend::{Backend, available, by_name};
 use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::boundaries::{self, Extent};
-use gumball_conformance::chains;
+use gumball_conformance::draft_chains;
 use gumball_conformance::draws::{self, Setting};
 use gumball_conformance::golden::{self, Set};
 use gumball_conformance::rules::{self, Rule};
@@ -53,9 +53,9 @@ fn main() -> ExitCode {
         ["batch", name] => batches(name, &batch::shapes()),
         ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
         ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
-        ["chains", name] => each_seed(name, "chains", 3_000, chains::hold),
+        ["chains", name] => each_seed(name, "chains", 3_000, draft_chains::hold),
         ["chains", name, count] => {
-            number(count).and_then(|count| each_seed(name, "chains", count, chains::hold))
+            number(count).and_then(|count| each_seed(name, "chains", count, draft_chains::hold))
         }
         ["boundaries", name] => at_boundaries(name, Extent::Full),
         ["boundaries", "--reduced", name] => at_boundaries(name, Extent::Reduced),
@@ -242,7 +242,7 @@ fn reduced(name: &str) -> Result<bool, String> {
     let mut ok = batches(name, &batch::small_shapes())?;
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
-    ok &= each_seed(name, "chains", 60, chains::hold)?;
+    ok &= each_seed(name, "chains", 60, draft_chains::hold)?;
     ok &= at_boundaries(name, Extent::Reduced)?;
     for body in REDUCED {
         ok &= run(Some(name), body)?;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use gumball_cpu::Output;
 use gumball_spec::Error;
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 
 use crate::backend::Backend;
 use crate::case::{Case, Dtype};
@@ -213,7 +213,7 @@ impl Check<'_> {
     }
 
     /// Returns what the backend makes of a chain, after holding it to the oracle.
-    pub fn verifies(&self, chain: &Chain<'_>) -> (Vec<i32>, Verified) {
+    pub fn verifies(&self, chain: &DraftChain<'_>) -> (Vec<i32>, Verified) {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
         assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
         seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))

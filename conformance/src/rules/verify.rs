@@ -1,7 +1,7 @@
 //! Verify: chains of drafts, accepted or replaced by rejection (S4).
 
 use gumball_spec::num::{Tag, philox4x32_10};
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{NONE, SamplingParams, Status};
 
 use crate::case::Case;
@@ -23,9 +23,9 @@ rules!(verify_rules:
     S4 any_chain_is_the_definitions,
 );
 
-fn chain<'a>(drafts: &'a [i32], draft_probs: &'a [f32], target_probs: &'a [f32]) -> Chain<'a> {
+fn chain<'a>(drafts: &'a [i32], draft_probs: &'a [f32], target_probs: &'a [f32]) -> DraftChain<'a> {
     let vocab = target_probs.len() / (drafts.len() + 1);
-    Chain { drafts, draft_probs, target_probs, vocab, seed: 7, position: 3, draw: 0 }
+    DraftChain { drafts, draft_probs, target_probs, vocab, seed: 7, position: 3, draw: 0 }
 }
 
 /// The token that a row of probabilities yields plainly.
@@ -51,7 +51,7 @@ fn drafts_of_the_targets_own_distribution_are_all_accepted(check: &Check<'_>) {
 fn a_draft_that_the_target_cannot_draw_is_replaced(check: &Check<'_>) {
     let (q, p) = ([0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5, 0.25, 0.25, 0.25, 0.25]);
     for seed in 0..50 {
-        let (tokens, verified) = check.verifies(&Chain { seed, ..chain(&[0], &q, &p) });
+        let (tokens, verified) = check.verifies(&DraftChain { seed, ..chain(&[0], &q, &p) });
         // The residual is all at id 3.
         assert_eq!((&tokens[..], verified.emitted), (&[3, NONE][..], 0));
     }
@@ -61,7 +61,7 @@ fn the_residual_is_what_the_target_has_more_of(check: &Check<'_>) {
     let (q, p) = ([0.75, 0.125, 0.125], [0.25, 0.5, 0.25, 1.0, 0.0, 0.0]);
     let mut counts = [0u64; 3];
     for seed in 0..6000 {
-        let (tokens, verified) = check.verifies(&Chain { seed, ..chain(&[0], &q, &p) });
+        let (tokens, verified) = check.verifies(&DraftChain { seed, ..chain(&[0], &q, &p) });
         if verified.emitted == 0 {
             counts[tokens[0] as usize] += 1;
         }
@@ -101,7 +101,7 @@ fn acceptance_compares_one_uniform_with_two_probabilities(check: &Check<'_>) {
     let (q, p) = ([0.8, 0.2], [0.4, 0.6, 0.5, 0.5]);
     let mut accepted = 0;
     for position in 0..400 {
-        let chain = Chain { position, draw: 5, ..chain(&[0], &q, &p) };
+        let chain = DraftChain { position, draw: 5, ..chain(&[0], &q, &p) };
         let [word, ..] = philox4x32_10(7, [0, position, Tag::Accept as u32, 5]);
         let (_, verified) = check.verifies(&chain);
         assert_eq!(verified.emitted == 1, f64::from(word) < 2f64.powi(31), "word {word:x}");
@@ -147,9 +147,9 @@ fn emitted_tokens_follow_the_target_whatever_the_drafter(check: &Check<'_>) {
         for position in 0..check.backend.patience(20_000) {
             let drawn = Case::of_probabilities(&q, SamplingParams::default()).at(7, position);
             let draft = crate::backend::Backend::sample(&crate::Oracle, &drawn).expect("valid").token;
-            let chain = Chain { position, ..chain(&[0], &q, &target) };
+            let chain = DraftChain { position, ..chain(&[0], &q, &target) };
             let drafts = [draft];
-            let chain = Chain { drafts: &drafts, ..chain };
+            let chain = DraftChain { drafts: &drafts, ..chain };
             let (tokens, _) = check.backend.verify(&chain).expect("valid");
             counts[tokens[0] as usize] += 1;
         }
@@ -175,7 +175,7 @@ fn any_chain_is_the_definitions(check: &Check<'_>) {
         let p: Vec<f32> = (0..=n as u64).flat_map(|j| row(seed + j + (seed + j) % 2)).collect();
         let drafts: Vec<i32> = (0..n).map(|_| words.below(vocab + 1) as i32).collect();
         let draw = words.below(3) as u32;
-        check.verifies(&Chain {
+        check.verifies(&DraftChain {
             drafts: &drafts,
             draft_probs: &q,
             target_probs: &p,

@@ -6,7 +6,7 @@
 use gumball_spec::draw::TAGS;
 use gumball_spec::num::Tag;
 use gumball_spec::survey::Measure;
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Kind, NONE, Result, Row, Status};
 
 use crate::draw::draw;
@@ -21,12 +21,12 @@ use crate::workspace::Workspace;
 impl Workspace {
     /// Verifies a chain of drafts: writes its tokens, and returns the counts and the status.
     ///
-    /// Reads two numbers for each draft and at most two rows whole. The outcome is that of [`Chain::verify`].
+    /// Reads two numbers for each draft and at most two rows whole. The outcome is that of [`DraftChain::verify`].
     ///
     /// # Errors
-    /// - Those of [`Chain::check`].
+    /// - Those of [`DraftChain::check`].
     /// - [`gumball_spec::Error::Length`] if `tokens` has not one place more than there are drafts.
-    pub fn verify_chain(&mut self, chain: &Chain<'_>, tokens: &mut [i32]) -> Result<Verified> {
+    pub fn verify_chain(&mut self, chain: &DraftChain<'_>, tokens: &mut [i32]) -> Result<Verified> {
         chain.check(tokens.len())?;
         self.begin()?;
         let _env = FloatEnv::enter();

@@ -40,7 +40,7 @@ pub use memory::buffer::Buffer;
 pub use memory::columns::{DeviceIntSlice, DeviceSlice};
 pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 pub use memory::rows::{MaskRows, Rows, RowsOut};
-pub use operators::draft_chains::{ChainRows, Chains, Verified};
+pub use operators::draft_chains::{DraftChainRows, DraftChains, Verified};
 pub use operators::numeric_check;
 pub use operators::softmax::{Softmax, Temperature};
 pub use operators::verify::Verify;

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice,
-    Draws, Emulator, IntType, PerRow, Runtime, Verified, Verify,
+    Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows,
+    DraftChains, Draws, Emulator, IntType, PerRow, Runtime, Verified, Verify,
 };
-use gumball_spec::verify::Chain;
+use gumball_spec::verify::DraftChain;
 use gumball_spec::{Error, Result};
 
 const CHAINS: usize = 3;
@@ -58,10 +58,11 @@ fn verify(runtime: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
     let mut tokens = Buffer::of(runtime, &[7i32; 4 * CHAINS * DRAFTS]).expect("memory");
     let seeds = Buffer::of(runtime, &(0..shapes.seeds as i64).collect::<Vec<_>>()).expect("memory");
     let statuses = Buffer::of(runtime, &vec![7u32; shapes.statuses]).expect("memory");
-    let rows = |shape: [usize; 3]| ChainRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
+    let rows =
+        |shape: [usize; 3]| DraftChainRows::of(&probabilities, 0, shape, [shape[1] * shape[2], shape[2]]);
     let asked = || -> Result<()> {
         let [chains, width] = shapes.drafts;
-        let asked = Chains {
+        let asked = DraftChains {
             draft_probs: rows(shapes.draft)?,
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, chains, width, width)?,
             target_probs: rows(shapes.target)?,
@@ -135,14 +136,14 @@ fn rows_that_overlap_are_refused() {
         ([2, 1, 300], [299, 300]),
         ([1, 1, 1 << 21], [0, 0]),
     ] {
-        let refused = ChainRows::of(&buffer, 0, shape, strides);
+        let refused = DraftChainRows::of(&buffer, 0, shape, strides);
         assert!(
             matches!(refused, Err(Error::OutOfRange { .. } | Error::Length { .. })),
             "{shape:?} {strides:?}"
         );
     }
     // Without rows any strides are valid.
-    ChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
+    DraftChainRows::of(&buffer, 0, [2, 0, 300], [0, 0]).expect("no rows");
     assert!(DeviceIntMatrix::of(&buffer, IntType::I64, 0, 2, 3, 2).is_err());
 }
 
@@ -153,7 +154,7 @@ fn a_chains_own_number_is_its_draw_index() {
     done.expect("right");
     let all: Vec<f32> = (0..4 * CHAINS * DRAFTS * VOCAB).map(probability).collect();
     for chain in 0..CHAINS {
-        let wanted = Chain {
+        let wanted = DraftChain {
             drafts: &[5; DRAFTS],
             draft_probs: &all[chain * DRAFTS * VOCAB..][..DRAFTS * VOCAB],
             target_probs: &all[chain * (DRAFTS + 1) * VOCAB..][..(DRAFTS + 1) * VOCAB],
@@ -183,10 +184,10 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
         let mut tokens = Buffer::of(&runtime, &[7i32; 2]).expect("memory");
         let positions = Buffer::of(&runtime, &[offset]).expect("memory");
         let (q, p) = (memory(&all[..VOCAB]), memory(&all.repeat(2)[VOCAB..][..2 * VOCAB]));
-        let asked = Chains {
-            draft_probs: ChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
+        let asked = DraftChains {
+            draft_probs: DraftChainRows::of(&q, 0, [1, 1, VOCAB], [VOCAB, VOCAB]).expect("rows"),
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
-            target_probs: ChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
+            target_probs: DraftChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
             draws: Draws {
                 seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
                 positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
@@ -201,7 +202,7 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
         tokens.read(0, &mut after).expect("memory");
         let moved = ((offset >> 32) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let target = all.repeat(2)[VOCAB..][..2 * VOCAB].to_vec();
-        let chain = Chain {
+        let chain = DraftChain {
             drafts: &[-1],
             draft_probs: &all[..VOCAB],
             target_probs: &target,
@@ -229,11 +230,12 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
     let verify = Verify::new(Arc::clone(&runtime)).expect("memory");
     let captured = runtime
         .capture(&mut || {
-            let asked = Chains {
-                draft_probs: ChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB]).expect("rows"),
+            let asked = DraftChains {
+                draft_probs: DraftChainRows::of(&draft_probs, 0, [1, DRAFTS, VOCAB], [0, VOCAB])
+                    .expect("rows"),
                 draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I64, 0, 1, DRAFTS, DRAFTS)
                     .expect("ids"),
-                target_probs: ChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
+                target_probs: DraftChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
                     .expect("rows"),
                 draws: Draws {
                     positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::U32)),
@@ -256,8 +258,15 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
         positions.write(0, &[position]).expect("memory");
         // SAFETY: the buffers and the verification's memory are alive.
         unsafe { captured.replay() }.expect("a replay");
-        let chain =
-            Chain { drafts: &ids, draft_probs: q, target_probs: p, vocab: VOCAB, seed: 7, position, draw: 2 };
+        let chain = DraftChain {
+            drafts: &ids,
+            draft_probs: q,
+            target_probs: p,
+            vocab: VOCAB,
+            seed: 7,
+            position,
+            draw: 2,
+        };
         let (wanted, verified) = chain.verify().expect("right");
         sum += verified.emitted;
         let (mut seen, mut count) = ([0i64; DRAFTS + 1], [0u32]);

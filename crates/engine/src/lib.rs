@@ -76,16 +76,16 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    ChainRows, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix,
-    DeviceIntMatrixMut, DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, Dtype, Gpu, IntType,
+    CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut,
+    DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute,
+    DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType,
 };
 pub use logits::Logits;
 #[cfg(feature = "cuda")]
 pub use operators::DeviceColumn;
 pub use operators::{
-    ChainCounts, Chains, Draws, HostChains, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsIn,
-    RowsInOut,
+    DraftChainCounts, DraftChains, Draws, HostDraftChains, LogitsMut, Operators, PerRow, PerRowMut,
+    RowParams, RowsIn, RowsInOut,
 };
 pub use options::{BatchOptions, Masks, RowHook, StepOptions};
 pub use outputs::Outputs;

@@ -19,7 +19,7 @@ use crate::survey::{Given, Measure, order};
 
 /// A chain of n drafts with the rows it is judged by.
 #[derive(Clone, Copy, Debug)]
-pub struct Chain<'a> {
+pub struct DraftChain<'a> {
     /// The draft tokens; one outside the vocabulary, [`NONE`] included, was not drawn.
     pub drafts: &'a [i32],
     /// The n rows of probabilities that the drafts were drawn from, one after the other.
@@ -88,7 +88,7 @@ pub fn counted(p: f32) -> f32 {
     if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
 }
 
-impl Chain<'_> {
+impl DraftChain<'_> {
     /// Checks the lengths of a chain whose tokens go into `tokens` places.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Chain<'_> {
     /// the row to be drawn from has no token, the drawn one is [`NONE`] too.
     ///
     /// # Errors
-    /// Those of [`Chain::check`].
+    /// Those of [`DraftChain::check`].
     pub fn verify(&self) -> Result<(Vec<i32>, Verified)> {
         let n = self.drafts.len();
         self.check(n + 1)?;

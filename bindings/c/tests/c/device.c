@@ -86,7 +86,7 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     const int32_t ids[N] = {tokens[0], 9};
     uint32_t counts[3][CHAINS], seen_counts[3][CHAINS];
     int32_t emitted[N + 1];
-    SIZED(gumball_chains, chains);
+    SIZED(gumball_draft_chains, chains);
     chains.chains = CHAINS;
     chains.drafts = N;
     chains.vocab = VOCAB;

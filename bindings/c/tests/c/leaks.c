@@ -101,7 +101,7 @@ static void operators_of(const gumball_operators *operators) {
     CHECK(gumball_operators_sample(operators, &logits, &params, &which, tokens, NULL) != GUMBALL_OK);
     OK(gumball_operators_softmax(operators, &logits, 1.0f, NULL, &to, NULL));
     const int32_t drafted[] = {5};
-    SIZED(gumball_chains, chain);
+    SIZED(gumball_draft_chains, chain);
     chain.chains = 1;
     chain.drafts = 1;
     chain.vocab = VOCAB;

@@ -103,7 +103,7 @@ static void memory(void) {
 static void chains(void) {
     gumball_operators *operators = gumball_operators_new(NULL);
     int32_t tokens[2] = {7, 7};
-    SIZED(gumball_chains, chains);
+    SIZED(gumball_draft_chains, chains);
     chains.chains = (size_t)1 << 40;
     chains.drafts = 1;
     chains.draft_probs = row;

@@ -308,7 +308,7 @@ static void operators(void) {
             "tokens is NULL, but must be a pointer to something");
     CHECK(tokens[0] == 7 && statuses[0] == 7);
 
-    SIZED(gumball_chains, chains);
+    SIZED(gumball_draft_chains, chains);
     chains.chains = 1;
     chains.drafts = 1;
     chains.vocab = VOCAB;

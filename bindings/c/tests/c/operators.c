@@ -315,7 +315,7 @@ static void chains(const gumball_operators *operators) {
     for (size_t i = 0; i < (size_t)CHAINS * (DRAFTS + 1); i++) {
         memcpy(target_probs + i * IDS, target, sizeof target);
     }
-    SIZED(gumball_chains, batch);
+    SIZED(gumball_draft_chains, batch);
     batch.chains = CHAINS;
     batch.drafts = DRAFTS;
     batch.vocab = IDS;

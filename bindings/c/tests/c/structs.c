@@ -37,7 +37,7 @@ static gumball_logits logits;
 static gumball_rows_out out;
 static gumball_row_params row_params;
 static gumball_draws draws;
-static gumball_chains chains;
+static gumball_draft_chains chains;
 static gumball_step_options options;
 static gumball_scored scored;
 static gumball_state state;
@@ -242,7 +242,7 @@ static int sample_draws(void *given) {
 }
 
 static int verify(void *given) {
-    const gumball_chains *all = (const gumball_chains *)given;
+    const gumball_draft_chains *all = (const gumball_draft_chains *)given;
     return gumball_operators_chain_speculative_sampling(operators, all, tokens, NULL, NULL, NULL) == GUMBALL_OK;
 }
 
@@ -321,7 +321,7 @@ static void on_the_host(void) {
     const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
     const sized a_row_params = SIZED_STRUCT(gumball_row_params, row_params, min_p);
     const sized some_draws = SIZED_STRUCT(gumball_draws, draws, position);
-    const sized some_chains = SIZED_STRUCT(gumball_chains, chains, position);
+    const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, position);
     SIZED(gumball_layout, layout);
     const sized a_layout = SIZED_STRUCT(gumball_layout, layout, id_ranks);
     READ(a_sampler_config, sampler_new);

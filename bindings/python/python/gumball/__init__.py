@@ -23,7 +23,7 @@ was changed then.
 
 from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, __version__
 from .operators import (
-    ChainSamples,
+    DraftChainSamples,
     chain_speculative_sampling,
     mask_logits,
     min_p_renorm_probs,
@@ -49,7 +49,7 @@ from .params import (
 )
 
 __all__ = [
-    "ChainSamples",
+    "DraftChainSamples",
     "DeviceArray",
     "Dry",
     "DynamicTemperature",

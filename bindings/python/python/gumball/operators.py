@@ -34,7 +34,7 @@ from ._gumball import sample_rows, verify_chains, write_rows
 from .params import SamplingParams
 
 __all__ = [
-    "ChainSamples",
+    "DraftChainSamples",
     "chain_speculative_sampling",
     "mask_logits",
     "min_p_renorm_probs",
@@ -291,7 +291,7 @@ def sampling_from_logits(
     )
 
 
-class ChainSamples(NamedTuple):
+class DraftChainSamples(NamedTuple):
     """The results of a batch of chains.
 
     tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
@@ -316,7 +316,7 @@ def chain_speculative_sampling(
     draw: _Integers | None = None,
     dtype: str = "int32",
     stream: _Stream | None = None,
-) -> ChainSamples:
+) -> DraftChainSamples:
     """Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual.
 
     Every emitted token has the distribution of the target's row. draft_probs: [chains, drafts, vocab] float32, the
@@ -341,4 +341,4 @@ def chain_speculative_sampling(
     seed = secrets.randbits(64) if seed is None else seed
     shape = (chains, width - 1, vocab)
     verified = verify_chains(draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream)
-    return ChainSamples(*verified)
+    return DraftChainSamples(*verified)

@@ -322,11 +322,11 @@ def chain_speculative_sampling(
     position: Any = 0,
     draw: Any = None,
     dtype: str = "int32",
-) -> operators.ChainSamples:
+) -> operators.DraftChainSamples:
     """:func:`gumball.chain_speculative_sampling` as an operator of torch; counts and statuses are int32."""
     keys = _keys(seed, position, draw)
     found = torch.ops.gumball.verify_chains(draft_probs, draft_token_ids, target_probs, dtype, *keys)
-    return operators.ChainSamples(*found)
+    return operators.DraftChainSamples(*found)
 
 
 def _stand_in(traced: Callable[..., Any]) -> None:

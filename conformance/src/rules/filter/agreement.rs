@@ -1,4 +1,4 @@
-//! Random rows against the f64 reference, filter by filter and in chains (F1 to F9, M1 to M5).
+//! Random rows against the f64 reference, filter by filter and in filter chains (F1 to F9, M1 to M5).
 //!
 //! The reference abstains where a decision is too close for it; how often is held as well, so that these
 //! bodies cannot pass by abstaining.

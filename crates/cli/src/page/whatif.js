@@ -52,7 +52,7 @@ function whatIf(place) {
     draw(run);
   }
 
-  // Default chain: top-k, top-p of what it left, min-p; then the race.
+  // Default filter chain: top-k, top-p of what it left, min-p; then the race.
   function race(t, k, p, m) {
     const weight = (token) => Math.exp((token.z - tokens[0].z) / t);
     const weights = tokens.map(weight);

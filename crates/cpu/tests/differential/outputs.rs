@@ -2,7 +2,7 @@
 
 use gumball_cpu::{Draw, Level, Output, RowMut, Task, Workspace};
 use gumball_spec::oracle::{self, Outcome};
-use gumball_spec::verify::Chain;
+use gumball_spec::verify::DraftChain;
 use gumball_spec::{Request, Row};
 use half::{bf16, f16};
 
@@ -116,7 +116,7 @@ fn chains_are_verified_as_defined() {
             }
             p.extend(row);
         }
-        let chain = Chain {
+        let chain = DraftChain {
             drafts: &drafts,
             draft_probs: &q,
             target_probs: &p,

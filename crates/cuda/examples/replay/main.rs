@@ -5,7 +5,7 @@
 //!
 //! | option | does |
 //! | --- | --- |
-//! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `chains.rs`; `headline`, `other`, `strength`: groups of requests |
+//! | `--only NAME,..` | these of `requests.rs`, `softmax.rs`, `operators.rs`, `draft_chains.rs`; `headline`, `other`, `strength`: groups of requests |
 //! | `--type f32,bf16,f16` | these types; by default the first two |
 //! | `--like model,bell,..` | rows of these families (`rows.rs`); by default `model`, and with `--json` or `--worst` all |
 //! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
@@ -18,7 +18,7 @@
 //! ceiling of one H200. `reads` is the time of a step in multiples of that. `survey` is the step without the
 //! kernel that finishes rows.
 
-mod chains;
+mod draft_chains;
 mod operators;
 mod requests;
 mod rows;
@@ -158,7 +158,7 @@ type Make = for<'b> fn(&'b Arc<Gpu>, &'static str, &'b [Rows<'b>]) -> Result<Cal
 fn operators(asked: &Asked) -> Vec<(&'static str, Make)> {
     let softmaxes = softmax::NAMES.into_iter().map(|name| (name, softmax::calls as Make));
     let operators = operators::NAMES.into_iter().map(|name| (name, operators::calls as Make));
-    let all = softmaxes.chain(operators).chain([(chains::NAME, chains::calls as Make)]);
+    let all = softmaxes.chain(operators).chain([(draft_chains::NAME, draft_chains::calls as Make)]);
     all.filter(|(name, _)| chosen(&asked.only, name).unwrap_or(false)).collect()
 }
 

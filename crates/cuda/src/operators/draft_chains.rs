@@ -14,14 +14,14 @@ use crate::operators::{Draws, PerRow};
 
 /// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
-pub struct ChainRows<'b> {
+pub struct DraftChainRows<'b> {
     memory: PhantomData<&'b Buffer>,
     pub(crate) address: u64,
     pub(crate) shape: [usize; 3],
     pub(crate) strides: [usize; 2],
 }
 
-impl<'b> ChainRows<'b> {
+impl<'b> DraftChainRows<'b> {
     /// Returns the number of chains.
     #[must_use]
     pub fn chains(&self) -> usize {
@@ -68,7 +68,7 @@ impl<'b> ChainRows<'b> {
     /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
-    /// - Those of [`ChainRows::new`].
+    /// - Those of [`DraftChainRows::new`].
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(buffer: &'b Buffer, start: usize, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
         let [chains, rows, vocab] = shape;
@@ -95,20 +95,20 @@ impl<'b> ChainRows<'b> {
 
 /// Chains of n drafts each, with the probabilities that decide which drafts are accepted (S4).
 #[derive(Clone, Copy, Debug)]
-pub struct Chains<'b> {
+pub struct DraftChains<'b> {
     /// The distributions that the drafts were drawn from: `[chains, n, vocab]`.
-    pub draft_probs: ChainRows<'b>,
+    pub draft_probs: DraftChainRows<'b>,
     /// The drafts: `[chains, n]`. A draft outside the vocabulary was not drawn from its row. It ends the
     /// chain: the last token is drawn from the target's row, not from a residual.
     pub draft_token_ids: DeviceIntMatrix<'b>,
     /// The target's probabilities: `[chains, n + 1, vocab]`.
-    pub target_probs: ChainRows<'b>,
+    pub target_probs: DraftChainRows<'b>,
     /// Each chain's seed, draw index, and position of its first draft. The position is the number of tokens
     /// before that draft, modulo 2^32.
     pub draws: Draws<'b>,
 }
 
-impl Chains<'_> {
+impl DraftChains<'_> {
     /// Returns the number of chains, the number of drafts in each, and the vocabulary.
     pub(crate) fn shape(&self) -> [usize; 3] {
         let [chains, rows, vocab] = self.target_probs.shape;

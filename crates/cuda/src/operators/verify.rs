@@ -16,7 +16,7 @@ use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
-use crate::operators::draft_chains::{Chains, Numbers, Verified};
+use crate::operators::draft_chains::{DraftChains, Numbers, Verified};
 use crate::programs::kernels::{VERIFY_FINISH, VERIFY_SURVEY};
 use crate::requests::step_features::StepFeatures;
 
@@ -55,13 +55,13 @@ impl Verify {
     ///
     /// Kernels accept each chain's drafts up to the first that is not accepted, and draw one token after
     /// them. Every emitted token has the distribution of the target's row, whatever the drafter proposed. The
-    /// results equal those of [`gumball_spec::verify::Chain::verify`]. Per draft, kernels read two numbers;
+    /// results equal those of [`gumball_spec::verify::DraftChain::verify`]. Per draft, kernels read two numbers;
     /// per chain, they read at most two rows whole.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if two shapes do not match.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    pub fn enqueue(&self, chains: &Chains<'_>, out: &Verified<'_>) -> Result<()> {
+    pub fn enqueue(&self, chains: &DraftChains<'_>, out: &Verified<'_>) -> Result<()> {
         chains.check()?;
         let [count, length, vocab] = chains.shape();
         out.check(count, length)?;
@@ -103,7 +103,7 @@ impl Verify {
 }
 
 /// Returns the argument for the chains from index `from` on, without the scratch memory.
-fn argument(chains: &Chains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
+fn argument(chains: &DraftChains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
     let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
     let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));

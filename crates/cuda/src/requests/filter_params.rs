@@ -7,7 +7,7 @@ use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
 use crate::abi::{MAX_LISTED_TOP_K, Params, features, filters};
 
-// A chain has four bits for each filter; another filter needs a wider field on both sides.
+// A filter chain has four bits for each filter; another filter needs a wider field on both sides.
 const _: () = assert!(4 * Filter::ALL.len() <= u32::BITS as usize);
 
 /// Returns a filter's code in [`Params::filter_chain`].
@@ -34,7 +34,7 @@ fn are_prefixes(chain: &[Filter]) -> bool {
 }
 
 /// Sorts filters that act jointly into the order of least work. Returns whether they act jointly in that
-/// order too; otherwise they act one after the other. A chain with other filters stays as it is and acts
+/// order too; otherwise they act one after the other. A filter chain with other filters stays as it is and acts
 /// jointly.
 ///
 /// The intersection of prefixes of the order is the shortest of them. Only top-p depends on the mass of its

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    self as cuda, ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, Rows, RowsOut,
-    Runtime, Softmax, Temperature, Verified, Verify,
+    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows, Rows,
+    RowsOut, Runtime, Softmax, Temperature, Verified, Verify,
 };
 use gumball_spec::{Kind, Result};
 
 use super::arrays::device_words;
-use super::chains::ChainCounts;
 use super::columns::{KeyColumns, ParamColumns};
+use super::draft_chains::DraftChainCounts;
 use super::draws::Draws;
 use super::params::{PerRow, RowParams};
 use crate::Device;
@@ -93,11 +93,11 @@ impl OnDevice {
     /// Enqueues the verification of chains. `probs`: the drafter's and the target's.
     pub fn verify(
         &mut self,
-        [draft_probs, target_probs]: [ChainRows<'_>; 2],
+        [draft_probs, target_probs]: [DraftChainRows<'_>; 2],
         draft_token_ids: DeviceIntMatrix<'_>,
         draws: &Draws<'_>,
         tokens: DeviceIntMatrixMut<'_>,
-        counts: ChainCounts<'_>,
+        counts: DraftChainCounts<'_>,
     ) -> Result<()> {
         let out = Verified {
             accepted: device_words("accepted", counts.accepted)?,
@@ -107,7 +107,7 @@ impl OnDevice {
             ..Verified::new(tokens)
         };
         let (draws, _) = self.keys.keys(&self.device, draws, None, target_probs.chains(), 0)?;
-        let chains = cuda::Chains { draft_probs, draft_token_ids, target_probs, draws };
+        let chains = cuda::DraftChains { draft_probs, draft_token_ids, target_probs, draws };
         made(&self.device, &mut self.verify, Verify::new)?.enqueue(&chains, &out)
     }
 }

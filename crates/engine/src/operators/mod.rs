@@ -1,4 +1,4 @@
-//! Operators: softmax, renormalisation, masks, draws and chains over batches of rows, without sequences.
+//! Operators: softmax, renormalisation, masks, draws and draft chains over batches of rows, without sequences.
 //!
 //! They serve engines that hold probabilities or must return them, and that choose seeds and positions
 //! themselves. A row's result is a function of its numbers, its parameters and its draw, as in a
@@ -8,16 +8,16 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `arrays`, `matrix` | what operators read and write |
-//! | `params`, `draws`, `chains` | arguments; draws and chains on the host |
+//! | `params`, `draws`, `draft_chains` | arguments; draws and draft chains on the host |
 //! | `host` | rows over threads |
 //! | `device`, `columns` | kernels of a device; lists that are copied there |
 
 mod arrays;
-mod chains;
 #[cfg(feature = "cuda")]
 mod columns;
 #[cfg(feature = "cuda")]
 mod device;
+mod draft_chains;
 mod draws;
 mod host;
 mod matrix;
@@ -39,7 +39,7 @@ use host::Host;
 #[cfg(feature = "cuda")]
 pub use arrays::DeviceColumn;
 pub use arrays::{PerRowMut, RowsIn, RowsInOut};
-pub use chains::{ChainCounts, Chains, HostChains};
+pub use draft_chains::{DraftChainCounts, DraftChains, HostDraftChains};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
@@ -280,7 +280,7 @@ impl Operators {
         }
     }
 
-    /// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every
+    /// Accepts each draft chain's drafts up to the first that is rejected and draws a replacement for it. Every
     /// emitted token has the distribution of the target's row, whatever the drafter proposed (rule S4).
     ///
     /// Accepting a draft reads two probabilities. Of each chain at most two rows are read in full.
@@ -297,18 +297,18 @@ impl Operators {
     /// After an error nothing has been written.
     pub fn chain_speculative_sampling(
         &self,
-        chains: Chains<'_>,
+        chains: DraftChains<'_>,
         draws: &Draws<'_>,
-        counts: ChainCounts<'_>,
+        counts: DraftChainCounts<'_>,
     ) -> Result<()> {
         match (&self.place, chains) {
-            (Place::Host(host), Chains::Host { chains, tokens }) => {
+            (Place::Host(host), DraftChains::Host { chains, tokens }) => {
                 host.verify(&chains, draws, tokens, counts)
             }
             #[cfg(feature = "cuda")]
             (
                 Place::Device(device),
-                Chains::Device { draft_probs, draft_token_ids, target_probs, tokens },
+                DraftChains::Device { draft_probs, draft_token_ids, target_probs, tokens },
             ) => lock(device).verify([draft_probs, target_probs], draft_token_ids, draws, tokens, counts),
             #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("chains")),

@@ -1,8 +1,8 @@
 //! Sizes that callers name: what lies outside a range is refused when it is named, and memory that the system refuses is an error.
 
 use gumball_engine::{
-    BatchOptions, ChainCounts, Chains, Draws, Error, HostChains, Logits, Operators, Outputs, PADDING, Pool,
-    PoolConfig, SamplingParams, Widths,
+    BatchOptions, DraftChainCounts, DraftChains, Draws, Error, HostDraftChains, Logits, Operators, Outputs,
+    PADDING, Pool, PoolConfig, SamplingParams, Widths,
 };
 
 use crate::cases::{VOCAB, row, step};
@@ -88,7 +88,7 @@ fn outputs_that_fit_no_memory_are_refused_and_nothing_moves() {
 #[test]
 fn chains_whose_products_wrap_are_refused() {
     let operators = Operators::new(None, Some(1)).unwrap();
-    let chains = |chains, drafts, vocab| HostChains {
+    let chains = |chains, drafts, vocab| HostDraftChains {
         chains,
         drafts,
         vocab,
@@ -96,9 +96,9 @@ fn chains_whose_products_wrap_are_refused() {
         draft_token_ids: &[],
         target_probs: &[],
     };
-    let verify = |chains: HostChains<'_>| {
-        let chains = Chains::Host { chains, tokens: &mut [] };
-        operators.chain_speculative_sampling(chains, &Draws::new(1, 0), ChainCounts::default())
+    let verify = |chains: HostDraftChains<'_>| {
+        let chains = DraftChains::Host { chains, tokens: &mut [] };
+        operators.chain_speculative_sampling(chains, &Draws::new(1, 0), DraftChainCounts::default())
     };
     assert_eq!(verify(chains(0, usize::MAX, 5)), Ok(()));
     assert!(matches!(verify(chains(1 << 63, 1, 2)), Err(Error::Length { .. })));

@@ -1,10 +1,10 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    ChainCounts, Chains, Draws, Error, FilterOrder, HostChains, Kind, Logits, LogitsMut, NONE, Operators,
-    RowParams, Sampler, SamplingParams, Status, bf16,
+    DraftChainCounts, DraftChains, Draws, Error, FilterOrder, HostDraftChains, Kind, Logits, LogitsMut, NONE,
+    Operators, RowParams, Sampler, SamplingParams, Status, bf16,
 };
-use gumball_spec::verify::Chain;
+use gumball_spec::verify::DraftChain;
 use gumball_spec::{Request, Row, oracle};
 
 use crate::cases::{VOCAB, row, rows};
@@ -174,7 +174,7 @@ fn chains_are_the_definitions() {
             (0..VOCAB).max_by(|a, b| q[*a].total_cmp(&q[*b])).unwrap() as i32
         })
         .collect();
-    let batch = HostChains {
+    let batch = HostDraftChains {
         chains,
         drafts: n,
         vocab: VOCAB,
@@ -187,16 +187,16 @@ fn chains_are_the_definitions() {
         let mut tokens = vec![0; chains * (n + 1)];
         let (mut accepted, mut emitted) = (vec![10; chains], vec![0; chains]);
         let mut statuses = vec![Status::default(); chains];
-        let counts = ChainCounts {
+        let counts = DraftChainCounts {
             accepted: Some((&mut accepted).into()),
             emitted: Some((&mut emitted).into()),
             statuses: Some((&mut statuses).into()),
             adds: true,
         };
-        let batch = Chains::Host { chains: batch, tokens: &mut tokens };
+        let batch = DraftChains::Host { chains: batch, tokens: &mut tokens };
         operators.chain_speculative_sampling(batch, &draws, counts).unwrap();
         for i in 0..chains {
-            let chain = Chain {
+            let chain = DraftChain {
                 drafts: &drafts[i * n..][..n],
                 draft_probs: &draft_probs[i * n * VOCAB..][..n * VOCAB],
                 target_probs: &target_probs[i * (n + 1) * VOCAB..][..(n + 1) * VOCAB],
@@ -213,8 +213,9 @@ fn chains_are_the_definitions() {
         assert!(emitted.iter().any(|emitted| *emitted > 0));
         assert!(emitted.iter().any(|emitted| *emitted < 3));
     }
-    let batch = Chains::Host { chains: batch, tokens: &mut [0; 7] };
-    let error = operators()[0].chain_speculative_sampling(batch, &draws, ChainCounts::default()).unwrap_err();
+    let batch = DraftChains::Host { chains: batch, tokens: &mut [0; 7] };
+    let error =
+        operators()[0].chain_speculative_sampling(batch, &draws, DraftChainCounts::default()).unwrap_err();
     let text = "tokens has length 7, but must have 160 for 40 chains of 3 drafts and 900 ids";
     assert_eq!(error.to_string(), text);
 }

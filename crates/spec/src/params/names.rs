@@ -7,7 +7,7 @@ use super::{Filter, FilterOrder, LogprobMode, Scope};
 use crate::error::Error;
 
 impl Filter {
-    /// All filters, in the order of the default chain.
+    /// All filters, in the order of the default filter chain.
     pub const ALL: [Filter; 8] = [
         Filter::TopNSigma,
         Filter::TopK,

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, Draws, Dtype, Gpu, IntType,
-    Rows, Runtime, Verified, Verify,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws, Dtype, Gpu,
+    IntType, Rows, Runtime, Verified, Verify,
 };
 
 use crate::rows::{COLD_BYTES, cold};
@@ -49,10 +49,10 @@ pub fn calls<'b>(
     let call = move |place: usize| {
         let rows = |start: usize, rows: usize| {
             let start = place * of_a_batch + start;
-            ChainRows::of(&probabilities, start, [chains, rows, vocab], [rows * vocab, vocab])
+            DraftChainRows::of(&probabilities, start, [chains, rows, vocab], [rows * vocab, vocab])
         };
         let first = place * chains * DRAFTS;
-        let asked = Chains {
+        let asked = DraftChains {
             draft_probs: rows(0, DRAFTS)?,
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, first, chains, DRAFTS, DRAFTS)?,
             target_probs: rows(first_target, DRAFTS + 1)?,

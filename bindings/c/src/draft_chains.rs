@@ -2,8 +2,8 @@
 
 use std::mem::offset_of;
 
-use gumball_engine::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut, IntType};
-use gumball_engine::{Error, HostChains, MAX_VOCAB};
+use gumball_engine::{DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows, IntType};
+use gumball_engine::{Error, HostDraftChains, MAX_VOCAB};
 
 use crate::columns::{Memory, device_address};
 use crate::draws::read_keys;
@@ -15,8 +15,8 @@ use crate::versioned::VersionedStruct;
 /// gaps, in the memory of the operators.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Chains {
-    /// sizeof(gumball_chains).
+pub struct DraftChains {
+    /// sizeof(gumball_draft_chains).
     pub struct_size: usize,
     /// C.
     pub chains: usize,
@@ -45,8 +45,8 @@ pub struct Chains {
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
-unsafe impl VersionedStruct for Chains {
-    const NAME: &'static str = "gumball_chains";
+unsafe impl VersionedStruct for DraftChains {
+    const NAME: &'static str = "gumball_draft_chains";
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
 }
 
@@ -59,7 +59,7 @@ struct Lengths {
     tokens: usize,
 }
 
-impl Chains {
+impl DraftChains {
     fn lengths(&self) -> Result<Lengths> {
         let Self { chains, drafts: n, vocab, .. } = *self;
         if !(1..=MAX_VOCAB).contains(&vocab) {
@@ -84,10 +84,10 @@ impl Chains {
     ///
     /// # Safety
     /// Each array is NULL or has the elements that the counts name, which nobody writes for `'a`.
-    pub(crate) unsafe fn on_host<'a>(&self) -> Result<HostChains<'a>> {
+    pub(crate) unsafe fn on_host<'a>(&self) -> Result<HostDraftChains<'a>> {
         let Self { chains, drafts, vocab, .. } = *self;
         let lengths = self.lengths()?;
-        Ok(HostChains {
+        Ok(HostDraftChains {
             chains,
             drafts,
             vocab,
@@ -107,21 +107,21 @@ impl Chains {
     /// Each array is NULL or has the elements that the counts name, on the device, and `tokens` memory for
     /// chains * (drafts + 1) ids. Until the enqueued work is done nobody frees or writes them, nor reads
     /// `tokens`.
-    pub(crate) unsafe fn on_device<'a>(&self, tokens: *mut i32) -> Result<gumball_engine::Chains<'a>> {
+    pub(crate) unsafe fn on_device<'a>(&self, tokens: *mut i32) -> Result<gumball_engine::DraftChains<'a>> {
         let Self { chains, drafts: n, vocab, .. } = *self;
         let lengths = self.lengths()?;
         let probs = |name: &'static str, first: *const f32, rows: usize| {
             let address = device_address(name, first, chains * rows * vocab)?;
             // SAFETY: the caller ensures that chains * rows * vocab f32 of this array lie on the device until
             // the work is done.
-            let rows = unsafe { ChainRows::new(address, [chains, rows, vocab], [rows * vocab, vocab]) };
+            let rows = unsafe { DraftChainRows::new(address, [chains, rows, vocab], [rows * vocab, vocab]) };
             Ok::<_, Failure>(rows?)
         };
         let (draft_probs, target_probs) =
             (probs("draft_probs", self.draft_probs, n)?, probs("target_probs", self.target_probs, n + 1)?);
         let ids = device_address("draft_token_ids", self.draft_token_ids, lengths.drafts)?;
         let written = device_address("tokens", tokens.cast_const(), lengths.tokens)?;
-        Ok(gumball_engine::Chains::Device {
+        Ok(gumball_engine::DraftChains::Device {
             draft_probs,
             // SAFETY: the caller ensures that `draft_token_ids` has chains * n i32 on the device.
             draft_token_ids: unsafe { DeviceIntMatrix::new(ids, IntType::I32, chains, n, n) }?,

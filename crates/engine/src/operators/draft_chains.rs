@@ -1,7 +1,7 @@
 //! Chains of draft tokens, accepted or resampled from the residual (rule S4).
 
 use gumball_cpu::Draw;
-use gumball_spec::verify::Chain;
+use gumball_spec::verify::DraftChain;
 use gumball_spec::{Error, MAX_VOCAB, Result, Status, memory};
 
 use super::MEMORY;
@@ -9,18 +9,18 @@ use super::arrays::{PerRowMut, host_column};
 use super::draws::Draws;
 use super::host::Host;
 #[cfg(feature = "cuda")]
-use gumball_cuda::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut};
+use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows};
 
 /// A batch of chains of n drafts each, and the tokens to write.
 ///
 /// `tokens`, `[chains, n + 1]`, receives the accepted drafts, the token drawn after them, then
-/// [`NONE`](crate::NONE). The other shapes are those that [`HostChains`] names.
+/// [`NONE`](crate::NONE). The other shapes are those that [`HostDraftChains`] names.
 #[derive(Debug)]
-pub enum Chains<'a> {
+pub enum DraftChains<'a> {
     /// Arrays in the host's memory.
     Host {
         /// The arrays to read.
-        chains: HostChains<'a>,
+        chains: HostDraftChains<'a>,
         /// The tokens to write.
         tokens: &'a mut [i32],
     },
@@ -28,11 +28,11 @@ pub enum Chains<'a> {
     #[cfg(feature = "cuda")]
     Device {
         /// The probabilities that the drafts were drawn from.
-        draft_probs: ChainRows<'a>,
+        draft_probs: DraftChainRows<'a>,
         /// The draft tokens.
         draft_token_ids: DeviceIntMatrix<'a>,
         /// The target's probabilities.
-        target_probs: ChainRows<'a>,
+        target_probs: DraftChainRows<'a>,
         /// The emitted tokens.
         tokens: DeviceIntMatrixMut<'a>,
     },
@@ -41,7 +41,7 @@ pub enum Chains<'a> {
 /// Chains of n drafts each in the host's memory, whose rows follow each other without gaps, with the
 /// probabilities of the drafter and of the target.
 #[derive(Clone, Copy, Debug)]
-pub struct HostChains<'a> {
+pub struct HostDraftChains<'a> {
     /// The number of chains.
     pub chains: usize,
     /// The number of drafts in a chain, n; may be 0.
@@ -60,7 +60,7 @@ pub struct HostChains<'a> {
 /// Where the counts and statuses of chains are written, each with one entry per chain; `default()` writes
 /// none.
 #[derive(Debug, Default)]
-pub struct ChainCounts<'a> {
+pub struct DraftChainCounts<'a> {
     /// The number of drafts that would be accepted if each were tested independently, those after the first
     /// rejected draft included.
     pub accepted: Option<PerRowMut<'a, u32>>,
@@ -78,10 +78,10 @@ impl Host {
     /// [`Operators::chain_speculative_sampling`](super::Operators::chain_speculative_sampling).
     pub(super) fn verify(
         &self,
-        batch: &HostChains<'_>,
+        batch: &HostDraftChains<'_>,
         draws: &Draws<'_>,
         tokens: &mut [i32],
-        counts: ChainCounts<'_>,
+        counts: DraftChainCounts<'_>,
     ) -> Result<()> {
         batch.check(tokens.len())?;
         let chains = batch.chains;
@@ -117,7 +117,7 @@ impl Host {
     }
 }
 
-impl<'a> HostChains<'a> {
+impl<'a> HostDraftChains<'a> {
     /// Checks the lengths of the arrays, and of the tokens to write.
     fn check(&self, tokens: usize) -> Result<()> {
         let Self { chains, drafts: n, vocab, .. } = *self;
@@ -142,10 +142,10 @@ impl<'a> HostChains<'a> {
     }
 
     /// Returns a chain with the keys of its draw.
-    fn chain(&self, i: usize, draws: &Draws<'_>) -> Chain<'a> {
+    fn chain(&self, i: usize, draws: &Draws<'_>) -> DraftChain<'a> {
         let Self { drafts: n, vocab, .. } = *self;
         let Draw { seed, position, draw } = draws.of(i);
-        Chain {
+        DraftChain {
             drafts: &self.draft_token_ids[i * n..][..n],
             draft_probs: &self.draft_probs[i * n * vocab..][..n * vocab],
             target_probs: &self.target_probs[i * (n + 1) * vocab..][..(n + 1) * vocab],

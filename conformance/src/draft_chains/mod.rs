@@ -5,10 +5,10 @@ mod random;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ChainRows, Chains, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, Draws,
-    IntType, PerRow, Runtime, Verified as Place, Verify,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows, DraftChains,
+    Draws, IntType, PerRow, Runtime, Verified as Place, Verify,
 };
-use gumball_spec::verify::{Chain, Verified};
+use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, Status};
 
 pub use random::{hold, hold_vocab};
@@ -80,7 +80,7 @@ impl Verifier {
     ///
     /// # Panics
     /// If the three differ.
-    pub fn verify(&mut self, chain: &Chain<'_>) -> Result<Outcome, Error> {
+    pub fn verify(&mut self, chain: &DraftChain<'_>) -> Result<Outcome, Error> {
         chain.check(chain.drafts.len() + 1)?;
         let gap = Gaps { start: 0, row: 1, chain: 0 };
         let layout = Layout {
@@ -100,7 +100,7 @@ impl Verifier {
     }
 
     /// Verifies chains of one length and vocabulary.
-    fn run(&mut self, chains: &[Chain<'_>], layout: &Layout) -> Result<Vec<Outcome>, Error> {
+    fn run(&mut self, chains: &[DraftChain<'_>], layout: &Layout) -> Result<Vec<Outcome>, Error> {
         let (count, n, vocab) = (chains.len(), chains[0].drafts.len(), chains[0].vocab);
         let mut bytes = Bytes::default();
         let draft = bytes.rows(chains.iter().map(|chain| chain.draft_probs), vocab, layout.draft);
@@ -108,7 +108,7 @@ impl Verifier {
         let drafts: Vec<i64> =
             chains.iter().flat_map(|chain| chain.drafts).map(|id| i64::from(*id)).collect();
         let drafts = bytes.integers(layout.drafts, &drafts);
-        let column = |value: fn(&Chain<'_>) -> i64| chains.iter().map(value).collect::<Vec<i64>>();
+        let column = |value: fn(&DraftChain<'_>) -> i64| chains.iter().map(value).collect::<Vec<i64>>();
         let numbers = [
             column(|chain| chain.seed as i64),
             column(|chain| i64::from(chain.position)),
@@ -147,10 +147,10 @@ impl Verifier {
             None => layout.alone.then(|| DeviceIntSlice::of(&buffers[which], IntType::I64)),
         };
         let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
-            ChainRows::of(input, start, [count, rows, vocab], strides)
+            DraftChainRows::of(input, start, [count, rows, vocab], strides)
         };
         let draws = each(2).map_or(PerRow::All(chains[0].draw), PerRow::Rows);
-        let asked = Chains {
+        let asked = DraftChains {
             draft_probs: probabilities(draft, n)?,
             draft_token_ids: DeviceIntMatrix::of(
                 input,

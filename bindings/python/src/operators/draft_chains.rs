@@ -1,7 +1,7 @@
 //! Chains of drafts, accepted or resampled from the residual.
 
-use gumball_engine::{ChainCounts, Chains, Error, HostChains, PerRowMut, Result, Status};
-use gumball_engine::{ChainRows, DeviceIntMatrix, DeviceIntMatrixMut};
+use gumball_engine::{DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows};
+use gumball_engine::{DraftChainCounts, DraftChains, Error, HostDraftChains, PerRowMut, Result, Status};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -88,13 +88,13 @@ impl Batch {
     /// The arrays lie on a device if `on_device`, otherwise on the host, with the elements that the shape
     /// names. Meanwhile, on a device until the enqueued work is done, nobody frees or writes them, nor reads
     /// the tokens.
-    unsafe fn with(&self, work: impl FnOnce(Chains<'_>) -> Result<()>) -> Result<()> {
+    unsafe fn with(&self, work: impl FnOnce(DraftChains<'_>) -> Result<()>) -> Result<()> {
         let Self { shape: [chains, n, vocab], draft_probs: q, target_probs: p, ids, tokens } = self;
         let (chains, n, vocab) = (*chains, *n, *vocab);
         let (address, rows, dtype) = match ids {
             Value::Device { address, rows, dtype } => (*address, *rows, *dtype),
             Value::List(ids) => {
-                let chains = HostChains {
+                let chains = HostDraftChains {
                     chains,
                     drafts: n,
                     vocab,
@@ -105,7 +105,7 @@ impl Batch {
                     target_probs: unsafe { p.elements() },
                 };
                 // SAFETY: the caller ensures that the tokens lie on the host and that nobody else uses them.
-                return unsafe { write_tokens(tokens, |tokens| work(Chains::Host { chains, tokens })) };
+                return unsafe { write_tokens(tokens, |tokens| work(DraftChains::Host { chains, tokens })) };
             }
             Value::All(_) => unreachable!("the ids are an array"),
         };
@@ -115,16 +115,16 @@ impl Batch {
         }
         let strides = |rows: usize| [rows * vocab, vocab];
         // SAFETY: the caller ensures that chains * n rows of f32 lie on the device, unchanged meanwhile.
-        let draft_probs = unsafe { ChainRows::new(q.address as u64, [chains, n, vocab], strides(n)) }?;
+        let draft_probs = unsafe { DraftChainRows::new(q.address as u64, [chains, n, vocab], strides(n)) }?;
         // SAFETY: the caller ensures that chains * (n + 1) rows of f32 lie on the device, unchanged meanwhile.
         let target_probs =
-            unsafe { ChainRows::new(p.address as u64, [chains, n + 1, vocab], strides(n + 1)) }?;
+            unsafe { DraftChainRows::new(p.address as u64, [chains, n + 1, vocab], strides(n + 1)) }?;
         // SAFETY: the caller ensures that chains * n integers of this type lie on the device.
         let draft_token_ids = unsafe { DeviceIntMatrix::new(address, int_type(dtype), chains, n, n) }?;
         let (to, dtype) = (tokens.address as u64, int_type(tokens.dtype));
         // SAFETY: the caller ensures that the tokens lie on the device and that nobody else uses them.
         let tokens = unsafe { DeviceIntMatrixMut::new(to, dtype, chains, n + 1, n + 1) }?;
-        work(Chains::Device { draft_probs, draft_token_ids, target_probs, tokens })
+        work(DraftChains::Device { draft_probs, draft_token_ids, target_probs, tokens })
     }
 }
 
@@ -195,7 +195,7 @@ pub fn verify_chains<'py>(
         let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
         let statuses: Option<PerRowMut<'_, Status>> = status.as_ref().map(of).transpose()?;
         let [accepted, emitted] = [column(&columns[0])?, column(&columns[1])?];
-        let counts = ChainCounts { accepted: Some(accepted), emitted: Some(emitted), statuses, adds };
+        let counts = DraftChainCounts { accepted: Some(accepted), emitted: Some(emitted), statuses, adds };
         // SAFETY: `input` keeps the arrays alive, whose shapes were checked; on a device their owners reuse
         // memory in stream order. The package's documentation forbids other use until the work is done.
         unsafe { batch.with(|chains| operators.chain_speculative_sampling(chains, &draws, counts)) }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_cuda::{IntType, Runtime};
 use gumball_spec::Error;
-use gumball_spec::verify::Chain;
+use gumball_spec::verify::DraftChain;
 
 use super::{Gaps, Layout, Verifier};
 use crate::rows::{self, Words};
@@ -122,14 +122,14 @@ impl Made {
         Self { vocab, layout, chains, at_a_time }
     }
 
-    fn chains(&self) -> Vec<Chain<'_>> {
+    fn chains(&self) -> Vec<DraftChain<'_>> {
         self.chains.iter().map(|own| own.chain(self.vocab)).collect()
     }
 }
 
 impl Own {
-    fn chain(&self, vocab: usize) -> Chain<'_> {
-        Chain {
+    fn chain(&self, vocab: usize) -> DraftChain<'_> {
+        DraftChain {
             drafts: &self.drafts,
             draft_probs: &self.draft_probs,
             target_probs: &self.target_probs,
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     /// How a chain ends.
-    fn ending(chain: &Chain<'_>) -> &'static str {
+    fn ending(chain: &DraftChain<'_>) -> &'static str {
         let (judged, n) = (chain.judge(), chain.drafts.len());
         let row = judged.emitted as usize;
         let less = |p: &f32, q: &f32| counted(*p) <= counted(*q);
