@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntSlice, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
+    Buffer, ColumnType, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
     RowsOut, Runtime,
 };
 use gumball_spec::num::LOG2_E;
@@ -184,12 +184,13 @@ impl OnMachine {
 
     fn params<'b>(&'b self, asked: &'b Asked) -> RowParams<'b> {
         let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
-        let float =
-            |column: &[f32], buffer: &'b Buffer| (!column.is_empty()).then(|| DeviceSlice::of(buffer));
+        let float = |column: &[f32], buffer: &'b Buffer| {
+            (!column.is_empty()).then(|| DeviceSlice::of(buffer, ColumnType::F32))
+        };
         let dtype = if asked.wide { IntType::I64 } else { IntType::I32 };
         RowParams {
             temperature: float(temperature, &self.temperature),
-            top_k: (!top_k.is_empty()).then(|| DeviceIntSlice::of(&self.top_k, dtype)),
+            top_k: (!top_k.is_empty()).then(|| DeviceSlice::of(&self.top_k, dtype)),
             top_p: float(top_p, &self.top_p),
             min_p: float(min_p, &self.min_p),
             ..RowParams::new(&asked.common)
@@ -334,7 +335,7 @@ pub(crate) fn write(
     let columns = OnMachine::new(runtime, asked)?;
     let params = columns.params(asked);
     let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
-    let seen = DeviceSlice::of(&statuses);
+    let seen = DeviceSlice::of(&statuses, IntType::U32);
     let mut operators = Operators::new(Arc::clone(runtime))?;
     let output = if to.masks { Output::Masked } else { Output::Probabilities };
     let got = if to.in_place {
@@ -392,11 +393,11 @@ pub(crate) fn draw(
         (Buffer::of(runtime, &outputs.seeds)?, column(&outputs.positions)?, column(&outputs.draws)?);
     let index = column(outputs.lines.as_deref().unwrap_or_default())?;
     let dtype = if outputs.wide { IntType::I64 } else { IntType::I32 };
-    let given = |values: &[i64], buffer| (!values.is_empty()).then(|| DeviceIntSlice::of(buffer, dtype));
+    let given = |values: &[i64], buffer| (!values.is_empty()).then(|| DeviceSlice::of(buffer, dtype));
     let which = Draws {
         seeds: match outputs.seeds[..] {
             [] => PerRow::All(77),
-            _ => PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::I64)),
+            _ => PerRow::Rows(DeviceSlice::of(&seeds, IntType::I64)),
         },
         positions: given(&outputs.positions, &positions).map_or(PerRow::All(5), PerRow::Rows),
         draws: given(&outputs.draws, &draws).map(PerRow::Rows),
@@ -405,9 +406,11 @@ pub(crate) fn draw(
     // One more, which nobody writes.
     let tokens = Buffer::of(runtime, &vec![-77i64; count + 1])?;
     let statuses = Buffer::of(runtime, &vec![!0u32; count + 1])?;
-    let (to, seen) =
-        (DeviceIntSlice::of(&tokens, dtype).first(count)?, DeviceSlice::of(&statuses).first(count)?);
-    let index = DeviceIntSlice::of(&index, dtype);
+    let (to, seen) = (
+        DeviceSlice::of(&tokens, dtype).first(count)?,
+        DeviceSlice::of(&statuses, IntType::U32).first(count)?,
+    );
+    let index = DeviceSlice::of(&index, dtype);
     let mut operators = Operators::new(Arc::clone(runtime))?;
     let lines_read = outputs.lines.is_some().then_some(&index);
     // Twice: what a call leaves behind meets the next.

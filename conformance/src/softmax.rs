@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, DeviceSlice, Dtype, Rows, RowsOut, Runtime, Softmax, Temperature};
+use gumball_cuda::{
+    Buffer, ColumnType, DeviceSlice, Dtype, IntType, Rows, RowsOut, Runtime, Softmax, Temperature,
+};
 use gumball_spec::oracle::sample;
 use gumball_spec::{Error, Request, Row, SamplingParams, Status};
 use half::{bf16, f16};
@@ -180,9 +182,9 @@ pub(crate) fn compare(
     let temperature = match asked.temperatures[..] {
         [of_all] if rows != 1 => Temperature::All(of_all),
         _ if rows == 0 => Temperature::All(1.0),
-        _ => Temperature::PerRow(DeviceSlice::of(&temperatures)),
+        _ => Temperature::PerRow(DeviceSlice::of(&temperatures, ColumnType::F32)),
     };
-    let column = DeviceSlice::of(&statuses);
+    let column = DeviceSlice::of(&statuses, IntType::U32);
     let column = (rows > 0).then_some(&column);
     let (got, start, gap) = if asked.in_place {
         let place = RowsOut::of(&mut logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;

@@ -2,8 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use gumball_engine::{DeviceColumn, PerRow, PerRowMut, Status};
-use gumball_engine::{DeviceIntSlice, DeviceSlice, IntType};
+use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow, PerRowMut, Status};
 use gumball_spec::memory;
 
 use crate::error::{Failure, Result};
@@ -18,24 +17,25 @@ pub(crate) enum Memory {
 
 /// A type of list elements.
 pub(crate) trait Element: Copy {
-    /// The type that a device's column of parameters states; `None`: numbers of 32 bits, which state none.
-    const INT: Option<IntType>;
+    /// The type that a device's column of them has.
+    const DTYPE: ColumnType;
 }
 
-impl Element for f32 {
-    const INT: Option<IntType> = None;
+macro_rules! elements {
+    ($($type:ty: $dtype:expr,)*) => {
+        $(impl Element for $type {
+            const DTYPE: ColumnType = $dtype;
+        })*
+    };
 }
 
-impl Element for i64 {
-    const INT: Option<IntType> = Some(IntType::I64);
-}
-
-impl Element for u64 {
-    const INT: Option<IntType> = Some(IntType::U64);
-}
-
-impl Element for u32 {
-    const INT: Option<IntType> = Some(IntType::U32);
+elements! {
+    f32: ColumnType::F32,
+    i32: ColumnType::Int(IntType::I32),
+    u32: ColumnType::Int(IntType::U32),
+    i64: ColumnType::Int(IntType::I64),
+    u64: ColumnType::Int(IntType::U64),
+    Status: ColumnType::Int(IntType::U32),
 }
 
 /// Returns the address of an array on a device; NULL is an error unless `len` is 0.
@@ -44,21 +44,6 @@ pub(crate) fn device_address<T>(parameter: &str, first: *const T, len: usize) ->
         return Err(Failure::null(parameter));
     }
     Ok(first.addr() as u64)
-}
-
-/// Returns a column on a device.
-///
-/// # Safety
-/// `address` is that of `len` elements on the device, of type `int` if that is given, otherwise of 32 bits.
-/// Until the enqueued work is done, nobody frees or writes them; elements that the work writes, nobody reads
-/// either.
-unsafe fn device_column<'a>(address: u64, int: Option<IntType>, len: usize) -> Result<DeviceColumn<'a>> {
-    Ok(match int {
-        // SAFETY: the caller ensures that `len` integers of this type stay at `address` until the work is done.
-        Some(int) => unsafe { DeviceIntSlice::new(address, int, len) }?.into(),
-        // SAFETY: the caller ensures that `len` elements of 32 bits stay at `address` until the work is done.
-        None => unsafe { DeviceSlice::new(address, len) }?.into(),
-    })
 }
 
 /// Returns a list with one value per row, or `None` for NULL.
@@ -76,27 +61,11 @@ pub(crate) unsafe fn per_row<'a, T: Element>(
         _ if first.is_null() => None,
         // SAFETY: the caller ensures that `first` points to `len` elements, which nobody writes for `'a`.
         Memory::Host => Some(PerRow::Host(unsafe { slice(parameter, first, len) }?)),
-        // SAFETY: the caller ensures that `len` elements stay at `first` on the device until the work is done.
-        Memory::Device => Some(PerRow::Device(unsafe { device_column(first.addr() as u64, T::INT, len) }?)),
+        Memory::Device => {
+            // SAFETY: the caller ensures that `len` elements stay at `first` on the device until the work is done.
+            Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
+        }
     })
-}
-
-/// A type of list elements that operators write.
-pub(crate) trait Written: Copy + Default {
-    /// The type that a device's column states; `None`: words of 32 bits.
-    const INT: Option<IntType>;
-}
-
-impl Written for i32 {
-    const INT: Option<IntType> = Some(IntType::I32);
-}
-
-impl Written for u32 {
-    const INT: Option<IntType> = None;
-}
-
-impl Written for Status {
-    const INT: Option<IntType> = None;
 }
 
 /// A list that an operator writes. On the host, where C's memory may be uninitialised, the operator writes
@@ -109,10 +78,10 @@ pub(crate) enum ListOut<'a, T> {
         values: Vec<T>,
         out: &'a mut [MaybeUninit<T>],
     },
-    Device(DeviceColumn<'a>),
+    Device(DeviceSlice<'a>),
 }
 
-impl<'a, T: Written> ListOut<'a, T> {
+impl<'a, T: Element + Default> ListOut<'a, T> {
     /// Takes an array of `len` elements to be written.
     ///
     /// # Safety
@@ -127,7 +96,7 @@ impl<'a, T: Written> ListOut<'a, T> {
         if memory == Memory::Device {
             let address = device_address(parameter, first.cast_const(), len)?;
             // SAFETY: the caller ensures that `address` is that of memory for `len` elements on the device.
-            return Ok(Self::Device(unsafe { device_column(address, T::INT, len) }?));
+            return Ok(Self::Device(unsafe { DeviceSlice::new(address, T::DTYPE, len) }?));
         }
         check_array(parameter, first, len)?;
         let values = memory::filled("memory for outputs", T::default(), len)?;

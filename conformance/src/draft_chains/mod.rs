@@ -5,8 +5,8 @@ mod random;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows, DraftChains,
-    Draws, IntType, PerRow, Runtime, Verified as Place, Verify,
+    Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws, IntType,
+    PerRow, Runtime, Verified as Place, Verify,
 };
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, Status};
@@ -136,15 +136,15 @@ impl Verifier {
         fill(runtime, &mut self.tokens, &vec![!6; token_words])?;
         self.columns.iter_mut().try_for_each(|column| fill(runtime, column, &vec![BEFORE; count]))?;
         let [accepted, emitted, statuses] =
-            self.columns.each_ref().map(|column| Some(DeviceSlice::of(column)));
+            self.columns.each_ref().map(|column| Some(DeviceSlice::of(column, IntType::U32)));
         let tokens = DeviceIntMatrixMut::of(&mut self.tokens, layout.tokens, 0, count, n + 1, n + 1)?;
         let place = Place { tokens, accepted, emitted, statuses, adds: layout.adds };
 
         let input = &self.input;
         let buffers = &self.numbers;
         let each = |which: usize| match layout.numbers[which] {
-            Some(dtype) => Some(DeviceIntSlice::of(&buffers[which], dtype)),
-            None => layout.alone.then(|| DeviceIntSlice::of(&buffers[which], IntType::I64)),
+            Some(dtype) => Some(DeviceSlice::of(&buffers[which], dtype)),
+            None => layout.alone.then(|| DeviceSlice::of(&buffers[which], IntType::I64)),
         };
         let probabilities = |(start, strides): (usize, [usize; 2]), rows| {
             DraftChainRows::of(input, start, [count, rows, vocab], strides)

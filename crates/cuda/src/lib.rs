@@ -23,7 +23,7 @@ mod programs;
 mod requests;
 
 pub use abi::Slot;
-pub use abi::dtype::{Dtype, IntType};
+pub use abi::dtype::{ColumnType, Dtype, IntType};
 pub use driver::ahead::{Destination, Progress, compile_ahead};
 pub use driver::arch::Arch;
 pub use driver::cache::Cache;
@@ -37,7 +37,7 @@ pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
 pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};
 pub use memory::buffer::Buffer;
-pub use memory::columns::{DeviceIntSlice, DeviceSlice};
+pub use memory::columns::DeviceSlice;
 pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 pub use memory::rows::{MaskRows, Rows, RowsOut};
 pub use operators::draft_chains::{DraftChainRows, DraftChains, Verified};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, DeviceIntSlice, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, Output, PerRow,
+    Buffer, Cache, ColumnType, DeviceSlice, Draws, Dtype, Emulator, IntType, Operators, Output, PerRow,
     RowParams, Rows, RowsOut, Runtime,
 };
 use gumball_spec::oracle::sample;
@@ -44,16 +44,16 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
     let statuses = Buffer::zeroed(&runtime, outputs * 4).expect("memory");
     let common = SamplingParams { top_p: 0.7, ..SamplingParams::default() };
     let draws =
-        Draws { positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
+        Draws { positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
     let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
     operators
         .sample(
             &rows,
             &RowParams::new(&common),
             &draws,
-            Some(&DeviceIntSlice::of(&index, IntType::I32)),
-            &DeviceIntSlice::of(&tokens, IntType::I64),
-            Some(&DeviceSlice::of(&statuses)),
+            Some(&DeviceSlice::of(&index, IntType::I32)),
+            &DeviceSlice::of(&tokens, IntType::I64),
+            Some(&DeviceSlice::of(&statuses, IntType::U32)),
         )
         .expect("drawn");
     let mut drawn = vec![0i64; outputs];
@@ -82,13 +82,13 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
         for offsets in [true, false] {
             let positions = Buffer::of(&runtime, &[offset]).expect("memory");
             let draws = Draws {
-                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
-                positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
+                seeds: PerRow::Rows(DeviceSlice::of(&seeds, IntType::U64)),
+                positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::I64)),
                 offsets,
                 zero_for_none: offsets,
                 ..Draws::new(0, 0)
             };
-            let to = DeviceIntSlice::of(&tokens, IntType::I64);
+            let to = DeviceSlice::of(&tokens, IntType::I64);
             let to = to.first(LINES).expect("as many");
             operators.sample(&rows, &RowParams::new(&common), &draws, None, &to, None).expect("drawn");
             let mut drawn = [7i64; LINES];
@@ -117,7 +117,7 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
     for k in [415, 416, 417, 485, 500, 501, 502, 600] {
         let top_k = Buffer::of(&runtime, &[i64::from(k)]).expect("memory");
         let params =
-            RowParams { top_k: Some(DeviceIntSlice::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
+            RowParams { top_k: Some(DeviceSlice::of(&top_k, IntType::I64)), ..RowParams::new(&common) };
         let mut out = Buffer::zeroed(&runtime, vocab * 4).expect("memory");
         let to = RowsOut::of(&mut out, Dtype::F32, 0, 1, vocab, vocab).expect("rows");
         operators.write(Output::Probabilities, Some(&rows), &to, &params, None).expect("written");
@@ -159,7 +159,10 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             SamplingParams { top_k: 20, ..Default::default() },
             SamplingParams { top_k: 290, ..Default::default() },
         ] {
-            let params = RowParams { min_p: Some(DeviceSlice::of(&column)), ..RowParams::new(&common) };
+            let params = RowParams {
+                min_p: Some(DeviceSlice::of(&column, ColumnType::F32)),
+                ..RowParams::new(&common)
+            };
             let mut out = Buffer::of(&runtime, &vec![5.0f32; values.len()]).expect("memory");
             let place = RowsOut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
             let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
@@ -187,18 +190,21 @@ fn mistakes_are_named_and_nothing_is_changed() {
     let plain = SamplingParams::default();
     let banned = SamplingParams { banned_ids: vec![3], ..plain.clone() };
     let with = RowParams::new(&plain);
-    let too_many = RowParams { top_p: Some(DeviceSlice::of(&column)), ..with };
-    let wrong = RowParams { top_k: Some(DeviceIntSlice::of(&column, IntType::U32)), ..with };
-    let hot = RowParams { temperature: Some(DeviceSlice::of(&column).first(1).expect("one")), ..with };
+    let too_many = RowParams { top_p: Some(DeviceSlice::of(&column, ColumnType::F32)), ..with };
+    let wrong = RowParams { top_k: Some(DeviceSlice::of(&column, IntType::U32)), ..with };
+    let hot = RowParams {
+        temperature: Some(DeviceSlice::of(&column, ColumnType::F32).first(1).expect("one")),
+        ..with
+    };
     for (params, kind, says) in [
         (too_many, Kind::Logits, "top_p has length 3, but must have one for each of 2 rows, or for all"),
-        (wrong, Kind::Logits, "top_k.dtype is u32, but must be i32 or i64"),
+        (wrong, Kind::Logits, "top_k is a column of u32, but must be a column of i32 or i64"),
         (RowParams::new(&banned), Kind::Logits, "no edits of ids in an operator on a device"),
         (hot, Kind::Probabilities, "temperature cannot be combined with probabilities"),
     ] {
         let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows").with_kind(kind);
         let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
-        let to = DeviceIntSlice::of(&tokens, IntType::I32);
+        let to = DeviceSlice::of(&tokens, IntType::I32);
         let error: Error =
             operators.sample(&rows, &params, &Draws::new(0, 0), None, &to, None).expect_err("refused");
         assert!(error.to_string().starts_with(says), "{error}");

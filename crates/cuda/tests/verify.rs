@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows,
-    DraftChains, Draws, Emulator, IntType, PerRow, Runtime, Verified, Verify,
+    Buffer, Cache, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, DraftChains, Draws,
+    Emulator, IntType, PerRow, Runtime, Verified, Verify,
 };
 use gumball_spec::verify::DraftChain;
 use gumball_spec::{Error, Result};
@@ -66,14 +66,12 @@ fn verify(runtime: &Arc<dyn Runtime>, shapes: Shapes) -> (Result<()>, Vec<i32>) 
             draft_probs: rows(shapes.draft)?,
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, chains, width, width)?,
             target_probs: rows(shapes.target)?,
-            draws: Draws {
-                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::I64)),
-                ..Draws::new(0, 9)
-            },
+            draws: Draws { seeds: PerRow::Rows(DeviceSlice::of(&seeds, IntType::I64)), ..Draws::new(0, 9) },
         };
         let [chains, width] = shapes.tokens;
         let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, width, width)?;
-        let place = Verified { statuses: Some(DeviceSlice::of(&statuses)), ..Verified::new(place) };
+        let place =
+            Verified { statuses: Some(DeviceSlice::of(&statuses, IntType::U32)), ..Verified::new(place) };
         Verify::new(Arc::clone(runtime))?.enqueue(&asked, &place)
     };
     let mut asked = asked;
@@ -189,8 +187,8 @@ fn high_words_of_offsets_move_the_seed_and_a_chain_without_a_last_token_ends_wit
             draft_token_ids: DeviceIntMatrix::of(&drafts, IntType::I32, 0, 1, 1, 1).expect("ids"),
             target_probs: DraftChainRows::of(&p, 0, [1, 2, VOCAB], [2 * VOCAB, VOCAB]).expect("rows"),
             draws: Draws {
-                seeds: PerRow::Rows(DeviceIntSlice::of(&seeds, IntType::U64)),
-                positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::I64)),
+                seeds: PerRow::Rows(DeviceSlice::of(&seeds, IntType::U64)),
+                positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::I64)),
                 draws: None,
                 offsets: true,
                 zero_for_none: true,
@@ -238,15 +236,18 @@ fn a_captured_verification_reads_what_is_there_when_it_is_replayed() {
                 target_probs: DraftChainRows::of(&target_probs, 0, [1, DRAFTS + 1, VOCAB], [0, VOCAB])
                     .expect("rows"),
                 draws: Draws {
-                    positions: PerRow::Rows(DeviceIntSlice::of(&positions, IntType::U32)),
+                    positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::U32)),
                     draws: Some(PerRow::All(2)),
                     ..Draws::new(7, 0)
                 },
             };
             let place = DeviceIntMatrixMut::of(&mut tokens, IntType::I64, 0, 1, DRAFTS + 1, DRAFTS + 1)
                 .expect("place");
-            let place =
-                Verified { emitted: Some(DeviceSlice::of(&emitted)), adds: true, ..Verified::new(place) };
+            let place = Verified {
+                emitted: Some(DeviceSlice::of(&emitted, IntType::U32)),
+                adds: true,
+                ..Verified::new(place)
+            };
             verify.enqueue(&asked, &place).expect("right");
             Ok(())
         })

@@ -76,13 +76,11 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix, DeviceIntMatrixMut,
-    DeviceIntSlice, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute,
+    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix,
+    DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute,
     DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType,
 };
 pub use logits::Logits;
-#[cfg(feature = "cuda")]
-pub use operators::DeviceColumn;
 pub use operators::{
     DraftChainCounts, DraftChains, Draws, HostDraftChains, LogitsMut, Operators, PerRow, PerRowMut,
     RowParams, RowsIn, RowsInOut,

@@ -2,8 +2,7 @@
 //!
 //! The host never reads a column on the device: its values may not be computed yet.
 
-use gumball_engine::{DeviceIntSlice, DeviceSlice, IntType};
-use gumball_engine::{PerRow, Result};
+use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,23 +10,19 @@ use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 
 use super::input::{Input, wrong_dtype};
 use crate::arrays::{self, Array, Dtype, Location};
-use crate::errors::passes;
+use crate::errors::{passes, to_py_err};
 use crate::lists::{self, Whole};
 use crate::modules;
 use crate::params;
 
-/// A value for all rows, or one for each. The call's [`Input`] keeps a column's memory alive.
+/// A value for all rows, or one for each.
 #[derive(Debug)]
 pub enum Value<T> {
     All(T),
     /// A list; operators of a device copy it there.
     List(Vec<T>),
-    /// A column on the device, with adjacent elements.
-    Device {
-        address: u64,
-        rows: usize,
-        dtype: Dtype,
-    },
+    /// A column on the device. The call's [`Input`] keeps its memory alive.
+    Device(DeviceSlice<'static>),
 }
 
 /// Returns the integer type; the caller has checked that `dtype` is one.
@@ -47,25 +42,31 @@ const SIGNED: &[Dtype] = &[Dtype::I64, Dtype::I32];
 
 impl<T: Copy> Value<T> {
     /// Returns the value as the engine takes it.
-    ///
-    /// # Safety
-    /// The `rows` elements at a column's address lie on the device. Nobody frees or writes them until the
-    /// enqueued work is done.
-    pub unsafe fn per_row(&self) -> Result<PerRow<'_, T>> {
-        Ok(match self {
+    pub fn per_row(&self) -> PerRow<'_, T> {
+        match self {
             Value::All(value) => PerRow::All(*value),
             Value::List(values) => PerRow::Host(values),
-            Value::Device { address, rows, dtype: Dtype::F32 } => {
-                // SAFETY: the caller ensures that `rows` f32 at `address` lie on the device, unchanged until
-                // the work is done.
-                PerRow::Device(unsafe { DeviceSlice::new(*address, *rows) }?.into())
-            }
-            Value::Device { address, rows, dtype } => {
-                // SAFETY: the caller ensures that `rows` integers at `address` lie on the device, unchanged
-                // until the work is done.
-                PerRow::Device(unsafe { DeviceIntSlice::new(*address, int_type(*dtype), *rows) }?.into())
-            }
-        })
+            Value::Device(column) => PerRow::Device(*column),
+        }
+    }
+
+    /// Takes an array of adjacent numbers, of f32 or integers, on a device; `input` keeps its memory alive.
+    fn device<'py>(
+        input: &mut Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        array: Array<'py>,
+        rows: usize,
+    ) -> PyResult<Self> {
+        let dtype = match array.dtype {
+            Dtype::F32 => ColumnType::F32,
+            other => ColumnType::Int(int_type(other)),
+        };
+        // SAFETY: the array holds `rows` numbers of this type. `input` keeps it alive during the call; on a
+        // device its owner reuses memory in stream order. The package's documentation forbids other writes
+        // until the work is done.
+        let column = unsafe { DeviceSlice::new(array.address as u64, dtype, rows) }.map_err(to_py_err)?;
+        input.hold(object, array);
+        Ok(Value::Device(column))
     }
 
     /// Repeats each value of a list `n` times.
@@ -206,9 +207,7 @@ impl<T: Copy> Value<T> {
         };
         let known = dtypes.contains(&array.dtype);
         if known && (rows < 2 || stride == 1) {
-            let value = Value::Device { address: array.address as u64, rows, dtype: array.dtype };
-            input.hold(object, array);
-            return Ok(value);
+            return Self::device(input, object, array, rows);
         }
         let Some(torch) = modules::torch_of(object)? else {
             if known {
@@ -229,9 +228,8 @@ impl<T: Copy> Value<T> {
         let flat = flat.call_method1(intern!(py, "reshape"), (-1,))?;
         let flat = flat.call_method0(intern!(py, "contiguous"))?;
         let array = input.beside(&flat, name)?;
-        let value = Value::Device { address: array.address as u64, rows: array.shape[0], dtype: array.dtype };
-        input.hold(&flat, array);
-        Ok(value)
+        let rows = array.shape[0];
+        Self::device(input, &flat, array, rows)
     }
 }
 

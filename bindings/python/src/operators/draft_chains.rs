@@ -91,8 +91,8 @@ impl Batch {
     unsafe fn with(&self, work: impl FnOnce(DraftChains<'_>) -> Result<()>) -> Result<()> {
         let Self { shape: [chains, n, vocab], draft_probs: q, target_probs: p, ids, tokens } = self;
         let (chains, n, vocab) = (*chains, *n, *vocab);
-        let (address, rows, dtype) = match ids {
-            Value::Device { address, rows, dtype } => (*address, *rows, *dtype),
+        let draft_token_ids = match ids {
+            Value::Device(ids) => DeviceIntMatrix::of_column("draft_token_ids", *ids, chains, n)?,
             Value::List(ids) => {
                 let chains = HostDraftChains {
                     chains,
@@ -109,18 +109,12 @@ impl Batch {
             }
             Value::All(_) => unreachable!("the ids are an array"),
         };
-        if rows != chains * n {
-            let allowed = format!("{} for {chains} chains of {n} drafts", chains * n);
-            return Err(Error::length("draft_token_ids", rows, allowed));
-        }
         let strides = |rows: usize| [rows * vocab, vocab];
         // SAFETY: the caller ensures that chains * n rows of f32 lie on the device, unchanged meanwhile.
         let draft_probs = unsafe { DraftChainRows::new(q.address as u64, [chains, n, vocab], strides(n)) }?;
         // SAFETY: the caller ensures that chains * (n + 1) rows of f32 lie on the device, unchanged meanwhile.
         let target_probs =
             unsafe { DraftChainRows::new(p.address as u64, [chains, n + 1, vocab], strides(n + 1)) }?;
-        // SAFETY: the caller ensures that chains * n integers of this type lie on the device.
-        let draft_token_ids = unsafe { DeviceIntMatrix::new(address, int_type(dtype), chains, n, n) }?;
         let (to, dtype) = (tokens.address as u64, int_type(tokens.dtype));
         // SAFETY: the caller ensures that the tokens lie on the device and that nobody else uses them.
         let tokens = unsafe { DeviceIntMatrixMut::new(to, dtype, chains, n + 1, n + 1) }?;
@@ -187,8 +181,6 @@ pub fn verify_chains<'py>(
     let batch = Batch { shape: [chains, n, vocab], draft_probs: draft, target_probs: target, ids, tokens };
     let on_device = input.is_on_device();
     run(&input, |operators| {
-        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
-        let draws = unsafe { keys.draws() }?;
         // SAFETY: the arrays have one word per chain and are writable; nobody else uses them meanwhile.
         let column = |matrix| unsafe { words_out::<u32>(matrix, on_device) };
         // SAFETY: the statuses were allocated above with one word per chain, of which any is a status.
@@ -198,7 +190,7 @@ pub fn verify_chains<'py>(
         let counts = DraftChainCounts { accepted: Some(accepted), emitted: Some(emitted), statuses, adds };
         // SAFETY: `input` keeps the arrays alive, whose shapes were checked; on a device their owners reuse
         // memory in stream order. The package's documentation forbids other use until the work is done.
-        unsafe { batch.with(|chains| operators.chain_speculative_sampling(chains, &draws, counts)) }
+        unsafe { batch.with(|chains| operators.chain_speculative_sampling(chains, &keys.draws(), counts)) }
     })?;
     Ok((out, accepted, emitted, statuses))
 }

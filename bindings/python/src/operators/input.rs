@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gumball_engine::{DeviceRows, DeviceSlice, Dtype as DeviceDtype};
+use gumball_engine::{DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
 use gumball_engine::{Kind, PerRowMut, Result, RowsIn, RowsInOut};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -341,7 +341,7 @@ pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRo
     if on_device {
         let (address, count) = (matrix.address as u64, matrix.rows * matrix.width);
         // SAFETY: the caller ensures that `count` words lie at `address` on the device.
-        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, count) }?.into()));
+        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, IntType::U32, count) }?));
     }
     // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by nobody else.
     Ok(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() }))

@@ -1,6 +1,6 @@
 //! The parameters of a call: temperature and filters of rows, and the keys of draws.
 
-use gumball_engine::{Draws, Result, RowParams, SamplingParams};
+use gumball_engine::{Draws, RowParams, SamplingParams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -23,45 +23,37 @@ impl Filters {
     /// None.
     pub fn read<'py>(input: &mut Input<'_, 'py>, keywords: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
         let (py, mut common) = (input.object.py(), SamplingParams::default());
-        let of = |name: &Bound<'py, PyString>| match keywords {
+        let given = |name: &Bound<'py, PyString>| match keywords {
             Some(keywords) => Ok::<_, PyErr>(keywords.get_item(name)?.filter(|value| !value.is_none())),
             None => Ok(None),
         };
-        if let Some(params) = of(intern!(py, "params"))? {
+        if let Some(params) = given(intern!(py, "params"))? {
             common = params::read(&params)?;
         }
-        if let Some(order) = of(intern!(py, "order"))? {
+        if let Some(order) = given(intern!(py, "order"))? {
             common.order = params::order(&order)?;
         }
-        let temperature = of(intern!(py, "temperature"))?;
-        let temperature =
-            temperature.map(|value| Value::numbers(input, &value, "temperature")).transpose()?;
-        let top_k = of(intern!(py, "top_k"))?;
-        let top_k = top_k.map(|value| Value::signed(input, &value, "top_k")).transpose()?;
-        let top_p = of(intern!(py, "top_p"))?;
-        let top_p = top_p.map(|value| Value::numbers(input, &value, "top_p")).transpose()?;
-        let min_p = of(intern!(py, "min_p"))?;
-        let min_p = min_p.map(|value| Value::numbers(input, &value, "min_p")).transpose()?;
+        macro_rules! value {
+            ($name:literal, $read:path) => {
+                given(intern!(py, $name))?.map(|value| $read(input, &value, $name)).transpose()?
+            };
+        }
+        let temperature = value!("temperature", Value::numbers);
+        let top_k = value!("top_k", Value::signed);
+        let top_p = value!("top_p", Value::numbers);
+        let min_p = value!("min_p", Value::numbers);
         Ok(Self { common, temperature, top_k, top_p, min_p })
     }
 
     /// Returns the parameters as the engine takes them.
-    ///
-    /// # Safety
-    /// Columns lie on the device. Nobody frees or writes them until the enqueued work is done.
-    pub unsafe fn row_params(&self) -> Result<RowParams<'_>> {
-        let Self { common, temperature, top_k, top_p, min_p } = self;
-        Ok(RowParams {
-            common,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            temperature: temperature.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            top_k: top_k.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            top_p: top_p.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            min_p: min_p.as_ref().map(|value| unsafe { value.per_row() }).transpose()?,
-        })
+    pub fn row_params(&self) -> RowParams<'_> {
+        RowParams {
+            common: &self.common,
+            temperature: self.temperature.as_ref().map(Value::per_row),
+            top_k: self.top_k.as_ref().map(Value::per_row),
+            top_p: self.top_p.as_ref().map(Value::per_row),
+            min_p: self.min_p.as_ref().map(Value::per_row),
+        }
     }
 }
 
@@ -109,20 +101,14 @@ impl DrawKeys {
     }
 
     /// Returns the keys as the engine takes them.
-    ///
-    /// # Safety
-    /// Columns lie on the device. Nobody frees or writes them until the enqueued work is done.
-    pub unsafe fn draws(&self) -> Result<Draws<'_>> {
-        Ok(Draws {
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            seeds: unsafe { self.seed.per_row() }?,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            positions: unsafe { self.position.per_row() }?,
-            // SAFETY: the caller ensures that the column lies on the device, unchanged until the work is done.
-            draws: self.draw.as_ref().map(|draw| unsafe { draw.per_row() }).transpose()?,
+    pub fn draws(&self) -> Draws<'_> {
+        Draws {
+            seeds: self.seed.per_row(),
+            positions: self.position.per_row(),
+            draws: self.draw.as_ref().map(Value::per_row),
             offsets: self.offsets,
             zero_for_none: self.zero_for_none,
-        })
+        }
     }
 }
 
@@ -150,7 +136,7 @@ fn folded(seed: Value<u64>, offset: Value<u64>) -> (Value<u64>, Value<u32>) {
             let seeds = match seed {
                 Value::List(seeds) => seeds.iter().zip(&offsets).map(|(a, b)| moved(*a, *b)).collect(),
                 Value::All(seed) => offsets.iter().map(|offset| moved(seed, *offset)).collect(),
-                Value::Device { .. } => unreachable!("the arrays lie on the host"),
+                Value::Device(_) => unreachable!("the arrays lie on the host"),
             };
             (Value::List(seeds), Value::List(offsets.into_iter().map(|offset| offset as u32).collect()))
         }

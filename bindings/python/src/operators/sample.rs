@@ -1,6 +1,6 @@
 //! Draws: any number of tokens from any rows.
 
-use gumball_engine::{DeviceIntSlice, Error, PerRowMut, Result, Status};
+use gumball_engine::{DeviceSlice, Error, PerRowMut, Result, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -99,7 +99,7 @@ pub fn sample_rows<'py>(
         None => input.matrix.rows,
         Some(Value::All(_)) => 1,
         Some(Value::List(indices)) => indices.len(),
-        Some(Value::Device { rows, .. }) => *rows,
+        Some(Value::Device(column)) => column.rows(),
     };
     let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };
     let keys = DrawKeys::read(&mut input, &keys, n)?;
@@ -117,12 +117,8 @@ pub fn sample_rows<'py>(
         // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
         // stream order. The package's documentation forbids other writes until the work is done.
         let rows = unsafe { rows_in(&from, on_device, kind) }?;
-        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
-        let params = unsafe { filters.row_params() }?;
-        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
-        let draws = unsafe { keys.draws() }?;
-        // SAFETY: `input` keeps the array of indices alive; nobody writes it until the work is done.
-        let row_indices = row_indices.as_ref().map(|value| unsafe { value.per_row() }).transpose()?;
+        let (params, draws) = (filters.row_params(), keys.draws());
+        let row_indices = row_indices.as_ref().map(Value::per_row);
         // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
         let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
         let statuses = statuses_matrix.as_ref().map(of).transpose()?;
@@ -152,8 +148,8 @@ unsafe fn write_outputs(
 ) -> Result<()> {
     if on_device {
         // SAFETY: the caller ensures that `count` integers of this type lie on the device.
-        let tokens = unsafe { DeviceIntSlice::new(to.address as u64, int_type(to.dtype), count) }?;
-        return draw(PerRowMut::Device(tokens.into()));
+        let tokens = unsafe { DeviceSlice::new(to.address as u64, int_type(to.dtype), count) }?;
+        return draw(PerRowMut::Device(tokens));
     }
     // SAFETY: the caller ensures that the integers lie on the host and that nobody else uses them.
     unsafe { write_tokens(to, |tokens| draw(PerRowMut::Host(tokens))) }

@@ -44,8 +44,7 @@ pub fn write_rows<'py>(
         // stream order. `rows_out` checked that the written rows are writable and the read rows or apart from
         // them. The package's documentation forbids other use of them until the work is done.
         let rows = unsafe { rows_in_out(&from, to.as_ref(), on_device, kind) }?;
-        // SAFETY: `input` keeps the columns' arrays alive; nobody writes them until the work is done.
-        let params = unsafe { filters.row_params() }?;
+        let params = filters.row_params();
         // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
         let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
         let statuses = statuses_matrix.as_ref().map(of).transpose()?;

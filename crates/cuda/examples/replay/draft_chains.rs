@@ -59,7 +59,10 @@ pub fn calls<'b>(
             draws: Draws::new(1, 9),
         };
         let tokens = DeviceIntMatrixMut::of(&mut tokens, IntType::I32, 0, chains, DRAFTS + 1, DRAFTS + 1)?;
-        let (accepted, emitted) = (Some(DeviceSlice::of(&counts[0])), Some(DeviceSlice::of(&counts[1])));
+        let (accepted, emitted) = (
+            Some(DeviceSlice::of(&counts[0], IntType::U32)),
+            Some(DeviceSlice::of(&counts[1], IntType::U32)),
+        );
         verify.enqueue(&asked, &Verified { accepted, emitted, ..Verified::new(tokens) })
     };
     // The row that the last token is drawn from, of drafter and target.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, DeviceIntSlice, DeviceSlice, Draws, Gpu, IntType, Operators, Output, RowParams, Rows, RowsOut,
+    Buffer, ColumnType, DeviceSlice, Draws, Gpu, IntType, Operators, Output, RowParams, Rows, RowsOut,
     Runtime,
 };
 use gumball_spec::{FilterOrder, Kind, SamplingParams};
@@ -47,9 +47,9 @@ impl Columns {
     fn asked<'b>(&'b self, name: &str, common: &'b SamplingParams) -> RowParams<'b> {
         let with = |filter: &str| is_joint(name) && filter != "min-p" || name.contains(filter);
         RowParams {
-            top_k: with("top-k").then(|| DeviceIntSlice::of(&self.top_k, IntType::I32)),
-            top_p: with("top-p").then(|| DeviceSlice::of(&self.top_p)),
-            min_p: with("min-p").then(|| DeviceSlice::of(&self.min_p)),
+            top_k: with("top-k").then(|| DeviceSlice::of(&self.top_k, IntType::I32)),
+            top_p: with("top-p").then(|| DeviceSlice::of(&self.top_p, ColumnType::F32)),
+            min_p: with("min-p").then(|| DeviceSlice::of(&self.min_p, ColumnType::F32)),
             ..RowParams::new(common)
         }
     }
@@ -84,7 +84,7 @@ pub fn calls<'b>(
         };
         let params = columns.asked(name, &common);
         if draws {
-            let tokens = DeviceIntSlice::of(&tokens, IntType::I32);
+            let tokens = DeviceSlice::of(&tokens, IntType::I32);
             return operators.sample(&given, &params, &Draws::new(1, 9), None, &tokens, None);
         }
         let out = RowsOut::of(&mut out, dtype, start, rows, vocab, vocab)?;

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Softmax, Temperature};
+use gumball_cuda::{
+    Buffer, ColumnType, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Softmax, Temperature,
+};
 
 use crate::time_operators::Calls;
 
@@ -31,7 +33,7 @@ pub fn calls<'b>(
     let softmax = Softmax::new(runtime)?;
     let mut call = move |batch: usize, in_place: bool| {
         let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
-        let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures));
+        let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures, ColumnType::F32));
         if in_place {
             return softmax.enqueue(None, &out, temperature, None);
         }

@@ -60,3 +60,38 @@ impl IntType {
         if matches!(self, IntType::I32 | IntType::U32) { 4 } else { 8 }
     }
 }
+
+/// The type of a column's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// IEEE 754 single precision, 4 bytes.
+    F32,
+    /// Integers.
+    Int(IntType),
+}
+
+impl From<IntType> for ColumnType {
+    fn from(dtype: IntType) -> Self {
+        ColumnType::Int(dtype)
+    }
+}
+
+impl ColumnType {
+    /// Returns the type's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ColumnType::F32 => Dtype::F32.name(),
+            ColumnType::Int(dtype) => dtype.name(),
+        }
+    }
+
+    /// Returns the size of a number in bytes.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            ColumnType::F32 => Dtype::F32.bytes(),
+            ColumnType::Int(dtype) => dtype.bytes(),
+        }
+    }
+}

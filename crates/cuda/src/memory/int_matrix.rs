@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 
 use gumball_spec::{Error, Result};
 
-use crate::abi::dtype::IntType;
+use crate::abi::dtype::{ColumnType, IntType};
 use crate::memory::buffer::Buffer;
+use crate::memory::columns::{DeviceSlice, INTEGERS};
 use crate::memory::rows::{check_rows, holds};
 
 /// Rows of ids in device memory that lives as long as `'b`.
@@ -63,6 +64,27 @@ impl<'b> DeviceIntMatrix<'b> {
         // SAFETY: the check above saw that the rows lie in the buffer. It stays borrowed for `'b`, so nobody
         // enqueues a write until then; freeing it waits for the work that was enqueued before.
         unsafe { Self::new(address, dtype, rows, width, stride) }
+    }
+
+    /// Takes a column of integers as `rows` rows of `width` ids without gaps.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if the column has another length.
+    /// - [`Error::OutOfRange`] if it is a column of f32.
+    pub fn of_column(
+        parameter: &'static str,
+        column: DeviceSlice<'b>,
+        rows: usize,
+        width: usize,
+    ) -> Result<Self> {
+        column.check_type(parameter, INTEGERS)?;
+        let DeviceSlice { memory, address, dtype: ColumnType::Int(dtype), rows: length } = column else {
+            unreachable!("the check above refuses other types")
+        };
+        if rows.checked_mul(width) != Some(length) {
+            return Err(Error::length(parameter, length, format!("{rows} rows of {width} ids")));
+        }
+        Ok(Self { memory, address, dtype, rows, width, stride: width })
     }
 
     /// Checks that the matrix has `rows` rows of `width` ids.

@@ -5,12 +5,11 @@ use std::marker::PhantomData;
 use gumball_spec::shape::{check_stride, check_vocab};
 use gumball_spec::{Error, Result};
 
-use crate::abi::dtype::IntType;
 use crate::memory::buffer::Buffer;
-use crate::memory::columns::DeviceSlice;
+use crate::memory::columns::{DeviceSlice, WORDS};
 use crate::memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 use crate::memory::rows::check_extent;
-use crate::operators::{Draws, PerRow};
+use crate::operators::Draws;
 
 /// Rows of f32 probabilities in device memory that lives as long as `'b`: `[chains, rows, vocab]`.
 #[derive(Clone, Copy, Debug)]
@@ -129,53 +128,7 @@ impl DraftChains<'_> {
                 return Err(Error::length("draft_probs", length, allowed));
             }
         }
-        self.draft_token_ids.check("draft_token_ids", chains, n)?;
-        let Draws { seeds, positions, draws, .. } = &self.draws;
-        check_column("seeds", seeds, chains)?;
-        check_column("positions", positions, chains)?;
-        draws.as_ref().map_or(Ok(()), |draws| check_column("draws", draws, chains))
-    }
-}
-
-/// Checks that a column has one number per chain, or a single one for all chains.
-fn check_column<T>(parameter: &'static str, column: &PerRow<'_, T>, chains: usize) -> Result<()> {
-    match column {
-        PerRow::Rows(column) if column.rows != chains && column.rows != 1 => {
-            let allowed = format!("one for each of {chains} chains, or for all");
-            Err(Error::length(parameter, column.rows, allowed))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Numbers as kernels read them: a column's address and layout, or address 0 and the number of all chains.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Numbers {
-    pub common: u64,
-    pub address: u64,
-    /// Whether the column's numbers have 64 bits.
-    pub is_64_bit: bool,
-    /// Whether the column has one number per chain; otherwise its first number is that of all chains.
-    pub per_chain: bool,
-}
-
-impl Numbers {
-    pub fn of<T: Copy + Into<u64>>(numbers: &PerRow<'_, T>) -> Self {
-        match numbers {
-            PerRow::All(number) => Self { common: (*number).into(), ..Self::default() },
-            PerRow::Rows(column) => Self {
-                common: 0,
-                address: column.address,
-                is_64_bit: matches!(column.dtype, IntType::I64 | IntType::U64),
-                per_chain: column.rows != 1,
-            },
-        }
-    }
-
-    /// Returns the address of the numbers of chain `chain` and those after it.
-    pub fn from(&self, chain: usize) -> u64 {
-        let bytes = if self.is_64_bit { size_of::<u64>() } else { size_of::<u32>() };
-        self.address + if self.per_chain { (chain * bytes) as u64 } else { 0 }
+        self.draft_token_ids.check("draft_token_ids", chains, n)
     }
 }
 
@@ -208,9 +161,12 @@ impl<'b> Verified<'b> {
         let columns =
             [("accepted", &self.accepted), ("emitted", &self.emitted), ("statuses", &self.statuses)];
         for (name, column) in columns {
-            if let Some(column) = column.as_ref().filter(|column| column.rows != chains) {
-                let allowed = format!("one for each of {chains} chains");
-                return Err(Error::length(name, column.rows, allowed));
+            if let Some(column) = column {
+                column.check_type(name, WORDS)?;
+                if column.rows != chains {
+                    let allowed = format!("one for each of {chains} chains");
+                    return Err(Error::length(name, column.rows, allowed));
+                }
             }
         }
         Ok(())

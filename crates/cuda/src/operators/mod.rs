@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result};
 
-use crate::abi::dtype::Dtype;
+use crate::abi::dtype::{ColumnType, Dtype};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
+use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::Softmax;
 
@@ -61,6 +62,19 @@ fn check_rows(parameter: &'static str, rows: usize, wanted: usize) -> Result<()>
         return Ok(());
     }
     Err(Error::length(parameter, rows, format!("one for each of {wanted} rows")))
+}
+
+/// Checks a column that kernels write, if there is one: its type, and that it has one element for each of
+/// `wanted` rows.
+fn check_column(
+    parameter: &'static str,
+    column: Option<&DeviceSlice<'_>>,
+    types: &[ColumnType],
+    wanted: usize,
+) -> Result<()> {
+    let Some(column) = column else { return Ok(()) };
+    column.check_type(parameter, types)?;
+    check_rows(parameter, column.rows, wanted)
 }
 
 /// Checks that output rows have the shape of the rows that are read, and their type or f32.

@@ -3,9 +3,9 @@
 
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
-use crate::abi::dtype::IntType;
+use crate::abi::dtype::ColumnType;
 use crate::abi::{ParamColumns, Params, columns, features, from_columns_flags};
-use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
+use crate::memory::columns::{DeviceSlice, FLOATS, INTEGERS, SIGNED};
 use crate::requests::step_features::StepFeatures;
 use crate::requests::{edit_params, filter_params};
 
@@ -15,7 +15,7 @@ pub enum PerRow<'b, T> {
     /// One value for all rows.
     All(T),
     /// One value per row. If the column's integers have more bits than the parameter, their low bits count.
-    Rows(DeviceIntSlice<'b>),
+    Rows(DeviceSlice<'b>),
 }
 
 /// The parameters of rows: temperature and filters. Columns have one value per row of logits or
@@ -31,7 +31,7 @@ pub struct RowParams<'b> {
     /// The temperatures, f32; only for rows of logits.
     pub temperature: Option<DeviceSlice<'b>>,
     /// Each row's `top_k`, i32 or i64; off at 0 or less, and at the vocabulary or more.
-    pub top_k: Option<DeviceIntSlice<'b>>,
+    pub top_k: Option<DeviceSlice<'b>>,
     /// Each row's `top_p`, f32; off at 1 or more.
     pub top_p: Option<DeviceSlice<'b>>,
     /// Each row's `min_p`, f32; off at 0 or less.
@@ -87,21 +87,17 @@ impl<'b> RowParams<'b> {
         }
         let mut prepared =
             ParamColumns { logits_rows: rows as u32, vocab: vocab as u32, ..ParamColumns::default() };
-        let mut float = |name, column: &Option<DeviceSlice<'_>>, bit| -> Result<u64> {
-            let Some(column) = column else { return Ok(0) };
-            prepared.per_row_columns |= per_row_bit(name, column.rows, rows, bit)?;
-            Ok(column.address)
-        };
-        let temperatures = float("temperature", &self.temperature, columns::TEMPERATURE)?;
-        let top_ps = float("top_p", &self.top_p, columns::TOP_P)?;
-        let min_ps = float("min_p", &self.min_p, columns::MIN_P)?;
-        prepared = ParamColumns { temperatures, top_ps, min_ps, ..prepared };
-        if let Some(top_k) = &self.top_k {
-            if !matches!(top_k.dtype, IntType::I32 | IntType::I64) {
-                return Err(Error::out_of_range("top_k.dtype", top_k.dtype.name(), "i32 or i64"));
+        let mut column = |name, column: Option<DeviceSlice<'_>>, types, bit| match column {
+            Some(column) => {
+                Numbers::of(name, &column, types, (rows, "rows")).map(|n| n.mark(&mut prepared, bit))
             }
-            prepared.top_ks = integers(&mut prepared, "top_k", top_k, rows, columns::TOP_K)?;
-        }
+            None => Ok(0),
+        };
+        let temperatures = column("temperature", self.temperature, FLOATS, columns::TEMPERATURE)?;
+        let top_ks = column("top_k", self.top_k, SIGNED, columns::TOP_K)?;
+        let top_ps = column("top_p", self.top_p, FLOATS, columns::TOP_P)?;
+        let min_ps = column("min_p", self.min_p, FLOATS, columns::MIN_P)?;
+        prepared = ParamColumns { temperatures, top_ks, top_ps, min_ps, ..prepared };
 
         let mut params = SamplingParams { logprobs: None, ..self.common.clone() };
         let columns = self.columns();
@@ -172,53 +168,80 @@ impl<'b> Draws<'b> {
     /// Adds the seeds, positions and draw indices of `outputs` outputs to the kernel's argument.
     pub(super) fn prepare(&self, outputs: usize, prepared: &mut ParamColumns) -> Result<()> {
         prepared.flags |= if self.offsets { from_columns_flags::OFFSETS } else { 0 };
-        match &self.seeds {
-            PerRow::All(seed) => prepared.base.seed = *seed,
-            PerRow::Rows(seeds) => {
-                prepared.seeds = integers(prepared, "seeds", seeds, outputs, columns::SEED)?
-            }
-        }
-        match &self.positions {
-            PerRow::All(position) => prepared.position = *position,
-            PerRow::Rows(positions) => {
-                prepared.positions = integers(prepared, "positions", positions, outputs, columns::POSITION)?;
-            }
-        }
-        match &self.draws {
-            Some(PerRow::All(draw)) => {
-                prepared.base.draw = *draw;
-                prepared.flags |= from_columns_flags::ONE_DRAW;
-            }
-            Some(PerRow::Rows(draws)) => {
-                prepared.draws = integers(prepared, "draws", draws, outputs, columns::DRAW)?;
-            }
-            None => {}
-        }
+        let [seeds, positions, draws] = self.numbers((outputs, "outputs"))?;
+        prepared.base.seed = seeds.common;
+        prepared.seeds = seeds.mark(prepared, columns::SEED);
+        prepared.position = positions.common as u32;
+        prepared.positions = positions.mark(prepared, columns::POSITION);
+        prepared.base.draw = draws.common as u32;
+        prepared.draws = draws.mark(prepared, columns::DRAW);
+        prepared.flags |=
+            if matches!(self.draws, Some(PerRow::All(_))) { from_columns_flags::ONE_DRAW } else { 0 };
         Ok(())
     }
-}
 
-/// Checks a column of integers, records its type and length in `prepared`, and returns its address.
-pub(super) fn integers(
-    prepared: &mut ParamColumns,
-    parameter: &'static str,
-    column: &DeviceIntSlice<'_>,
-    rows: usize,
-    bit: u32,
-) -> Result<u64> {
-    prepared.per_row_columns |= per_row_bit(parameter, column.rows, rows, bit)?;
-    if column.dtype.bytes() == size_of::<u64>() {
-        prepared.columns_64_bit |= bit;
+    /// Checks the columns, with one number for each of `count` outputs or chains, and returns the seeds,
+    /// positions and draw indices.
+    pub(super) fn numbers(&self, count: (usize, &'static str)) -> Result<[Numbers; 3]> {
+        Ok([
+            self.seeds.numbers("seeds", count)?,
+            self.positions.numbers("positions", count)?,
+            self.draws.map_or(Ok(Numbers::default()), |draws| draws.numbers("draws", count))?,
+        ])
     }
-    Ok(column.address)
 }
 
-/// Returns the column's bit if it has one number per row, and 0 if it has a single number for all rows.
-fn per_row_bit(parameter: &'static str, length: usize, rows: usize, bit: u32) -> Result<u32> {
-    match length {
-        _ if length == rows => Ok(bit),
-        1 => Ok(0),
-        _ => Err(Error::length(parameter, length, format!("one for each of {rows} rows, or for all"))),
+/// The numbers of a parameter as kernels read them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Numbers {
+    /// The number for all rows, if there is no column.
+    pub common: u64,
+    /// The address of the column; 0 if there is none.
+    address: u64,
+    /// Whether the column's numbers have 64 bits.
+    pub is_64_bit: bool,
+    /// Whether the column has one number per row; otherwise its first number is that of all rows.
+    pub per_row: bool,
+}
+
+impl Numbers {
+    /// Checks a column, which has one number for each of `count` rows, or a single one for all.
+    pub fn of(
+        parameter: &'static str,
+        column: &DeviceSlice<'_>,
+        types: &[ColumnType],
+        (count, of): (usize, &'static str),
+    ) -> Result<Self> {
+        column.check_type(parameter, types)?;
+        if column.rows != count && column.rows != 1 {
+            let allowed = format!("one for each of {count} {of}, or for all");
+            return Err(Error::length(parameter, column.rows, allowed));
+        }
+        let is_64_bit = column.dtype.bytes() == size_of::<u64>();
+        Ok(Self { common: 0, address: column.address, is_64_bit, per_row: column.rows == count })
+    }
+
+    /// Notes the column's type and length under its bit, and returns its address.
+    pub fn mark(&self, prepared: &mut ParamColumns, bit: u32) -> u64 {
+        prepared.per_row_columns |= if self.per_row { bit } else { 0 };
+        prepared.columns_64_bit |= if self.is_64_bit { bit } else { 0 };
+        self.address
+    }
+
+    /// Returns the address of the numbers of row `row` and those after it.
+    pub fn from(&self, row: usize) -> u64 {
+        let bytes = if self.is_64_bit { size_of::<u64>() } else { size_of::<u32>() };
+        self.address + if self.per_row { (row * bytes) as u64 } else { 0 }
+    }
+}
+
+impl<T: Copy + Into<u64>> PerRow<'_, T> {
+    /// Returns the numbers of `count` rows.
+    fn numbers(&self, parameter: &'static str, count: (usize, &'static str)) -> Result<Numbers> {
+        match self {
+            PerRow::All(number) => Ok(Numbers { common: (*number).into(), ..Numbers::default() }),
+            PerRow::Rows(column) => Numbers::of(parameter, column, INTEGERS, count),
+        }
     }
 }
 

@@ -6,16 +6,15 @@
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result, TILE, Widths};
 
-use super::params::{PreparedRows, integers};
+use super::params::{Numbers, PreparedRows};
 use super::scratch::Piece;
-use super::{Draws, Operators, RowParams, check_rows};
-use crate::abi::dtype::IntType;
+use super::{Draws, Operators, RowParams, check_column, check_rows};
 use crate::abi::{
     self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, columns, flags, from_columns_flags,
 };
 use crate::launch::tuning::{self, Plan, Survey};
 use crate::launch::{finish, survey};
-use crate::memory::columns::{DeviceIntSlice, DeviceSlice};
+use crate::memory::columns::{DeviceSlice, INTEGERS, SIGNED, WORDS};
 use crate::memory::rows::Rows;
 use crate::programs::kernels::PARAMS_FROM_COLUMNS;
 use crate::requests::step_features::Variant;
@@ -47,19 +46,17 @@ impl Operators {
         rows: &Rows<'_>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
-        row_indices: Option<&DeviceIntSlice<'_>>,
-        tokens: &DeviceIntSlice<'_>,
+        row_indices: Option<&DeviceSlice<'_>>,
+        tokens: &DeviceSlice<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let outputs = tokens.rows;
-        if !matches!(tokens.dtype, IntType::I32 | IntType::I64) {
-            return Err(Error::out_of_range("tokens.dtype", tokens.dtype.name(), "i32 or i64"));
-        }
+        tokens.check_type("tokens", SIGNED)?;
         match row_indices {
             Some(indices) => check_rows("row_indices", indices.rows, outputs)?,
             None => check_rows("tokens", outputs, rows.rows)?,
         }
-        statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, outputs))?;
+        check_column("statuses", statuses, WORDS, outputs)?;
         if u32::try_from(outputs).is_err() {
             return Err(Error::length("tokens", outputs, "less than 2^32 numbers"));
         }
@@ -70,7 +67,8 @@ impl Operators {
         let columns = &mut prepared.columns;
         draws.prepare(outputs, columns)?;
         if let Some(indices) = row_indices {
-            columns.row_indices = integers(columns, "row_indices", indices, outputs, columns::ROW_INDEX)?;
+            let indices = Numbers::of("row_indices", indices, INTEGERS, (outputs, "outputs"))?;
+            columns.row_indices = indices.mark(columns, columns::ROW_INDEX);
         }
         if outputs == 0 {
             return Ok(());
@@ -80,29 +78,22 @@ impl Operators {
         self.reserve(rows, &plan)?;
         let step = self.step(rows, &plan, row_indices.is_some());
         let step = abi::Step {
-            tokens: tokens.address,
-            statuses: statuses.map_or(0, |statuses| statuses.address),
             flags: step.flags
-                | if tokens.dtype == IntType::I64 { flags::TOKENS_I64 } else { 0 }
+                | if tokens.dtype.bytes() == size_of::<i64>() { flags::TOKENS_I64 } else { 0 }
                 | if draws.zero_for_none { flags::ZERO_FOR_NONE } else { 0 },
             ..step
         };
         if let Some(survey) = &plan.shared {
             self.survey_shared_rows(rows, survey, &prepared.columns, &step)?;
         }
-        let width = tokens.dtype.bytes();
         for first in (0..outputs).step_by(plan.rows) {
             let count = plan.rows.min(outputs - first);
             let start = if row_indices.is_none() { first * rows.stride * rows.dtype.bytes() } else { 0 };
             let step = abi::Step {
                 logits: step.logits + start as u64,
                 rows: count as u32,
-                tokens: step.tokens + (first * width) as u64,
-                statuses: if step.statuses == 0 {
-                    0
-                } else {
-                    step.statuses + (first * size_of::<u32>()) as u64
-                },
+                tokens: tokens.at(first),
+                statuses: statuses.map_or(0, |statuses| statuses.at(first)),
                 ..step
             };
             self.prepare(&prepared.columns, first, count)?;

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, TILE};
 
-use super::{check_out, check_rows};
+use super::params::Numbers;
+use super::{check_column, check_out};
 use crate::abi;
 use crate::abi::dtype::Dtype;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning::{self, Clusters};
 use crate::memory::buffer::Buffer;
-use crate::memory::columns::DeviceSlice;
+use crate::memory::columns::{DeviceSlice, FLOATS, WORDS};
 use crate::memory::rows::{Rows, RowsOut};
 use crate::programs::kernels::{SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
 
@@ -105,15 +106,13 @@ impl Softmax {
         let (of_all, temperatures) = match temperature {
             Temperature::All(of_all) => (check_temperature(of_all)?, 0),
             Temperature::PerRow(each) => {
-                if each.rows != 1 {
-                    check_rows("temperatures", each.rows, rows)?;
-                }
+                Numbers::of("temperatures", &each, FLOATS, (rows, "rows"))?;
                 (0.0, each.address)
             }
         };
         let temperature_stride =
             u32::from(matches!(temperature, Temperature::PerRow(each) if each.rows == rows));
-        statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows))?;
+        check_column("statuses", statuses, WORDS, rows)?;
         let all = abi::SoftmaxArgs {
             logits: logits.address,
             out: out.address,

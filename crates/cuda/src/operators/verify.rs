@@ -16,7 +16,8 @@ use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::DeviceSlice;
-use crate::operators::draft_chains::{DraftChains, Numbers, Verified};
+use crate::operators::draft_chains::{DraftChains, Verified};
+use crate::operators::params::Numbers;
 use crate::programs::kernels::{VERIFY_FINISH, VERIFY_SURVEY};
 use crate::requests::step_features::StepFeatures;
 
@@ -65,11 +66,13 @@ impl Verify {
         chains.check()?;
         let [count, length, vocab] = chains.shape();
         out.check(count, length)?;
+        let keys = chains.draws.numbers((count, "chains"))?;
         let tiles = vocab.div_ceil(TILE);
         let chains_per_launch = self.max_chains.min(RECORDS / tiles);
         for from in (0..count).step_by(chains_per_launch) {
             let launched = chains_per_launch.min(count - from);
-            let argument = abi::Chains { records: self.records.address(), ..argument(chains, out, from) };
+            let argument =
+                abi::Chains { records: self.records.address(), ..argument(chains, &keys, out, from) };
             // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` checked
             // their shapes. The scratch memory has a record for each tile of `launched` chains.
             unsafe { self.launch(launched, argument) }?;
@@ -103,28 +106,29 @@ impl Verify {
 }
 
 /// Returns the argument for the chains from index `from` on, without the scratch memory.
-fn argument(chains: &DraftChains<'_>, out: &Verified<'_>, from: usize) -> abi::Chains {
+fn argument(
+    chains: &DraftChains<'_>,
+    [seeds, positions, draws]: &[Numbers; 3],
+    out: &Verified<'_>,
+    from: usize,
+) -> abi::Chains {
     let [_, length, vocab] = chains.shape();
     let (drafts, tokens) = (&chains.draft_token_ids, out.tokens.ids());
-    let (seeds, positions) = (Numbers::of(&chains.draws.seeds), Numbers::of(&chains.draws.positions));
-    let draws = chains.draws.draws.as_ref().map_or_else(Numbers::default, Numbers::of);
     let flags = [
         (drafts.dtype.bytes() == size_of::<u64>(), chain_flags::DRAFTS_I64),
         (tokens.dtype.bytes() == size_of::<u64>(), chain_flags::TOKENS_I64),
         (seeds.is_64_bit, chain_flags::SEEDS_U64),
         (positions.is_64_bit, chain_flags::POSITIONS_U64),
         (draws.is_64_bit, chain_flags::DRAWS_U64),
-        (seeds.per_chain, chain_flags::SEED_PER_CHAIN),
-        (positions.per_chain, chain_flags::POSITION_PER_CHAIN),
-        (draws.per_chain, chain_flags::DRAW_PER_CHAIN),
+        (seeds.per_row, chain_flags::SEED_PER_CHAIN),
+        (positions.per_row, chain_flags::POSITION_PER_CHAIN),
+        (draws.per_row, chain_flags::DRAW_PER_CHAIN),
         (chains.draws.draws.is_none(), chain_flags::DRAW_IS_INDEX),
         (out.adds, chain_flags::ADD_COUNTS),
         (chains.draws.offsets && positions.is_64_bit, chain_flags::OFFSETS),
         (chains.draws.zero_for_none, chain_flags::ZERO_FOR_NONE),
     ];
-    let column = |column: &Option<DeviceSlice<'_>>| {
-        column.as_ref().map_or(0, |column| column.address + (from * size_of::<u32>()) as u64)
-    };
+    let column = |column: &Option<DeviceSlice<'_>>| column.as_ref().map_or(0, |column| column.at(from));
     abi::Chains {
         draft_probs: chains.draft_probs.chain(from),
         draft_stride: chains.draft_probs.strides[0] as u64,

@@ -9,11 +9,11 @@ use gumball_spec::{Kind, Result};
 
 use super::params::PreparedRows;
 use super::scratch::Piece;
-use super::{Operators, RowParams, check_out, check_rows};
+use super::{Operators, RowParams, check_column, check_out};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, from_columns_flags};
 use crate::launch::tuning;
-use crate::memory::columns::DeviceSlice;
+use crate::memory::columns::{DeviceSlice, WORDS};
 use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::softmax::{Softmax, Temperature};
 use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
@@ -79,7 +79,7 @@ impl Operators {
         let (rows, out) = (from.unwrap_or(to.rows()), to.rows());
         let mut prepared = params.prepare(rows.kind, rows.rows, rows.vocab)?;
         prepared.columns.flags |= from_columns_flags::ONE_DRAW;
-        statuses.map_or(Ok(()), |statuses| check_rows("statuses", statuses.rows, rows.rows))?;
+        check_column("statuses", statuses, WORDS, rows.rows)?;
         if rows.rows == 0 {
             return Ok(());
         }
@@ -94,10 +94,7 @@ impl Operators {
         prepared.needs.variant = prepared.needs.variant.max(Variant::Candidates);
         let plan = self.plan(rows, rows.rows, &prepared);
         self.reserve(rows, &plan)?;
-        let step = abi::Step {
-            statuses: statuses.map_or(0, |statuses| statuses.address),
-            ..self.step(rows, &plan, false)
-        };
+        let step = self.step(rows, &plan, false);
         for first in (0..rows.rows).step_by(plan.rows) {
             let count = plan.rows.min(rows.rows - first);
             let at = |rows: &Rows<'_>| rows.address + (first * rows.stride * rows.dtype.bytes()) as u64;
@@ -109,11 +106,7 @@ impl Operators {
                 prefill_element_bytes: out.dtype.bytes() as u32,
                 prefill_word: output.masked_word(rows.kind, out.dtype),
                 rows: count as u32,
-                statuses: if step.statuses == 0 {
-                    0
-                } else {
-                    step.statuses + (first * size_of::<u32>()) as u64
-                },
+                statuses: statuses.map_or(0, |statuses| statuses.at(first)),
                 ..step
             };
             self.prepare(&prepared.columns, first, count)?;

@@ -18,9 +18,9 @@ use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
 pub use gumball_cuda::{
-    Buffer as DeviceBuffer, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice,
-    DeviceSlice, DraftChainRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks,
-    Rows as DeviceLogits, RowsOut as DeviceRows,
+    Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
+    DraftChainRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks, Rows as DeviceLogits,
+    RowsOut as DeviceRows,
 };
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};

@@ -5,7 +5,7 @@ use gumball_spec::{Error, Kind, Result};
 use super::LogitsMut;
 use crate::logits::Logits;
 #[cfg(feature = "cuda")]
-use gumball_cuda::{DeviceIntSlice, DeviceSlice, Rows, RowsOut};
+use gumball_cuda::{DeviceSlice, Rows, RowsOut};
 
 /// Rows that an operator reads.
 #[derive(Clone, Copy, Debug)]
@@ -87,53 +87,6 @@ impl<'a> From<RowsOut<'a>> for RowsInOut<'a> {
     }
 }
 
-/// A column in a device's memory: contiguous numbers.
-#[cfg(feature = "cuda")]
-#[derive(Clone, Copy, Debug)]
-pub enum DeviceColumn<'a> {
-    /// Numbers of 32 bits: f32 parameters, u32 statuses and counts.
-    Words(DeviceSlice<'a>),
-    /// Integers of a type that is stated.
-    Integers(DeviceIntSlice<'a>),
-}
-
-#[cfg(feature = "cuda")]
-impl<'a> From<DeviceSlice<'a>> for DeviceColumn<'a> {
-    fn from(column: DeviceSlice<'a>) -> Self {
-        DeviceColumn::Words(column)
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl<'a> From<DeviceIntSlice<'a>> for DeviceColumn<'a> {
-    fn from(column: DeviceIntSlice<'a>) -> Self {
-        DeviceColumn::Integers(column)
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl<'a> DeviceColumn<'a> {
-    /// Returns the column of a parameter that takes numbers of 32 bits.
-    pub(super) fn words(self, parameter: &'static str) -> Result<DeviceSlice<'a>> {
-        match self {
-            DeviceColumn::Words(column) => Ok(column),
-            DeviceColumn::Integers(_) => {
-                Err(Error::out_of_range(parameter, "a column of integers", "a `DeviceSlice`"))
-            }
-        }
-    }
-
-    /// Returns the column of a parameter that takes integers.
-    pub(super) fn integers(self, parameter: &'static str) -> Result<DeviceIntSlice<'a>> {
-        match self {
-            DeviceColumn::Integers(column) => Ok(column),
-            DeviceColumn::Words(_) => {
-                Err(Error::out_of_range(parameter, "a column of words", "a `DeviceIntSlice`"))
-            }
-        }
-    }
-}
-
 /// A column that an operator writes, with one value per output.
 #[derive(Debug)]
 pub enum PerRowMut<'a, T> {
@@ -141,7 +94,7 @@ pub enum PerRowMut<'a, T> {
     Host(&'a mut [T]),
     /// In the device's memory.
     #[cfg(feature = "cuda")]
-    Device(DeviceColumn<'a>),
+    Device(DeviceSlice<'a>),
 }
 
 impl<'a, T> From<&'a mut [T]> for PerRowMut<'a, T> {
@@ -169,7 +122,7 @@ impl<'a, T> PerRowMut<'a, T> {
 
     /// Returns a column of the device.
     #[cfg(feature = "cuda")]
-    pub(super) fn on_device(self, parameter: &'static str) -> Result<DeviceColumn<'a>> {
+    pub(super) fn on_device(self, parameter: &'static str) -> Result<DeviceSlice<'a>> {
         match self {
             PerRowMut::Device(column) => Ok(column),
             PerRowMut::Host(_) => Err(wrong_memory(parameter, "the host", "the device")),
@@ -177,13 +130,13 @@ impl<'a, T> PerRowMut<'a, T> {
     }
 }
 
-/// Returns a column of words of the device, if there is a column.
+/// Returns a column of the device, if there is a column.
 #[cfg(feature = "cuda")]
-pub(super) fn device_words<'a, T>(
+pub(super) fn device_column<'a, T>(
     parameter: &'static str,
     column: Option<PerRowMut<'a, T>>,
 ) -> Result<Option<DeviceSlice<'a>>> {
-    column.map(|column| column.on_device(parameter)?.words(parameter)).transpose()
+    column.map(|column| column.on_device(parameter)).transpose()
 }
 
 /// Returns a column of the host with one value for each of `outputs`, if there is a column.

@@ -1,7 +1,7 @@
 //! Columns on a device: those that lie there already, and lists of the host that are copied there.
 
 use bytemuck::Pod;
-use gumball_cuda::{self as cuda, Buffer, DeviceIntSlice, DeviceSlice, IntType};
+use gumball_cuda::{self as cuda, Buffer, ColumnType, DeviceSlice, IntType};
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use super::draws::Draws;
@@ -34,45 +34,32 @@ impl List {
         Ok(self.0.insert(buffer))
     }
 
-    /// Returns a column of f32; `None` for a value for all rows. A list is checked and copied.
-    fn floats<'b>(
-        &'b mut self,
-        device: &Device,
-        parameter: &'static str,
-        values: Option<PerRow<'b, f32>>,
-        rows: usize,
-        check: impl FnMut(f32) -> Result<()>,
-    ) -> Result<Option<DeviceSlice<'b>>> {
-        match values {
-            None | Some(PerRow::All(_)) => Ok(None),
-            Some(PerRow::Device(column)) => column.words(parameter).map(Some),
-            Some(PerRow::Host(values)) => {
-                check_length(parameter, values.len(), rows)?;
-                values.iter().copied().try_for_each(check)?;
-                DeviceSlice::of(self.copy(device, values)?).first(rows).map(Some)
-            }
-        }
-    }
-
-    /// Returns integers as the kernels' launches take them. A list is copied, as integers of `dtype`.
-    fn integers<'b, T: Pod>(
+    /// Returns a parameter as the kernels' launches take it. A list is checked and copied, as numbers of
+    /// `dtype`.
+    fn column<'b, T: Pod>(
         &'b mut self,
         device: &Device,
         parameter: &'static str,
         values: PerRow<'b, T>,
-        dtype: IntType,
+        dtype: impl Into<ColumnType>,
         rows: usize,
+        check: impl FnMut(T) -> Result<()>,
     ) -> Result<cuda::PerRow<'b, T>> {
         Ok(match values {
             PerRow::All(value) => cuda::PerRow::All(value),
-            PerRow::Device(column) => cuda::PerRow::Rows(column.integers(parameter)?),
+            PerRow::Device(column) => cuda::PerRow::Rows(column),
             PerRow::Host(values) => {
                 check_length(parameter, values.len(), rows)?;
-                let column = DeviceIntSlice::of(self.copy(device, values)?, dtype);
-                cuda::PerRow::Rows(column.first(rows)?)
+                values.iter().copied().try_for_each(check)?;
+                cuda::PerRow::Rows(DeviceSlice::of(self.copy(device, values)?, dtype).first(rows)?)
             }
         })
     }
+}
+
+/// Allows any value.
+fn unchecked<T>(_: T) -> Result<()> {
+    Ok(())
 }
 
 /// The memory of one list per parameter of rows.
@@ -94,7 +81,7 @@ pub(super) struct KeyColumns {
 }
 
 /// The keys of draws, and the rows they read, as the kernels' launches take them.
-pub(super) type Keys<'b> = (cuda::Draws<'b>, Option<DeviceIntSlice<'b>>);
+pub(super) type Keys<'b> = (cuda::Draws<'b>, Option<DeviceSlice<'b>>);
 
 impl ParamColumns {
     /// Returns the parameters of `rows` rows as the kernels' launches take them. `common`: what
@@ -113,30 +100,26 @@ impl ParamColumns {
             let allowed = "of no row by itself where rows are probabilities";
             return Err(Error::out_of_range("temperature", "a list", allowed));
         }
-        let Self { temperature, top_k, top_p, min_p } = self;
-        macro_rules! check {
-            ($name:ident) => {
-                |$name| SamplingParams { $name, ..common.clone() }.validate(vocab)
+        macro_rules! column {
+            ($name:ident, $dtype:expr) => {
+                match params.$name {
+                    None | Some(PerRow::All(_)) => None,
+                    Some(values) => {
+                        let check = |$name| SamplingParams { $name, ..common.clone() }.validate(vocab);
+                        match self.$name.column(device, stringify!($name), values, $dtype, rows, check)? {
+                            cuda::PerRow::Rows(column) => Some(column),
+                            cuda::PerRow::All(_) => None,
+                        }
+                    }
+                }
             };
         }
-        macro_rules! floats {
-            ($name:ident) => {
-                $name.floats(device, stringify!($name), params.$name, rows, check!($name))?
-            };
-        }
-        if let Some(PerRow::Host(values)) = params.top_k {
-            values.iter().copied().try_for_each(check!(top_k))?;
-        }
-        let top_k = params.top_k.map(|values| top_k.integers(device, "top_k", values, IntType::I64, rows));
         Ok(cuda::RowParams {
             common,
-            temperature: floats!(temperature),
-            top_k: match top_k.transpose()? {
-                Some(cuda::PerRow::Rows(column)) => Some(column),
-                None | Some(cuda::PerRow::All(_)) => None,
-            },
-            top_p: floats!(top_p),
-            min_p: floats!(min_p),
+            temperature: column!(temperature, ColumnType::F32),
+            top_k: column!(top_k, IntType::I64),
+            top_p: column!(top_p, ColumnType::F32),
+            min_p: column!(min_p, ColumnType::F32),
         })
     }
 }
@@ -152,20 +135,18 @@ impl KeyColumns {
         rows: usize,
     ) -> Result<Keys<'b>> {
         let Draws { seeds, positions, draws, offsets, zero_for_none } = *draws;
-        let Self { seeds: seed_list, positions: position_list, draws: draw_list, row_indices: index_list } =
-            self;
-        let seeds = seed_list.integers(device, "seeds", seeds, IntType::U64, outputs)?;
-        let positions = position_list.integers(device, "positions", positions, IntType::U32, outputs)?;
-        let draws = match draws {
-            Some(draws) => Some(draw_list.integers(device, "draws", draws, IntType::U32, outputs)?),
-            None => None,
-        };
+        let seeds = self.seeds.column(device, "seeds", seeds, IntType::U64, outputs, unchecked)?;
+        let positions =
+            self.positions.column(device, "positions", positions, IntType::U32, outputs, unchecked)?;
+        let draws = draws
+            .map(|draws| self.draws.column(device, "draws", draws, IntType::U32, outputs, unchecked))
+            .transpose()?;
         let row_indices = match row_indices {
             None => None,
-            Some(PerRow::Device(column)) => Some(column.integers("row_indices")?),
+            Some(PerRow::Device(column)) => Some(column),
             Some(listed) => {
                 let indices = listed.row_indices(outputs, rows)?;
-                Some(DeviceIntSlice::of(index_list.copy(device, &indices)?, IntType::U32).first(outputs)?)
+                Some(DeviceSlice::of(self.row_indices.copy(device, &indices)?, IntType::U32).first(outputs)?)
             }
         };
         Ok((cuda::Draws { seeds, positions, draws, offsets, zero_for_none }, row_indices))

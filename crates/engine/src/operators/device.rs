@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceIntSlice, DeviceSlice, DraftChainRows, Rows,
-    RowsOut, Runtime, Softmax, Temperature, Verified, Verify,
+    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Rows, RowsOut, Runtime,
+    Softmax, Temperature, Verified, Verify,
 };
 use gumball_spec::{Kind, Result};
 
-use super::arrays::device_words;
+use super::arrays::device_column;
 use super::columns::{KeyColumns, ParamColumns};
 use super::draft_chains::DraftChainCounts;
 use super::draws::Draws;
@@ -79,7 +79,7 @@ impl OnDevice {
         row_indices: Option<PerRow<'_, u32>>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
-        tokens: &DeviceIntSlice<'_>,
+        tokens: &DeviceSlice<'_>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let (device, common, outputs) = (&self.device, params.common(), tokens.rows());
@@ -100,9 +100,9 @@ impl OnDevice {
         counts: DraftChainCounts<'_>,
     ) -> Result<()> {
         let out = Verified {
-            accepted: device_words("accepted", counts.accepted)?,
-            emitted: device_words("emitted", counts.emitted)?,
-            statuses: device_words("statuses", counts.statuses)?,
+            accepted: device_column("accepted", counts.accepted)?,
+            emitted: device_column("emitted", counts.emitted)?,
+            statuses: device_column("statuses", counts.statuses)?,
             adds: counts.adds,
             ..Verified::new(tokens)
         };

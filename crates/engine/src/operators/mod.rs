@@ -31,13 +31,11 @@ use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
 use arrays::host_column;
 #[cfg(feature = "cuda")]
-use arrays::{device_words, wrong_memory};
+use arrays::{device_column, wrong_memory};
 #[cfg(feature = "cuda")]
 use device::OnDevice;
 use host::Host;
 
-#[cfg(feature = "cuda")]
-pub use arrays::DeviceColumn;
 pub use arrays::{PerRowMut, RowsIn, RowsInOut};
 pub use draft_chains::{DraftChainCounts, DraftChains, HostDraftChains};
 pub use draws::Draws;
@@ -156,7 +154,7 @@ impl Operators {
         match (&self.place, rows) {
             #[cfg(feature = "cuda")]
             (Place::Device(device), RowsInOut::Device { from, to }) => {
-                let statuses = device_words("statuses", statuses)?;
+                let statuses = device_column("statuses", statuses)?;
                 lock(device).softmax(from.as_ref(), &to, &params, statuses.as_ref())
             }
             (_, rows) => self.write(Output::Probabilities, rows, &params, statuses),
@@ -227,7 +225,7 @@ impl Operators {
             }
             #[cfg(feature = "cuda")]
             (Place::Device(device), RowsInOut::Device { from, to }) => {
-                let statuses = device_words("statuses", statuses)?;
+                let statuses = device_column("statuses", statuses)?;
                 lock(device).write(output, from.as_ref(), &to, params, statuses.as_ref())
             }
             #[cfg(feature = "cuda")]
@@ -271,8 +269,8 @@ impl Operators {
             }
             #[cfg(feature = "cuda")]
             (Place::Device(device), RowsIn::Device(rows)) => {
-                let tokens = tokens.on_device("tokens")?.integers("tokens")?;
-                let statuses = device_words("statuses", statuses)?;
+                let tokens = tokens.on_device("tokens")?;
+                let statuses = device_column("statuses", statuses)?;
                 lock(device).sample(&rows, row_indices, params, draws, &tokens, statuses.as_ref())
             }
             #[cfg(feature = "cuda")]

@@ -7,7 +7,9 @@ use gumball_spec::{Error, Kind, Result, SamplingParams, memory};
 
 use super::MEMORY;
 #[cfg(feature = "cuda")]
-use super::arrays::{DeviceColumn, wrong_memory};
+use super::arrays::wrong_memory;
+#[cfg(feature = "cuda")]
+use gumball_cuda::DeviceSlice;
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +22,7 @@ pub enum PerRow<'a, T> {
     /// One value per row, or a single one for all rows, in the device's memory. The host cannot see the
     /// values and refuses none.
     #[cfg(feature = "cuda")]
-    Device(DeviceColumn<'a>),
+    Device(DeviceSlice<'a>),
 }
 
 impl<T> From<T> for PerRow<'_, T> {

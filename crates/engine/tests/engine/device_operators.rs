@@ -1,7 +1,7 @@
 //! Operators on a device, which the host emulates here, come to what those of the host come to.
 
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceIntSlice, DeviceLogits, DeviceRows, DeviceSlice, Draws, Dtype, Error,
+    ColumnType, Device, DeviceBuffer, DeviceLogits, DeviceRows, DeviceSlice, Draws, Dtype, Error,
     FilterOrder, IntType, Kind, Logits, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsInOut,
     SamplingParams, Status, bf16,
 };
@@ -32,7 +32,9 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
     let column = DeviceBuffer::of(device.runtime(), &TEMPERATURES).unwrap();
     let logits = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let from = DeviceLogits::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    for each in [0.7.into(), TEMPERATURES[..].into(), PerRow::Device(DeviceSlice::of(&column).into())] {
+    for each in
+        [0.7.into(), TEMPERATURES[..].into(), PerRow::Device(DeviceSlice::of(&column, ColumnType::F32))]
+    {
         let on_host = match each {
             PerRow::All(all) => all.into(),
             _ => (&TEMPERATURES[..]).into(),
@@ -47,7 +49,7 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
         let mut out = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
         let statuses = DeviceBuffer::zeroed(device.runtime(), ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        let column = PerRowMut::Device(DeviceSlice::of(&statuses).into());
+        let column = PerRowMut::Device(DeviceSlice::of(&statuses, IntType::U32));
         operators.softmax((from, to), each, Some(column)).unwrap();
         assert_eq!(words(&out), bits(&wanted));
         assert_eq!(words(&statuses), wanted_statuses.map(|status| status.0));
@@ -118,7 +120,11 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
         let mut out = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
         let statuses = DeviceBuffer::zeroed(device.runtime(), ROWS * 4).unwrap();
         let to = DeviceRows::of(&mut out, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-        write(&operators, (from, to).into(), Some(PerRowMut::Device(DeviceSlice::of(&statuses).into())));
+        write(
+            &operators,
+            (from, to).into(),
+            Some(PerRowMut::Device(DeviceSlice::of(&statuses, IntType::U32))),
+        );
         assert_eq!(words(&out), bits(&wanted), "{common:?}, listed: {listed}, masked: {masked}");
         assert_eq!(words(&statuses), wanted_statuses.map(|status| status.0));
         if !listed {
@@ -149,8 +155,8 @@ fn draws_are_the_hosts() {
     assert_eq!((tokens[1], statuses[1]), (0, Status::EMPTY));
 
     let seen = [(); 2].map(|()| DeviceBuffer::zeroed(device.runtime(), 16).unwrap());
-    let written = PerRowMut::Device(DeviceIntSlice::of(&seen[0], IntType::I32).into());
-    let of = Some(PerRowMut::Device(DeviceSlice::of(&seen[1]).into()));
+    let written = PerRowMut::Device(DeviceSlice::of(&seen[0], IntType::I32));
+    let of = Some(PerRowMut::Device(DeviceSlice::of(&seen[1], IntType::U32)));
     let from = from.with_kind(Kind::Probabilities);
     operators.sample(from, Some(indices), &params, &draws, written, of).unwrap();
     assert_eq!(words(&seen[0]), tokens.iter().map(|token| token.cast_unsigned()).collect::<Vec<u32>>());
@@ -163,7 +169,7 @@ fn arrays_in_the_other_memory_are_named() {
     let host = Operators::new(None, Some(1)).unwrap();
     let (mut data, column) = (weights(), DeviceBuffer::of(device.runtime(), &TEMPERATURES).unwrap());
     let mut rows = DeviceBuffer::of(device.runtime(), &data).unwrap();
-    let on_device = PerRow::Device(DeviceSlice::of(&column).into());
+    let on_device = PerRow::Device(DeviceSlice::of(&column, ColumnType::F32));
     let in_place = LogitsMut::new(&mut data, ROWS, VOCAB).unwrap();
     let error = host.softmax(in_place, on_device, None).unwrap_err().to_string();
     assert_eq!(error, "temperature is on a device, but must be on the host, as the operators are");
