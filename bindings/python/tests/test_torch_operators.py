@@ -89,20 +89,20 @@ def test_schemas_and_fakes_are_right(logits: Any) -> None:
     assert ops.softmax is not gumball.softmax
     probs, none = gumball.softmax(logits), [None] * 8
     column, seeds, tests = torch.ones(7), torch.arange(7), ("test_schema", "test_faketensor")
-    keys, named = [None, seeds, 0, None, None, None], torch.ops.gumball
+    keys, named = [None, seeds, 0, None, None, None, True, False], torch.ops.gumball
     chains = (probs[:4].reshape(2, 2, VOCAB), torch.zeros(2, 2, dtype=torch.int64), probs[:6].reshape(2, 3, VOCAB))
     columns = [None, column, *none[:6], ""]
     for operator, arguments in [
-        (named.write_rows, (logits.half(), "softmax", "logits", *columns)),
+        (named.write_rows, (logits.half(), "float32", "softmax", "logits", *columns)),
         (named.write_rows_out, (logits, torch.empty_like(logits), "softmax", "logits", 0.5, *none[:7], "")),
         (named.write_rows_, (logits.clone(), "softmax", "logits", *columns)),
-        (named.write_rows, (probs.half(), "probabilities", "probabilities", *none, "")),
-        (named.write_rows, (logits.half(), "mask_logits", "logits", *none, "")),
+        (named.write_rows, (probs.half(), None, "probabilities", "probabilities", *none, "")),
+        (named.write_rows, (logits.half(), None, "mask_logits", "logits", *none, "")),
         (named.write_rows_out, (logits, torch.empty_like(logits), "probabilities", "logits", *none, "")),
         (named.write_rows_, (logits.clone(), "mask_logits", "logits", *none, "joint")),
         (named.sample_rows, (probs, "probabilities", None, None, "int64", *keys, *none, "")),
         (named.sample_rows, (probs, "probabilities", None, 2, "int32", *keys, *none, "")),
-        (named.verify_chains, (*chains, "int32", 3, None, 0, None, None, None)),
+        (named.verify_chains, (*chains, "int32", 3, None, 0, None, None, None, False, True)),
     ]:
         torch.library.opcheck(operator.default, arguments, test_utils=tests)
 

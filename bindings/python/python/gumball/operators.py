@@ -27,7 +27,7 @@ the GPU, its driver or memory is missing. After an error nothing has been writte
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ._gumball import sample_rows, verify_chains, write_rows
@@ -57,49 +57,24 @@ _Integers: TypeAlias = int | Sequence[int] | _Array
 _Order: TypeAlias = str | Sequence[str]
 
 
-def softmax(
-    logits: _Array,
-    temperature: _Numbers = 1.0,
-    out: _Array | None = None,
-    *,
-    return_statuses: bool = False,
-    stream: _Stream | None = None,
-) -> Any:
-    """Returns the softmax of each row of logits at its temperature, fused; float32 [rows, vocab] without `out`.
+class DraftChainSamples(NamedTuple):
+    """The results of a batch of chains.
 
-    temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits gets 1, the others
-    0. `out`: of the logits' shape and of any of the three types, on a GPU float32 or the logits' own; each number is
-    rounded to it once. The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01
-    stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as -inf and +inf as the largest
-    float32. A row without a logit above -inf becomes all 0. On a GPU a call launches one or two kernels.
+    tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
+    the number of drafts that would be accepted if each were tested independently. emitted: [chains] uint32, the
+    number of drafts that were emitted: accepted, with all drafts before them accepted too; the token drawn after them
+    is not counted. statuses: [chains] uint32, of the row that this token was drawn from.
     """
-    return write_rows(
-        "softmax", logits, "logits", out, "float32", "logits", return_statuses, stream, temperature=temperature
-    )
+
+    tokens: Any
+    accepted: Any
+    emitted: Any
+    statuses: Any
 
 
-def probabilities(
-    rows: _Array,
-    *,
-    kind: str = "logits",
-    temperature: _Numbers | None = None,
-    top_k: _Integers | None = None,
-    top_p: _Numbers | None = None,
-    min_p: _Numbers | None = None,
-    order: _Order | None = None,
-    params: SamplingParams | None = None,
-    out: _Array | None = None,
-    return_statuses: bool = False,
-    stream: _Stream | None = None,
-) -> Any:
-    """Returns the distribution that each row's token is drawn from; float32 without `out`.
-
-    Temperature and filters are applied. kind: "logits", or "probabilities" for rows that hold those, need not sum to 1
-    and allow only temperatures 0 and 1. order: the order of the filters, as in SamplingParams; with "joint" all
-    filters see the unfiltered row. A row without a token becomes all 0.
-    """
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return write_rows("probabilities", rows, "rows", out, "float32", kind, return_statuses, stream, **filters)
+def fresh_seed() -> int:
+    """Returns a seed from fresh entropy."""
+    return secrets.randbits(64)
 
 
 def _filters(
@@ -120,212 +95,13 @@ def _filters(
     }
 
 
-def _renormalised(probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
-    return write_rows("probabilities", probs, "probs", out, None, "probabilities", return_statuses, None, **filters)
-
-
-def top_k_renorm_probs(
-    probs: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
-) -> Any:
-    """Returns the k largest probabilities of each row, scaled to a sum of 1, and 0 for the others.
-
-    Ties at the cut keep the lower ids. probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The
-    result has the type of probs, or of `out`.
-    """
-    return _renormalised(probs, out, return_statuses, top_k=top_k)
-
-
-def top_p_renorm_probs(
-    probs: _Array, top_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
-) -> Any:
-    """Returns the fewest largest probabilities that hold the share top_p of each row's sum, scaled to a sum of 1.
-
-    All others become 0. top_p: at least 0; off from 1 up. At least one probability stays. Ties at the cut keep the
-    lower ids.
-    """
-    return _renormalised(probs, out, return_statuses, top_p=top_p)
-
-
-def min_p_renorm_probs(
-    probs: _Array, min_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
-) -> Any:
-    """Returns the probabilities of each row that are at least min_p times its largest, scaled to a sum of 1.
-
-    All others become 0. min_p: in 0..=1.
-    """
-    return _renormalised(probs, out, return_statuses, min_p=min_p)
-
-
-def top_k_top_p_renorm_probs(
-    probs: _Array,
-    top_k: _Integers,
-    top_p: _Numbers,
-    out: _Array | None = None,
-    *,
-    order: _Order | None = None,
-    return_statuses: bool = False,
-) -> Any:
-    """Applies top_k, then top_p to what top_k keeps, in one operator; with order="joint" both see the whole row."""
-    return _renormalised(probs, out, return_statuses, top_k=top_k, top_p=top_p, order=order)
-
-
-def mask_logits(
-    logits: _Array,
-    *,
-    temperature: _Numbers | None = None,
-    top_k: _Integers | None = None,
-    top_p: _Numbers | None = None,
-    min_p: _Numbers | None = None,
-    order: _Order | None = None,
-    params: SamplingParams | None = None,
-    out: _Array | None = None,
-    return_statuses: bool = False,
-    stream: _Stream | None = None,
-) -> Any:
-    """Returns each row of logits with -inf for tokens that its filters and bans do not keep, in the logits' own type.
-
-    out=logits masks in place. Filters weigh tokens at the temperature, but the kept logits are not divided by it.
-    -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to +inf again. A row
-    of only -inf stays as it is.
-    """
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return write_rows("mask_logits", logits, "logits", out, None, "logits", return_statuses, stream, **filters)
-
-
-def top_k_mask_logits(
-    logits: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
-) -> Any:
-    """Returns the k largest logits of each row, and -inf for the others. Ties at the cut keep the lower ids."""
-    return write_rows("mask_logits", logits, "logits", out, None, "logits", return_statuses, None, top_k=top_k)
-
-
-def _sample(
-    rows: _Array,
-    name: str,
-    kind: str,
-    indices: _Array | None,
-    n: int | None,
-    seed: _Integers | None,
-    position: _Integers,
-    draw: _Integers | None,
-    dtype: str,
-    out: _Array | None,
-    return_statuses: bool,
-    stream: _Stream | None,
-    filters: dict[str, Any],
-) -> Any:
-    _check_dtype(dtype)
-    if n is not None and (not isinstance(n, int) or n < 0):
-        raise ValueError(f"n is {n}, but must be an integer of at least 0")
-    seed = secrets.randbits(64) if seed is None else seed
-    return sample_rows(
-        rows, name, out, kind, indices, n, seed, position, draw, dtype, return_statuses, stream, **filters
-    )
-
-
 def _check_dtype(dtype: str) -> None:
     if dtype not in ("int32", "int64"):
         raise ValueError(f"dtype is {dtype}, but must be int32 or int64")
 
 
-def sampling_from_probs(
-    probs: _Array,
-    indices: _Array | None = None,
-    *,
-    n: int | None = None,
-    top_k: _Integers | None = None,
-    top_p: _Numbers | None = None,
-    min_p: _Numbers | None = None,
-    order: _Order | None = None,
-    params: SamplingParams | None = None,
-    seed: _Integers | None = None,
-    position: _Integers = 0,
-    draw: _Integers | None = None,
-    dtype: str = "int32",
-    out: _Array | None = None,
-    return_statuses: bool = False,
-    stream: _Stream | None = None,
-) -> Any:
-    """Draws a token for each row of probabilities after its filters; -1 for a row without a number above 0.
-
-    Rows need not sum to 1. indices: the row that each output reads; a row may occur any number of times: [outputs].
-    n: the number of tokens to draw from each row instead: [rows, n]. Without both, the outputs are [rows]. dtype:
-    "int32" or "int64". top_k, top_p, min_p: one per row, not per output.
-
-    seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
-    output; with n, one per row. If seed is None, it is drawn from fresh entropy. draw: the draw index, in 0..2^32;
-    None takes each output's own index, so that outputs with equal seed and position draw independently. The token
-    equals that of a Pool whose sequence has this seed, position and draw index.
-
-    With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
-    """
-    filters = _filters(None, top_k, top_p, min_p, order, params)
-    return _sample(
-        probs, "probs", "probabilities", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
-    )
-
-
-def sampling_from_logits(
-    logits: _Array,
-    indices: _Array | None = None,
-    *,
-    n: int | None = None,
-    temperature: _Numbers | None = None,
-    top_k: _Integers | None = None,
-    top_p: _Numbers | None = None,
-    min_p: _Numbers | None = None,
-    order: _Order | None = None,
-    params: SamplingParams | None = None,
-    seed: _Integers | None = None,
-    position: _Integers = 0,
-    draw: _Integers | None = None,
-    dtype: str = "int32",
-    out: _Array | None = None,
-    return_statuses: bool = False,
-    stream: _Stream | None = None,
-) -> Any:
-    """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
-    return _sample(
-        logits, "logits", "logits", indices, n, seed, position, draw, dtype, out, return_statuses, stream, filters
-    )
-
-
-class DraftChainSamples(NamedTuple):
-    """The results of a batch of chains.
-
-    tokens: [chains, drafts + 1]: the accepted drafts, the token drawn after them, then -1. accepted: [chains] uint32,
-    the number of drafts that would be accepted if each were tested independently. emitted: [chains] uint32, the
-    number of drafts that were emitted: accepted, with all drafts before them accepted too; the token drawn after them
-    is not counted. statuses: [chains] uint32, of the row that this token was drawn from.
-    """
-
-    tokens: Any
-    accepted: Any
-    emitted: Any
-    statuses: Any
-
-
-def chain_speculative_sampling(
-    draft_probs: _Array,
-    draft_token_ids: _Array,
-    target_probs: _Array,
-    *,
-    seed: _Integers | None = None,
-    position: _Integers = 0,
-    draw: _Integers | None = None,
-    dtype: str = "int32",
-    stream: _Stream | None = None,
-) -> DraftChainSamples:
-    """Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual.
-
-    Every emitted token has the distribution of the target's row. draft_probs: [chains, drafts, vocab] float32, the
-    probabilities that the drafts were drawn from. draft_token_ids: [chains, drafts] integers. An id outside the
-    vocabulary marks a draft that was not drawn; its token is drawn from the target's row alone and ends the chain.
-    target_probs: [chains, drafts + 1, vocab] float32. Probabilities are read without a copy if they are contiguous.
-    seed, position (of the first draft) and draw are a number, or one per chain; draw None takes the chain's own
-    index.
-    """
+def chain_shape(draft_probs: _Array, draft_token_ids: _Array, target_probs: _Array) -> tuple[int, int, int]:
+    """Returns the numbers of chains, drafts and ids of arrays that go together; raises ValueError for others."""
     for name, array in (("draft_probs", draft_probs), ("target_probs", target_probs)):
         if len(getattr(array, "shape", ())) != 3:
             found = f"{len(array.shape)} dimensions" if hasattr(array, "shape") else "no shape"
@@ -337,8 +113,264 @@ def chain_speculative_sampling(
     if tuple(draft_token_ids.shape) != (chains, width - 1):
         text = f"{tuple(draft_token_ids.shape)}, but must have ({chains}, {width - 1})"
         raise ValueError(f"draft_token_ids has shape {text}")
-    _check_dtype(dtype)
-    seed = secrets.randbits(64) if seed is None else seed
-    shape = (chains, width - 1, vocab)
-    verified = verify_chains(draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream)
-    return DraftChainSamples(*verified)
+    return chains, width - 1, vocab
+
+
+class Operators:
+    """The functions of this module, over a set of calls: those of this package, or torch's custom operators."""
+
+    def __init__(
+        self,
+        write_rows: Callable[..., Any],
+        sample_rows: Callable[..., Any],
+        verify_chains: Callable[..., Any],
+        fresh_seed: Callable[[], int],
+    ) -> None:
+        self._write_rows, self._sample_rows, self._verify_chains = write_rows, sample_rows, verify_chains
+        self._fresh_seed = fresh_seed
+
+    def softmax(
+        self,
+        logits: _Array,
+        temperature: _Numbers = 1.0,
+        out: _Array | None = None,
+        *,
+        return_statuses: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any:
+        """Returns the softmax of each row of logits at its temperature, fused; float32 [rows, vocab] without `out`.
+
+        temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits gets 1, the others
+        0. `out`: of the logits' shape and of any of the three types, on a GPU float32 or the logits' own; each number is
+        rounded to it once. The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01
+        stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as -inf and +inf as the largest
+        float32. A row without a logit above -inf becomes all 0. On a GPU a call launches one or two kernels.
+        """
+        return self._write_rows(
+            "softmax", logits, "logits", out, "float32", "logits", return_statuses, stream, temperature=temperature
+        )
+
+    def probabilities(
+        self,
+        rows: _Array,
+        *,
+        kind: str = "logits",
+        temperature: _Numbers | None = None,
+        top_k: _Integers | None = None,
+        top_p: _Numbers | None = None,
+        min_p: _Numbers | None = None,
+        order: _Order | None = None,
+        params: SamplingParams | None = None,
+        out: _Array | None = None,
+        return_statuses: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any:
+        """Returns the distribution that each row's token is drawn from; float32 without `out`.
+
+        Temperature and filters are applied. kind: "logits", or "probabilities" for rows that hold those, need not sum to 1
+        and allow only temperatures 0 and 1. order: the order of the filters, as in SamplingParams; with "joint" all
+        filters see the unfiltered row. A row without a token becomes all 0.
+        """
+        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        return self._write_rows("probabilities", rows, "rows", out, "float32", kind, return_statuses, stream, **filters)
+
+    def _renormalised(self, probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
+        return self._write_rows(
+            "probabilities", probs, "probs", out, None, "probabilities", return_statuses, None, **filters
+        )
+
+    def top_k_renorm_probs(
+        self, probs: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
+    ) -> Any:
+        """Returns the k largest probabilities of each row, scaled to a sum of 1, and 0 for the others.
+
+        Ties at the cut keep the lower ids. probs need not sum to 1. top_k: off if below 1 or at least the vocabulary. The
+        result has the type of probs, or of `out`.
+        """
+        return self._renormalised(probs, out, return_statuses, top_k=top_k)
+
+    def top_p_renorm_probs(
+        self, probs: _Array, top_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
+    ) -> Any:
+        """Returns the fewest largest probabilities that hold the share top_p of each row's sum, scaled to a sum of 1.
+
+        All others become 0. top_p: at least 0; off from 1 up. At least one probability stays. Ties at the cut keep the
+        lower ids.
+        """
+        return self._renormalised(probs, out, return_statuses, top_p=top_p)
+
+    def min_p_renorm_probs(
+        self, probs: _Array, min_p: _Numbers, out: _Array | None = None, *, return_statuses: bool = False
+    ) -> Any:
+        """Returns the probabilities of each row that are at least min_p times its largest, scaled to a sum of 1.
+
+        All others become 0. min_p: in 0..=1.
+        """
+        return self._renormalised(probs, out, return_statuses, min_p=min_p)
+
+    def top_k_top_p_renorm_probs(
+        self,
+        probs: _Array,
+        top_k: _Integers,
+        top_p: _Numbers,
+        out: _Array | None = None,
+        *,
+        order: _Order | None = None,
+        return_statuses: bool = False,
+    ) -> Any:
+        """Applies top_k, then top_p to what top_k keeps, in one operator; with order="joint" both see the whole row."""
+        return self._renormalised(probs, out, return_statuses, top_k=top_k, top_p=top_p, order=order)
+
+    def mask_logits(
+        self,
+        logits: _Array,
+        *,
+        temperature: _Numbers | None = None,
+        top_k: _Integers | None = None,
+        top_p: _Numbers | None = None,
+        min_p: _Numbers | None = None,
+        order: _Order | None = None,
+        params: SamplingParams | None = None,
+        out: _Array | None = None,
+        return_statuses: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any:
+        """Returns each row of logits with -inf for tokens that its filters and bans do not keep, in the logits' own type.
+
+        out=logits masks in place. Filters weigh tokens at the temperature, but the kept logits are not divided by it.
+        -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to +inf again. A row
+        of only -inf stays as it is.
+        """
+        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        return self._write_rows(
+            "mask_logits", logits, "logits", out, None, "logits", return_statuses, stream, **filters
+        )
+
+    def top_k_mask_logits(
+        self, logits: _Array, top_k: _Integers, out: _Array | None = None, *, return_statuses: bool = False
+    ) -> Any:
+        """Returns the k largest logits of each row, and -inf for the others. Ties at the cut keep the lower ids."""
+        return self._write_rows(
+            "mask_logits", logits, "logits", out, None, "logits", return_statuses, None, top_k=top_k
+        )
+
+    def _sample(
+        self,
+        rows: _Array,
+        kind: str,
+        outputs: tuple[Any, ...],
+        keys: tuple[Any, ...],
+        plain: tuple[Any, ...],
+        filters: dict[str, Any],
+    ) -> Any:
+        (indices, n, dtype, out), (seed, position, draw) = outputs, keys
+        _check_dtype(dtype)
+        if n is not None and (not isinstance(n, int) or n < 0):
+            raise ValueError(f"n is {n}, but must be an integer of at least 0")
+        seed = self._fresh_seed() if seed is None else seed
+        name = "logits" if kind == "logits" else "probs"
+        return self._sample_rows(rows, name, out, kind, indices, n, seed, position, draw, dtype, *plain, **filters)
+
+    def sampling_from_probs(
+        self,
+        probs: _Array,
+        indices: _Array | None = None,
+        *,
+        n: int | None = None,
+        top_k: _Integers | None = None,
+        top_p: _Numbers | None = None,
+        min_p: _Numbers | None = None,
+        order: _Order | None = None,
+        params: SamplingParams | None = None,
+        seed: _Integers | None = None,
+        position: _Integers = 0,
+        draw: _Integers | None = None,
+        dtype: str = "int32",
+        out: _Array | None = None,
+        return_statuses: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any:
+        """Draws a token for each row of probabilities after its filters; -1 for a row without a number above 0.
+
+        Rows need not sum to 1. indices: the row that each output reads; a row may occur any number of times: [outputs].
+        n: the number of tokens to draw from each row instead: [rows, n]. Without both, the outputs are [rows]. dtype:
+        "int32" or "int64". top_k, top_p, min_p: one per row, not per output.
+
+        seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
+        output; with n, one per row. If seed is None, it is drawn from fresh entropy. draw: the draw index, in 0..2^32;
+        None takes each output's own index, so that outputs with equal seed and position draw independently. The token
+        equals that of a Pool whose sequence has this seed, position and draw index.
+
+        With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
+        """
+        filters = _filters(None, top_k, top_p, min_p, order, params)
+        outputs, keys, plain = (indices, n, dtype, out), (seed, position, draw), (return_statuses, stream)
+        return self._sample(probs, "probabilities", outputs, keys, plain, filters)
+
+    def sampling_from_logits(
+        self,
+        logits: _Array,
+        indices: _Array | None = None,
+        *,
+        n: int | None = None,
+        temperature: _Numbers | None = None,
+        top_k: _Integers | None = None,
+        top_p: _Numbers | None = None,
+        min_p: _Numbers | None = None,
+        order: _Order | None = None,
+        params: SamplingParams | None = None,
+        seed: _Integers | None = None,
+        position: _Integers = 0,
+        draw: _Integers | None = None,
+        dtype: str = "int32",
+        out: _Array | None = None,
+        return_statuses: bool = False,
+        stream: _Stream | None = None,
+    ) -> Any:
+        """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
+        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        outputs, keys, plain = (indices, n, dtype, out), (seed, position, draw), (return_statuses, stream)
+        return self._sample(logits, "logits", outputs, keys, plain, filters)
+
+    def chain_speculative_sampling(
+        self,
+        draft_probs: _Array,
+        draft_token_ids: _Array,
+        target_probs: _Array,
+        *,
+        seed: _Integers | None = None,
+        position: _Integers = 0,
+        draw: _Integers | None = None,
+        dtype: str = "int32",
+        stream: _Stream | None = None,
+    ) -> DraftChainSamples:
+        """Accepts each chain's drafts up to the first that is rejected, and draws its replacement from the residual.
+
+        Every emitted token has the distribution of the target's row. draft_probs: [chains, drafts, vocab] float32, the
+        probabilities that the drafts were drawn from. draft_token_ids: [chains, drafts] integers. An id outside the
+        vocabulary marks a draft that was not drawn; its token is drawn from the target's row alone and ends the chain.
+        target_probs: [chains, drafts + 1, vocab] float32. Probabilities are read without a copy if they are contiguous.
+        seed, position (of the first draft) and draw are a number, or one per chain; draw None takes the chain's own
+        index.
+        """
+        shape = chain_shape(draft_probs, draft_token_ids, target_probs)
+        _check_dtype(dtype)
+        seed = self._fresh_seed() if seed is None else seed
+        verified = self._verify_chains(
+            draft_probs, draft_token_ids, target_probs, shape, seed, position, draw, dtype, stream
+        )
+        return DraftChainSamples(*verified)
+
+
+_OPERATORS = Operators(write_rows, sample_rows, verify_chains, fresh_seed)
+chain_speculative_sampling = _OPERATORS.chain_speculative_sampling
+mask_logits = _OPERATORS.mask_logits
+min_p_renorm_probs = _OPERATORS.min_p_renorm_probs
+probabilities = _OPERATORS.probabilities
+sampling_from_logits = _OPERATORS.sampling_from_logits
+sampling_from_probs = _OPERATORS.sampling_from_probs
+softmax = _OPERATORS.softmax
+top_k_mask_logits = _OPERATORS.top_k_mask_logits
+top_k_renorm_probs = _OPERATORS.top_k_renorm_probs
+top_k_top_p_renorm_probs = _OPERATORS.top_k_top_p_renorm_probs
+top_p_renorm_probs = _OPERATORS.top_p_renorm_probs

@@ -15,8 +15,7 @@
         probs = gumball.torch.softmax(logits, temperatures)
         return gumball.torch.sampling_from_probs(probs, top_p=0.9, seed=seeds)
 
-The functions here have the names and parameters of those in :mod:`gumball`, except ``params``, ``stream`` and
-statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
+The functions here are those of :mod:`gumball`, without ``params``, ``stream`` and statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
 that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
 tensors. Outside compiled code, the functions of :mod:`gumball` do the same with less overhead. Once this module is
 imported, compiled code that calls those functions gets the ones here.
@@ -35,19 +34,7 @@ import weakref
 import torch
 
 from ._gumball import Pool
-from .torch_operators import (
-    chain_speculative_sampling,
-    mask_logits,
-    min_p_renorm_probs,
-    probabilities,
-    sampling_from_logits,
-    sampling_from_probs,
-    softmax,
-    top_k_mask_logits,
-    top_k_renorm_probs,
-    top_k_top_p_renorm_probs,
-    top_p_renorm_probs,
-)
+from .torch_operators import OPERATORS
 
 __all__ = [
     "Step",
@@ -64,6 +51,18 @@ __all__ = [
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
 ]
+
+chain_speculative_sampling = OPERATORS.chain_speculative_sampling
+mask_logits = OPERATORS.mask_logits
+min_p_renorm_probs = OPERATORS.min_p_renorm_probs
+probabilities = OPERATORS.probabilities
+sampling_from_logits = OPERATORS.sampling_from_logits
+sampling_from_probs = OPERATORS.sampling_from_probs
+softmax = OPERATORS.softmax
+top_k_mask_logits = OPERATORS.top_k_mask_logits
+top_k_renorm_probs = OPERATORS.top_k_renorm_probs
+top_k_top_p_renorm_probs = OPERATORS.top_k_top_p_renorm_probs
+top_p_renorm_probs = OPERATORS.top_p_renorm_probs
 
 _NUMBERS = itertools.count()
 _POOLS: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()

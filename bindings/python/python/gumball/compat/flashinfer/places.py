@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Places", "checked", "get_seed_and_offset", "moved"]
+__all__ = ["Places", "checked", "get_seed_and_offset"]
 
 # (seed, position): numbers, or tensors of one for each output, or of one for all.
 Places = tuple[Any, Any]
@@ -32,9 +32,8 @@ _WORDS = (torch.int64, torch.uint64)
 _LOW = (1 << 32) - 1
 _MASK = (1 << 64) - 1
 _SIGN = 1 << 63
-# 2^64 over the golden ratio, odd; and the same number as torch has it.
+# 2^64 over the golden ratio, odd.
 _STEP = 0x9E37_79B9_7F4A_7C15
-_SIGNED_STEP = _STEP - (1 << 64)
 _LOCK = threading.Lock()
 
 
@@ -92,7 +91,7 @@ def _check(name: str, words: Any, device: Any, outputs: int) -> None:
 
 def checked(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, increment: int) -> Places:
     """Seed and position of a call with so many outputs, from whichever of the three the caller gave; of tensors seed and offset
-    as they are, for :func:`moved` or for kernels that do the same.
+    as they are, for the operators, which do the same to them.
 
     The generator counts, and moves on by `increment`, unless both seed and offset are given.
     """
@@ -108,19 +107,3 @@ def checked(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, i
     _check("seed", seed, device, outputs)
     _check("offset", offset, device, outputs)
     return seed, offset
-
-
-def moved(places: Places, outputs: int) -> Places:
-    """What was checked as the operators take it: seed and position, the high words of offsets in tensors having moved the seeds."""
-    seed, offset = places
-    if not isinstance(seed, torch.Tensor):
-        return places
-    if seed.dtype == torch.uint64:
-        seed = seed.view(torch.int64)
-    if offset.dtype == torch.uint64:
-        offset = offset.view(torch.int64)
-    seed = torch.add(seed, torch.bitwise_right_shift(offset, 32), alpha=_SIGNED_STEP)
-    if seed.is_cuda:
-        # There the low words are taken anyway, and one number stands for all outputs.
-        return seed, offset
-    return seed.expand(outputs), (offset & _LOW).expand(outputs)

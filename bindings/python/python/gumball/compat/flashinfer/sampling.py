@@ -30,7 +30,7 @@ import torch
 # With the latter there, what torch compiles has operators of torch in the place of the former.
 from ... import operators, torch_operators
 from ..._gumball import sample_rows, verify_chains
-from .places import checked, get_seed_and_offset, moved
+from .places import checked, get_seed_and_offset
 
 __all__ = [
     "chain_speculative_sampling",
@@ -117,22 +117,14 @@ def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[An
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
     top_k, top_p, min_p, order = filters
     named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "order": order}
-    if torch.compiler.is_compiling():
-        seed, position = moved(places, outputs)
-        sample = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
-        samples = sample(rows, indices, seed=seed, position=position, dtype=dtype, **named)
-    else:
-        # The operator itself splits offsets and writes 0 for no token: each operator of torch would take as long as it.
-        kind, zeros = "logits" if name == "logits" else "probabilities", not return_valid
-        samples = sample_rows(
-            rows, name, None, kind, indices, None, *places, None, dtype, False, None, True, zeros, **named
-        )
-        if zeros:
-            return samples
-    if return_valid:
-        valid = samples >= 0
-        return samples.clamp_(min=0), valid
-    return samples.clamp_(min=0)
+    kind, zeros = "logits" if name == "logits" else "probabilities", not return_valid
+    samples = sample_rows(
+        rows, name, None, kind, indices, None, *places, None, dtype, False, None, True, zeros, **named
+    )
+    if zeros:
+        return samples
+    valid = samples >= 0
+    return samples.clamp_(min=0), valid
 
 
 def softmax(
@@ -365,30 +357,22 @@ def chain_speculative_sampling(
     accepted, each looked at by itself; and how many were emitted, the token after them not counted. Both are [chains]
     int32, or added to the tensors that were handed in, which are returned.
     """
-    chains, drafts, vocab = draft_probs.shape
+    chains, drafts, _ = draft_probs.shape
     places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 1))
     chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
     onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
-    shape = (chains, drafts, vocab)
-    if not torch.compiler.is_compiling() and _fit(chain, onto, shape):
-        added = None if onto[0] is None else onto
-        tokens, accepted, emitted, _ = verify_chains(*chain, shape, *places, None, "int32", None, added, True, True)
-        return tokens, _counted(accepted), _counted(emitted)
-    seed, position = moved(places, chains)
-    drawn = operators.chain_speculative_sampling(*chain, seed=seed, position=position)
-    # A target row without a token has token 0, as in the other functions; what follows it stays -1.
-    emitted = _counted(drawn.emitted)
-    last = emitted.long().unsqueeze(1)
-    tokens = drawn.tokens.scatter_(1, last, drawn.tokens.gather(1, last).clamp_(min=0))
-    accepted, emitted = _added(_counted(drawn.accepted), onto[0]), _added(emitted, onto[1])
-    return tokens, accepted, emitted
+    shape = operators.chain_shape(*chain)
+    adds = not torch.compiler.is_compiling() and _fit(onto, chains)
+    added = onto if adds else None
+    tokens, accepted, emitted, _ = verify_chains(*chain, shape, *places, None, "int32", None, added, True, True)
+    if adds:
+        return tokens, accepted, emitted
+    return tokens, _added(_counted(accepted), onto[0]), _added(_counted(emitted), onto[1])
 
 
-def _fit(chain: tuple[Any, Any, Any], onto: tuple[Any, Any], shape: tuple[int, int, int]) -> bool:
-    """Whether chains are of shapes that go together, and counts of a type that kernels add to, if there are any."""
-    (_, ids, target), (chains, drafts, vocab) = chain, shape
-    if target.shape != (chains, drafts + 1, vocab) or ids.shape != (chains, drafts):
-        return False
-    counts = [counts for counts in onto if counts is not None]
-    fit = all(one.dtype is torch.int32 and one.shape == (chains,) and one.is_contiguous() for one in counts)
-    return fit and len(counts) != 1
+def _fit(counts: tuple[Any, Any], chains: int) -> bool:
+    """Whether there are counts that kernels can add to."""
+    return all(
+        count is not None and count.dtype is torch.int32 and count.shape == (chains,) and count.is_contiguous()
+        for count in counts
+    )
