@@ -6,9 +6,9 @@ use std::sync::Arc;
 use gumball_cpu::Output;
 use gumball_cuda::{
     self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Rows, RowsOut, Runtime,
-    Softmax, Temperature, Verified, Verify,
+    Verified, Verify,
 };
-use gumball_spec::{Kind, Result};
+use gumball_spec::Result;
 
 use super::arrays::device_column;
 use super::columns::{KeyColumns, ParamColumns};
@@ -21,7 +21,6 @@ use crate::Device;
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
-    softmax: Option<Softmax>,
     rows: Option<cuda::Operators>,
     verify: Option<Verify>,
     params: ParamColumns,
@@ -31,25 +30,7 @@ pub(super) struct OnDevice {
 impl OnDevice {
     pub fn new(device: Device) -> Self {
         let (params, keys) = Default::default();
-        Self { device, softmax: None, rows: None, verify: None, params, keys }
-    }
-
-    /// Enqueues the softmax of each row. `from`: the rows to read; `None`: those of `to`.
-    pub fn softmax(
-        &mut self,
-        from: Option<&Rows<'_>>,
-        to: &RowsOut<'_>,
-        params: &RowParams<'_>,
-        statuses: Option<&DeviceSlice<'_>>,
-    ) -> Result<()> {
-        let (rows, common) = (from.unwrap_or(to.rows()), params.common());
-        let shape = (rows.rows(), rows.vocab());
-        common.validate(rows.vocab())?;
-        let lowered = self.params.params(&self.device, params, &common, Kind::Logits, shape)?;
-        let temperature =
-            lowered.temperature.map_or(Temperature::All(common.temperature), Temperature::PerRow);
-        let softmax = made(&self.device, &mut self.softmax, Softmax::new)?;
-        softmax.enqueue(from, to, temperature, statuses)
+        Self { device, rows: None, verify: None, params, keys }
     }
 
     /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.

@@ -151,14 +151,7 @@ impl Operators {
         }
         let common = SamplingParams::default();
         let params = RowParams { temperature: Some(temperature), ..RowParams::new(&common) };
-        match (&self.place, rows) {
-            #[cfg(feature = "cuda")]
-            (Place::Device(device), RowsInOut::Device { from, to }) => {
-                let statuses = device_column("statuses", statuses)?;
-                lock(device).softmax(from.as_ref(), &to, &params, statuses.as_ref())
-            }
-            (_, rows) => self.write(Output::Probabilities, rows, &params, statuses),
-        }
+        self.write(Output::Probabilities, rows, &params, statuses)
     }
 
     /// Writes the distribution that each row's token is drawn from (rule P4). For logits it is the softmax
