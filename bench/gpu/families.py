@@ -13,6 +13,10 @@ def given(task):
     return "probabilities" if task in plan.DRAWS else "logits"
 
 
+# The tasks of the documents' table.
+DOCUMENTED = ("greedy", "plain", "top-k-top-p", "top-p", "mixture", "everything")
+
+
 class Families:
     """Medians in graphs of one vocabulary and type, by (task, rows), then family: ours, and the fastest rival with its engine.
 
@@ -91,10 +95,11 @@ def every(record, _):
 
 
 def worst(record, _):
-    """Of each task the worst over the families, in one line."""
-
-    def row_of(found, task):
-        cells = [found.worst(task, count) for count in plan.FAMILY_ROWS]
-        return [] if set(cells) == {"-"} else [[task, "worst", *cells]]
-
-    return tables(record, row_of)
+    """The worst over the families at the main vocabulary, of the tasks that documents name."""
+    shape = (plan.MAIN_VOCAB, "f32")
+    if shape not in shapes(record):
+        return NONE
+    found = Families(record.results, *shape)
+    rows = [[task, *(found.worst(task, count) for count in plan.FAMILY_ROWS)] for task in DOCUMENTED]
+    header = [f"vocabulary {shape[0]}, {shape[1]}, microseconds", *(f"{n} rows" for n in plan.FAMILY_ROWS)]
+    return lines(header, rows)
