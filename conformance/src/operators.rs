@@ -336,7 +336,7 @@ pub(crate) fn write(
     let params = columns.params(asked);
     let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
     let seen = DeviceSlice::of(&statuses, IntType::U32);
-    let mut operators = Operators::new(Arc::clone(runtime))?;
+    let mut operators = Operators::new(Arc::clone(runtime));
     let output = if to.masks { Output::Masked } else { Output::Probabilities };
     let got = if to.in_place {
         let place = RowsOut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
@@ -411,7 +411,7 @@ pub(crate) fn draw(
         DeviceSlice::of(&statuses, IntType::U32).first(count)?,
     );
     let index = DeviceSlice::of(&index, dtype);
-    let mut operators = Operators::new(Arc::clone(runtime))?;
+    let mut operators = Operators::new(Arc::clone(runtime));
     let lines_read = outputs.lines.is_some().then_some(&index);
     // Twice: what a call leaves behind meets the next.
     for _ in 0..2 {

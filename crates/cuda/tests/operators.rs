@@ -45,7 +45,7 @@ fn outputs_are_drawn_in_parts_as_each_alone() {
     let common = SamplingParams { top_p: 0.7, ..SamplingParams::default() };
     let draws =
         Draws { positions: PerRow::Rows(DeviceSlice::of(&positions, IntType::I64)), ..Draws::new(11, 0) };
-    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
+    let mut operators = Operators::new(Arc::clone(&runtime));
     operators
         .sample(
             &rows,
@@ -77,7 +77,7 @@ fn high_words_of_offsets_move_the_seed_and_an_output_without_a_token_is_told_as_
     let (seed, common) = (u64::MAX - 5, SamplingParams::default());
     let seeds = Buffer::of(&runtime, &[seed]).expect("memory");
     let tokens = Buffer::zeroed(&runtime, LINES * 8).expect("memory");
-    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
+    let mut operators = Operators::new(Arc::clone(&runtime));
     for offset in [7i64, 7 + (3 << 32), -1, i64::MIN, i64::MAX] {
         for offsets in [true, false] {
             let positions = Buffer::of(&runtime, &[offset]).expect("memory");
@@ -113,7 +113,7 @@ fn a_top_k_in_device_memory_near_the_number_of_tiles_keeps_that_many_tokens() {
     let rows =
         Rows::of(&matrix, Dtype::F32, 0, 1, vocab, vocab).expect("rows").with_kind(Kind::Probabilities);
     let common = SamplingParams::default();
-    let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
+    let mut operators = Operators::new(Arc::clone(&runtime));
     for k in [415, 416, 417, 485, 500, 501, 502, 600] {
         let top_k = Buffer::of(&runtime, &[i64::from(k)]).expect("memory");
         let params =
@@ -165,7 +165,7 @@ fn min_p_in_a_column_cuts_probabilities_at_the_rounded_product() {
             };
             let mut out = Buffer::of(&runtime, &vec![5.0f32; values.len()]).expect("memory");
             let place = RowsOut::of(&mut out, Dtype::F32, 0, cases.len(), vocab, vocab).expect("rows");
-            let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
+            let mut operators = Operators::new(Arc::clone(&runtime));
             operators.write(Output::Masked, Some(&rows), &place, &params, None).expect("written");
             let mut masked = vec![0.0f32; values.len()];
             out.read(0, &mut masked).expect("memory");
@@ -203,7 +203,7 @@ fn mistakes_are_named_and_nothing_is_changed() {
         (hot, Kind::Probabilities, "temperature cannot be combined with probabilities"),
     ] {
         let rows = Rows::of(&matrix, Dtype::F32, 0, LINES, VOCAB, VOCAB).expect("rows").with_kind(kind);
-        let mut operators = Operators::new(Arc::clone(&runtime)).expect("operators");
+        let mut operators = Operators::new(Arc::clone(&runtime));
         let to = DeviceSlice::of(&tokens, IntType::I32);
         let error: Error =
             operators.sample(&rows, &params, &Draws::new(0, 0), None, &to, None).expect_err("refused");

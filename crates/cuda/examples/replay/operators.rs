@@ -75,7 +75,7 @@ pub fn calls<'b>(
     let (tokens, columns) = (Buffer::of(&runtime, &vec![0i32; rows])?, Columns::new(&runtime, rows)?);
     let order = if is_joint(name) { FilterOrder::Joint } else { FilterOrder::Default };
     let common = SamplingParams { order, ..SamplingParams::default() };
-    let mut operators = Operators::new(runtime)?;
+    let mut operators = Operators::new(runtime);
     let call = move |batch: usize| {
         let start = batch * rows * vocab;
         let given = match &probabilities {

@@ -25,7 +25,9 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
+use crate::operators::draft_chains::{DraftChains, Verified};
 use crate::operators::softmax::Softmax;
+use crate::operators::verify::Verify;
 
 pub use params::{Draws, PerRow, RowParams};
 use scratch::Scratch;
@@ -43,17 +45,38 @@ pub struct Operators {
     scratch: Scratch,
     /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
+    /// Made at its first use.
+    verify: Option<Verify>,
 }
 
 impl Operators {
-    /// Makes the operators of a device.
+    /// Makes the operators of a device. Each allocates its memory in its first call.
+    #[must_use]
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        let scratch = Scratch::new(Arc::clone(&runtime));
+        Self { device: runtime.limits(), scratch, softmax: None, verify: None, runtime }
+    }
+
+    /// Enqueues the verification of chains of drafts; see [`Verify::enqueue`].
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device fails.
-    pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let scratch = Scratch::new(Arc::clone(&runtime));
-        Ok(Self { device: runtime.limits(), scratch, softmax: None, runtime })
+    /// Those of [`Verify::new`] and [`Verify::enqueue`].
+    pub fn verify(&mut self, chains: &DraftChains<'_>, out: &Verified<'_>) -> Result<()> {
+        made(&self.runtime, &mut self.verify, Verify::new)?.enqueue(chains, out)
     }
+}
+
+/// Returns an operator; makes it first if it does not exist yet.
+fn made<'a, T>(
+    runtime: &Arc<dyn Runtime>,
+    operator: &'a mut Option<T>,
+    make: impl FnOnce(Arc<dyn Runtime>) -> Result<T>,
+) -> Result<&'a T> {
+    let made = match operator.take() {
+        Some(made) => made,
+        None => make(Arc::clone(runtime))?,
+    };
+    Ok(operator.insert(made))
 }
 
 /// Checks that a list has one element per row, with `wanted` rows.

@@ -9,7 +9,7 @@ use gumball_spec::{Kind, Result};
 
 use super::params::PreparedRows;
 use super::scratch::Piece;
-use super::{Operators, RowParams, check_column, check_out};
+use super::{Operators, RowParams, check_column, check_out, made};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, from_columns_flags};
 use crate::launch::tuning;
@@ -86,7 +86,8 @@ impl Operators {
         if rows.kind == Kind::Logits && output == Output::Probabilities && prepared.keeps_all() {
             let temperature =
                 params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::PerRow);
-            return self.softmax()?.enqueue_checked(rows, out, temperature, statuses);
+            let softmax = made(&self.runtime, &mut self.softmax, Softmax::new)?;
+            return softmax.enqueue_checked(rows, out, temperature, statuses);
         }
 
         // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
@@ -115,14 +116,6 @@ impl Operators {
             self.write_rows((rows.kind, rows.dtype, out.dtype), output, &step, (at(out), out.stride))?;
         }
         Ok(())
-    }
-
-    /// Returns the softmax, which the first call makes.
-    fn softmax(&mut self) -> Result<&Softmax> {
-        if self.softmax.is_none() {
-            self.softmax = Some(Softmax::new(self.runtime.clone())?);
-        }
-        Ok(self.softmax.as_ref().expect("made above"))
     }
 
     /// Enqueues `find_cut`, which finds the cuts of surveyed rows.

@@ -1,12 +1,9 @@
-//! The operators of a device: arguments in the form that the kernels' launches take, and memory that each
-//! operator keeps.
-
-use std::sync::Arc;
+//! The operators of a device: arguments in the form that the kernels' launches take, and the memory of lists
+//! that are copied there.
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Rows, RowsOut, Runtime,
-    Verified, Verify,
+    self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftChainRows, Rows, RowsOut, Verified,
 };
 use gumball_spec::Result;
 
@@ -21,8 +18,7 @@ use crate::Device;
 #[derive(Debug)]
 pub(super) struct OnDevice {
     device: Device,
-    rows: Option<cuda::Operators>,
-    verify: Option<Verify>,
+    operators: cuda::Operators,
     params: ParamColumns,
     keys: KeyColumns,
 }
@@ -30,7 +26,7 @@ pub(super) struct OnDevice {
 impl OnDevice {
     pub fn new(device: Device) -> Self {
         let (params, keys) = Default::default();
-        Self { device, rows: None, verify: None, params, keys }
+        Self { operators: cuda::Operators::new(device.runtime().clone()), device, params, keys }
     }
 
     /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.
@@ -45,12 +41,11 @@ impl OnDevice {
         let (rows, common) = (from.unwrap_or(to.rows()), params.common());
         let shape = (rows.rows(), rows.vocab());
         let params = self.params.params(&self.device, params, &common, rows.kind(), shape)?;
-        let operators = made(&self.device, &mut self.rows, cuda::Operators::new)?;
         let output = match output {
             Output::Probabilities => cuda::Output::Probabilities,
             Output::Masked => cuda::Output::Masked,
         };
-        operators.write(output, from, to, &params, statuses)
+        self.operators.write(output, from, to, &params, statuses)
     }
 
     /// Enqueues a draw for each output.
@@ -67,8 +62,7 @@ impl OnDevice {
         let shape = (rows.rows(), rows.vocab());
         let params = self.params.params(device, params, &common, rows.kind(), shape)?;
         let (draws, row_indices) = self.keys.keys(device, draws, row_indices, outputs, rows.rows())?;
-        let operators = made(device, &mut self.rows, cuda::Operators::new)?;
-        operators.sample(rows, &params, &draws, row_indices.as_ref(), tokens, statuses)
+        self.operators.sample(rows, &params, &draws, row_indices.as_ref(), tokens, statuses)
     }
 
     /// Enqueues the verification of chains. `probs`: the drafter's and the target's.
@@ -89,19 +83,6 @@ impl OnDevice {
         };
         let (draws, _) = self.keys.keys(&self.device, draws, None, target_probs.chains(), 0)?;
         let chains = cuda::DraftChains { draft_probs, draft_token_ids, target_probs, draws };
-        made(&self.device, &mut self.verify, Verify::new)?.enqueue(&chains, &out)
+        self.operators.verify(&chains, &out)
     }
-}
-
-/// Returns an operator; if it does not exist yet, makes it, which allocates its memory.
-fn made<'a, T>(
-    device: &Device,
-    operator: &'a mut Option<T>,
-    make: impl FnOnce(Arc<dyn Runtime>) -> Result<T>,
-) -> Result<&'a mut T> {
-    let made = match operator.take() {
-        Some(made) => made,
-        None => make(device.runtime().clone())?,
-    };
-    Ok(operator.insert(made))
 }
