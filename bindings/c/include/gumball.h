@@ -460,8 +460,8 @@ typedef struct {
     const float *min_p;
 } gumball_row_params;
 
-// The row, seed, position and draw index of each output. A list has one element per output and lies where the rows do; NULL:
-// the value of the same name, for all outputs.
+// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
+// the rows do; NULL: the value of the same name, for all outputs.
 //
 // An output is the token of a pool whose sequence has its seed, position and draw index.
 typedef struct {
@@ -469,7 +469,8 @@ typedef struct {
     size_t struct_size;
     // The number of outputs.
     size_t outputs;
-    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i.
+    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
+    // draft chains.
     const uint32_t *row_indices;
     // The seed of all outputs.
     uint64_t seed;
@@ -479,7 +480,7 @@ typedef struct {
     const uint32_t *positions;
     // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them.
+    // The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
     uint32_t position;
 } gumball_draws;
 
@@ -501,16 +502,6 @@ typedef struct {
     const int32_t *draft_token_ids;
     // C x (n + 1) x V: the target's probabilities.
     const float *target_probs;
-    // The seed of all chains.
-    uint64_t seed;
-    // The seed of each chain; NULL: seed.
-    const uint64_t *seeds;
-    // The position of each chain's first draft; NULL: position.
-    const uint32_t *positions;
-    // The draw index of each chain; NULL: the chain's own index.
-    const uint32_t *draws;
-    // The position of the first draft of all chains: the number of tokens before it.
-    uint32_t position;
 } gumball_draft_chains;
 
 #ifdef __cplusplus
@@ -966,12 +957,13 @@ gumball_code gumball_operators_sample(const gumball_operators *operators,
 // Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
 // distribution of the target's row, whatever the drafter proposed.
 //
-// `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The others are NULL or memory
-// for C words. `accepted`: the number of drafts that would be accepted if each were tested independently, those after the first
-// rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not counted.
-// `statuses`: bits of gumball_status of the row that the last token was drawn from.
+// `draws`: one output per chain. `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The
+// others are NULL or memory for C words. `accepted`: the number of drafts that would be accepted if each were tested independently,
+// those after the first rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not
+// counted. `statuses`: bits of gumball_status of the row that the last token was drawn from.
 gumball_code gumball_operators_chain_speculative_sampling(const gumball_operators *operators,
                                                           const gumball_draft_chains *chains,
+                                                          const gumball_draws *draws,
                                                           int32_t *tokens,
                                                           uint32_t *accepted,
                                                           uint32_t *emitted,

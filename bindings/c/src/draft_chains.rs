@@ -5,8 +5,7 @@ use std::mem::offset_of;
 use gumball_engine::{DeviceIntMatrix, DeviceIntMatrixMut, DraftChainRows, IntType};
 use gumball_engine::{Error, HostDraftChains, MAX_VOCAB};
 
-use crate::columns::{Memory, device_address};
-use crate::draws::read_keys;
+use crate::columns::device_address;
 use crate::error::{Failure, Result};
 use crate::ffi::slice;
 use crate::versioned::VersionedStruct;
@@ -31,23 +30,13 @@ pub struct DraftChains {
     pub draft_token_ids: *const i32,
     /// C x (n + 1) x V: the target's probabilities.
     pub target_probs: *const f32,
-    /// The seed of all chains.
-    pub seed: u64,
-    /// The seed of each chain; NULL: seed.
-    pub seeds: *const u64,
-    /// The position of each chain's first draft; NULL: position.
-    pub positions: *const u32,
-    /// The draw index of each chain; NULL: the chain's own index.
-    pub draws: *const u32,
-    /// The position of the first draft of all chains: the number of tokens before it.
-    pub position: u32,
 }
 
 // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
 // bytes.
 unsafe impl VersionedStruct for DraftChains {
     const NAME: &'static str = "gumball_draft_chains";
-    const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
+    const LEAST: usize = offset_of!(Self, target_probs) + size_of::<*const f32>();
 }
 
 /// The numbers of elements in the arrays of chains.
@@ -129,15 +118,5 @@ impl DraftChains {
             // SAFETY: the caller ensures that `tokens` has memory for chains * (n + 1) i32 on the device.
             tokens: unsafe { DeviceIntMatrixMut::new(written, IntType::I32, chains, n + 1, n + 1) }?,
         })
-    }
-
-    /// Returns the keys of the chains' draws as the engine takes them.
-    ///
-    /// # Safety
-    /// That of [`read_keys`], with one element per chain.
-    pub(crate) unsafe fn keys<'a>(&self, memory: Memory) -> Result<gumball_engine::Draws<'a>> {
-        let (seeds, positions) = ((self.seed, self.seeds), (self.position, self.positions));
-        // SAFETY: the caller ensures that the lists are NULL or have one element per chain.
-        unsafe { read_keys(memory, seeds, positions, self.draws, self.chains) }
     }
 }

@@ -8,8 +8,8 @@ use crate::columns::{Memory, per_row};
 use crate::error::Result;
 use crate::versioned::VersionedStruct;
 
-/// The row, seed, position and draw index of each output. A list has one element per output and lies where the rows do; NULL:
-/// the value of the same name, for all outputs.
+/// The row, seed, position and draw index of each output, or of each draft chain. A list has one element per output and lies where
+/// the rows do; NULL: the value of the same name, for all outputs.
 ///
 /// An output is the token of a pool whose sequence has its seed, position and draw index.
 #[repr(C)]
@@ -19,7 +19,8 @@ pub struct Draws {
     pub struct_size: usize,
     /// The number of outputs.
     pub outputs: usize,
-    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i.
+    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
+    /// draft chains.
     pub row_indices: *const u32,
     /// The seed of all outputs.
     pub seed: u64,
@@ -29,7 +30,7 @@ pub struct Draws {
     pub positions: *const u32,
     /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     pub draws: *const u32,
-    /// The position of all outputs: the number of tokens before them.
+    /// The position of all outputs: the number of tokens before them. That of a draft chain is the position of its first draft.
     pub position: u32,
 }
 
@@ -40,27 +41,23 @@ unsafe impl VersionedStruct for Draws {
     const LEAST: usize = offset_of!(Self, position) + size_of::<u32>();
 }
 
-/// Returns the keys of `outputs` draws as the engine takes them.
-///
-/// # Safety
-/// `seeds`, `positions` and `draws` are NULL or have `outputs` elements in that memory, which nobody frees or
-/// writes for `'a`; on a device, until the enqueued work is done.
-pub(crate) unsafe fn read_keys<'a>(
-    memory: Memory,
-    (seed, seeds): (u64, *const u64),
-    (position, positions): (u32, *const u32),
-    draws: *const u32,
-    outputs: usize,
-) -> Result<gumball_engine::Draws<'a>> {
-    // SAFETY: the caller ensures that `seeds` is NULL or has `outputs` seeds.
-    let seeds = unsafe { per_row(memory, "seeds", seeds, outputs) }?;
-    // SAFETY: the caller ensures that `positions` is NULL or has `outputs` positions.
-    let positions = unsafe { per_row(memory, "positions", positions, outputs) }?;
-    Ok(gumball_engine::Draws {
-        seeds: seeds.unwrap_or(PerRow::All(seed)),
-        positions: positions.unwrap_or(PerRow::All(position)),
-        // SAFETY: the caller ensures that `draws` is NULL or has `outputs` draw indices.
-        draws: unsafe { per_row(memory, "draws", draws, outputs) }?,
-        ..gumball_engine::Draws::new(seed, position)
-    })
+impl Draws {
+    /// Returns the keys of the draws as the engine takes them.
+    ///
+    /// # Safety
+    /// `seeds`, `positions` and `draws` are NULL or have `outputs` elements in that memory, which nobody frees
+    /// or writes for `'a`; on a device, until the enqueued work is done.
+    pub(crate) unsafe fn keys<'a>(&self, memory: Memory) -> Result<gumball_engine::Draws<'a>> {
+        // SAFETY: the caller ensures that `seeds` is NULL or has `outputs` seeds.
+        let seeds = unsafe { per_row(memory, "seeds", self.seeds, self.outputs) }?;
+        // SAFETY: the caller ensures that `positions` is NULL or has `outputs` positions.
+        let positions = unsafe { per_row(memory, "positions", self.positions, self.outputs) }?;
+        Ok(gumball_engine::Draws {
+            seeds: seeds.unwrap_or(PerRow::All(self.seed)),
+            positions: positions.unwrap_or(PerRow::All(self.position)),
+            // SAFETY: the caller ensures that `draws` is NULL or has `outputs` draw indices.
+            draws: unsafe { per_row(memory, "draws", self.draws, self.outputs) }?,
+            ..gumball_engine::Draws::new(self.seed, self.position)
+        })
+    }
 }

@@ -9,8 +9,8 @@ use gumball_engine::{DraftChainCounts, PerRow, PerRowMut, SamplingParams};
 use crate::columns::{ListOut, Memory, per_row};
 use crate::device::Device;
 use crate::draft_chains::DraftChains;
-use crate::draws::{Draws, read_keys};
-use crate::error::{Code, Result};
+use crate::draws::Draws;
+use crate::error::{Code, Failure, Result};
 use crate::ffi::{call, end, make, optional_text, require};
 use crate::logits::Logits;
 use crate::matrix::{RowsOut, read_rows, read_rows_in_out};
@@ -225,9 +225,8 @@ pub unsafe extern "C" fn gumball_operators_sample(
             let allowed = format!("one per row, {count}, or any number with row_indices");
             return Err(gumball_engine::Error::length("outputs", n, allowed).into());
         }
-        let (seeds, positions) = ((draws.seed, draws.seeds), (draws.position, draws.positions));
         // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per output.
-        let keys = unsafe { read_keys(memory, seeds, positions, draws.draws, n) }?;
+        let keys = unsafe { draws.keys(memory) }?;
         // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
         let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, n) }?;
         // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per output.
@@ -243,14 +242,15 @@ pub unsafe extern "C" fn gumball_operators_sample(
 /// Accepts each chain's drafts up to the first that is rejected and draws a replacement for it. Every emitted token has the
 /// distribution of the target's row, whatever the drafter proposed.
 ///
-/// `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The others are NULL or memory
-/// for C words. `accepted`: the number of drafts that would be accepted if each were tested independently, those after the first
-/// rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not counted.
-/// `statuses`: bits of gumball_status of the row that the last token was drawn from.
+/// `draws`: one output per chain. `tokens`: memory for C x (n + 1) tokens: the accepted drafts, the token drawn after them, then -1. The
+/// others are NULL or memory for C words. `accepted`: the number of drafts that would be accepted if each were tested independently,
+/// those after the first rejected draft included. `emitted`: the number of drafts that were emitted; the token drawn after them is not
+/// counted. `statuses`: bits of gumball_status of the row that the last token was drawn from.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
     operators: Option<&Operators>,
     chains: *const DraftChains,
+    draws: *const Draws,
     tokens: *mut i32,
     accepted: *mut u32,
     emitted: *mut u32,
@@ -263,8 +263,19 @@ pub unsafe extern "C" fn gumball_operators_chain_speculative_sampling(
         // names.
         let chains = unsafe { read("chains", chains) }?;
         let (count, len) = (chains.chains, chains.tokens()?);
-        // SAFETY: the C caller ensures that the lists of `chains` are NULL or have one element per chain.
-        let keys = unsafe { chains.keys(memory) }?;
+        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let draws = unsafe { read("draws", draws) }?;
+        if draws.outputs != count {
+            let allowed = format!("one per chain, {count}");
+            return Err(gumball_engine::Error::length("outputs", draws.outputs, allowed).into());
+        }
+        if !draws.row_indices.is_null() {
+            let (given, allowed) = (format!("{:p}", draws.row_indices), "NULL for draft chains");
+            return Err(Failure::out_of_range("row_indices", given, allowed));
+        }
+        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per chain.
+        let keys = unsafe { draws.keys(memory) }?;
         // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per chain.
         let mut accepted = unsafe { ListOut::optional(memory, "accepted", accepted, count) }?;
         // SAFETY: the C caller ensures that `emitted` is NULL or has memory for one count per chain.

@@ -92,13 +92,15 @@ static void operators_of(gumball_device *device, gumball_buffer *logits) {
     chains.vocab = VOCAB;
     chains.draft_probs = chains.target_probs = wanted[0];
     chains.draft_token_ids = ids;
-    chains.seed = 4;
-    OK(gumball_operators_chain_speculative_sampling(host, &chains, emitted, counts[0], counts[1], counts[2]));
+    SIZED(gumball_draws, keys);
+    keys.outputs = CHAINS;
+    keys.seed = 4;
+    OK(gumball_operators_chain_speculative_sampling(host, &chains, &keys, emitted, counts[0], counts[1], counts[2]));
     OK(gumball_buffer_write(small, 2048, ids, sizeof ids));
     chains.draft_probs = chains.target_probs = (const float *)gumball_buffer_address(probs);
     chains.draft_token_ids = (const int32_t *)(at + 2048);
     uint32_t *words = (uint32_t *)(at + 1024);
-    OK(gumball_operators_chain_speculative_sampling(there, &chains, (int32_t *)(at + 3072), words, words + 1,
+    OK(gumball_operators_chain_speculative_sampling(there, &chains, &keys, (int32_t *)(at + 3072), words, words + 1,
                                                     words + 2));
     OK(gumball_buffer_read(small, 1024, seen_counts, sizeof seen_counts));
     OK(gumball_buffer_read(small, 3072, drawn, sizeof emitted));

@@ -108,7 +108,8 @@ static void operators_of(const gumball_operators *operators) {
     chain.draft_probs = out;
     chain.draft_token_ids = drafted;
     chain.target_probs = out;
-    OK(gumball_operators_chain_speculative_sampling(operators, &chain, tokens, counts, counts + 1, counts + 2));
+    which.outputs = 1;
+    OK(gumball_operators_chain_speculative_sampling(operators, &chain, &which, tokens, counts, counts + 1, counts + 2));
 }
 
 int main(void) {

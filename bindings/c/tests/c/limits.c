@@ -103,17 +103,19 @@ static void memory(void) {
 static void chains(void) {
     gumball_operators *operators = gumball_operators_new(NULL);
     int32_t tokens[2] = {7, 7};
+    SIZED(gumball_draws, draws);
     SIZED(gumball_draft_chains, chains);
     chains.chains = (size_t)1 << 40;
     chains.drafts = 1;
     chains.draft_probs = row;
     chains.target_probs = row;
     chains.draft_token_ids = tokens;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL),
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
             GUMBALL_OUT_OF_RANGE, "vocab is 0, but must be in 1..=2^20");
     chains.vocab = VOCAB;
     chains.chains = (size_t)1 << 62;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) == GUMBALL_LENGTH);
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
+          GUMBALL_LENGTH);
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
 }

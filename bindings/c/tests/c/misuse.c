@@ -312,16 +312,27 @@ static void operators(void) {
     chains.chains = 1;
     chains.drafts = 1;
     chains.vocab = VOCAB;
-    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL),
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, NULL, tokens, NULL, NULL, NULL),
+            GUMBALL_OUT_OF_RANGE, "draws is NULL, but must be a pointer to something");
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
+          GUMBALL_OUT_OF_RANGE);
+    CHECK(strstr(gumball_error_message(), "but must be NULL for draft chains") != NULL);
+    draws.row_indices = NULL;
+    draws.outputs = 2;
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
+            GUMBALL_LENGTH, "outputs has length 2, but must have one per chain, 1");
+    draws.outputs = 1;
+    REFUSED(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL),
             GUMBALL_OUT_OF_RANGE, "draft_probs is NULL, but must be a pointer to something");
     chains.draft_probs = row;
     chains.target_probs = row;
     chains.draft_token_ids = tokens;
     chains.drafts = (size_t)-1;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) == GUMBALL_LENGTH);
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
+          GUMBALL_LENGTH);
     chains.drafts = 1;
     chains.vocab = 0;
-    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, tokens, NULL, NULL, NULL) ==
+    CHECK(gumball_operators_chain_speculative_sampling(operators, &chains, &draws, tokens, NULL, NULL, NULL) ==
           GUMBALL_OUT_OF_RANGE);
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
@@ -338,7 +349,7 @@ static void operators(void) {
                 "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
         CHECK(gumball_operators_softmax(there, NULL, 1.0f, NULL, &out, NULL) == GUMBALL_OUT_OF_RANGE);
         CHECK(gumball_operators_sample(there, &rows, NULL, NULL, tokens, NULL) == GUMBALL_OUT_OF_RANGE);
-        CHECK(gumball_operators_chain_speculative_sampling(there, NULL, tokens, NULL, NULL, NULL) ==
+        CHECK(gumball_operators_chain_speculative_sampling(there, NULL, &draws, tokens, NULL, NULL, NULL) ==
               GUMBALL_OUT_OF_RANGE);
         gumball_operators_free(there);
     }

@@ -322,9 +322,12 @@ static void chains(const gumball_operators *operators) {
     batch.draft_probs = draft_probs;
     batch.draft_token_ids = drafted;
     batch.target_probs = target_probs;
-    batch.seed = 3;
-    batch.position = 10;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, tokens, accepted, emitted, emitted + CHAINS));
+    SIZED(gumball_draws, keys);
+    keys.outputs = CHAINS;
+    keys.seed = 3;
+    keys.position = 10;
+    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted,
+                                                    emitted + CHAINS));
     double seen[IDS] = {0}, agreed = 0;
     for (size_t i = 0; i < CHAINS; i++) {
         const int32_t *chain = tokens + i * (DRAFTS + 1);
@@ -341,15 +344,15 @@ static void chains(const gumball_operators *operators) {
     CHECK(fabs(agreed - 0.7) < 0.01);
 
     // Who is of the same opinion is accepted; a draft that was not drawn ends its chain.
-    batch.chains = 2;
+    batch.chains = keys.outputs = 2;
     batch.target_probs = draft_probs;
     drafted[2] = -1;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, tokens, accepted, emitted, NULL));
+    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, accepted, emitted, NULL));
     CHECK(accepted[0] == DRAFTS && emitted[0] == DRAFTS && emitted[1] == 0);
     CHECK(tokens[0] == drafted[0] && tokens[1] == drafted[1] && tokens[3] >= 0 && tokens[4] == -1);
     // No drafts: a draw.
     batch.drafts = 0;
-    OK(gumball_operators_chain_speculative_sampling(operators, &batch, tokens, NULL, NULL, NULL));
+    OK(gumball_operators_chain_speculative_sampling(operators, &batch, &keys, tokens, NULL, NULL, NULL));
     CHECK(tokens[0] >= 0 && tokens[1] >= 0);
     free(draft_probs);
     free(target_probs);

@@ -243,7 +243,9 @@ static int sample_draws(void *given) {
 
 static int verify(void *given) {
     const gumball_draft_chains *all = (const gumball_draft_chains *)given;
-    return gumball_operators_chain_speculative_sampling(operators, all, tokens, NULL, NULL, NULL) == GUMBALL_OK;
+    gumball_draws keys = draws;
+    keys.outputs = 1;
+    return gumball_operators_chain_speculative_sampling(operators, all, &keys, tokens, NULL, NULL, NULL) == GUMBALL_OK;
 }
 
 static int sampler_state(void *given) { return gumball_sampler_state(sampler, (gumball_state *)given) == GUMBALL_OK; }
@@ -321,7 +323,7 @@ static void on_the_host(void) {
     const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
     const sized a_row_params = SIZED_STRUCT(gumball_row_params, row_params, min_p);
     const sized some_draws = SIZED_STRUCT(gumball_draws, draws, position);
-    const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, position);
+    const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, target_probs);
     SIZED(gumball_layout, layout);
     const sized a_layout = SIZED_STRUCT(gumball_layout, layout, id_ranks);
     READ(a_sampler_config, sampler_new);
