@@ -13,8 +13,7 @@ pub struct DeviceLimits {
     /// copies, which fill shared memory while the threads work.
     pub shared_memory_per_block: usize,
     /// How many clusters can run concurrently with one block per multiprocessor. Element i is for clusters of
-    /// i + 1 blocks. 0 if the device has no clusters of that size, and before
-    /// [`Runtime::prepare_clusters`](crate::Runtime::prepare_clusters) has counted them.
+    /// i + 1 blocks. 0 if the device has no clusters of that size, or the driver does not tell.
     pub clusters: [usize; MAX_CLUSTER_BLOCKS],
 }
 
@@ -38,6 +37,6 @@ impl DeviceLimits {
         multiprocessors: 132,
         threads_per_row: ROW_THREADS as usize,
         shared_memory_per_block: 232_448,
-        clusters: [132, 66, 44, 33, 26, 22, 18, 15, 14, 13, 12, 11, 10, 9, 8, 7],
+        clusters: [132, 66, 44, 30, 26, 22, 18, 15, 14, 13, 12, 11, 10, 9, 8, 7],
     };
 }

@@ -154,7 +154,7 @@ impl Gpu {
     /// needed.
     ///
     /// # Errors
-    /// The errors of [`Runtime::prepare_clusters`], and [`Error::Call`] if the driver fails.
+    /// The errors of [`Runtime::load`], and [`Error::Call`] if the driver fails.
     pub fn resources(&self, kernel: Kernel) -> Result<(i32, i32)> {
         let function = &self.device.kernels.loaded(kernel)?.function;
         let registers = function.num_regs().map_err(failed("cuFuncGetAttribute"))?;
@@ -291,10 +291,6 @@ impl Runtime for Gpu {
 
     fn limits(&self) -> DeviceLimits {
         DeviceLimits { clusters: self.device.kernels.clusters(), ..self.device.limits }
-    }
-
-    fn prepare_clusters(&self) -> Result<()> {
-        self.device.kernels.prepare_clusters()
     }
 
     fn load(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {

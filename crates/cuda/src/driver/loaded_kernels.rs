@@ -11,21 +11,20 @@ use cudarc::driver::{
     sys::{self, CUfunction_attribute_enum as Function},
 };
 use cudarc::nvrtc::Ptx;
-use gumball_spec::Kind;
 
-use crate::abi::dtype::Dtype;
-use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_WORKER_WARPS};
+use crate::abi::MAX_CLUSTER_BLOCKS;
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::entry::Key;
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Error, Result, failed};
-use crate::programs::kernels::{Kernel, Program, SOFTMAX_CLUSTER};
+use crate::programs::kernels::{Kernel, Program};
 
-/// The kernel for which clusters are counted, and the threads of its blocks.
-const CLUSTERED: Kernel = SOFTMAX_CLUSTER.of(Kind::Logits, Dtype::F32);
-const CLUSTERED_THREADS: u32 = 32 * (MAX_WORKER_WARPS as u32 + 1);
+/// A program with one kernel that does nothing, for which clusters are counted. The driver compiles it by itself.
+const EMPTY_PROGRAM: &str =
+    ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty_kernel()\n{\n\tret;\n}\n";
+const EMPTY_KERNEL: &str = "empty_kernel";
 
 /// The errors of a driver that cannot run some machine code.
 const REFUSALS: [sys::CUresult; 3] = [
@@ -116,19 +115,10 @@ impl LoadedKernels {
 
     /// Returns the value of [`DeviceLimits::clusters`](crate::DeviceLimits::clusters).
     pub fn clusters(&self) -> [usize; MAX_CLUSTER_BLOCKS] {
-        self.clusters.get().copied().unwrap_or_default()
-    }
-
-    /// Counts the clusters that can run concurrently, if the device has clusters.
-    ///
-    /// # Errors
-    /// The errors of [`LoadedKernels::load`].
-    pub fn prepare_clusters(&self) -> Result<()> {
-        if self.arch >= HOPPER && self.clusters.get().is_none() {
-            let counts = self.count_clusters()?;
-            self.clusters.get_or_init(|| counts);
-        }
-        Ok(())
+        *self.clusters.get_or_init(|| match self.arch >= HOPPER {
+            true => self.count_clusters().unwrap_or_default(),
+            false => Default::default(),
+        })
     }
 
     /// Loads the programs of kernels, if they are not loaded. Programs that must be compiled are compiled in
@@ -190,12 +180,16 @@ impl LoadedKernels {
         Ok(None)
     }
 
-    /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block takes the
-    /// most shared memory that a block can have, and so a multiprocessor to itself.
+    /// Counts the clusters that can run concurrently, for each size up to `MAX_CLUSTER_BLOCKS`. Each block
+    /// takes the most shared memory that a block can have, and so a multiprocessor to itself.
     fn count_clusters(&self) -> Result<[usize; MAX_CLUSTER_BLOCKS]> {
-        let loaded = self.loaded(CLUSTERED)?;
         self.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
-        let own = loaded.function.shared_size_bytes().map_err(failed("cuFuncGetAttribute"))?;
+        // The host program may be capturing a stream; loading enqueues nothing on any stream.
+        let _relaxed = RelaxedCapture::begin();
+        let module =
+            self.context.load_module(Ptx::from_src(EMPTY_PROGRAM)).map_err(failed("cuModuleLoadData"))?;
+        let function = module.load_function(EMPTY_KERNEL).map_err(failed("cuModuleGetFunction"))?;
+        let loaded = LoadedKernel::new(function, self.arch, self.shared, self.block)?;
         let mut counts = [0; MAX_CLUSTER_BLOCKS];
         for (less_one, found) in counts.iter_mut().enumerate() {
             let blocks = less_one as u32 + 1;
@@ -207,10 +201,10 @@ impl LoadedKernels {
                 gridDimX: blocks,
                 gridDimY: 1,
                 gridDimZ: 1,
-                blockDimX: CLUSTERED_THREADS,
+                blockDimX: 32,
                 blockDimY: 1,
                 blockDimZ: 1,
-                sharedMemBytes: (self.block - own) as u32,
+                sharedMemBytes: self.block as u32,
                 hStream: std::ptr::null_mut(),
                 attrs: attributes.as_mut_ptr(),
                 numAttrs: 1,

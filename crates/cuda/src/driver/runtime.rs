@@ -52,26 +52,17 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     fn name(&self) -> String;
 
     /// Returns the limits to which launches are fitted. Speed depends on them, results do not. They stay the
-    /// same, but for the number of clusters, which [`Runtime::prepare_clusters`] counts.
+    /// same.
     fn limits(&self) -> DeviceLimits;
-
-    /// Counts the clusters that can run concurrently, for [`DeviceLimits::clusters`]. Loads the kernel that
-    /// needs them.
-    ///
-    /// # Errors
-    /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
-    ///   does not compile.
-    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn prepare_clusters(&self) -> Result<()> {
-        Ok(())
-    }
 
     /// Loads the kernels that a function launches on the calling thread, in parallel where they must be
     /// compiled. No kernel runs. Kernels that were not loaded so are loaded by their first launch.
     ///
     /// # Errors
     /// - The error of the function.
-    /// - Those of [`Runtime::prepare_clusters`].
+    /// - [`Error::Compile`](crate::Error::Compile) or [`Error::TooOld`](crate::Error::TooOld) if a program
+    ///   does not compile.
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn load(&self, _launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         Ok(())
     }

@@ -43,13 +43,11 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Counts the device's clusters and allocates the scratch memory.
+    /// Allocates the scratch memory.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernel with clusters cannot be
-    ///   compiled.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: Arc<dyn Runtime>) -> Result<Self> {
-        runtime.prepare_clusters()?;
         let tile_sums = Buffer::zeroed(&runtime, tuning::MAX_TILES_PER_LAUNCH * size_of::<abi::TileSum>())?;
         Ok(Self { device: runtime.limits(), runtime, tile_sums, two_pass: None })
     }

@@ -45,17 +45,12 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
 
 /// Returns how many blocks, which form a cluster, read a row that no candidate list decides: a power of two.
 ///
-/// There are as many as fit the device at once, at most one per tile. The blocks of a cluster share a part of
-/// the device that not all multiprocessors belong to evenly: clusters of four and eight fill half of it with
-/// certainty, clusters of two nearly all; one of eight fits every device. A row whose cluster has to wait for another one takes twice as long.
+/// There are as many as the device runs at once, with each block on a multiprocessor of its own, at most one
+/// per tile. A row whose cluster has to wait for another one would take twice as long.
 fn blocks_per_row(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> usize {
-    let has_clusters = limits.shared_memory_per_block != 0;
     let is_searched = needs.variant == Variant::General || needs.long_nucleus;
-    let fits = |blocks: usize| {
-        let resident = if blocks > 2 { limits.multiprocessors / 2 } else { limits.multiprocessors };
-        blocks == 1 || (rows * blocks <= resident.max(MAX_ROW_BLOCKS) && blocks <= tiles)
-    };
-    let mut blocks = if has_clusters && is_searched { MAX_ROW_BLOCKS } else { 1 };
+    let fits = |blocks: usize| blocks == 1 || (rows <= limits.clusters[blocks - 1] && blocks <= tiles);
+    let mut blocks = if is_searched { MAX_ROW_BLOCKS } else { 1 };
     while !fits(blocks) {
         blocks /= 2;
     }
@@ -109,12 +104,12 @@ mod tests {
         };
         let general = StepFeatures { variant: Variant::General, ..StepFeatures::NONE };
         for needs in [NUCLEUS, StepFeatures { variant: Variant::CandidatesLogprob, ..NUCLEUS }, general] {
-            let by_rows = [1, 8, 9, 16, 17, 66, 67, 512].map(|rows| blocks(rows, 594, needs));
+            let by_rows = [1, 15, 16, 30, 31, 66, 67, 512].map(|rows| blocks(rows, 594, needs));
             assert_eq!(by_rows, [8, 8, 4, 4, 2, 2, 0, 0]);
             assert_eq!([1, 2, 3, 4, 7, 8].map(|tiles| blocks(1, tiles, needs)), [0, 2, 2, 4, 4, 8]);
         }
         assert_eq!(blocks(1, 594, StepFeatures { long_nucleus: false, ..NUCLEUS }), 0);
-        let without_clusters = DeviceLimits { shared_memory_per_block: 0, ..H200 };
+        let without_clusters = DeviceLimits { clusters: [0; 16], ..H200 };
         assert_eq!(finish(&without_clusters, 1, 594, NUCLEUS).cluster, 0);
     }
 }
