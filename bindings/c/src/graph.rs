@@ -136,7 +136,9 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
 /// now. It waits where histories must grow, which they do once in `history_growth` tokens.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_reserve_replays(pool: Option<&mut Pool>, steps: usize) -> Code {
-    call(|| Ok(require("pool", pool)?.on_device()?.reserve_replays(steps)?))
+    call(|| {
+        Ok(require("pool", pool)?.on_device()?.reserve_replays(steps, gumball_engine::StepVariant::Full)?)
+    })
 }
 
 /// Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL

@@ -54,3 +54,4 @@ pub use programs::kernels::{Kernel, Program};
 pub use requests::prepared::Prepared;
 pub use requests::request_table::{InitialState, RequestState};
 pub use requests::step_features::Variant;
+pub use requests::step_variant::StepVariant;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Outputs, Prepared, Rows, Runtime, Workspace,
-    WorkspaceLimits,
+    Assignment, Buffer, Cache, CapturedLaunches, Dtype, Emulator, InitialState, Outputs, Prepared, Rows,
+    Runtime, Step, StepVariant, Variant, Workspace, WorkspaceLimits,
 };
-use gumball_spec::{LogprobsParams, SamplingParams, Widths};
+use gumball_spec::{Error, LogprobsParams, SamplingParams, Widths};
 
 const VOCAB: usize = 700;
 const ROWS: usize = 6;
@@ -90,4 +90,90 @@ fn a_captured_step_serves_rows_that_ask_for_more_than_those_it_was_captured_for(
         let eager = three(&fresh, 2, |workspace| workspace.enqueue(&step).map(drop));
         assert_eq!(three(&captured, 2, |workspace| workspace.replay(&graph)), eager, "slot {slot}");
     }
+}
+
+/// Captures a step as a host program does: under a capture that it began itself.
+fn capture_as_host(
+    runtime: &Arc<dyn Runtime>,
+    workspace: &Workspace,
+    step: &Step<'_>,
+) -> Box<dyn CapturedLaunches> {
+    let mut enqueued = None;
+    let captured = runtime.capture(&mut || {
+        enqueued = Some(workspace.enqueue(step).unwrap());
+        Ok(())
+    });
+    assert_eq!(enqueued, Some(false), "the step runs at its replays");
+    captured.unwrap()
+}
+
+#[test]
+fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
+    let Some(runtime) = runtime() else { return };
+    let buffer = logits(&runtime);
+    let rows = Rows::of(&buffer, Dtype::F32, 0, 2, VOCAB, VOCAB).unwrap();
+    let slots = [0, 1, 2, 3, 4, 5];
+    let needed = [
+        StepVariant::NoFilter,
+        StepVariant::TopKTopP,
+        StepVariant::Full,
+        StepVariant::Edits,
+        StepVariant::Full,
+        StepVariant::TopP,
+    ];
+    for variant in StepVariant::ALL {
+        let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
+        assign(&mut captured, &[-1, -1]);
+        let step = captured.step(&rows).unwrap().with_variant(variant);
+        let graph = capture_as_host(&runtime, &captured, &step);
+        for (slot, needed) in slots.into_iter().zip(needed) {
+            assign(&mut captured, &[-1, slot]);
+            assert_eq!(captured.needed_variant(), needed);
+            let served = captured.steps_served(variant);
+            if variant < needed {
+                let error = captured.reserve_replays(1, variant).unwrap_err();
+                assert!(matches!(error, Error::OutOfRange { parameter: "variant", .. }), "{error}");
+                let message = error.to_string();
+                assert!(
+                    message.starts_with(&format!("variant is {variant}, but must be {needed}")),
+                    "{message}"
+                );
+                assert!(message.ends_with(&format!("of row 1 in slot {slot}")), "{message}");
+                assert_eq!(captured.enqueue(&step).unwrap_err(), error);
+                assert_eq!(captured.steps_served(variant), served);
+                assert_eq!(captured.state(slot).unwrap().output_len, 0);
+                continue;
+            }
+            assign(&mut fresh, &[-1, slot]);
+            let eager = fresh.step(&rows).unwrap();
+            let eager = three(&fresh, 2, |workspace| workspace.enqueue(&eager).map(drop));
+            let replay = |workspace: &Workspace| {
+                workspace.reserve_replays(1, variant)?;
+                // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
+                Ok(unsafe { graph.replay() }?)
+            };
+            assert_eq!(three(&captured, 2, replay), eager, "{variant} for slot {slot}");
+            assert_eq!(captured.steps_served(variant), served + 3);
+        }
+        let total: u64 = StepVariant::ALL.map(|served| fresh.steps_served(served)).iter().sum();
+        assert_eq!(total, 3 * needed.iter().filter(|needed| **needed <= variant).count() as u64);
+        assert_eq!(fresh.steps_served(StepVariant::NoFilter), 3);
+    }
+}
+
+#[test]
+fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
+    let Some(runtime) = runtime() else { return };
+    let buffer = logits(&runtime);
+    let rows = Rows::of(&buffer, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+    let [mut named, mut free] = [(); 2].map(|()| workspace(&runtime));
+    assign(&mut named, &[0]);
+    assign(&mut free, &[0]);
+    let step = named.step(&rows).unwrap();
+    let top_p = step.clone().with_variant(StepVariant::TopP);
+    let outputs = three(&named, 1, |workspace| workspace.enqueue(&top_p).map(drop));
+    let step = free.step(&rows).unwrap();
+    assert_eq!(outputs, three(&free, 1, |workspace| workspace.enqueue(&step).map(drop)));
+    assert_eq!([named.steps_run(Variant::Candidates), named.steps_served(StepVariant::TopP)], [3, 3]);
+    assert_eq!([free.steps_run(Variant::SurveyDraw), free.steps_served(StepVariant::NoFilter)], [3, 3]);
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, Variant, Workspace,
-    WorkspaceLimits,
+    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, StepVariant, Variant,
+    Workspace, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
@@ -61,7 +61,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         let message = workspace.replay(&graph).unwrap_err().to_string();
         assert!(message.starts_with("history_growth is 1, but must be at least 2"), "{message}");
         assert!(matches!(
-            workspace.reserve_replays(2),
+            workspace.reserve_replays(2, StepVariant::Full),
             Err(Error::OutOfRange { parameter: "history_growth", .. })
         ));
         workspace.enqueue(&step).unwrap();

@@ -1,7 +1,7 @@
 //! Graphs of a pool: steps that are captured once and replayed with one call, and replays of the host
 //! program's own graphs.
 
-use gumball_engine::{DeviceInput, Error};
+use gumball_engine::{DeviceInput, Error, StepVariant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -30,7 +30,7 @@ impl Pool {
         let stream = self.on(py, stream)?;
         self.with(py, stream, |inner| match &mut inner.backend {
             Backend::Host(_) => Ok(()),
-            Backend::Device(pool) => pool.reserve_replays(steps),
+            Backend::Device(pool) => pool.reserve_replays(steps, StepVariant::Full),
         })
     }
 

@@ -245,6 +245,11 @@ impl Runtime for Emulator {
         Ok(())
     }
 
+    fn is_capturing(&self) -> Result<bool> {
+        let this = thread::current().id();
+        Ok(self.capturing().iter().any(|(thread, _)| *thread == this))
+    }
+
     fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let this = thread::current().id();
         self.capturing().push((this, Vec::new()));

@@ -91,7 +91,7 @@ impl Workspace {
         // SAFETY: `enqueue_kernels` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { launches.replay() }?;
-        self.steps_run.count(needs.variant, graph.steps as u64);
+        self.counters.count(needs.variant, self.needed_variant(), graph.steps as u64);
         Ok(())
     }
 }

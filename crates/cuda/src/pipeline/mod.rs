@@ -7,4 +7,5 @@ pub(crate) mod known_tokens;
 pub(crate) mod outputs;
 mod shared_rows;
 pub(crate) mod step;
+mod step_counters;
 pub(crate) mod workspace;

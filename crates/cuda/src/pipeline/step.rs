@@ -1,7 +1,7 @@
 //! Steps: kernels that turn rows of logits or probabilities into tokens.
 //!
 //! [`Workspace::step`] fixes the launches for a shape. [`Workspace::enqueue`] launches the kernels of the
-//! [`Variant`](crate::Variant) that the assigned rows need. It neither allocates nor waits, so a step can
+//! [`Variant`](crate::Variant) that the assigned rows need, or of a named [`StepVariant`]. It neither allocates nor waits, so a step can
 //! be captured in a graph and replayed; positions advance on the device. A step does not borrow its
 //! workspace, so requests can come and go between two replays.
 
@@ -17,6 +17,7 @@ use crate::launch::{finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::workspace::{Shape, Workspace};
 use crate::requests::step_features::{Edits, StepFeatures};
+use crate::requests::step_variant::StepVariant;
 
 impl Workspace {
     /// Fixes the launches of a step over rows, for the current assignment.
@@ -78,6 +79,7 @@ impl Workspace {
             dtype: rows.dtype,
             shared,
             finishes: true,
+            variant: None,
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
         };
@@ -114,10 +116,11 @@ impl Workspace {
     /// launch of a kernel loads it, or compiles it, and that takes a while.
     ///
     /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
-    /// step becomes part of its graph, with kernels that handle every request. Call
-    /// [`Workspace::reserve_replays`] before replays of that graph.
+    /// step becomes part of its graph, with the kernels of its [`StepVariant`], or of [`StepVariant::Full`] if
+    /// it has none. Call [`Workspace::reserve_replays`] before replays of that graph.
     ///
     /// # Errors
+    /// - [`Error::OutOfRange`] if the step has a variant that does not serve an assigned row.
     /// - [`Error::Length`] or [`Error::Conflict`] if the assignment's shape has changed since the step was
     ///   fixed.
     /// - [`Error::OutOfRange`] if the assignment names a row that the logits do not have.
@@ -131,30 +134,34 @@ impl Workspace {
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
         self.check(step.shape, step.logits_rows)?;
         self.check_kind(step.kind)?;
+        step.variant.map_or(Ok(()), |variant| self.check_variant(variant))?;
+        let features = |variant: StepVariant| self.with_own_needs(variant.features());
         if self.runtime.is_capturing()? {
-            // The step does not run yet, and the host program may replay it for any requests.
+            // The step does not run yet, and the host program may replay it for other requests.
             self.captured.note(step.kind);
-            self.enqueue_kernels(step, StepFeatures::EVERYTHING)?;
+            self.enqueue_kernels(step, features(step.variant.unwrap_or(StepVariant::Full)))?;
             return Ok(false);
         }
         self.spend(step.max_tokens())?;
-        let needs = self.needs();
+        let needs = step.variant.map_or_else(|| self.needs(), features);
         self.enqueue_kernels(step, needs)?;
-        self.steps_run.count(needs.variant, 1);
+        self.counters.count(needs.variant, step.variant.unwrap_or(self.needed_variant()), 1);
         Ok(true)
     }
 
     /// Announces that the host program will replay graphs of its own that run `steps` steps of this workspace
-    /// in total.
+    /// in total, for the current assignment. All of them were captured under `variant`.
     ///
     /// # Errors
+    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row.
     /// - [`Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
     ///   captured. They concern requests of rows whose parameters are defined for logits only.
-    pub fn reserve_replays(&self, steps: u64) -> Result<()> {
+    pub fn reserve_replays(&self, steps: u64, variant: StepVariant) -> Result<()> {
         self.check_kind(self.captured.kind())?;
+        self.check_variant(variant)?;
         self.spend(steps)?;
-        self.steps_run.count(StepFeatures::EVERYTHING.variant, steps);
+        self.counters.count(self.with_own_needs(variant.features()).variant, variant, steps);
         Ok(())
     }
 
@@ -214,6 +221,8 @@ pub struct Step<'b> {
     shared: Option<(Survey, abi::Step)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
     finishes: bool,
+    /// The named variant whose kernels the step launches, if one was named.
+    variant: Option<StepVariant>,
     step: abi::Step,
     memory: PhantomData<&'b ()>,
 }
@@ -222,6 +231,14 @@ impl Step<'_> {
     /// Returns a step of known tokens: row i is i positions after its request, and no row advances its request.
     pub(crate) fn with_known_tokens(mut self) -> Self {
         self.step.flags |= flags::KNOWN_TOKENS;
+        self
+    }
+
+    /// Returns a step that launches the kernels of a named variant, whatever its rows need. A
+    /// [`Graph`](crate::Graph) of this crate ignores the variant.
+    #[must_use]
+    pub fn with_variant(mut self, variant: StepVariant) -> Self {
+        self.variant = Some(variant);
         self
     }
 

@@ -13,9 +13,11 @@ use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::shared_rows::SharedRows;
+use crate::pipeline::step_counters::StepCounters;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::{InitialState, RequestState, RequestTable};
-use crate::requests::step_features::{StepFeatures, Variant, VariantCounters};
+use crate::requests::step_features::{StepFeatures, Variant};
+use crate::requests::step_variant::StepVariant;
 
 /// The capacity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ pub struct Workspace {
     outputs: Buffer,
     kept: Buffer,
     pub(crate) assigned: Assigned,
-    pub(crate) steps_run: VariantCounters,
+    pub(crate) counters: StepCounters,
     pub(crate) captured: Captured,
 }
 
@@ -154,7 +156,7 @@ impl Workspace {
             outputs,
             kept: alloc(if kept { mask_bytes } else { 0 })?,
             assigned: Assigned::default(),
-            steps_run: VariantCounters::default(),
+            counters: StepCounters::default(),
             captured: Captured::default(),
             device: runtime.limits(),
             runtime,
@@ -399,9 +401,28 @@ impl Workspace {
 
     /// Returns the features that the assigned rows need.
     pub(crate) fn needs(&self) -> StepFeatures {
+        self.with_own_needs(self.table.needs())
+    }
+
+    /// Returns features of requests with those that the assignment's bitmasks and the kept sets need.
+    pub(crate) fn with_own_needs(&self, needs: StepFeatures) -> StepFeatures {
         let masks = if self.assigned.shape.masks { StepFeatures::MASKS } else { StepFeatures::NONE };
         let kept = if self.limits.kept { StepFeatures::KEPT } else { StepFeatures::NONE };
-        self.table.needs().union(masks).union(kept)
+        needs.union(masks).union(kept)
+    }
+
+    /// Returns the smallest named variant that serves the requests of the assigned rows.
+    #[must_use]
+    pub fn needed_variant(&self) -> StepVariant {
+        self.table.variant()
+    }
+
+    /// Checks that a named variant serves the requests of the assigned rows.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] with the first row that needs more, and the variants that serve it.
+    pub fn check_variant(&self, variant: StepVariant) -> Result<()> {
+        self.table.check_variant(variant)
     }
 
     /// Returns the error of an assigned row's request that is not allowed on rows of probabilities, if there
@@ -413,7 +434,14 @@ impl Workspace {
     /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
     #[must_use]
     pub fn steps_run(&self, variant: Variant) -> u64 {
-        self.steps_run.steps(variant)
+        self.counters.run(variant)
+    }
+
+    /// Returns how many steps a named variant has served: those reserved for replays of a host program's
+    /// graph under the variant that was named, and all others under the smallest one that serves their rows.
+    #[must_use]
+    pub fn steps_served(&self, variant: StepVariant) -> u64 {
+        self.counters.served(variant)
     }
 
     /// Subtracts `tokens` tokens, by which steps advance the rows' requests, from the capacity of their

@@ -11,3 +11,4 @@ pub(crate) mod prepared;
 mod request_buffers;
 pub(crate) mod request_table;
 pub(crate) mod step_features;
+pub(crate) mod step_variant;

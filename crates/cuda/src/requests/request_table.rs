@@ -13,6 +13,7 @@ use crate::requests::logprob_params;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
 use crate::requests::step_features::StepFeatures;
+use crate::requests::step_variant::StepVariant;
 
 /// A request's state when it enters a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,6 +95,9 @@ pub(crate) struct RequestTable {
     /// The features that each slot's request needs, and the union over the rows' requests.
     needs: Vec<StepFeatures>,
     rows_features: StepFeatures,
+    /// The smallest named variant that serves each slot's request, and the largest of those of the rows.
+    variants: Vec<StepVariant>,
+    rows_variant: StepVariant,
     /// A slot of the rows whose request is not allowed on rows of probabilities.
     refusing_slot: Option<usize>,
 }
@@ -111,6 +115,8 @@ impl RequestTable {
             history_budget: HistoryBudget::new(slots)?,
             needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
             rows_features: StepFeatures::NONE,
+            variants: memory::filled(SLOTS, StepVariant::NoFilter, slots)?,
+            rows_variant: StepVariant::NoFilter,
             refusing_slot: None,
             runtime: Arc::clone(runtime),
             vocab,
@@ -160,6 +166,7 @@ impl RequestTable {
         self.requests.write(index * size_of::<Request>(), &[entry.on_device])?;
         self.history_budget.set(index, growth);
         self.needs[index] = StepFeatures::of(&params);
+        self.variants[index] = StepVariant::of_prepared(&params);
         self.update_features();
         Ok(())
     }
@@ -173,6 +180,7 @@ impl RequestTable {
         entry.on_device = Request::default();
         self.history_budget.set(index, UNBOUNDED);
         self.needs[index] = StepFeatures::NONE;
+        self.variants[index] = StepVariant::NoFilter;
         self.update_features();
         self.params.write(index * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(index * size_of::<Request>(), &[Request::default()])?)
@@ -221,6 +229,8 @@ impl RequestTable {
         let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
         self.rows_features =
             slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::union);
+        let variants = slots.clone().map(|slot| self.variants[slot]);
+        self.rows_variant = variants.max().unwrap_or(StepVariant::NoFilter);
         self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
     }
 
@@ -237,6 +247,25 @@ impl RequestTable {
     /// Returns the features that the rows' requests need.
     pub fn needs(&self) -> StepFeatures {
         self.rows_features
+    }
+
+    /// Returns the smallest named variant that serves the rows' requests.
+    pub fn variant(&self) -> StepVariant {
+        self.rows_variant
+    }
+
+    /// Checks that a named variant serves the rows' requests.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] with the first row that needs more.
+    pub fn check_variant(&self, variant: StepVariant) -> Result<()> {
+        if variant >= self.rows_variant {
+            return Ok(());
+        }
+        self.history_budget.rows().iter().enumerate().try_for_each(|(row, slot)| {
+            let needed = usize::try_from(*slot).map_or(StepVariant::NoFilter, |slot| self.variants[slot]);
+            variant.check(needed, row, *slot)
+        })
     }
 
     /// Returns whether every row's history can take `steps` more tokens.

@@ -2,10 +2,7 @@
 //!
 //! The choice is made when the rows change. A [`Graph`](crate::Graph) holds the launches for every choice, so a
 //! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
-//! choice only, [`StepFeatures::EVERYTHING`]: its replays run the most general kernels, also for rows that need
-//! less.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! choice only, that of a named [`StepVariant`](crate::StepVariant).
 
 use crate::abi::{Params, features, filters};
 
@@ -160,20 +157,6 @@ impl StepFeatures {
             variant: self.variant.max(other.variant),
         }
         .with(self.long_nucleus || other.long_nucleus)
-    }
-}
-
-/// The number of steps that each variant has run.
-#[derive(Debug, Default)]
-pub(crate) struct VariantCounters([AtomicU64; Variant::ALL.len()]);
-
-impl VariantCounters {
-    pub fn count(&self, variant: Variant, steps: u64) {
-        self.0[variant as usize].fetch_add(steps, Ordering::Relaxed);
-    }
-
-    pub fn steps(&self, variant: Variant) -> u64 {
-        self.0[variant as usize].load(Ordering::Relaxed)
     }
 }
 

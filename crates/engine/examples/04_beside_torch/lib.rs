@@ -69,7 +69,7 @@ pub extern "C" fn gumball_assign(host: &mut Host, rows: usize) -> i64 {
 }
 
 /// Enqueues a step over rows of torch's, on the stream that its caller opened: launches and nothing else, so torch may be
-/// capturing a graph there. `dtype`: 0 for f32, 1 for bf16, 2 for f16; `stride` in elements.
+/// capturing a graph there, which then holds only the kernels that the assigned rows need. `dtype`: 0 for f32, 1 for bf16, 2 for f16; `stride` in elements.
 ///
 /// # Safety
 /// The rows are memory of the device until the step is done.
@@ -84,13 +84,16 @@ pub unsafe extern "C" fn gumball_enqueue(
     let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][dtype as usize];
     // SAFETY: as the caller vouches.
     let rows = unsafe { DeviceLogits::new(logits, dtype, rows, host.vocab, stride) };
-    or_failed(rows.and_then(|rows| host.device.enqueue_assigned(rows)).map(|()| 0))
+    let variant = host.device.needed_variant();
+    or_failed(rows.and_then(|rows| host.device.enqueue_variant(rows, variant)).map(|()| 0))
 }
 
-/// Says that a graph of torch's is about to be replayed, with so many steps in all.
+/// Says that a graph of torch's is about to be replayed, with so many steps in all. The assignment is that of the capture, so
+/// the graph's variant is the one that the rows need.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_reserve_replays(host: &mut Host, steps: usize) -> i64 {
-    or_failed(host.device.reserve_replays(steps).map(|()| 0))
+    let variant = host.device.needed_variant();
+    or_failed(host.device.reserve_replays(steps, variant).map(|()| 0))
 }
 
 /// Returns where the tokens of the last step lie on the device, an i32 a row; the address stays.

@@ -20,7 +20,7 @@ use gumball_spec::{Error, Result};
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
     DraftChainRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks, Rows as DeviceLogits,
-    RowsOut as DeviceRows,
+    RowsOut as DeviceRows, StepVariant,
 };
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};

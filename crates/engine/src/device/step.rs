@@ -3,7 +3,7 @@
 //! The host copies an assignment up only when it changes. A step with unchanged slots and options therefore
 //! only launches kernels, and replaying a captured step takes one call.
 
-use gumball_cuda::{Assignment, Graph, Rows};
+use gumball_cuda::{Assignment, Graph, Rows, Step, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, Result};
 
@@ -186,32 +186,79 @@ impl DevicePool {
 
     /// Enqueues a step for the rows that were assigned last; it only launches kernels.
     ///
-    /// The host program may capture the step in a graph of its own on the device's stream. The step does not
-    /// run then; call [`DevicePool::reserve_replays`] before replays.
+    /// If the host program is capturing the device's stream in a graph of its own, the step becomes part of
+    /// it, as one of [`StepVariant::Full`]; see [`DevicePool::enqueue_variant`].
     ///
     /// # Errors
     /// Those of [`DevicePool::enqueue`] that concern the input.
     pub fn enqueue_assigned<'b>(&mut self, input: impl Into<DeviceInput<'b>>) -> Result<()> {
-        let DeviceInput { logits, masks } = input.into();
+        self.enqueue_with(input.into(), None)
+    }
+
+    /// Enqueues a step for the rows that were assigned last, with the kernels of a named variant.
+    ///
+    /// The host program may capture the step in a graph of its own on the device's stream. The step does not
+    /// run then, and the graph serves later assignments that the variant serves. Call the method once before
+    /// the capture, with padding for instance, so that the kernels are loaded, and
+    /// [`DevicePool::reserve_replays`] before replays.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row; it names the row, its slot and
+    ///   the variants that do.
+    /// - Those of [`DevicePool::enqueue`] that concern the input.
+    pub fn enqueue_variant<'b>(
+        &mut self,
+        input: impl Into<DeviceInput<'b>>,
+        variant: StepVariant,
+    ) -> Result<()> {
+        self.enqueue_with(input.into(), Some(variant))
+    }
+
+    fn enqueue_with(&mut self, input: DeviceInput<'_>, variant: Option<StepVariant>) -> Result<()> {
+        let DeviceInput { logits, masks } = input;
+        variant.map_or(Ok(()), |variant| self.workspace.check_variant(variant))?;
         self.grow_histories(1)?;
         let step = self.workspace.step_masked(&logits, masks.as_ref())?;
+        let step = variant.into_iter().fold(step, Step::with_variant);
         if self.workspace.enqueue(&step)? {
             self.note(1);
         }
         Ok(())
     }
 
-    /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
-    /// the current assignment.
+    /// Returns the variants of a step in ascending order, each with the number of steps that it has served in
+    /// this pool. Each one serves the requests of those before it, too.
     ///
+    /// Steps reserved for replays of the host program's graphs count under the variant that was named, all
+    /// others under the smallest one that serves their rows.
+    #[must_use]
+    pub fn variants(&self) -> [(StepVariant, u64); StepVariant::ALL.len()] {
+        StepVariant::ALL.map(|variant| (variant, self.workspace.steps_served(variant)))
+    }
+
+    /// Returns the smallest variant that serves the assigned rows: the one whose graph the host program should
+    /// replay.
+    #[must_use]
+    pub fn needed_variant(&self) -> StepVariant {
+        self.workspace.needed_variant()
+    }
+
+    /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
+    /// the current assignment. The steps were captured under `variant`, or without one, which is
+    /// [`StepVariant::Full`].
+    ///
+    /// After another assignment call it again: only this call sees that the graph's kernels serve the rows.
     /// Waits for the device if histories need more memory, which happens once in
     /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens.
     ///
     /// # Errors
+    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row; it names the row, its slot and
+    ///   the variants that do. Nothing has changed then.
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn reserve_replays(&mut self, steps: usize) -> Result<()> {
+    pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
+        self.workspace.check_variant(variant)?;
         self.grow_histories(steps)?;
-        self.workspace.reserve_replays(steps as u64)?;
+        self.workspace.reserve_replays(steps as u64, variant)?;
         self.note(steps as u64);
         Ok(())
     }

@@ -19,3 +19,5 @@ mod score;
 mod state;
 mod threads;
 mod validation;
+#[cfg(feature = "emulator")]
+mod variants;

@@ -1,0 +1,28 @@
+//! The numbers of steps that a workspace has run, by finish kernel and by named variant.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::requests::step_features::Variant;
+use crate::requests::step_variant::StepVariant;
+
+/// The number of steps that each finish kernel has run, and each named variant has served.
+#[derive(Debug, Default)]
+pub(crate) struct StepCounters {
+    run: [AtomicU64; Variant::ALL.len()],
+    served: [AtomicU64; StepVariant::ALL.len()],
+}
+
+impl StepCounters {
+    pub fn count(&self, run: Variant, served: StepVariant, steps: u64) {
+        self.run[run as usize].fetch_add(steps, Ordering::Relaxed);
+        self.served[served as usize].fetch_add(steps, Ordering::Relaxed);
+    }
+
+    pub fn run(&self, variant: Variant) -> u64 {
+        self.run[variant as usize].load(Ordering::Relaxed)
+    }
+
+    pub fn served(&self, variant: StepVariant) -> u64 {
+        self.served[variant as usize].load(Ordering::Relaxed)
+    }
+}

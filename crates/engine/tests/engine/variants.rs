@@ -1,0 +1,134 @@
+//! The variants of steps on a device: which one the assigned rows need, which ones are refused, and the counts of the steps
+//! that each has served.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
+    DevicePoolConfig, Dtype, Error, Logits, NONE, Outputs, PADDING, Pool, PoolConfig, SamplingParams, Slot,
+    StepVariant,
+};
+
+use crate::cases::{VOCAB, rows};
+
+fn device() -> Option<Device> {
+    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Returns requests, each with the variant that it needs.
+fn requests() -> [(SamplingParams, StepVariant); 6] {
+    let base = |seed| SamplingParams { seed: Some(seed), ..Default::default() };
+    [
+        (base(1), StepVariant::NoFilter),
+        (SamplingParams { min_p: 0.05, ..base(2) }, StepVariant::MinP),
+        (SamplingParams { top_k: 5, ..base(3) }, StepVariant::TopK),
+        (SamplingParams { top_p: 0.9, ..base(4) }, StepVariant::TopP),
+        (SamplingParams { repetition_penalty: 1.3, ..base(5) }, StepVariant::Edits),
+        (SamplingParams { no_repeat_ngram: 2, ..base(6) }, StepVariant::Full),
+    ]
+}
+
+fn admitted(device: &Device) -> (Pool, DevicePool, Vec<Slot>) {
+    let mut host = Pool::new(PoolConfig { slots: 8, threads: Some(1), ..PoolConfig::new(VOCAB) }).unwrap();
+    let config = DevicePoolConfig { slots: 8, rows: 8, ..DevicePoolConfig::new(VOCAB) };
+    let mut on_device = DevicePool::new(device.clone(), config).unwrap();
+    let slots = requests().map(|(params, _)| {
+        assert_eq!(host.admit(params.clone(), &[3, 1]), on_device.admit(params.clone(), &[3, 1]));
+        on_device.len() as Slot - 1
+    });
+    (host, on_device, slots.to_vec())
+}
+
+fn upload(device: &Device, count: usize) -> DeviceBuffer {
+    DeviceBuffer::of(device.runtime(), &rows(0..count as u64)).unwrap()
+}
+
+fn lines(buffer: &DeviceBuffer, count: usize) -> DeviceInput<'_> {
+    DeviceLogits::of(buffer, Dtype::F32, 0, count, VOCAB, VOCAB).unwrap().into()
+}
+
+fn counts(pool: &DevicePool) -> Vec<u64> {
+    pool.variants().iter().map(|(_, steps)| *steps).collect()
+}
+
+#[test]
+fn a_step_needs_the_largest_variant_of_its_rows() {
+    let Some(device) = device() else { return };
+    let (_, mut pool, slots) = admitted(&device);
+    assert_eq!(pool.needed_variant(), StepVariant::NoFilter);
+    let mut most = StepVariant::NoFilter;
+    for (count, (_, needed)) in (1..).zip(requests()) {
+        pool.assign(&slots[..count], &DeviceOptions::default()).unwrap();
+        most = most.max(needed);
+        assert_eq!(pool.needed_variant(), most);
+    }
+    // A slot that is released is padding at once, and padding needs nothing.
+    pool.release(slots[5]).unwrap();
+    assert_eq!(pool.needed_variant(), StepVariant::Edits);
+    pool.assign(&[PADDING, slots[1]], &DeviceOptions::default()).unwrap();
+    assert_eq!(pool.needed_variant(), StepVariant::MinP);
+}
+
+#[test]
+fn a_variant_that_does_not_serve_a_row_is_refused_before_anything_changes() {
+    let Some(device) = device() else { return };
+    let (_, mut pool, slots) = admitted(&device);
+    let buffer = upload(&device, 2);
+    pool.assign(&[slots[0], slots[3]], &DeviceOptions::default()).unwrap();
+    for variant in [StepVariant::NoFilter, StepVariant::TopKTopP] {
+        let message = format!(
+            "variant is {variant}, but must be top_p or edits or full, for the request of row 1 in slot {}",
+            slots[3]
+        );
+        for error in [
+            pool.reserve_replays(1, variant).unwrap_err(),
+            pool.enqueue_variant(lines(&buffer, 2), variant).unwrap_err(),
+        ] {
+            assert!(matches!(&error, Error::OutOfRange { parameter: "variant", .. }));
+            assert_eq!(error.to_string(), message);
+        }
+    }
+    assert_eq!(counts(&pool), [0; 7]);
+    assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
+}
+
+#[test]
+fn each_variant_that_serves_the_rows_draws_their_tokens() {
+    let Some(device) = device() else { return };
+    for (row, (_, needed)) in requests().into_iter().enumerate() {
+        for variant in StepVariant::ALL.into_iter().filter(|variant| *variant >= needed) {
+            let (mut host, mut pool, slots) = admitted(&device);
+            let buffer = upload(&device, 2);
+            // A warm-up before a capture steps over padding.
+            pool.assign(&[PADDING; 2], &DeviceOptions::default()).unwrap();
+            pool.enqueue_variant(lines(&buffer, 2), variant).unwrap();
+            let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+            pool.fetch(&mut seen).unwrap();
+            assert_eq!(seen.tokens(), [NONE; 2]);
+            let two = [slots[row], if row == 0 { PADDING } else { slots[0] }];
+            pool.assign(&two, &DeviceOptions::default()).unwrap();
+            for _ in 0..3 {
+                let data = rows(0..2);
+                let logits = Logits::new(&data, 2, VOCAB).unwrap();
+                host.step(logits, &two, &BatchOptions::default(), &mut wanted).unwrap();
+                pool.enqueue_variant(lines(&buffer, 2), variant).unwrap();
+                pool.fetch(&mut seen).unwrap();
+                assert_eq!(seen.words(), wanted.words(), "{variant}, request {row}");
+            }
+            assert_eq!(counts(&pool).iter().sum::<u64>(), 4);
+            assert_eq!(counts(&pool)[variant as usize], 4);
+        }
+    }
+}
+
+#[test]
+fn steps_count_under_the_variant_that_served_them() {
+    let Some(device) = device() else { return };
+    let (_, mut pool, slots) = admitted(&device);
+    let buffer = upload(&device, 1);
+    pool.assign(&[slots[2]], &DeviceOptions::default()).unwrap();
+    pool.enqueue_assigned(lines(&buffer, 1)).unwrap();
+    let graph = pool.capture(&[lines(&buffer, 1), lines(&buffer, 1)]).unwrap();
+    pool.replay(&graph).unwrap();
+    pool.reserve_replays(5, StepVariant::Edits).unwrap();
+    assert_eq!(pool.variants()[2], (StepVariant::TopK, 3));
+    assert_eq!(counts(&pool), [0, 0, 3, 0, 0, 5, 0]);
+}
