@@ -831,14 +831,10 @@ gumball_code gumball_pool_assign(gumball_pool *pool,
 
 // Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
 //
-// It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
-// gumball_pool_reserve_replays is to be called before replays.
-gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_device_input *input);
-
-// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-// now. It waits where histories must grow, which they do once in `history_growth` tokens.
-gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
-                                          size_t steps);
+// It allocates nothing there. It may lie in a graph that the program captures on the device's stream, with kernels that serve every
+// request; gumball_pool_enqueue_variant captures fewer. Then gumball_pool_reserve_replays is to be called before replays.
+gumball_code gumball_pool_enqueue(gumball_pool *pool,
+                                  const gumball_device_input *input);
 
 // Captures a step for each input, to be replayed in this order; `inputs` points to pointers to them. Nothing runs yet. NULL
 // after an error.
@@ -892,6 +888,42 @@ gumball_code gumball_pool_score(gumball_pool *pool,
                                 size_t rows,
                                 const gumball_step_options *options,
                                 gumball_outputs *outputs);
+
+// Returns the name of a variant by its number, from 0: no_filter, min_p, top_k, top_k_top_p, top_p, edits, full. NULL behind the
+// last one. Each serves the requests of those before it, too.
+const char *gumball_variant_name(size_t number);
+
+// Returns which requests a variant serves besides those of the variants before it, in words. NULL after an error.
+const char *gumball_variant_serves(const char *variant);
+
+// Returns the name of the smallest variant that serves the rows that are assigned: the one whose graph to replay. NULL after an
+// error.
+const char *gumball_pool_needed_variant(gumball_pool *pool);
+
+// Tells how many steps a variant has served in this pool. Steps reserved for replays of the program's graphs count under the
+// variant that was named, all others under the smallest one that serves their rows.
+gumball_code gumball_pool_variant_steps(gumball_pool *pool,
+                                        const char *variant,
+                                        uint64_t *steps);
+
+// Enqueues a step as gumball_pool_enqueue does, with the kernels of a variant; NULL: full.
+//
+// In a graph that the program captures, the step then holds only these kernels, and serves later assignments whose requests the
+// variant serves. Call it once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE
+// if a row that is assigned needs more; nothing has changed then.
+gumball_code gumball_pool_enqueue_variant(gumball_pool *pool,
+                                          const gumball_device_input *input,
+                                          const char *variant);
+
+// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
+// now. The steps were captured under a variant; NULL: full, or without one. It waits where histories must grow, which they do
+// once in `history_growth` tokens.
+//
+// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
+// do; nothing has changed then. After another assignment call it again, as nothing else sees what the graph's kernels serve.
+gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
+                                          size_t steps,
+                                          const char *variant);
 
 // Makes operators of the host. `config`: NULL is the default. NULL after an error.
 gumball_operators *gumball_operators_new(const gumball_operators_config *config);

@@ -62,7 +62,7 @@ unsafe impl VersionedStruct for DeviceRows {
 /// # Safety
 /// `input` is NULL or a struct with the size it states. Its rows and masks stay in the device's memory,
 /// unchanged, as long as steps read them.
-unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>> {
+pub(crate) unsafe fn device_input(input: *const DeviceRows) -> Result<DeviceInput<'static>> {
     // SAFETY: the caller ensures that `input` is NULL or points to the bytes that its `struct_size` names.
     let input = unsafe { read("input", input) }?;
     if input.logits.is_null() {
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn gumball_pool_assign(
 
 /// Enqueues a step of the rows that were assigned: launches and nothing else. Returns before the device is done.
 ///
-/// It allocates nothing there. It may lie in a graph that the program captures on the device's stream; then
-/// gumball_pool_reserve_replays is to be called before replays.
+/// It allocates nothing there. It may lie in a graph that the program captures on the device's stream, with kernels that serve every
+/// request; gumball_pool_enqueue_variant captures fewer. Then gumball_pool_reserve_replays is to be called before replays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *const DeviceRows) -> Code {
     call(|| {
@@ -129,15 +129,6 @@ pub unsafe extern "C" fn gumball_pool_enqueue(pool: Option<&mut Pool>, input: *c
         // until the step is done.
         let input = unsafe { device_input(input) }?;
         Ok(pool.enqueue_assigned(input)?)
-    })
-}
-
-/// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-/// now. It waits where histories must grow, which they do once in `history_growth` tokens.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_reserve_replays(pool: Option<&mut Pool>, steps: usize) -> Code {
-    call(|| {
-        Ok(require("pool", pool)?.on_device()?.reserve_replays(steps, gumball_engine::StepVariant::Full)?)
     })
 }
 

@@ -13,7 +13,7 @@
 //! | `state`, `logits`, `options` | inputs |
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
-//! | `device`, `pool`, `step`, `graph` | many sequences, on the host or on a device |
+//! | `device`, `pool`, `step`, `graph`, `variants` | many sequences, on the host or on a device |
 //! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
@@ -39,6 +39,7 @@ mod pool;
 
 mod graph;
 mod step;
+mod variants;
 
 mod columns;
 
@@ -67,6 +68,7 @@ pub use pool::*;
 
 pub use graph::*;
 pub use step::*;
+pub use variants::*;
 
 pub use draft_chains::DraftChains;
 pub use draws::Draws;

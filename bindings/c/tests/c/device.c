@@ -244,6 +244,56 @@ static void steps_over_probabilities(gumball_device *device) {
     gumball_pool_free(pool);
 }
 
+static uint64_t served(gumball_pool *pool, const char *variant) {
+    uint64_t steps = 0;
+    OK(gumball_pool_variant_steps(pool, variant, &steps));
+    return steps;
+}
+
+// A program that captures a step names its variant, and is refused where that does not serve a row.
+static void variants_of(gumball_device *device, const gumball_device_input *input) {
+    static const char *const names[] = {"no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"};
+    for (size_t i = 0; i < 7; i++) {
+        CHECK(strcmp(gumball_variant_name(i), names[i]) == 0 && gumball_variant_serves(names[i]) != NULL);
+    }
+    CHECK(gumball_variant_name(7) == NULL && gumball_variant_serves("greedy") == NULL);
+    CHECK(gumball_error_code() == GUMBALL_UNKNOWN);
+    gumball_pool *pool = device_pool_of(device, VOCAB), *host = pool_of(VOCAB, 1);
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    static const char *const two[] = {"{\"seed\": 3, \"temperature\": 0}", "{\"seed\": 4, \"top_p\": 0.9}"};
+    const int32_t none[] = {-1, -1, -1, -1};
+    int32_t slots[] = {-1, -1, -1, -1};
+    for (int i = 0; i < 2; i++) {
+        slots[1 + i] = admit(pool, two[i], prompt, 3);
+        CHECK(admit(host, two[i], prompt, 3) == slots[1 + i]);
+    }
+    OK(gumball_pool_assign(pool, none, ROWS, NULL));
+    CHECK(strcmp(gumball_pool_needed_variant(pool), "no_filter") == 0);
+    OK(gumball_pool_enqueue_variant(pool, input, "no_filter"));
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    CHECK(strcmp(gumball_pool_needed_variant(pool), "top_p") == 0);
+    REFUSED(gumball_pool_enqueue_variant(pool, input, "no_filter"), GUMBALL_OUT_OF_RANGE,
+            "variant is no_filter, but must be top_p or edits or full, for the request of row 2 in slot 1");
+    REFUSED(gumball_pool_reserve_replays(pool, 1, "top_k"), GUMBALL_OUT_OF_RANGE,
+            "variant is top_k, but must be top_p or edits or full, for the request of row 2 in slot 1");
+    CHECK(gumball_pool_reserve_replays(pool, 1, "graph") == GUMBALL_UNKNOWN);
+    OK(gumball_pool_enqueue_variant(pool, input, "edits"));
+    OK(gumball_pool_fetch(pool, seen));
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+    same(wanted, seen);
+    OK(gumball_pool_enqueue(pool, input));
+    OK(gumball_pool_enqueue_variant(pool, input, NULL));
+    OK(gumball_pool_reserve_replays(pool, 3, NULL));
+    CHECK(served(pool, "no_filter") == 1 && served(pool, "edits") == 1 && served(pool, "top_p") == 1);
+    CHECK(served(pool, "full") == 4 && served(pool, "top_k") == 0);
+    CHECK(gumball_pool_needed_variant(host) == NULL && gumball_error_code() == GUMBALL_UNAVAILABLE);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+}
+
 int main(int count, char **arguments) {
     gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
     if (!device) {
@@ -294,6 +344,8 @@ int main(int count, char **arguments) {
     same(wanted, kept);
     size_t len = 0;
     CHECK(gumball_outputs_kept(kept, 1, &len) != NULL && len == 1);
+
+    variants_of(device, &plain);
 
     const gumball_device_input *inputs[] = {&plain, &masked, &plain};
     gumball_graph *graph = gumball_pool_capture(pool, inputs, 3);

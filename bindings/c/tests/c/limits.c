@@ -233,8 +233,8 @@ static void on_a_device(const char *name) {
     // So many steps that their sum cannot be counted.
     for (int i = 0; i < 3; i++) {
         OK(gumball_pool_assign(pool, slots, 2 - i % 2, NULL));
-        OK(gumball_pool_reserve_replays(pool, (size_t)-1 / 2));
-        CHECK(gumball_pool_reserve_replays(pool, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
+        OK(gumball_pool_reserve_replays(pool, (size_t)-1 / 2, NULL));
+        CHECK(gumball_pool_reserve_replays(pool, (size_t)-1, NULL) == GUMBALL_OUT_OF_RANGE);
     }
     gumball_outputs_free(outputs);
     gumball_buffer_free(buffer);

@@ -116,11 +116,11 @@ int main(int count, char **arguments) {
 
     // Captured by the program, per thread, and launched by it.
     CHECK(cu.begin_capture(stream, 1) == 0);
-    OK(gumball_pool_enqueue(pool, &input));
+    OK(gumball_pool_enqueue_variant(pool, &input, gumball_pool_needed_variant(pool)));
     CHECK(cu.end_capture(stream, &graph) == 0);
     CHECK(cu.instantiate(&runnable, graph, 0) == 0);
     for (int step = 0; step < STEPS; step++) {
-        OK(gumball_pool_reserve_replays(pool, 1));
+        OK(gumball_pool_reserve_replays(pool, 1, gumball_pool_needed_variant(pool)));
         CHECK(cu.launch(runnable, stream) == 0);
         OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
     }
