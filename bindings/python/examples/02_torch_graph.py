@@ -38,12 +38,15 @@ else:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        pool.enqueue(model(ids))
+        # The graph holds only the kernels that these requests need. Capture a graph for each variant that you want.
+        captured = pool.needed_variant()
+        pool.enqueue(model(ids), variant=captured)
         # Where the tokens lie they stay: the next replay reads what this one drew.
         ids.copy_(tokens_of(pool))
     for _ in range(STEPS):
-        # Requests may be admitted, released and assigned here, as long as the number of rows stays.
-        pool.reserve_replays()
+        # Requests may be admitted, released and assigned here, as long as the number of rows stays. A request that the
+        # graph's kernels do not serve is refused.
+        pool.reserve_replays(variant=captured)
         graph.replay()
 
 for slot in slots:

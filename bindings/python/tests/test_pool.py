@@ -192,6 +192,37 @@ def test_what_is_enqueued_and_captured_may_hold_probabilities(device: str, batch
             work(probs, kind="scores")
 
 
+def test_a_variant_that_is_named_serves_the_rows_or_is_refused(device: str, batch: np.ndarray) -> None:
+    if device.startswith("cuda"):
+        pytest.skip("arrays of the host")
+    plain, pool, logits = make("cpu", kept=False), make(device, kept=False), batch[:3]
+    requests = [SamplingParams(seed=1), SamplingParams(seed=2, min_p=0.1), SamplingParams(seed=3, top_k=9, top_p=0.9)]
+    slots = [[each.admit(params) for params in requests] for each in (plain, pool)]
+    names = [variant.name for variant in pool.variants()]
+    assert names == ["no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"]
+    assert all(variant.serves and variant.steps == 0 for variant in pool.variants())
+    # A warm-up before a capture steps over padding, which every variant serves.
+    pool.assign([-1, -1, -1])
+    assert pool.needed_variant() == "no_filter"
+    pool.enqueue(logits, variant="no_filter")
+    pool.assign(slots[1])
+    assert pool.needed_variant() == "top_k_top_p"
+    message = "variant is min_p, but must be top_k_top_p or top_p or edits or full, for the request of row 2 in slot 2"
+    for refused in (pool.reserve_replays, lambda variant: pool.enqueue(logits, variant=variant)):
+        with pytest.raises(ValueError, match=message):
+            refused(variant="min_p")
+        with pytest.raises(ValueError, match='variant "greedy" is not known; known are: no_filter, min_p'):
+            refused(variant="greedy")
+    assert [pool.position(slot) for slot in slots[1]] == [0, 0, 0]
+    for name in names[3:]:
+        pool.enqueue(logits, variant=name)
+        assert pool.fetch().tolist() == plain.step(logits, slots[0]).tolist()
+    pool.release(slots[1][2])
+    assert pool.needed_variant() == "min_p"
+    pool.enqueue(logits)
+    assert [variant.steps for variant in pool.variants()] == [1, 1, 0, 1, 1, 1, 1]
+
+
 def test_scores_are_the_logprobs_of_forced_steps(device: str, batch: np.ndarray) -> None:
     params = SamplingParams(seed=1, repetition_penalty=1.3, logprobs=LogprobsParams("edited", 3, [5, 9]))
     pool, ids = make(device), [1, 2, 7, 9, 9, 30, 31, 32]

@@ -152,9 +152,10 @@ def test_masks_logprobs_and_rows_without_a_token() -> None:
 
 def test_the_calls_of_a_graph_and_rows_of_nobody() -> None:
     made, alone = backend(max_draft_tokens_per_req=2), samplers(REQUESTS[:3])
-    assert made.cuda_graph_capture_variants(1) == ("default",)
+    variants = ("default", "no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits")
+    assert made.cuda_graph_capture_variants(1) == variants
     for bs in (2, 4):
-        made.prepare_capture_variant(bs, 1, "default")
+        made.prepare_capture(bs, 1)
         tokens, _ = made.sample(output(rows_of(9, bs)), INFO)
         assert tokens.tolist() == [0] * bs
         made.reset_capture_state()
@@ -178,6 +179,36 @@ def test_the_calls_of_a_graph_and_rows_of_nobody() -> None:
     made.prepare_step(list("abc"), [1, 2, 3], REQUESTS[:3])
     assert [made.pool.output(made._slots[name])[-1] for name in "abc"] == drawn
     assert made.get_packed_output_d2h(tokens, tokens) is None
+
+
+def test_a_replay_takes_the_smallest_captured_variant_that_serves_its_rows() -> None:
+    made = backend()
+    for name in made.cuda_graph_capture_variants(1):
+        if name != "min_p":
+            made.prepare_capture_variant(2, 1, name)
+            made.sample(output(rows_of(9, 2)), INFO)
+    cases = [
+        ("no_filter", [request(1), request(2, top_k=1)]),
+        ("top_k", [request(1, min_p=0.1)]),
+        ("top_k", [request(1, top_k=40), request(2)]),
+        ("top_k_top_p", [request(1, top_k=40, top_p=0.9), request(2, top_k=5)]),
+        ("top_p", [request(1, top_p=0.9), request(2, top_k=5)]),
+        ("edits", [request(1, presence_penalty=0.5, top_p=0.9), request(2, top_k=5)]),
+        ("default", [request(1, top_k=300)]),
+    ]
+    before = {variant.name: variant.steps for variant in made.pool.variants()}
+    for step, (wanted, requests) in enumerate(cases):
+        names = [f"{step}.{i}" for i in range(len(requests))]
+        made.prepare_step(names, list(range(len(requests))), requests)
+        assert made.cuda_graph_replay_variant(1) == made.cuda_graph_replay_variant(1) == wanted
+        # What a graph of two rows would do.
+        made.pool.enqueue(rows_of(step, 2), variant="full" if wanted == "default" else wanted)
+        # An eager step launches what its rows need.
+        made.prepare_step(names, list(range(len(requests))), requests)
+        made.sample(output(rows_of(step, len(requests))), INFO)
+    after = {variant.name: variant.steps - before[variant.name] for variant in made.pool.variants()}
+    assert after == {"no_filter": 2, "min_p": 1, "top_k": 3, "top_k_top_p": 2, "top_p": 2, "edits": 2, "full": 2}
+    assert backend(enable_output_logprobs=True).cuda_graph_capture_variants(1) == ("default", "edits")
 
 
 def test_a_round_of_prompts_and_drafts_reads_each_row_at_its_place() -> None:
@@ -220,6 +251,7 @@ def test_parameters_are_carried_over() -> None:
     )
     assert got == want and tokenspeed.params_of(request(min_new_tokens=3)).min_tokens == 0
     assert tokenspeed.params_of(request(None)).seed is None
+    assert tokenspeed.params_of(request(1, top_k=1)).temperature == 0
 
 
 def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:

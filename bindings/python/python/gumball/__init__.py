@@ -46,6 +46,7 @@ from .params import (
     State,
     Status,
     TokenLogprob,
+    Variant,
 )
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "Status",
     "TokenLogprob",
     "UnavailableError",
+    "Variant",
     "__version__",
     "chain_speculative_sampling",
     "mask_logits",

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from .params import Logprobs, SamplingParams, State
+from .params import Logprobs, SamplingParams, State, Variant
 
 # Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__.
 _Array: TypeAlias = Any
@@ -274,6 +274,7 @@ class Pool:
         forced: Sequence[int | None] | _Array | None = None,
         row_indices: _Integers | None = None,
         kind: str = "logits",
+        variant: str | None = None,
         stream: _Stream | None = None,
     ) -> None: ...
     def assign(
@@ -287,7 +288,9 @@ class Pool:
         stream: _Stream | None = None,
     ) -> None: ...
     def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
-    def reserve_replays(self, steps: int = 1, *, stream: _Stream | None = None) -> None: ...
+    def variants(self) -> list[Variant]: ...
+    def needed_variant(self) -> str: ...
+    def reserve_replays(self, steps: int = 1, *, variant: str = "full", stream: _Stream | None = None) -> None: ...
     def capture(
         self,
         logits: _Array | Sequence[_Array],

@@ -22,6 +22,7 @@ __all__ = [
     "State",
     "Status",
     "TokenLogprob",
+    "Variant",
 ]
 
 
@@ -187,6 +188,16 @@ class State:
     position: int = 0
     draw: int = 0
     mu: float = 0.0
+
+
+class Variant(NamedTuple):
+    """A variant of a step that a program captures in a graph of its own: its name, the requests that it serves besides those
+    of the variants before it, in words, and the number of steps that it has served in a pool.
+    """
+
+    name: str
+    serves: str
+    steps: int
 
 
 class TokenLogprob(NamedTuple):

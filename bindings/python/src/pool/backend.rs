@@ -3,7 +3,7 @@
 use gumball_engine::{
     BatchOptions, CudaThreadState, Device, DeviceInput, DeviceOptions, DevicePool, DevicePoolConfig, Error,
     Gpu, Logits, Masks, Outputs, PADDING, Pool, Result, RowHook, SamplingParams, Scored, Sequence, Slot,
-    State,
+    State, StepVariant,
 };
 
 use crate::devices;
@@ -28,12 +28,17 @@ pub struct HostPool {
     /// The number of rows and of words per row; `None` if no masks are assigned.
     masks_shape: Option<(usize, usize)>,
     present: Vec<bool>,
+    /// The smallest variant that serves each slot's request, and how many steps each variant has served.
+    needed: Vec<StepVariant>,
+    pub served: [u64; StepVariant::ALL.len()],
 }
 
 impl HostPool {
     pub fn new(pool: Pool) -> Self {
         let (slots, forced, row_indices, masks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, slots, forced, row_indices, masks, masks_shape: None, present: Vec::new() }
+        let (masks_shape, present, needed) = (None, Vec::new(), Vec::new());
+        let served = [0; StepVariant::ALL.len()];
+        Self { pool, slots, forced, row_indices, masks, masks_shape, present, needed, served }
     }
 
     /// Checks an assignment.
@@ -74,13 +79,44 @@ impl HostPool {
         self.present.extend_from_slice(present);
     }
 
-    /// Takes a step over rows of logits with the current assignment.
+    /// Records which variant the request needs that a slot was just given to.
+    fn admitted(&mut self, slot: Slot) -> Result<Slot> {
+        let params = self.pool.sequence(slot)?.params();
+        let needed = StepVariant::of(params, self.pool.vocab())?;
+        let place = slot as usize;
+        self.needed.resize(self.needed.len().max(place + 1), StepVariant::NoFilter);
+        self.needed[place] = needed;
+        Ok(slot)
+    }
+
+    /// Returns the variant that the request in a row's slot needs; padding needs the smallest.
+    fn needed_in(&self, slot: Slot) -> StepVariant {
+        let needed = usize::try_from(slot).ok().and_then(|slot| self.needed.get(slot));
+        needed.copied().unwrap_or(StepVariant::NoFilter)
+    }
+
+    /// Returns the smallest variant that serves the assigned rows.
+    pub fn needed_variant(&self) -> StepVariant {
+        let needed = self.slots.iter().map(|slot| self.needed_in(*slot));
+        needed.max().unwrap_or(StepVariant::NoFilter)
+    }
+
+    /// Checks that a variant serves the assigned rows.
+    pub fn check_variant(&self, variant: StepVariant) -> Result<()> {
+        let mut rows = self.slots.iter().enumerate();
+        rows.try_for_each(|(row, slot)| variant.check(self.needed_in(*slot), row, *slot))
+    }
+
+    /// Takes a step over rows of logits with the current assignment. The host runs the same code for every
+    /// variant; one that is named must serve the rows.
     pub fn step(
         &mut self,
         logits: Logits<'_>,
         hooks: &[Option<RowHook<'_>>],
+        variant: Option<StepVariant>,
         out: &mut Outputs,
     ) -> Result<()> {
+        variant.map_or(Ok(()), |variant| self.check_variant(variant))?;
         let mut masks = Masks::NONE;
         if let Some((rows, width)) = self.masks_shape {
             masks = Masks::new(&self.masks, rows, width, width)?;
@@ -90,7 +126,9 @@ impl HostPool {
         }
         let options = BatchOptions { masks, forced: &self.forced, hooks };
         let logits = if self.row_indices.is_empty() { logits } else { logits.select(&self.row_indices)? };
-        self.pool.step(logits, &self.slots, &options, out)
+        self.pool.step(logits, &self.slots, &options, out)?;
+        self.served[variant.unwrap_or(self.needed_variant()) as usize] += 1;
+        Ok(())
     }
 }
 
@@ -105,21 +143,30 @@ impl Backend {
 
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         match self {
-            Backend::Host(host) => host.pool.admit(params, prompt),
+            Backend::Host(host) => {
+                let slot = host.pool.admit(params, prompt)?;
+                host.admitted(slot)
+            }
             Backend::Device(pool) => pool.admit(params, prompt),
         }
     }
 
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         match self {
-            Backend::Host(host) => host.pool.resume(params, state),
+            Backend::Host(host) => {
+                let slot = host.pool.resume(params, state)?;
+                host.admitted(slot)
+            }
             Backend::Device(pool) => pool.resume(params, state),
         }
     }
 
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         match self {
-            Backend::Host(host) => host.pool.fork(slot, draw),
+            Backend::Host(host) => {
+                let slot = host.pool.fork(slot, draw)?;
+                host.admitted(slot)
+            }
             Backend::Device(pool) => pool.fork(slot, draw),
         }
     }
@@ -187,15 +234,20 @@ pub fn open(name: &str, config: DevicePoolConfig) -> Result<DevicePool> {
     DevicePool::new(Device::from(devices::gpu(ordinal)?.on_new_stream()?), config)
 }
 
-/// Enqueues a step of a device's pool, with a new assignment if slots are given.
+/// Enqueues a step of a device's pool, with a new assignment if slots are given, and the kernels of a variant if one
+/// is named.
 pub fn enqueue(
     pool: &mut DevicePool,
     input: DeviceInput<'_>,
     slots: Option<&[Slot]>,
     options: &DeviceOptions<'_>,
+    variant: Option<StepVariant>,
 ) -> Result<()> {
-    match slots {
-        Some(slots) => pool.enqueue(input, slots, options),
+    if let Some(slots) = slots {
+        pool.assign(slots, options)?;
+    }
+    match variant {
+        Some(variant) => pool.enqueue_variant(input, variant),
         None => pool.enqueue_assigned(input),
     }
 }

@@ -1,7 +1,6 @@
-//! Graphs of a pool: steps that are captured once and replayed with one call, and replays of the host
-//! program's own graphs.
+//! Graphs of a pool: steps that are captured once and replayed with one call.
 
-use gumball_engine::{DeviceInput, Error, StepVariant};
+use gumball_engine::{DeviceInput, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -11,29 +10,10 @@ use super::backend::Backend;
 use crate::arrays;
 use crate::errors::to_py_err;
 use crate::graph::{Graph, Recorded};
-use crate::lists::extract_int;
 use crate::options;
 
 #[pymethods]
 impl Pool {
-    /// Prepares for replays of the program's own graph that take steps steps of this pool in all.
-    ///
-    /// Waits for the device if histories need more memory, which happens once in history_growth tokens.
-    #[pyo3(signature = (steps=None, *, stream=None), text_signature = "($self, steps=1, *, stream=None)")]
-    fn reserve_replays(
-        &self,
-        py: Python<'_>,
-        steps: Option<&Bound<'_, PyAny>>,
-        stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
-        let stream = self.on(py, stream)?;
-        self.with(py, stream, |inner| match &mut inner.backend {
-            Backend::Host(_) => Ok(()),
-            Backend::Device(pool) => pool.reserve_replays(steps, StepVariant::Full),
-        })
-    }
-
     /// Captures a step over logits, or one step for each array of a list, to be replayed in this order.
     /// Returns a Graph.
     ///
@@ -126,7 +106,7 @@ impl Pool {
             (Backend::Host(host), Recorded::Host(matrices, kind)) => matrices.iter().try_for_each(|matrix| {
                 // SAFETY: the graph keeps the array alive; Python's callers do not write it during this call.
                 let logits = unsafe { matrix.logits(&[]) }?;
-                host.step(logits.with_kind(*kind), &[], &mut inner.out)
+                host.step(logits.with_kind(*kind), &[], None, &mut inner.out)
             }),
             _ => unreachable!("a graph is of its pool's kind"),
         })

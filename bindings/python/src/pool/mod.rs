@@ -7,11 +7,13 @@
 //! | `requests.rs` | admission, release, fork, truncation, state |
 //! | `steps.rs` | steps, assignments, outputs, scores |
 //! | `graphs.rs` | captured and replayed steps |
+//! | `variants.rs` | the variants of steps in graphs of the host program |
 
 mod backend;
 mod graphs;
 mod requests;
 mod steps;
+mod variants;
 
 use gumball_engine::{
     CudaThreadState, DevicePoolConfig, Error, Gpu, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig,

@@ -1,11 +1,11 @@
 //! Steps of a pool: rows of logits in, tokens out; assignments, outputs, scores.
 
-use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Slot};
+use gumball_engine::{BatchOptions, DeviceInput, Kind, Layout, Result, Scored, Slot, StepVariant};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::backend::{self, Backend};
-use super::{Inner, Pool};
+use super::{Inner, Pool, variants};
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
 use crate::device_array::DeviceArray;
 use crate::errors::to_py_err;
@@ -24,6 +24,7 @@ struct Step<'py> {
     /// The streams on which the owners of logits and masks write them, if they name one.
     others: [Option<usize>; 2],
     kind: Kind,
+    variant: Option<StepVariant>,
     /// The arrays, which stay alive during the step.
     _held: (Array<'py>, Option<Array<'py>>),
 }
@@ -35,22 +36,23 @@ struct Work<'a> {
     options: &'a Options,
     others: [Option<usize>; 2],
     kind: Kind,
+    variant: Option<StepVariant>,
     /// The objects whose turns the call keeps while its hooks run.
     caller: Caller<'a>,
 }
 
 impl Step<'_> {
     fn work<'a>(&'a self, pool: &'a Pool) -> Work<'a> {
-        let Self { logits, options, others, kind, .. } = self;
+        let Self { logits, options, others, kind, variant, .. } = self;
         let (slots, caller) = (self.slots.as_deref(), pool.caller());
-        Work { logits: *logits, slots, options, others: *others, kind: *kind, caller }
+        Work { logits: *logits, slots, options, others: *others, kind: *kind, variant: *variant, caller }
     }
 }
 
 impl Inner {
     /// Takes a step on the host, or enqueues one on the device.
     fn enqueue(&mut self, work: &Work<'_>, host_logits: bool) -> Result<()> {
-        let Work { logits, slots, options, others, kind, caller } = work;
+        let Work { logits, slots, options, others, kind, variant, caller } = work;
         if matches!(self.backend, Backend::Device(_)) {
             options.refuse_hooks()?;
         }
@@ -81,7 +83,7 @@ impl Inner {
                 let logits = unsafe { logits.logits(&[]) }?;
                 let hooks = options.hooks(caller);
                 let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
-                host.step(logits.with_kind(*kind), &hooks, &mut self.out)?;
+                host.step(logits.with_kind(*kind), &hooks, *variant, &mut self.out)?;
             }
             Backend::Device(pool) if host_logits => {
                 let slots = slots.expect("seen to where the step was read");
@@ -106,7 +108,7 @@ impl Inner {
                 // SAFETY: masks on the host are copied up before the call returns, and `_held` keeps their
                 // array alive until then.
                 let options = unsafe { options.for_device() }?;
-                backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options)?;
+                backend::enqueue(pool, DeviceInput { logits, masks }, *slots, &options, *variant)?;
             }
         }
         self.rows = rows;
@@ -156,7 +158,8 @@ impl Pool {
         options.check_present().map_err(to_py_err)?;
         let others = [array.stream, masks.as_ref().and_then(|masks| masks.stream)]
             .map(|stream| stream.map(|s| if s == 1 { 0 } else { s }));
-        Ok(Step { logits: matrix, slots, options, stream, others, kind: Kind::Logits, _held: (array, masks) })
+        let (kind, variant) = (Kind::Logits, None);
+        Ok(Step { logits: matrix, slots, options, stream, others, kind, variant, _held: (array, masks) })
     }
 }
 
@@ -225,14 +228,16 @@ impl Pool {
     ///
     /// While slots and options stay the same, the call only launches kernels. To capture a step with torch,
     /// call assign first, omit slots here, and call reserve_replays before replays. logits: [rows, vocab], on
-    /// the pool's device; until the step is done, write or free them only in stream order. Other arguments:
-    /// as for step, without hooks.
+    /// the pool's device; until the step is done, write or free them only in stream order. variant: the name of
+    /// the one whose kernels to launch, as variants lists them; if omitted, the kernels that the rows need, and
+    /// under a capture those of "full". Other arguments: as for step, without hooks.
     ///
-    /// Raises the errors of step, and ValueError if logits do not lie on the pool's device. No sequence has
-    /// changed then.
+    /// Raises the errors of step, and ValueError if logits do not lie on the pool's device, or if the variant
+    /// does not serve a row. No sequence has changed then.
     #[pyo3(
         signature = (
-            logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, kind="logits", stream=None,
+            logits, slots=None, *, masks=None, mask_present=None, forced=None, row_indices=None, kind="logits", variant=None,
+            stream=None,
         )
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -246,11 +251,12 @@ impl Pool {
         forced: Option<&Bound<'py, PyAny>>,
         row_indices: Option<&Bound<'py, PyAny>>,
         kind: &str,
+        variant: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let kind = options::kind(kind)?;
+        let (kind, variant) = (options::kind(kind)?, variants::variant(variant)?);
         let keywords = Keywords { masks, mask_present, forced, row_indices, hooks: None };
-        let step = Step { kind, ..self.read_step(py, logits, slots, &keywords, stream)? };
+        let step = Step { kind, variant, ..self.read_step(py, logits, slots, &keywords, stream)? };
         self.check_location("logits", step.logits.location, "; step copies rows of the host up")?;
         let work = step.work(self);
         self.with(py, step.stream, |inner| inner.enqueue(&work, false))

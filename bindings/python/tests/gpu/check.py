@@ -136,6 +136,41 @@ def in_a_graph_of_torch() -> str:
 
 
 @check
+def in_a_graph_of_torch_for_each_variant() -> str:
+    """Captured once for each variant; a replay takes any that serves the rows, and others are refused."""
+    requests = [SamplingParams(seed=1), SamplingParams(seed=2, top_k=9, top_p=0.9), SamplingParams(seed=3, top_p=0.9)]
+    requests.append(SamplingParams(seed=4, presence_penalty=0.5))
+    device = Pool(VOCAB, device="cuda:0", slots=4, rows=1)
+    host, (hidden, weights) = Pool(VOCAB, slots=4), head()
+    names = [variant.name for variant in device.variants()]
+    logits = (hidden[:1] @ weights).contiguous()
+    device.assign([-1])
+    graphs = {}
+    for name in names:
+        device.enqueue(logits, variant=name)
+        torch.cuda.synchronize()
+        graphs[name] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[name]):
+            device.enqueue(logits, variant=name)
+    replays = 0
+    for params in requests:
+        slot = device.admit(params)
+        assert host.admit(params) == slot
+        device.assign([slot])
+        needed = names.index(device.needed_variant())
+        for place, name in enumerate(names):
+            try:
+                device.reserve_replays(variant=name)
+            except ValueError as error:
+                assert place < needed and f"variant is {name}" in str(error)
+                continue
+            graphs[name].replay()
+            replays += 1
+            follow(host, [slot], logits, tokens_of(device))
+    return f"{replays} replays"
+
+
+@check
 def what_a_graph_cannot_hold() -> str:
     """In a capture, what would wait or copy is refused, and the capture goes on."""
     device, host, slots = pools()

@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 CUDA_GRAPH_VARIANT_DEFAULT = "default"
+FULL = "full"
 PADDING = -1
 
 fused_topk_topp_available = True
@@ -94,13 +95,13 @@ def _device(device: Any) -> str:
 def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
     """Converts a request's parameters from TokenSpeed to Gumball.
 
-    As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. Raises ValueError as SamplingParams
-    does.
+    As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. TokenSpeed asks for greedy decoding by a
+    `top_k` of 1, which becomes temperature 0: the same token by fewer kernels. Raises ValueError as SamplingParams does.
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
     return SamplingParams(
-        temperature=request.temperature,
+        temperature=0.0 if request.top_k == 1 else request.temperature,
         top_k=request.top_k,
         top_p=request.top_p,
         min_p=request.min_p,
@@ -127,9 +128,11 @@ class GumballSamplingBackend:
     Their distribution is the target's for any drafter; the drafter's probabilities are not read. The next
     `prepare_step` waits for the accepted lengths.
 
-    **Graphs.** Steps are captured as TokenSpeed does it: `prepare_capture`, a few eager calls, then the capture.
-    Before a replay call `prepare_step` and then `cuda_graph_replay_variant`. The latter reserves the replay in the
-    pool and assigns padding to rows beyond the batch, up to the smallest captured batch size that holds it.
+    **Graphs.** Steps are captured as TokenSpeed does it: `prepare_capture_variant`, a few eager calls, then the capture.
+    The variants are those of :meth:`gumball.Pool.variants`; TokenSpeed's "default" is "full". Each serves the requests
+    of those before it, too, so a program may capture fewer of them. Before a replay call `prepare_step` and then
+    `cuda_graph_replay_variant`. The latter assigns padding to rows beyond the batch, up to the smallest captured batch
+    size that holds it, and reserves the replay in the pool.
     """
 
     _HAS_POOL_STATE = True
@@ -156,12 +159,14 @@ class GumballSamplingBackend:
         self._requests: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._emitted: dict[int, int] = {}
-        # The slots of the step's rows, the captured batch sizes, and whether the replay was announced. Then the rows
-        # whose accepted lengths the host does not know yet: their slots, the number of tokens they drew, and the
+        # The slots of the step's rows; the variant that a warm-up or a capture launches; the variants captured for each
+        # batch size, and the one whose replay is reserved. Then the rows whose accepted lengths the host does not know yet: their slots, the number of tokens they drew, and the
         # tensor of lengths.
         self._rows: list[int] = []
-        self._captured: set[int] = set()
-        self._announced = False
+        self._variants = [variant.name for variant in self.pool.variants()]
+        self._variant: str | None = None
+        self._captured: dict[int, set[str]] = {}
+        self._reserved: str | None = None
         self._verified: tuple[list[int], int, Any] | None = None
         # Views of the pool's outputs on a device, by name and number of rows; their addresses stay.
         self._views: dict[tuple[str, int], Any] = {}
@@ -203,7 +208,7 @@ class GumballSamplingBackend:
             if self._requests.get(place) != request:
                 self._reset_slot(place, request, params)
         self._rows = [self._slots[request] for request in request_ids]
-        self._announced = False
+        self._variant = self._reserved = None
 
     def _reset_slot(self, place: int, request: str, params: Any) -> None:
         """Gives a pool index to a request and releases the request that had it."""
@@ -232,34 +237,40 @@ class GumballSamplingBackend:
                     self.pool.truncate(slot, self._emitted[slot])
 
     def prepare_capture(self, bs: int, num_tokens_per_req: int = 1) -> None:
-        """Assigns padding to `bs` rows, for a warm-up or a capture."""
+        """Assigns padding to `bs` rows, for a warm-up or a capture of the default variant."""
+        self.prepare_capture_variant(bs, num_tokens_per_req, CUDA_GRAPH_VARIANT_DEFAULT)
+
+    def cuda_graph_capture_variants(self, num_tokens_per_req: int) -> tuple[str, ...]:
+        """Returns the variants to capture for each batch size. With logprobs, every request needs "edits" at least."""
+        first = self._variants.index("edits") if self.config.enable_output_logprobs else 0
+        return (CUDA_GRAPH_VARIANT_DEFAULT, *self._variants[first:-1])
+
+    def prepare_capture_variant(self, bs: int, num_tokens_per_req: int, variant: str) -> None:
+        """Assigns padding to `bs` rows, for a warm-up or a capture; raises ValueError for an unknown variant."""
+        name = FULL if variant == CUDA_GRAPH_VARIANT_DEFAULT else variant
+        if name not in self._variants:
+            raise ValueError(f"Unsupported CUDA graph variant: {variant}")
         self._settle()
         self._rows = [PADDING] * bs
         self.pool.assign(self._rows)
-        self._captured.add(bs)
-
-    def cuda_graph_capture_variants(self, num_tokens_per_req: int) -> tuple[str, ...]:
-        """Returns the graphs to capture for each batch size: one, which serves every request."""
-        return (CUDA_GRAPH_VARIANT_DEFAULT,)
-
-    def prepare_capture_variant(self, bs: int, num_tokens_per_req: int, variant: str) -> None:
-        """Calls prepare_capture; raises ValueError for an unknown variant."""
-        if variant != CUDA_GRAPH_VARIANT_DEFAULT:
-            raise ValueError(f"Unsupported CUDA graph variant: {variant}")
-        self.prepare_capture(bs, num_tokens_per_req)
+        self._variant = name
+        self._captured.setdefault(bs, set()).add(name)
 
     def cuda_graph_replay_variant(self, num_tokens_per_req: int) -> str:
-        """Returns the graph to replay for the prepared step, and reserves the replay in the pool.
+        """Returns the smallest captured variant that serves the prepared step, and reserves its replay in the pool.
 
         Call it once per step, and only before a replay.
         """
         held = [bs for bs in self._captured if bs >= len(self._rows)]
-        if not self._announced and held:
-            self._announced = True
-            self.pool.assign(self._rows + [PADDING] * (min(held) - len(self._rows)))
-            self.pool.reserve_replays(num_tokens_per_req)
+        if self._reserved is None and held:
+            bs = min(held)
+            self.pool.assign(self._rows + [PADDING] * (bs - len(self._rows)))
+            needed = self._variants.index(self.pool.needed_variant())
+            captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
+            self._reserved = captured[0] if captured else FULL
+            self.pool.reserve_replays(num_tokens_per_req, variant=self._reserved)
             self._count(self._rows, num_tokens_per_req, 0)
-        return CUDA_GRAPH_VARIANT_DEFAULT
+        return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
 
     def reset_capture_state(self) -> None:
         """Resets the state after a warm-up: nothing to do, because padding changes no state."""
@@ -302,7 +313,7 @@ class GumballSamplingBackend:
 
     def _drawn(self, logits: Any, out: Any, logprobs: Any) -> None:
         """Takes one step of the pool; a row without a token, or of padding, gets token 0."""
-        self.pool.enqueue(logits)
+        self.pool.enqueue(logits, variant=self._variant)
         torch.clamp(self._output("tokens", out.shape[0]), min=0, out=out)
         if logprobs is not None:
             logprobs.copy_(self._output("logprobs", out.shape[0]))
