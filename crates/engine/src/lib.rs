@@ -78,7 +78,7 @@ pub use half::{bf16, f16};
 pub use device::{
     ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix,
     DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute,
-    DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, StepVariant,
+    DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, PoolRoute, StepVariant,
 };
 pub use logits::Logits;
 pub use operators::{

@@ -47,18 +47,19 @@ struct ProbabilityStages {
 
 /// Parameters in two parts.
 #[derive(Debug)]
-struct Split {
-    whole: SamplingParams,
+pub(crate) struct Parts {
     /// What makes probabilities of logits: edits and temperature.
-    softmax: Prepared,
+    pub softmax: SamplingParams,
     /// What draws from them: filters and logprobs.
-    draw: Prepared,
-    /// The same, greedily.
-    greedy: Prepared,
+    pub draw: SamplingParams,
 }
 
-impl Split {
-    fn new(whole: &SamplingParams, vocab: usize) -> Result<Self> {
+impl Parts {
+    /// Splits parameters.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for a parameter that the route does not know.
+    pub fn of(whole: &SamplingParams, vocab: usize) -> Result<Self> {
         let conflict = |parameter, reason| Err(Error::Conflict { parameter, other: "route", reason });
         if whole.is_on(Filter::TopNSigma, vocab) {
             return conflict("top_n_sigma", "it speaks of logits; take the route race");
@@ -106,6 +107,23 @@ impl Split {
             logprobs: None,
             ..whole.clone()
         };
+        Ok(Self { softmax, draw })
+    }
+}
+
+/// Parameters and their two parts, prepared.
+#[derive(Debug)]
+struct Split {
+    whole: SamplingParams,
+    softmax: Prepared,
+    draw: Prepared,
+    /// The draw, greedily.
+    greedy: Prepared,
+}
+
+impl Split {
+    fn new(whole: &SamplingParams, vocab: usize) -> Result<Self> {
+        let Parts { softmax, draw } = Parts::of(whole, vocab)?;
         let greedy = SamplingParams { temperature: 0.0, ..draw.clone() };
         Ok(Self {
             whole: whole.clone(),

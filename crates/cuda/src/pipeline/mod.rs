@@ -1,10 +1,11 @@
 //! Steps of requests: a workspace holds the memory, a step turns rows into tokens, a graph replays steps.
 //!
-//! Depends on every folder but `operators`.
+//! Depends on every folder.
 
 pub(crate) mod graph;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;
+mod probability_rows;
 mod shared_rows;
 pub(crate) mod step;
 mod step_counters;

@@ -48,6 +48,16 @@ impl Workspace {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
             return Err(Error::length("logits", rows.vocab, allowed));
         }
+        if let Some(own) = self.probability_rows.as_ref().filter(|_| rows.kind == Kind::Logits) {
+            let step = self.step_over(&own.rows(rows.rows)?, masks)?;
+            return Ok(Step { softmax_of: Some(*rows), memory: PhantomData, ..step });
+        }
+        self.step_over(rows, masks)
+    }
+
+    /// Fixes the launches of a step over rows with the workspace's vocabulary.
+    fn step_over<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'_>>) -> Result<Step<'b>> {
+        let vocab = self.limits.vocab;
         let mut abi = self.abi();
         if abi.row_indices == 0 && rows.rows != self.rows() {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", self.rows())));
@@ -79,6 +89,7 @@ impl Workspace {
             dtype: rows.dtype,
             shared,
             finishes: true,
+            softmax_of: None,
             variant: None,
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
@@ -172,6 +183,9 @@ impl Workspace {
         if step.rows == 0 {
             return Ok(());
         }
+        if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
+            own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
+        }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
@@ -221,6 +235,8 @@ pub struct Step<'b> {
     shared: Option<(Survey, abi::Step)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
     finishes: bool,
+    /// The logits of which a softmax makes the rows of the step.
+    softmax_of: Option<Rows<'b>>,
     /// The named variant whose kernels the step launches, if one was named.
     variant: Option<StepVariant>,
     step: abi::Step,

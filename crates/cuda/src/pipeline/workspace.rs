@@ -12,6 +12,7 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::outputs::{Outputs, set_ids};
+use crate::pipeline::probability_rows::ProbabilityRows;
 use crate::pipeline::shared_rows::SharedRows;
 use crate::pipeline::step_counters::StepCounters;
 use crate::requests::prepared::Prepared;
@@ -66,6 +67,8 @@ pub struct Workspace {
     filter_sums: Buffer,
     logprob_sums: Buffer,
     pub(crate) shared_rows: SharedRows,
+    /// The rows that a softmax fills, if steps draw from probabilities.
+    pub(crate) probability_rows: Option<ProbabilityRows>,
     scratch: Buffer,
     outputs: Buffer,
     kept: Buffer,
@@ -149,6 +152,7 @@ impl Workspace {
             masks: alloc(mask_bytes)?,
             mask_present: alloc(size_of::<u32>())?,
             shared_rows: SharedRows::new(&runtime, rows, vocab)?,
+            probability_rows: None,
             records: alloc(tiles * size_of::<TileRecord>())?,
             filter_sums: alloc(tiles * size_of::<u64>())?,
             logprob_sums: alloc(tiles * size_of::<TileSum>())?,
@@ -162,6 +166,48 @@ impl Workspace {
             runtime,
             limits,
         })
+    }
+
+    /// Returns the workspace with steps that turn rows of logits into rows of probabilities first, and draw from
+    /// those. Takes memory for the rows.
+    ///
+    /// Each row is a softmax at the temperature that [`Workspace::assign_temperatures`] gives it, in f32. Requests
+    /// are those for rows of probabilities.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory, or the softmax cannot be compiled.
+    pub fn with_softmax(mut self) -> Result<Self> {
+        let WorkspaceLimits { vocab, rows, .. } = self.limits;
+        self.probability_rows = Some(ProbabilityRows::new(&self.runtime, rows, vocab)?);
+        Ok(self)
+    }
+
+    /// Sets the temperature of the softmax of each row of the next steps.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one for each assigned row.
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// # Panics
+    /// If the workspace has no softmax.
+    pub fn assign_temperatures(&mut self, temperatures: &[f32]) -> Result<()> {
+        if temperatures.len() != self.rows() {
+            let allowed = format!("one per row, {}", self.rows());
+            return Err(Error::length("temperatures", temperatures.len(), allowed));
+        }
+        self.probability_rows.as_mut().expect("a workspace with a softmax").write_temperatures(temperatures)
+    }
+
+    /// Waits for the steps enqueued before, and reads the [`gumball_spec::Status`] bits that the last one's softmax
+    /// found in each row of logits.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace has no softmax, or capacity for fewer rows.
+    pub fn read_softmax_statuses(&self, statuses: &mut [u32]) -> Result<()> {
+        self.probability_rows.as_ref().expect("a workspace with a softmax").read_statuses(statuses)
     }
 
     /// Puts a request into a slot, and replaces the request that was there.

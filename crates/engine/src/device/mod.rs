@@ -6,6 +6,7 @@
 
 mod input;
 mod pool;
+mod pool_route;
 mod route;
 mod score;
 mod sequences;
@@ -24,6 +25,7 @@ pub use gumball_cuda::{
 };
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};
+pub use pool_route::PoolRoute;
 pub use route::DeviceRoute;
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's

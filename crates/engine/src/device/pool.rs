@@ -9,9 +9,10 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams, memory};
 
 use super::Device;
+use super::pool_route::PoolRoute;
 use super::sequences::HostSequence;
 use super::step::{Assigned, Last};
-use crate::pool::{PADDING, SLOTS, Slot, check_widths};
+use crate::pool::{SLOTS, Slot, check_widths};
 use crate::sequence::Sequence;
 use crate::state::State;
 
@@ -43,6 +44,8 @@ pub struct DevicePoolConfig {
     /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to
     /// replay steps without fetching each one's outputs and still read the sequences back.
     pub keep_histories: bool,
+    /// The way from logits to tokens.
+    pub route: PoolRoute,
 }
 
 impl DevicePoolConfig {
@@ -59,6 +62,7 @@ impl DevicePoolConfig {
             kept: false,
             history_growth: 4096,
             keep_histories: false,
+            route: PoolRoute::Race,
         }
     }
 }
@@ -104,8 +108,13 @@ impl DevicePool {
             }
         }
         let limits = WorkspaceLimits { vocab, slots, rows, widths, kept };
+        let workspace = Workspace::new(device.runtime().clone(), limits)?;
+        let workspace = match config.route {
+            PoolRoute::Race => workspace,
+            PoolRoute::Probabilities => workspace.with_softmax()?,
+        };
         Ok(Self {
-            workspace: Workspace::new(device.runtime().clone(), limits)?,
+            workspace,
             device,
             config,
             host_sequences: memory::collected(SLOTS, (0..slots).map(|_| None))?,
@@ -127,6 +136,7 @@ impl DevicePool {
     /// - Those of [`Pool::admit`](crate::Pool::admit).
     /// - [`Error::Unavailable`] for an option that no kernel implements, or if the device has not enough
     ///   memory.
+    /// - [`Error::Conflict`] for a parameter that the pool's route does not take.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         let sequence = Sequence::new(params, self.config.vocab, prompt)?;
         check_widths(self.config.widths, sequence.params())?;
@@ -168,7 +178,7 @@ impl DevicePool {
         self.host_sequence(slot)?;
         if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
             self.workspace.retire(row)?;
-            self.assigned.slots[row] = PADDING;
+            self.assigned.retire(row);
         }
         self.workspace.release(slot)?;
         self.last.forget(slot);

@@ -6,6 +6,7 @@ use gumball_spec::{Error, Result};
 
 use super::input::copy_up;
 use super::pool::DevicePool;
+use super::pool_route::PoolRoute;
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
@@ -24,6 +25,7 @@ impl DevicePool {
     ///
     /// # Errors
     /// - Those of [`Pool::score`](crate::Pool::score).
+    /// - [`Error::Conflict`] in a pool of the route `probabilities`.
     /// - [`Error::Unavailable`] for an option that no kernel implements, or for a hook, which can only run on
     ///   the host.
     /// - [`Error::Unavailable`] if the device fails or has not enough memory.
@@ -35,6 +37,13 @@ impl DevicePool {
         out: &mut Outputs,
     ) -> Result<()> {
         let vocab = self.config.vocab;
+        if self.config.route == PoolRoute::Probabilities {
+            return Err(conflict(
+                "score",
+                "route",
+                "the device scores rows of logits; take a pool of the route race",
+            ));
+        }
         check_vocab(vocab, logits.vocab())?;
         options.check(logits.rows(), vocab)?;
         if !options.forced.is_empty() {

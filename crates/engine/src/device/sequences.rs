@@ -4,6 +4,7 @@ use gumball_cuda::{InitialState, Prepared};
 use gumball_spec::{Error, NONE, Result};
 
 use super::pool::DevicePool;
+use super::pool_route::{PoolRoute, drawing_params};
 use crate::pool::Slot;
 use crate::sequence::Sequence;
 
@@ -86,7 +87,11 @@ impl DevicePool {
 
     /// Writes a sequence to its slot on the device.
     pub(super) fn write(&mut self, slot: Slot, sequence: &Sequence) -> Result<()> {
-        let prepared = Prepared::new(sequence.params(), self.config.vocab)?;
+        let vocab = self.config.vocab;
+        let prepared = match self.config.route {
+            PoolRoute::Race => Prepared::new(sequence.params(), vocab)?,
+            PoolRoute::Probabilities => Prepared::new(&drawing_params(sequence.params(), vocab)?, vocab)?,
+        };
         let state = sequence.state();
         let start = InitialState {
             seed: state.seed,

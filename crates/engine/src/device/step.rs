@@ -5,10 +5,11 @@
 
 use gumball_cuda::{Assignment, Graph, Rows, Step, StepVariant};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE, Result};
+use gumball_spec::{Error, Kind, NONE, Result};
 
 use super::input::{DeviceInput, DeviceOptions, copy_up};
 use super::pool::DevicePool;
+use super::pool_route::{PoolRoute, refused};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
@@ -24,9 +25,17 @@ pub(super) struct Assigned {
     forced: Vec<i32>,
     lines: Vec<u32>,
     masks: bool,
+    /// In a pool of the route `probabilities` the temperature of each row's softmax, `None` for padding.
+    temperatures: Vec<Option<f32>>,
 }
 
 impl Assigned {
+    /// Turns a row into padding.
+    pub fn retire(&mut self, row: usize) {
+        self.slots[row] = PADDING;
+        self.temperatures.get_mut(row).into_iter().for_each(|temperature| *temperature = None);
+    }
+
     /// Returns whether the device has these lists already. Masks are not compared: they are copied up each
     /// time.
     fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>) -> bool {
@@ -41,6 +50,15 @@ impl Assigned {
     }
 }
 
+/// Checks that rows hold logits, for a route that makes probabilities of them.
+fn check_logits(kind: Kind) -> Result<()> {
+    if kind == Kind::Logits {
+        return Ok(());
+    }
+    let reason = "rows of probabilities need no softmax; step them in a pool of the route race";
+    Err(Error::Conflict { parameter: "kind", other: "route", reason })
+}
+
 /// Encodes a forced token for the device: its id, or `NONE`.
 fn code(forced: Option<u32>) -> i32 {
     forced.map_or(NONE, |id| id as i32)
@@ -51,11 +69,23 @@ fn code(forced: Option<u32>) -> i32 {
 pub(super) struct Last {
     /// The slot of each row; padding if the row's sequence has ended since.
     slots: Vec<Slot>,
+    temperatures: Vec<Option<f32>>,
     /// Whether the host has read the step's outputs.
     observed: bool,
 }
 
 impl Last {
+    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found.
+    fn add_softmax(&self, layout: Layout, statuses: &[u32], words: &mut [u32]) {
+        for (row, temperature) in self.temperatures.iter().enumerate() {
+            let Some(temperature) = temperature else { continue };
+            words[layout.statuses()][row] |= statuses[row];
+            // A greedy row has 0 already.
+            let drawn_at = &mut words[layout.temperatures()][row];
+            *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };
+        }
+    }
+
     /// Turns the rows of a slot into padding when its sequence ends.
     pub fn forget(&mut self, slot: Slot) {
         self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
@@ -83,6 +113,9 @@ impl DevicePool {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.config.vocab)?;
+        if self.config.route == PoolRoute::Probabilities {
+            check_logits(logits.kind())?;
+        }
         self.refuse_hooks(options, slots.len())?;
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
         // tokens.
@@ -124,6 +157,8 @@ impl DevicePool {
     /// - [`Error::OutOfRange`] for a vacant slot, a slot that occurs twice, a forced token outside the
     ///   vocabulary, or a row index beyond the logits.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`], if the rows hold probabilities.
+    /// - [`Error::Conflict`] on the route `probabilities` for bitmasks, row indices, or rows that hold
+    ///   probabilities already.
     /// - [`Error::Unavailable`] if the device fails.
     ///
     /// After an error no sequence has changed.
@@ -154,6 +189,12 @@ impl DevicePool {
             let allowed = format!("one per row, {}, or 0", slots.len());
             return Err(Error::length("row_indices", options.row_indices.len(), allowed));
         }
+        if self.config.route == PoolRoute::Probabilities {
+            let off = [("masks", options.masks.is_none()), ("row_indices", options.row_indices.is_empty())];
+            off.iter()
+                .find(|(_, is_off)| !is_off)
+                .map_or(Ok(()), |(parameter, _)| Err(refused(parameter)))?;
+        }
         if self.assigned.is(slots, options) {
             return Ok(());
         }
@@ -170,6 +211,7 @@ impl DevicePool {
             forced: options.forced.iter().copied().map(code).collect(),
             lines: options.row_indices.to_vec(),
             masks: !options.masks.is_none(),
+            temperatures: self.temperatures(slots),
         };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
             true => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
@@ -180,8 +222,33 @@ impl DevicePool {
         // again.
         self.assigned.known = false;
         self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks })?;
+        if self.config.route == PoolRoute::Probabilities {
+            let temperatures = assigned.temperatures.iter().map(|temperature| temperature.unwrap_or(1.0));
+            self.workspace.assign_temperatures(&temperatures.collect::<Vec<_>>())?;
+        }
         self.assigned = assigned;
         Ok(())
+    }
+
+    /// Returns the temperature of each row's softmax, `None` for padding; an empty list if steps make none.
+    fn temperatures(&self, slots: &[Slot]) -> Vec<Option<f32>> {
+        if self.config.route == PoolRoute::Race {
+            return Vec::new();
+        }
+        let temperature = |slot: &Slot| {
+            let admitted = self.host_sequence(*slot).ok();
+            admitted.map(|admitted| admitted.sequence.params().temperature)
+        };
+        slots.iter().map(temperature).collect()
+    }
+
+    /// Checks that the pool's route takes the rows and bitmasks of an input.
+    fn check_input(&self, input: &DeviceInput<'_>) -> Result<()> {
+        match self.config.route {
+            PoolRoute::Race => Ok(()),
+            PoolRoute::Probabilities if input.masks.is_some() => Err(refused("masks")),
+            PoolRoute::Probabilities => check_logits(input.logits.kind()),
+        }
     }
 
     /// Enqueues a step for the rows that were assigned last; it only launches kernels.
@@ -215,6 +282,7 @@ impl DevicePool {
     }
 
     fn enqueue_with(&mut self, input: DeviceInput<'_>, variant: Option<StepVariant>) -> Result<()> {
+        self.check_input(&input)?;
         let DeviceInput { logits, masks } = input;
         variant.map_or(Ok(()), |variant| self.workspace.check_variant(variant))?;
         self.grow_histories(1)?;
@@ -271,6 +339,7 @@ impl DevicePool {
     /// # Errors
     /// Those of [`DevicePool::enqueue_assigned`].
     pub fn capture<'b>(&self, inputs: &[DeviceInput<'b>]) -> Result<Graph<'b>> {
+        inputs.iter().try_for_each(|input| self.check_input(input))?;
         let step = |input: &DeviceInput<'b>| self.workspace.step_masked(&input.logits, input.masks.as_ref());
         self.workspace.capture(&inputs.iter().map(step).collect::<Result<Vec<_>>>()?)
     }
@@ -307,6 +376,7 @@ impl DevicePool {
     fn note(&mut self, steps: u64) {
         self.last.observed = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
+        self.last.temperatures.clone_from(&self.assigned.temperatures);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
             let steps_unseen = &mut self.steps_unseen[*slot as usize];
             *steps_unseen = steps_unseen.saturating_add(steps);
@@ -324,6 +394,11 @@ impl DevicePool {
         self.check_kept(out)?;
         let (words, kept) = out.whole(layout)?;
         self.workspace.read_outputs(words)?;
+        if !self.last.temperatures.is_empty() {
+            let mut statuses = vec![0; self.last.temperatures.len()];
+            self.workspace.read_softmax_statuses(&mut statuses)?;
+            self.last.add_softmax(layout, &statuses, words);
+        }
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
         }
@@ -342,7 +417,8 @@ impl DevicePool {
 
     /// Returns the address of the last step's outputs in the device's memory; it never changes.
     ///
-    /// The tokens come first, so a model can read them there without the host.
+    /// The tokens come first, so a model can read them there without the host. On the route `probabilities` statuses and
+    /// temperatures there are those of the draw alone; [`DevicePool::fetch`] adds those of the softmax.
     #[must_use]
     pub fn outputs_address(&self) -> u64 {
         self.workspace.outputs_address()

@@ -13,6 +13,8 @@ mod neighbours;
 mod operators;
 mod outputs;
 mod panics;
+#[cfg(feature = "emulator")]
+mod pool_routes;
 mod routes;
 mod samples;
 mod score;
