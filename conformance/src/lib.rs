@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod drafted;
 pub mod observed;
 pub mod operators;
 
@@ -39,5 +40,6 @@ pub mod golden;
 
 pub use backend::{Backend, Cpu, Oracle, by_name};
 pub use case::{CallerEdit, Case, Logits};
+pub use drafted::Drafted;
 pub use observed::Observed;
 pub use rules::{Check, Rule};

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use gumball_spec::Status;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::oracle::Outcome;
 
 /// What came out of a row.
 #[derive(Clone, Debug)]
@@ -20,6 +21,21 @@ pub struct Observed {
     pub kept: Option<Vec<u32>>,
     /// The logprobs, if they were asked for.
     pub logprobs: Option<Logprobs>,
+}
+
+impl Observed {
+    /// Takes what the oracle found.
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Self {
+        Self {
+            token: outcome.token,
+            status: outcome.status,
+            temperature: outcome.temperature,
+            mu: outcome.mu,
+            kept: Some(outcome.kept_ids().to_vec()),
+            logprobs: outcome.logprobs.clone(),
+        }
+    }
 }
 
 /// Returns in which fields two observations differ; nothing if in none.

@@ -10,12 +10,11 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 5] = [
+const WITHOUT_BODY: [(&str, &str); 4] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
     ("S1", "of several GPUs, which join later"),
     ("S2", "of several GPUs, which join later"),
-    ("S3", "of speculation that is coupled, which joins later"),
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.

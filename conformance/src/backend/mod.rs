@@ -11,10 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
-use gumball_spec::verify::{DraftChain, Verified};
+use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
+use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
+use crate::drafted::{Drafted, Walked};
 use crate::observed::{Observed, differences};
 
 pub use cuda::Cuda;
@@ -43,6 +45,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)>;
+
+    /// Verifies drafts by what is drawn from the rows behind them: row by row, where a backend has no verb for that.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        drafted.walk_by_rows(|case| self.sample(case))
+    }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
     fn lacking(&self) -> usize {
@@ -123,14 +133,7 @@ impl Backend for Oracle {
         let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
         let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
         let outcome = oracle::sample(case.logits.row(), &case.request(), hook)?;
-        Ok(Observed {
-            token: outcome.token,
-            status: outcome.status,
-            temperature: outcome.temperature,
-            mu: outcome.mu,
-            kept: Some(outcome.kept_ids().to_vec()),
-            logprobs: outcome.logprobs,
-        })
+        Ok(Observed::of(&outcome))
     }
 
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
@@ -145,6 +148,17 @@ impl Backend for Oracle {
 
     fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         chain.verify()
+    }
+
+    fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        let (drafts, parents) = drafted.tree();
+        let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
+        let mut edit =
+            |row: usize, z: &mut [f32]| drafted.hook(row).into_iter().for_each(|hook| hook.apply(z));
+        let edits: Option<RowEdits<'_>> = if drafted.is_hooked() { Some(&mut edit) } else { None };
+        let verify = if drafted.greedy { greedy } else { coupled };
+        let walk = verify(&drafted.root.request(), &tree, &drafted.rows(), edits)?;
+        Ok(walk.rows.iter().copied().zip(walk.outcomes.iter().map(Observed::of)).collect())
     }
 }
 

@@ -12,7 +12,8 @@ use gumball_spec::verify::{DraftChain, Verified};
 use crate::backend::Backend;
 use crate::case::{Case, Dtype};
 use crate::compare;
-use crate::observed::Observed;
+use crate::drafted::{Drafted, Walked};
+use crate::observed::{Observed, differences};
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
 macro_rules! rules {
@@ -96,7 +97,8 @@ families! {
     probabilities::min_p => probability_min_p_rules,
     probabilities::refusals => refusal_rules,
     probabilities::outputs => output_rules,
-    verify => verify_rules,
+    verify::coupled => coupled_rules,
+    verify::rejection => rejection_rules,
     params => params_rules,
 }
 
@@ -217,6 +219,48 @@ impl Check<'_> {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
         assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
         seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))
+    }
+
+    /// Returns what the backend saw of a request with drafts, or refused, after holding each row of the walk to the oracle.
+    pub fn attempts(&self, drafted: &Drafted) -> Result<Walked, Error> {
+        let (expected, seen) = (crate::Oracle.walk(drafted), self.backend.walk(drafted));
+        if let (Ok(expected), Ok(seen)) = (&expected, &seen) {
+            for ((row, expected), (to, seen)) in expected.iter().zip(seen) {
+                let text = differences(expected, seen);
+                if row != to || !text.is_empty() {
+                    self.fail_drafted(
+                        drafted,
+                        format_args!("walks to row {to}, not {row}, or differs:\n{text}"),
+                    );
+                }
+            }
+            if expected.len() != seen.len() {
+                let lengths = format_args!("emits {} tokens, not {}", seen.len(), expected.len());
+                self.fail_drafted(drafted, lengths);
+            }
+        } else if seen.as_ref().err() != expected.as_ref().err() {
+            self.fail_drafted(drafted, format_args!("says {seen:?}, not {expected:?}"));
+        }
+        seen
+    }
+
+    /// Returns what the backend saw of a request with drafts, after holding it to the oracle.
+    pub fn walks(&self, drafted: &Drafted) -> Walked {
+        let refused = |error| self.fail_drafted(drafted, format_args!("refused: {error}"));
+        self.attempts(drafted).unwrap_or_else(refused)
+    }
+
+    /// Holds the rows that a walk goes through, and the tokens that come out of them.
+    pub fn walks_to(&self, drafted: &Drafted, rows: &[usize], tokens: &[i32]) {
+        let seen: (Vec<usize>, Vec<i32>) =
+            self.walks(drafted).iter().map(|(row, seen)| (*row, seen.token)).unzip();
+        if (&seen.0[..], &seen.1[..]) != (rows, tokens) {
+            self.fail_drafted(drafted, format_args!("gives {seen:?}, not {:?}", (rows, tokens)));
+        }
+    }
+
+    fn fail_drafted(&self, drafted: &Drafted, what: impl fmt::Display) -> ! {
+        panic!("{} {}: {} {what}\nof\n{drafted:?}", self.rule, self.name, self.backend.name());
     }
 
     /// Holds the token.

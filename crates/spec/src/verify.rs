@@ -1,4 +1,5 @@
-//! Verify: a chain of draft tokens against the probabilities of the target, by rejection (rule S4).
+//! Verify: which drafts stand. Here a chain of them against the probabilities of the target, by rejection (rule S4);
+//! [`coupled`] compares drafts with what is drawn from logits (S3).
 //!
 //! Draft j was drawn from the drafter's row j. It is accepted with probability `min(1, p / q)` of its two
 //! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain ends
@@ -16,6 +17,11 @@ use crate::request::Request;
 use crate::row::{Kind, NONE, Row, Status};
 use crate::shape::check_vocab;
 use crate::survey::{Given, Measure, order};
+
+pub mod coupled;
+pub mod tree;
+
+pub use tree::{DraftTree, MAX_DRAFTS, ROOT};
 
 /// A chain of n drafts with the rows it is judged by.
 #[derive(Clone, Copy, Debug)]

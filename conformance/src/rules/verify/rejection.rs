@@ -9,7 +9,7 @@ use crate::rows::{self, Words};
 use crate::rules::Check;
 use crate::statistics::{FALSE_ALARM, chi_square};
 
-rules!(verify_rules:
+rules!(rejection_rules:
     S4 drafts_of_the_targets_own_distribution_are_all_accepted,
     S4 a_draft_that_the_target_cannot_draw_is_replaced,
     S4 the_residual_is_what_the_target_has_more_of,

@@ -1,0 +1,146 @@
+//! The tree that drafts form: which row follows which draft, and what stands before it.
+//!
+//! Row 0 is the root's, at the end of the history; row i + 1 is that of node i, after the drafts on the path to it.
+
+use crate::error::{Error, Result};
+
+/// The largest number of drafts of one request in one step.
+pub const MAX_DRAFTS: usize = 64;
+
+/// The parent of a node that stands directly behind the history.
+pub const ROOT: i32 = -1;
+
+/// The draft tokens of one request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DraftTree<'a> {
+    /// The token of each node. One outside the vocabulary, [`NONE`](crate::NONE) included, equals nothing.
+    pub drafts: &'a [i32],
+    /// The parent of each node: [`ROOT`] or a node before it. `None`: each node follows the one before it, a chain.
+    pub parents: Option<&'a [i32]>,
+}
+
+impl<'a> DraftTree<'a> {
+    /// Makes a chain, each draft behind the one before it.
+    #[must_use]
+    pub fn chain(drafts: &'a [i32]) -> Self {
+        Self { drafts, parents: None }
+    }
+
+    /// Checks that it is a tree, of as many nodes as a request may have.
+    ///
+    /// A parent lies before its children, so a node in a cycle, or one that the root does not lead to, always shows as
+    /// a parent out of range.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] for more than [`MAX_DRAFTS`] drafts, or if there is not one parent for each.
+    /// - [`Error::OutOfRange`] for a parent that is neither [`ROOT`] nor a node before.
+    pub fn check(&self) -> Result<()> {
+        let n = self.drafts.len();
+        if n > MAX_DRAFTS {
+            return Err(Error::length("drafts", n, format!("at most {MAX_DRAFTS} drafts for a request")));
+        }
+        let Some(parents) = self.parents else { return Ok(()) };
+        if parents.len() != n {
+            return Err(Error::length("parents", parents.len(), format!("one for each of {n} drafts")));
+        }
+        for (node, parent) in parents.iter().enumerate() {
+            if !(i64::from(ROOT)..node as i64).contains(&i64::from(*parent)) {
+                let value = format!("{parent} for node {node}");
+                return Err(Error::out_of_range(
+                    "parents",
+                    value,
+                    format!("in -1..{node}, a node before it"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each draft follows the one before it.
+    ///
+    /// # Errors
+    /// - Those of [`DraftTree::check`].
+    /// - [`Error::OutOfRange`] for a parent that is not the node before.
+    pub fn check_chain(&self) -> Result<()> {
+        self.check()?;
+        for (node, parent) in self.parents.unwrap_or(&[]).iter().enumerate() {
+            if *parent != node as i32 - 1 {
+                let value = format!("{parent} for node {node}");
+                return Err(Error::out_of_range("parents", value, format!("{} in a chain", node as i32 - 1)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of target rows: the root's, and one for each draft.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.drafts.len() + 1
+    }
+
+    /// Returns the row that a node's draft is judged by, which is that of its parent.
+    #[must_use]
+    pub fn row_before(&self, node: usize) -> usize {
+        // A parent is at least -1.
+        self.parents.map_or(node, |parents| (parents[node] + 1) as usize)
+    }
+
+    /// Returns the nodes whose drafts a row judges, in turn.
+    pub fn children(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
+        // A node lies behind its parent, whose row has the number of the node after it.
+        (row..self.drafts.len()).filter(move |node| self.row_before(*node) == row)
+    }
+
+    /// Returns the row of the first child of a row that has a token; none equals a token below 0.
+    #[must_use]
+    pub fn row_after(&self, row: usize, token: i32) -> Option<usize> {
+        let equal = |node: &usize| token >= 0 && self.drafts[*node] == token;
+        self.children(row).find(equal).map(|node| node + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_tree_is_an_error_that_names_the_node() {
+        let check = |parents: &[i32]| {
+            let drafts = vec![5; parents.len()];
+            DraftTree { drafts: &drafts, parents: Some(parents) }.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[-1, -1, 0, 2, 0]), Ok(()));
+        let cycle = "parents is 1 for node 0, but must be in -1..0, a node before it";
+        assert_eq!(check(&[1, 0]), Err(cycle.to_owned()));
+        let itself = "parents is 1 for node 1, but must be in -1..1, a node before it";
+        assert_eq!(check(&[-1, 1]), Err(itself.to_owned()));
+        let orphan = "parents is 9 for node 2, but must be in -1..2, a node before it";
+        assert_eq!(check(&[-1, 0, 9]), Err(orphan.to_owned()));
+        assert!(check(&[i32::MIN]).is_err() && check(&[i32::MAX]).is_err());
+        assert_eq!(check(&[-1; 64]), Ok(()));
+        let many = "drafts has length 65, but must have at most 64 drafts for a request";
+        assert_eq!(check(&[-1; 65]), Err(many.to_owned()));
+        let short = DraftTree { drafts: &[1, 2], parents: Some(&[-1]) }.check().unwrap_err().to_string();
+        assert_eq!(short, "parents has length 1, but must have one for each of 2 drafts");
+        let tree = DraftTree { drafts: &[1, 2], parents: Some(&[-1, -1]) }.check_chain().unwrap_err();
+        assert_eq!(tree.to_string(), "parents is -1 for node 1, but must be 0 in a chain");
+    }
+
+    #[test]
+    fn the_first_child_with_the_token_is_followed() {
+        let drafts = [4, 7, 4, 7, 9];
+        let tree = DraftTree { drafts: &drafts, parents: Some(&[-1, -1, -1, 0, 2]) };
+        assert_eq!(
+            (tree.row_after(0, 4), tree.row_after(0, 7), tree.row_after(0, 9)),
+            (Some(1), Some(2), None)
+        );
+        assert_eq!((tree.row_after(1, 7), tree.row_after(3, 9)), (Some(4), Some(5)));
+        assert_eq!(tree.children(0).collect::<Vec<_>>(), [0, 1, 2]);
+        let chain = DraftTree::chain(&[3, -1, 3]);
+        assert_eq!(
+            (chain.row_after(0, 3), chain.row_after(1, -1), chain.row_after(3, 3)),
+            (Some(1), None, None)
+        );
+    }
+}
