@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 use gumball_engine::Device;
 use gumball_spec::edit::Hook;
+use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Result, Status, oracle};
@@ -52,6 +53,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         drafted.walk_by_rows(|case| self.sample(case))
+    }
+
+    /// Returns whether the backend has an operator that judges drafts by probabilities; otherwise the oracle answers for it.
+    fn has_judge(&self) -> bool {
+        false
+    }
+
+    /// Judges a tree of drafts by probabilities.
+    ///
+    /// # Errors
+    /// Those of the oracle, under the same conditions.
+    fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
+        trial.judge(judgement)
     }
 
     /// Returns how many rows the backend had no means for, and left to the oracle.
@@ -148,6 +162,10 @@ impl Backend for Oracle {
 
     fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {
         chain.verify()
+    }
+
+    fn has_judge(&self) -> bool {
+        true
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {

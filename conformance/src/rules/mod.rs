@@ -7,6 +7,7 @@ use std::fmt;
 
 use gumball_cpu::Output;
 use gumball_spec::Error;
+use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::{DraftChain, Verified};
 
 use crate::backend::Backend;
@@ -99,6 +100,7 @@ families! {
     probabilities::outputs => output_rules,
     verify::coupled => coupled_rules,
     verify::rejection => rejection_rules,
+    verify::by_probabilities => by_probabilities_rules,
     params => params_rules,
 }
 
@@ -219,6 +221,14 @@ impl Check<'_> {
         let (expected, seen) = (crate::Oracle.verify(chain), self.backend.verify(chain));
         assert_eq!(seen, expected, "{} {}: {} of {chain:?}", self.rule, self.name, self.backend.name());
         seen.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name))
+    }
+
+    /// Returns what the backend makes of drafts that are judged by probabilities, after holding it to the oracle.
+    pub fn judges(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted, Error> {
+        let (expected, seen) = (trial.judge(judgement), self.backend.judge(trial, judgement));
+        let Self { rule, name, backend } = self;
+        assert_eq!(seen, expected, "{rule} {name}: {} of {judgement:?} of {trial:?}", backend.name());
+        seen
     }
 
     /// Returns what the backend saw of a request with drafts, or refused, after holding each row of the walk to the oracle.

@@ -9,19 +9,22 @@
 //! Acceptance and residual draw words of their own tags: the drafter's arrivals decided the draft, and would bias
 //! whatever they decide again.
 
-use crate::draw::draw_with;
 use crate::error::{Error, Result};
-use crate::num::{Tag, philox4x32_10};
-use crate::params::SamplingParams;
-use crate::request::Request;
-use crate::row::{Kind, NONE, Row, Status};
+use crate::num::Tag;
+use crate::row::{Kind, NONE, Status};
 use crate::shape::check_vocab;
-use crate::survey::{Given, Measure, order};
 
 pub mod coupled;
 pub mod tree;
 
+mod weights;
+
+pub mod by_probabilities;
+
+use weights::{Key, uniform};
+
 pub use tree::{DraftTree, MAX_DRAFTS, ROOT};
+pub use weights::counted;
 
 /// A chain of n drafts with the rows it is judged by.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +83,12 @@ pub enum Verdict {
 /// `word` is word 0 of the draft's ACCEPT counter.
 #[must_use]
 pub fn judge(q: f32, p: f32, word: u32) -> Verdict {
-    let u = (2 * u64::from(word) + 1) as f32 * f32::from_bits((127 - 33) << 23);
+    let u = uniform(word);
     match () {
         () if q <= 0.0 => Verdict::NotDrawn,
         () if p >= q || u * q < p => Verdict::Accepted,
         () => Verdict::Rejected,
     }
-}
-
-/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf (P1).
-#[must_use]
-pub fn counted(p: f32) -> f32 {
-    if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
 }
 
 impl DraftChain<'_> {
@@ -162,8 +159,7 @@ impl DraftChain<'_> {
         let Some(id) = usize::try_from(draft).ok().filter(|id| *id < self.vocab) else {
             return Verdict::NotDrawn;
         };
-        let counter = [0, self.position.wrapping_add(row as u32), Tag::Accept as u32, self.draw];
-        let [word, ..] = philox4x32_10(self.seed, counter);
+        let word = self.key(row).word(0, Tag::Accept);
         judge(counted(self.draft(row)[id]), counted(self.target(row)[id]), word)
     }
 
@@ -182,17 +178,17 @@ impl DraftChain<'_> {
                 weights = residual;
             }
         }
-        let z = Row::F32(&weights).values(Kind::Probabilities);
-        let members = order(&z);
-        if members.is_empty() {
-            status.insert(Status::EMPTY);
-            return (NONE, status);
+        match self.key(row).draw_from(&weights, rejected) {
+            Some(id) => (id as i32, status),
+            None => {
+                status.insert(Status::EMPTY);
+                (NONE, status)
+            }
         }
-        let params = SamplingParams::default();
-        let mut request = Request::new(&params, &[], self.seed);
-        (request.position, request.draw) = (self.position.wrapping_add(row as u32), self.draw);
-        let tags = if rejected { [Tag::ResidualTile, Tag::ResidualToken] } else { [Tag::Tile, Tag::Token] };
-        let given = Given::new(&z, &members, Measure::Probabilities);
-        (draw_with(&request, &given, tags) as i32, status)
+    }
+
+    /// Returns the key of a row's random words.
+    fn key(&self, row: usize) -> Key {
+        Key { seed: self.seed, position: self.position, draw: self.draw }.ahead(row)
     }
 }

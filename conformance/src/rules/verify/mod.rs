@@ -1,4 +1,5 @@
 //! Verify: which drafts stand, and what comes after them.
 
+pub mod by_probabilities;
 pub mod coupled;
 pub mod rejection;

@@ -22,12 +22,16 @@ pub enum Tag {
     Tile = 1,
     /// Whether XTC is active; index 0, word 0.
     Xtc = 2,
-    /// Acceptance of a draft token; index 0, word 0.
+    /// Acceptance of a draft token by rejection; index is its number among its siblings, word 0.
     Accept = 3,
     /// First arrivals of tiles when drawing from a residual.
     ResidualTile = 4,
     /// Arrivals of single tokens when drawing from a residual.
     ResidualToken = 5,
+    /// Acceptance of a block up to a draft; index is the draft, at the position of the first one, word 0.
+    Block = 6,
+    /// Acceptance of a draft by thresholds; index 0, word 0.
+    Threshold = 7,
 }
 
 /// Returns the four words of a counter under a 64-bit key (its low word first).

@@ -1,0 +1,78 @@
+//! What judging drafts by probabilities has in common: how a number counts, the sum of a row, a coin, the last draw.
+
+use crate::draw::{TAGS, draw_with};
+use crate::num::{Tag, philox4x32_10};
+use crate::params::SamplingParams;
+use crate::request::Request;
+use crate::row::{Kind, Row};
+use crate::survey::{Given, Measure, order};
+
+/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf (P1).
+#[must_use]
+pub fn counted(p: f32) -> f32 {
+    if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
+}
+
+/// Returns the sum of a row of counted numbers, from its mass, so that no order of adding matters; 0 if none is above 0.
+#[must_use]
+pub fn sum(weights: &[f32]) -> f32 {
+    let z = Row::F32(weights).values(Kind::Probabilities);
+    let members = order(&z);
+    if members.is_empty() {
+        return 0.0;
+    }
+    let given = Given::new(&z, &members, Measure::Probabilities);
+    given.first() * (given.total() as f32 * f32::from_bits((127 - 43) << 23))
+}
+
+/// Which random words are meant, but for what they are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The seed.
+    pub seed: u64,
+    /// The position.
+    pub position: u32,
+    /// The draw index.
+    pub draw: u32,
+}
+
+impl Key {
+    /// Returns the key some positions on.
+    #[must_use]
+    pub fn ahead(self, tokens: usize) -> Self {
+        Self { position: self.position.wrapping_add(tokens as u32), ..self }
+    }
+
+    /// Returns word 0 of a counter.
+    #[must_use]
+    pub fn word(self, index: u32, tag: Tag) -> u32 {
+        philox4x32_10(self.seed, [index, self.position, tag as u32, self.draw])[0]
+    }
+
+    /// Returns a uniform number in (0, 1] of word 0 of a counter.
+    #[must_use]
+    pub fn uniform(self, index: u32, tag: Tag) -> f32 {
+        uniform(self.word(index, tag))
+    }
+
+    /// Draws from a row of counted numbers: plainly, or as from a residual; `None` if none of them is above 0.
+    #[must_use]
+    pub fn draw_from(self, weights: &[f32], residual: bool) -> Option<u32> {
+        let z = Row::F32(weights).values(Kind::Probabilities);
+        let members = order(&z);
+        if members.is_empty() {
+            return None;
+        }
+        let params = SamplingParams::default();
+        let request =
+            Request { position: self.position, draw: self.draw, ..Request::new(&params, &[], self.seed) };
+        let tags = if residual { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS };
+        Some(draw_with(&request, &Given::new(&z, &members, Measure::Probabilities), tags))
+    }
+}
+
+/// Returns a uniform number in (0, 1] of a word.
+#[must_use]
+pub fn uniform(word: u32) -> f32 {
+    (2 * u64::from(word) + 1) as f32 * f32::from_bits((127 - 33) << 23)
+}
