@@ -2,6 +2,8 @@
 
 mod cuda;
 mod pool;
+mod read_row;
+mod verified;
 
 use std::collections::HashMap;
 use std::fmt;

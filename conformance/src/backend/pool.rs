@@ -15,13 +15,14 @@ use gumball_engine::{
     HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook,
     RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
 };
-use gumball_spec::edit::Hook;
-use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
 
+use super::read_row::read_row;
+use super::verified::verify;
 use super::{Backend, Oracle, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
+use crate::drafted::{Drafted, Walked};
 use crate::observed::Observed;
 
 /// Elements between rows, which hold what would win every draw.
@@ -67,16 +68,11 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// # Errors
     /// The pool's.
     fn release(&mut self, slot: Slot) -> Result<()>;
-}
 
-/// Returns the kept ids of a case, which come ascending, in the order of tokens.
-fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
-    let mut apply = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-    let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut apply) } else { None };
-    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), hook).z;
-    let mut kept = kept.to_vec();
-    kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
-    kept
+    /// Verifies drafts, if the pool has a verb for that.
+    fn walk(&mut self, _drafted: &Drafted) -> Option<Result<Walked>> {
+        None
+    }
 }
 
 macro_rules! verbs {
@@ -107,6 +103,14 @@ macro_rules! verbs {
 
 impl Verbs for Pool {
     verbs!();
+
+    fn walk(&mut self, drafted: &Drafted) -> Option<Result<Walked>> {
+        Some(resume(self, &drafted.root).and_then(|slot| {
+            let walked = verify(self, slot, drafted);
+            self.release(slot)?;
+            walked
+        }))
+    }
 }
 
 impl Verbs for DevicePool {
@@ -243,6 +247,12 @@ impl<P: Verbs> Backend for Pooled<P> {
         Ok((tokens, Verified { accepted, emitted, status }))
     }
 
+    fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        let case = &drafted.root;
+        let walked = self.with_pool(case.vocab(), widths(&[case]), |pool| Ok(pool.walk(drafted)))?;
+        walked.unwrap_or_else(|| drafted.walk_by_rows(|case| self.sample(case)))
+    }
+
     fn lacking(&self) -> usize {
         self.lacking.load(Ordering::Relaxed)
     }
@@ -265,8 +275,16 @@ impl<P: Verbs> Pooled<P> {
     /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are those
     /// of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
-        let vocab = cases[0].vocab();
-        let widths = widths(cases);
+        self.with_pool(cases[0].vocab(), widths(cases), |pool| Self::step_in(pool, cases))
+    }
+
+    /// Lends a pool of a vocabulary with capacity for logprobs.
+    fn with_pool<T>(
+        &self,
+        vocab: usize,
+        widths: Widths,
+        work: impl FnOnce(&mut P) -> Result<T>,
+    ) -> Result<T> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if pools.len() >= MOST {
             pools.clear();
@@ -276,18 +294,23 @@ impl<P: Verbs> Pooled<P> {
             Some(pool) => pool,
             None => (self.make)(vocab, widths)?,
         };
+        let answer = work(&mut pool);
+        pools.insert(kind, pool);
+        answer
+    }
 
-        let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(&mut pool, case)).collect();
+    fn step_in(pool: &mut P, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
+        let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(pool, case)).collect();
         let rows: Vec<(&Case, Slot)> = cases
             .iter()
             .zip(&admitted)
             .filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)))
             .collect();
         let mut out = Outputs::with_kept();
-        let stepped = step(&mut pool, &rows, &mut out);
+        let stepped = step(pool, &rows, &mut out);
         let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
-            let seen = observe::<P>(case, &out, 2 * i);
-            follows(&mut pool, *slot, case, &seen);
+            let seen = observe(case, &out, 2 * i);
+            follows(pool, *slot, case, &seen);
             seen
         });
         let answers = stepped
@@ -296,7 +319,6 @@ impl<P: Verbs> Pooled<P> {
         for (_, slot) in &rows {
             pool.release(*slot)?;
         }
-        pools.insert(kind, pool);
         answers
     }
 }
@@ -373,41 +395,11 @@ fn step(pool: &mut impl Verbs, rows: &[(&Case, Slot)], out: &mut Outputs) -> Res
 }
 
 /// Reads a row's answer, and holds the padding row behind it to nothing.
-fn observe<P: Verbs>(case: &Case, out: &Outputs, row: usize) -> Observed {
+fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
     let padding = row + 1;
     assert_eq!((out.tokens()[padding], out.statuses()[padding]), (NONE, 0), "padding yields nothing");
     assert!(out.kept(padding).is_empty(), "padding keeps nothing");
-
-    let logprobs = case.params.logprobs.as_ref().map(|asked| {
-        let top = out.top_ids(row).iter().zip(out.top_logprobs(row)).take(asked.top_n as usize);
-        let ids = asked.ids.iter().zip(out.id_logprobs(row)).zip(out.id_ranks(row));
-        Logprobs {
-            token: TokenLogprob {
-                id: out.tokens()[row],
-                logprob: out.logprobs()[row],
-                rank: out.ranks()[row],
-            },
-            top: top
-                .zip(1..)
-                .map(|((id, logprob), rank)| TokenLogprob {
-                    id: *id,
-                    logprob: *logprob,
-                    rank: if *id == NONE { 0 } else { rank },
-                })
-                .collect(),
-            ids: ids
-                .map(|((id, logprob), rank)| TokenLogprob { id: *id as i32, logprob: *logprob, rank: *rank })
-                .collect(),
-        }
-    });
-    Observed {
-        token: out.tokens()[row],
-        status: out.status(row),
-        temperature: out.temperatures()[row],
-        mu: out.mirostat_mu()[row],
-        kept: Some(in_order(case, out.kept(row))),
-        logprobs,
-    }
+    read_row(case, out, row)
 }
 
 /// Holds a sequence to have taken its token.

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
+//! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`] |
 //! | get the logprobs of given tokens | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
@@ -61,6 +62,7 @@ mod operators;
 mod pool;
 mod score;
 mod step;
+mod verify;
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -94,3 +96,4 @@ pub use sampler::{Sampler, Token};
 pub use score::Scored;
 pub use sequence::Sequence;
 pub use state::State;
+pub use verify::{Drafts, Verification, VerifyMode};

@@ -72,8 +72,8 @@ pub struct Pool {
     /// Slots that were used and are free again; the vector has the capacity for all.
     vacant: Vec<Slot>,
     /// The step in which each used slot was last seen, to find a slot that stands in a step twice; with the same capacity.
-    pub(crate) seen: Vec<u64>,
-    pub(crate) steps: u64,
+    seen: Vec<u64>,
+    steps: u64,
 }
 
 impl Pool {
@@ -221,6 +221,16 @@ impl Pool {
     #[must_use]
     pub fn route(&self) -> &str {
         self.workers.route().name()
+    }
+
+    /// Checks the slots of a step as [`check_slots`] does.
+    pub(crate) fn check_slots(&mut self, slots: &[Slot]) -> Result<()> {
+        self.steps += 1;
+        let sequences = &self.slots;
+        let admitted = |slot: Slot| {
+            usize::try_from(slot).ok().and_then(|slot| sequences.get(slot)).is_some_and(Option::is_some)
+        };
+        check_slots(slots, admitted, &mut self.seen, self.steps)
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {

@@ -88,27 +88,29 @@ impl RowsMut<'_> {
         self.write(row, &nothing, None);
     }
 
-    /// Carries a row of the batch, which must be in the block, through the stages and writes what comes out.
+    /// Carries row `from` of the batch through the stages, writes what comes out to row `to`, which must be in the block, and
+    /// returns the token.
     pub(crate) fn carry(
         &mut self,
-        row: usize,
+        from: usize,
+        to: usize,
         logits: Logits<'_>,
         task: &Task<'_>,
         options: &BatchOptions<'_>,
         stages: &mut dyn Stages,
-    ) -> Result<()> {
+    ) -> Result<i32> {
         stages.keep_ids(!self.kept.is_empty());
-        let chosen = match options.hook(row) {
-            Some(hook) => stages.sample(logits.row(row), task, Some(&mut |z: &mut [f32]| hook(z))),
-            None => stages.sample(logits.row(row), task, None),
+        let chosen = match options.hook(from) {
+            Some(hook) => stages.sample(logits.row(from), task, Some(&mut |z: &mut [f32]| hook(z))),
+            None => stages.sample(logits.row(from), task, None),
         }?;
-        self.write(row, &chosen, stages.logprobs());
-        if let Some(kept) = self.kept.get_mut(row - self.first) {
+        self.write(to, &chosen, stages.logprobs());
+        if let Some(kept) = self.kept.get_mut(to - self.first) {
             // Ascending, as they come from a device.
             kept.extend_from_slice(stages.kept());
             kept.sort_unstable();
         }
-        Ok(())
+        Ok(chosen.token)
     }
 
     fn write(&mut self, row: usize, chosen: &Chosen, logprobs: Option<&Logprobs>) {

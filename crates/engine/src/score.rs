@@ -13,6 +13,7 @@ use crate::outputs::Outputs;
 use crate::pool::{Pool, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
+use crate::workers::blocks_of;
 use gumball_spec::layout::{Layout, Widths};
 
 /// How many rows a thread takes at a time, so that a history is built once for them.
@@ -91,12 +92,12 @@ impl Pool {
                     mask: options.masks.row(row),
                     forced: Some(targets[row]),
                 };
-                rows.carry(row, logits, &task, options, stages)?;
+                rows.carry(row, row, logits, &task, options, stages)?;
             }
             Ok(())
         };
         let rows = out.reshape(Layout { rows: logits.rows(), widths })?;
-        self.workers.over(rows, GRAIN, &work)
+        self.workers.over(rows, &blocks_of(GRAIN), &work)
     }
 }
 

@@ -92,11 +92,21 @@ impl Sequence {
         }
     }
 
+    /// Returns how many output tokens there are to go back behind.
+    pub(crate) fn most_to_take_away(&self) -> usize {
+        self.history.output().len() - self.least_output_len()
+    }
+
+    /// Returns the number of output tokens behind which nothing is known: what mirostat's limit was before the sequence was
+    /// resumed, for instance.
+    fn least_output_len(&self) -> usize {
+        if self.params().mirostat.is_some() { self.start } else { 0 }
+    }
+
     /// Goes back to the state after `output_len` output tokens.
     pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
         let len = self.history.output().len();
-        // What mirostat's limit was before it was resumed, nobody knows.
-        let least = if self.params().mirostat.is_some() { self.start } else { 0 };
+        let least = self.least_output_len();
         if !(least..=len).contains(&output_len) {
             return Err(Error::out_of_range("output_len", output_len, format!("in {least}..={len}")));
         }

@@ -9,9 +9,10 @@ use gumball_spec::{Error, Kind, NONE, Result};
 use crate::logits::Logits;
 use crate::options::BatchOptions;
 use crate::outputs::Outputs;
-use crate::pool::{PADDING, Pool, Slot, check_slots, check_vocab};
+use crate::pool::{PADDING, Pool, Slot, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
+use crate::workers::blocks_of;
 use gumball_spec::layout::Layout;
 
 impl Pool {
@@ -55,11 +56,11 @@ impl Pool {
                 }
                 let sequence = sequences[slots[row] as usize].as_ref().expect("checked: admitted");
                 let task = sequence.task(logits.kind(), options.masks.row(row), options.forced(row));
-                rows.carry(row, logits, &task, options, stages)?;
+                rows.carry(row, row, logits, &task, options, stages)?;
             }
             Ok(())
         };
-        self.workers.over(rows, 1, &work)?;
+        self.workers.over(rows, &blocks_of(1), &work)?;
 
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
@@ -77,20 +78,19 @@ impl Pool {
             return Err(Error::length("slots", slots.len(), format!("one per row, {}", logits.rows())));
         }
         options.check(logits.rows(), self.vocab)?;
-        self.steps += 1;
-        let sequences = &self.slots;
-        let admitted = |slot: Slot| {
-            usize::try_from(slot).ok().and_then(|slot| sequences.get(slot)).is_some_and(Option::is_some)
-        };
-        check_slots(slots, admitted, &mut self.seen, self.steps)?;
-        if logits.kind() == Kind::Logits {
-            return Ok(());
-        }
+        self.check_slots(slots)?;
         for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let sequence = sequences[*slot as usize].as_ref().expect("checked: admitted");
-            sequence.params().check_kind(logits.kind(), self.vocab)?;
-            check_hook(logits.kind(), options.hook(row).is_some())?;
+            self.check_row(*slot, logits.kind(), options.hook(row).is_some())?;
         }
         Ok(())
+    }
+
+    /// Checks that a request may have a row of a kind, with or without a hook.
+    pub(crate) fn check_row(&self, slot: Slot, kind: Kind, hooked: bool) -> Result<()> {
+        if kind == Kind::Logits {
+            return Ok(());
+        }
+        self.sequence(slot)?.params().check_kind(kind, self.vocab)?;
+        check_hook(kind, hooked)
     }
 }

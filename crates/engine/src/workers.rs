@@ -8,6 +8,7 @@
 //! its own.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gumball_cpu::Level;
@@ -18,6 +19,14 @@ use crate::rows::RowsMut;
 
 /// Does a block of rows with the stages it is given.
 pub(crate) type Work<'w> = &'w (dyn Fn(&mut RowsMut<'_>, &mut dyn Stages) -> Result<()> + Sync);
+
+/// Returns the row at which a block of rows is split in two; `None` for a block that one thread does.
+pub(crate) type Split<'w> = &'w (dyn Fn(Range<usize>) -> Option<usize> + Sync);
+
+/// Splits in halves what has more than `grain` rows.
+pub(crate) fn blocks_of(grain: usize) -> impl Fn(Range<usize>) -> Option<usize> + Sync {
+    move |rows| (rows.len() > grain).then(|| rows.start + rows.len() / 2)
+}
 
 /// How many threads a pool may have.
 const MOST: usize = 1024;
@@ -201,22 +210,22 @@ impl Workers {
         self.level
     }
 
-    /// Does all rows, `grain` of them at a time; the error is that of the first block that has one.
-    pub(crate) fn over(&self, mut rows: RowsMut<'_>, grain: usize, work: Work<'_>) -> Result<()> {
-        if rows.range().len() <= grain {
+    /// Does all rows, in blocks that `split` does not split; the error is that of the first block that has one.
+    pub(crate) fn over(&self, mut rows: RowsMut<'_>, split: Split<'_>, work: Work<'_>) -> Result<()> {
+        if split(rows.range()).is_none() {
             return self.block(&mut rows, work);
         }
-        let spread = |rows| self.halve(rows, grain, work);
+        let spread = |rows| self.halve(rows, split, work);
         self.threads.run(rows, spread, |mut rows| self.block(&mut rows, work))
     }
 
-    fn halve(&self, mut rows: RowsMut<'_>, grain: usize, work: Work<'_>) -> Result<()> {
-        let len = rows.range().len();
-        if len <= grain {
+    fn halve(&self, mut rows: RowsMut<'_>, split: Split<'_>, work: Work<'_>) -> Result<()> {
+        let range = rows.range();
+        let Some(border) = split(range.clone()) else {
             return self.block(&mut rows, work);
-        }
-        let (a, b) = rows.split_at(len / 2);
-        let (a, b) = rayon::join(|| self.halve(a, grain, work), || self.halve(b, grain, work));
+        };
+        let (a, b) = rows.split_at(border - range.start);
+        let (a, b) = rayon::join(|| self.halve(a, split, work), || self.halve(b, split, work));
         a.and(b)
     }
 

@@ -226,8 +226,16 @@ impl Pool {
             let default = DevicePoolConfig::new(vocab);
             let rows = number(rows, "rows", default.rows)?;
             let history_growth = number(history_growth, "history_growth", default.history_growth)?;
-            let config =
-                DevicePoolConfig { vocab, slots, rows, widths, kept, history_growth, keep_histories };
+            let config = DevicePoolConfig {
+                vocab,
+                slots,
+                rows,
+                widths,
+                kept,
+                history_growth,
+                keep_histories,
+                ..default
+            };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Kind, Result};
 
-use crate::abi::dtype::Dtype;
+use crate::abi::dtype::{ColumnType, Dtype, IntType};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::DeviceSlice;
@@ -53,8 +53,8 @@ impl ProbabilityRows {
 
     /// Enqueues the softmax of rows of logits into as many rows, each at its temperature.
     pub fn enqueue(&self, logits: &Rows<'_>) -> Result<()> {
-        let temperatures = DeviceSlice::of(&self.temperatures).first(logits.rows)?;
-        let statuses = DeviceSlice::of(&self.statuses).first(logits.rows)?;
+        let temperatures = DeviceSlice::of(&self.temperatures, ColumnType::F32).first(logits.rows)?;
+        let statuses = DeviceSlice::of(&self.statuses, IntType::U32).first(logits.rows)?;
         let out = self.rows(logits.rows)?;
         self.softmax.enqueue_checked(logits, &out, Temperature::PerRow(temperatures), Some(&statuses))
     }

@@ -23,3 +23,4 @@ mod threads;
 mod validation;
 #[cfg(feature = "emulator")]
 mod variants;
+mod verify;

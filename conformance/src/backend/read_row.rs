@@ -1,0 +1,53 @@
+//! What a row of the engine's outputs says.
+
+use gumball_engine::Outputs;
+use gumball_spec::NONE;
+use gumball_spec::edit::Hook;
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+
+use crate::case::Case;
+use crate::observed::Observed;
+
+/// Reads a row's answer to a case.
+pub fn read_row(case: &Case, out: &Outputs, row: usize) -> Observed {
+    let logprobs = case.params.logprobs.as_ref().map(|asked| {
+        let top = out.top_ids(row).iter().zip(out.top_logprobs(row)).take(asked.top_n as usize);
+        let ids = asked.ids.iter().zip(out.id_logprobs(row)).zip(out.id_ranks(row));
+        Logprobs {
+            token: TokenLogprob {
+                id: out.tokens()[row],
+                logprob: out.logprobs()[row],
+                rank: out.ranks()[row],
+            },
+            top: top
+                .zip(1..)
+                .map(|((id, logprob), rank)| TokenLogprob {
+                    id: *id,
+                    logprob: *logprob,
+                    rank: if *id == NONE { 0 } else { rank },
+                })
+                .collect(),
+            ids: ids
+                .map(|((id, logprob), rank)| TokenLogprob { id: *id as i32, logprob: *logprob, rank: *rank })
+                .collect(),
+        }
+    });
+    Observed {
+        token: out.tokens()[row],
+        status: out.status(row),
+        temperature: out.temperatures()[row],
+        mu: out.mirostat_mu()[row],
+        kept: Some(in_order(case, out.kept(row))),
+        logprobs,
+    }
+}
+
+/// Returns the kept ids of a case, which come ascending, in the order of tokens.
+fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
+    let mut apply = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
+    let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut apply) } else { None };
+    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), hook).z;
+    let mut kept = kept.to_vec();
+    kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
+    kept
+}

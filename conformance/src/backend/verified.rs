@@ -1,0 +1,74 @@
+//! Drafts verified by a pool of the host, in a batch with requests that must not matter.
+
+use gumball_engine::{
+    BatchOptions, Drafts, Logits, Masks, PADDING, Pool, RowHook, Slot, Verification, VerifyMode,
+};
+use gumball_spec::Result;
+use gumball_spec::verify::DraftTree;
+
+use super::read_row::read_row;
+use crate::drafted::{Drafted, Walked};
+
+/// Rows of the padding in front, whose drafts and logits are hostile.
+const FIRST: usize = 3;
+
+/// Verifies the drafts of the request in a slot, behind padding, and beside itself under another draw index.
+///
+/// # Errors
+/// Those of the oracle, under the same conditions.
+pub fn verify(pool: &mut Pool, slot: Slot, drafted: &Drafted) -> Result<Walked> {
+    let (drafts, parents) = drafted.tree();
+    let (n, vocab, rows) = (drafts.len(), drafted.root.vocab(), drafted.rows());
+    let all: Vec<usize> = (0..=n).chain(0..=n).collect();
+
+    let mut data = vec![f32::NAN; FIRST * vocab];
+    data.extend(all.iter().flat_map(|row| (0..vocab).map(|id| rows[*row].row.logit(id))));
+    let forced: Vec<Option<u32>> =
+        [None; FIRST].into_iter().chain(all.iter().map(|row| rows[*row].forced)).collect();
+    let hooks: Vec<_> =
+        all.iter().map(|row| drafted.hook(*row).map(|hook| move |z: &mut [f32]| hook.apply(z))).collect();
+    let hooks: Vec<Option<RowHook<'_>>> = [None; FIRST]
+        .into_iter()
+        .chain(hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as RowHook<'_>)))
+        .collect();
+    // Words that are missing forbid, as the zeros do that lines are filled up with.
+    let width = rows.iter().filter_map(|row| Some(row.mask?.len())).max().unwrap_or(0).max(1);
+    let (mut words, mut present) = (vec![0; (FIRST + all.len()) * width], vec![false; FIRST]);
+    for row in &all {
+        let mask = rows[*row].mask;
+        words[present.len() * width..][..mask.map_or(0, <[u32]>::len)].copy_from_slice(mask.unwrap_or(&[]));
+        present.push(mask.is_some());
+    }
+    let masks = Masks::new(&words, present.len(), width, width)?.with_present(&present)?;
+    let options = BatchOptions { masks, forced: &forced, hooks: &hooks };
+
+    let ids = [&[0, 1], &drafts[..], &drafts[..]].concat();
+    let all_parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();
+    let counts = [FIRST - 1, n, n].map(|count| count as u32);
+    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents) };
+    let mode = if drafted.greedy { VerifyMode::Greedy } else { VerifyMode::Coupled };
+    let logits = Logits::new(&data, present.len(), vocab)?.with_kind(drafted.root.kind);
+    let (mut out, other) = (Verification::with_kept(), pool.fork(slot, 77)?);
+    let verified = pool.verify(logits, &[PADDING, slot, other], &batch, mode, &options, &mut out);
+    pool.release(other)?;
+    // A batch names the request too.
+    if let Err(error) = (DraftTree { drafts: &drafts, parents: Some(&parents) }).check() {
+        assert!(verified.is_err(), "{error}");
+        return Err(error);
+    }
+    verified?;
+
+    assert!(out.tokens(0).is_empty() && out.rows(0).is_empty(), "padding yields nothing");
+    let (mut walked, mut path) = (Walked::new(), Vec::new());
+    for (row, place) in out.rows(1).iter().zip(out.places(1)) {
+        let row = *row as usize - FIRST;
+        let seen = read_row(&drafted.case(row, &path), out.outputs(), place);
+        path.extend(u32::try_from(seen.token));
+        walked.push((row, seen));
+    }
+    assert_eq!(out.accepted()[1] as usize, walked.len() - 1);
+    let sequence = pool.sequence(slot)?;
+    assert_eq!(sequence.history().output(), [&drafted.root.output[..], &path].concat());
+    assert_eq!(sequence.position(), drafted.root.position.wrapping_add(path.len() as u32));
+    Ok(walked)
+}

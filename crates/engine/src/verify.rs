@@ -1,0 +1,386 @@
+//! Verification: which drafts of each request are accepted, and the token after them (rule S3).
+//!
+//! Each request is walked on one thread, row by row, and rows that no accepted draft leads to are not read. As in a step,
+//! everything is checked first, then computed from state that nobody changes, then the tokens are appended.
+
+use std::ops::Range;
+
+use gumball_cpu::{Prepared, Task};
+use gumball_spec::layout::Layout;
+use gumball_spec::verify::coupled::{check_drafts, row_after};
+use gumball_spec::verify::{DraftTree, MAX_DRAFTS};
+use gumball_spec::{Error, NONE, Result, SamplingParams};
+
+use crate::logits::Logits;
+use crate::options::BatchOptions;
+use crate::outputs::Outputs;
+use crate::pool::{PADDING, Pool, Slot, check_vocab};
+use crate::route::Stages;
+use crate::rows::RowsMut;
+use crate::sequence::Sequence;
+
+/// The drafts of a batch of requests, those of one request after those of another; `default()` is an empty batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drafts<'a> {
+    /// The number of drafts of each request, in 0..=64.
+    pub counts: &'a [u32],
+    /// The draft tokens. One outside the vocabulary, [`NONE`] included, is never accepted.
+    pub ids: &'a [i32],
+    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of
+    /// the same request before it, counted from 0. `None`: each draft follows the one before it, a chain.
+    pub parents: Option<&'a [i32]>,
+}
+
+/// How drafts are judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
+    /// drafts.
+    #[default]
+    Coupled,
+    /// As `Coupled`, with temperature 0 in every row.
+    Greedy,
+}
+
+/// What came out of a verification.
+#[derive(Clone, Debug, Default)]
+pub struct Verification {
+    outputs: Outputs,
+    /// The first row of each request, and the end of the last one's.
+    starts: Vec<usize>,
+    accepted: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Verification {
+    /// Makes an empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes an empty one that collects the kept set of every emitted token as well; see [`Outputs::with_kept`].
+    #[must_use]
+    pub fn with_kept() -> Self {
+        Self { outputs: Outputs::with_kept(), ..Self::default() }
+    }
+
+    /// Returns the outputs. A request with n drafts has n + 1 rows in them, of which the first ones hold its emitted
+    /// tokens, each with the status, logprobs and ranks of the row that it comes from. The others are as of padding.
+    #[must_use]
+    pub fn outputs(&self) -> &Outputs {
+        &self.outputs
+    }
+
+    /// Returns how many drafts of each request were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> &[u32] {
+        &self.accepted
+    }
+
+    /// Returns which rows of [`Verification::outputs`] hold a request's emitted tokens; none for padding.
+    #[must_use]
+    pub fn places(&self, request: usize) -> Range<usize> {
+        let start = self.starts[request];
+        let is_padding = self.rows[start] == PADDED;
+        start..start + if is_padding { 0 } else { self.accepted[request] as usize + 1 }
+    }
+
+    /// Returns a request's emitted tokens: the accepted drafts and one more, which is [`NONE`] from an empty row.
+    #[must_use]
+    pub fn tokens(&self, request: usize) -> &[i32] {
+        &self.outputs.tokens()[self.places(request)]
+    }
+
+    /// Returns the rows of logits that a request's emitted tokens come from, as numbers of output rows of the logits. These
+    /// are also the rows whose keys and values a model's cache keeps.
+    #[must_use]
+    pub fn rows(&self, request: usize) -> &[u32] {
+        &self.rows[self.places(request)]
+    }
+}
+
+/// The row of an output row that no token was emitted for.
+const PADDED: u32 = u32::MAX;
+
+impl Pool {
+    /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
+    ///
+    /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one
+    /// behind each draft. Without drafts that is a step. Masks, forced tokens and hooks come with rows: a row's mask is that
+    /// behind the drafts on the path to it. Every parameter acts in every row, with the path as output. A stop id that is
+    /// drawn is the last token. A hook is called for the rows that tokens are emitted from, and no other.
+    ///
+    /// [`Pool::shorten`] takes away what the caller does not want of the tokens.
+    ///
+    /// ```
+    /// # use gumball_engine::*;
+    /// let mut pool = Pool::new(PoolConfig::new(4))?;
+    /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[0])?;
+    /// // Behind the history: 1 or 2. Behind 1: 3.
+    /// let drafts = Drafts { counts: &[3], ids: &[1, 2, 3], parents: Some(&[-1, -1, 0]) };
+    /// let logits = [
+    ///     0.0f32, 9.0, 0.0, 0.0, // at the end of the history, the model says 1,
+    ///     0.0, 0.0, 0.0, 9.0, // behind 1 it says 3,
+    ///     0.0, 0.0, 0.0, 0.0, // (behind 2)
+    ///     0.0, 0.0, 9.0, 0.0, // and behind 1 and 3 it says 2.
+    /// ];
+    /// let mut out = Verification::new();
+    /// let logits = Logits::new(&logits, 4, 4)?;
+    /// pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &BatchOptions::default(), &mut out)?;
+    /// assert_eq!(out.tokens(0), [1, 3, 2]);
+    /// assert_eq!(out.rows(0), [0, 1, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Shapes and units
+    /// `slots`: one for each request, [`PADDING`] for one without a sequence, whose drafts and rows are not read; no other
+    /// twice. `drafts.counts`: as many. `logits`: as many rows as there are requests and drafts together, of the pool's
+    /// vocabulary. `options`: one of each kind that is given for each row.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.
+    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request: drafts in a
+    ///   cycle always have one.
+    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path.
+    /// - Those of [`Pool::step`].
+    ///
+    /// No sequence was changed then.
+    pub fn verify(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()> {
+        drafts.check(slots.len())?;
+        let starts = drafts.starts();
+        self.check_verify(logits, slots, drafts, &starts, options)?;
+        let greedy = self.greedy(slots, mode)?;
+
+        // An error of a route leaves it empty.
+        (out.starts, out.accepted, out.rows) = Default::default();
+        let rows = out.outputs.reshape(Layout { rows: logits.rows(), widths: self.widths })?;
+        let sequences = &self.slots;
+        let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
+            for request in requests_in(&starts, rows.range()) {
+                let places = starts[request]..starts[request + 1];
+                let mut emitted = 0;
+                if slots[request] != PADDING {
+                    let sequence = sequences[slots[request] as usize].as_ref().expect("checked: admitted");
+                    let walk = Walk { logits, options, sequence, greedy: greedy[request].as_ref() };
+                    emitted = walk.run(drafts.tree(places.clone(), request), places.start, rows, stages)?;
+                }
+                places.skip(emitted).for_each(|row| rows.write_padding(row));
+            }
+            Ok(())
+        };
+        let split = |range: Range<usize>| {
+            let requests = requests_in(&starts, range);
+            (requests.len() > 1).then(|| starts[requests.start + requests.len() / 2])
+        };
+        self.workers.over(rows, &split, &work)?;
+
+        self.append(slots, drafts, starts, out);
+        Ok(())
+    }
+
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
+    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one count for each slot.
+    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than
+    ///   [`Pool::truncate`] could take away. No sequence was changed then.
+    pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
+        if counts.len() != slots.len() {
+            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
+        }
+        for slot in slots {
+            self.sequence(*slot)?;
+        }
+        self.check_slots(slots)?;
+        for (slot, count) in slots.iter().zip(counts) {
+            let most = self.sequence(*slot)?.most_to_take_away();
+            if *count > most {
+                let value = format!("{count} of slot {slot}");
+                return Err(Error::out_of_range(
+                    "counts",
+                    value,
+                    format!("in 0..={most}, its output tokens"),
+                ));
+            }
+        }
+        for (slot, count) in slots.iter().zip(counts) {
+            let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
+            let left = sequence.history().output().len() - count;
+            sequence.truncate(left).expect("checked: as many are there");
+        }
+        Ok(())
+    }
+
+    fn check_verify(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        starts: &[usize],
+        options: &BatchOptions<'_>,
+    ) -> Result<()> {
+        check_vocab(self.vocab, logits.vocab())?;
+        let rows = starts[slots.len()];
+        if logits.rows() != rows {
+            let wanted = format!("{rows} rows, one per request and one per draft");
+            return Err(Error::length("logits", logits.rows(), wanted));
+        }
+        options.check(rows, self.vocab)?;
+        self.check_slots(slots)?;
+        for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let places = starts[request]..starts[request + 1];
+            let tree = drafts.tree(places.clone(), request);
+            let check = || {
+                tree.check().and_then(|()| check_drafts(self.sequence(*slot)?.params(), tree.drafts.len()))
+            };
+            check().map_err(|error| in_request(error, request))?;
+            let hooked = places.into_iter().any(|row| options.hook(row).is_some());
+            self.check_row(*slot, logits.kind(), hooked)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the parameters of the requests that are greedy by the mode alone.
+    fn greedy(&self, slots: &[Slot], mode: VerifyMode) -> Result<Vec<Option<Prepared>>> {
+        let prepare = |slot: &Slot| {
+            if mode == VerifyMode::Coupled || *slot == PADDING {
+                return Ok(None);
+            }
+            let params = self.sequence(*slot)?.params();
+            Prepared::new(SamplingParams { temperature: 0.0, ..params.clone() }, self.vocab).map(Some)
+        };
+        slots.iter().map(prepare).collect()
+    }
+
+    /// Appends the emitted tokens, and notes which rows they come from: that follows from the tokens.
+    fn append(&mut self, slots: &[Slot], drafts: &Drafts<'_>, starts: Vec<usize>, out: &mut Verification) {
+        out.starts = starts;
+        for (request, slot) in slots.iter().enumerate() {
+            let places = out.starts[request]..out.starts[request + 1];
+            let mut accepted = 0;
+            if *slot != PADDING {
+                let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
+                let tree = drafts.tree(places.clone(), request);
+                let mut next = Some(0);
+                while let Some(row) = next {
+                    let place = out.rows.len();
+                    let (token, mu) = (out.outputs.tokens()[place], out.outputs.mirostat_mu()[place]);
+                    if token != NONE {
+                        sequence.push(token as u32, mu);
+                    }
+                    out.rows.push((places.start + row) as u32);
+                    next = row_after(&tree, sequence.params(), row, token);
+                    accepted += u32::from(next.is_some());
+                }
+            }
+            out.accepted.push(accepted);
+            out.rows.resize(places.end, PADDED);
+        }
+    }
+}
+
+impl<'a> Drafts<'a> {
+    /// Checks what can be checked without the requests.
+    fn check(&self, requests: usize) -> Result<()> {
+        if self.counts.len() != requests {
+            let wanted = format!("one per request, {requests}");
+            return Err(Error::length("drafts.counts", self.counts.len(), wanted));
+        }
+        if let Some((request, count)) =
+            self.counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS)
+        {
+            let value = format!("{count} in request {request}");
+            return Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")));
+        }
+        let total = self.counts.iter().map(|count| *count as usize).sum();
+        let parents = self.parents.map(|parents| ("drafts.parents", parents.len()));
+        for (name, length) in parents.into_iter().chain([("drafts.ids", self.ids.len())]) {
+            if length != total {
+                return Err(Error::length(name, length, format!("{total}, the sum of the counts")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the first row of each request, and the end of the last one's.
+    fn starts(&self) -> Vec<usize> {
+        let mut end = 0;
+        let ends = self.counts.iter().map(|count| {
+            end += *count as usize + 1;
+            end
+        });
+        std::iter::once(0).chain(ends).collect()
+    }
+
+    /// Returns the tree of a request whose rows are `places`: in front of them each request has one row that is no draft's.
+    fn tree(&self, places: Range<usize>, request: usize) -> DraftTree<'a> {
+        let drafts = places.start - request..places.end - request - 1;
+        DraftTree { drafts: &self.ids[drafts.clone()], parents: self.parents.map(|parents| &parents[drafts]) }
+    }
+}
+
+/// Returns the requests whose rows are in a range, which cuts none in two.
+fn requests_in(starts: &[usize], rows: Range<usize>) -> Range<usize> {
+    let request = |row| starts.partition_point(|start| *start < row);
+    request(rows.start)..request(rows.end)
+}
+
+/// Says in an error which request it is about.
+fn in_request(error: Error, request: usize) -> Error {
+    match error {
+        Error::OutOfRange { parameter, value, allowed } => {
+            Error::OutOfRange { parameter, value: format!("{value} of request {request}"), allowed }
+        }
+        error => error,
+    }
+}
+
+/// The walk of one request.
+struct Walk<'a> {
+    logits: Logits<'a>,
+    options: &'a BatchOptions<'a>,
+    sequence: &'a Sequence,
+    greedy: Option<&'a Prepared>,
+}
+
+impl Walk<'_> {
+    /// Walks from the row `start` of the batch, writes a row for each token, and returns how many there are.
+    fn run(
+        &self,
+        tree: DraftTree<'_>,
+        start: usize,
+        rows: &mut RowsMut<'_>,
+        stages: &mut dyn Stages,
+    ) -> Result<usize> {
+        let Self { logits, options, sequence, greedy } = *self;
+        let mut path = None;
+        let (mut emitted, mut next) = (0, Some(0));
+        while let Some(row) = next {
+            let from = start + row;
+            let task = sequence.task(logits.kind(), options.masks.row(from), options.forced(from));
+            let task = Task {
+                prepared: greedy.unwrap_or(task.prepared),
+                history: path.as_ref().unwrap_or(task.history),
+                position: task.position.wrapping_add(emitted as u32),
+                ..task
+            };
+            let token = rows.carry(from, start + emitted, logits, &task, options, stages)?;
+            emitted += 1;
+            next = row_after(&tree, sequence.params(), row, token);
+            if next.is_some() {
+                path.get_or_insert_with(|| sequence.history().clone()).push(token as u32);
+            }
+        }
+        Ok(emitted)
+    }
+}

@@ -1,0 +1,399 @@
+//! Verification emits what decoding without drafts does, whatever is drafted, and moves sequences on by that.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gumball_engine::{
+    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, PADDING, Pool, PoolConfig, RowHook, SamplingParams,
+    Slot, Verification, VerifyMode, Widths,
+};
+use gumball_spec::num::philox4x32_10;
+
+use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
+
+/// The kind with mirostat.
+const MIROSTAT: usize = 4;
+
+/// A model: rows are a function of the last two ids, and few, so that tokens repeat and penalties bite.
+fn model(history: &[u32]) -> Vec<f32> {
+    let seed = history.iter().rev().take(2).fold(1u64, |hash, id| (hash * 7 + u64::from(*id)) % 11);
+    let mut row = row(seed);
+    row[seed as usize * 80] += 7.0;
+    row
+}
+
+/// Random numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 += 1;
+        philox4x32_10(5, [self.0 as u32, (self.0 >> 32) as u32, 0, 0])[0] as usize % end
+    }
+}
+
+/// What proposes drafts.
+#[derive(Clone, Copy, Debug)]
+enum Drafter {
+    /// Any ids, some of them no tokens.
+    Random,
+    /// The tokens that will come.
+    Perfect,
+    /// Those, mixed with others.
+    Fair,
+    /// What no drafter would say: no tokens, the same sibling again and again.
+    Hostile,
+}
+
+impl Drafter {
+    fn draft(self, random: &mut Random, coming: Option<u32>) -> i32 {
+        let any = random.below(VOCAB + 20) as i32 - 10;
+        let odd = [NONE, i32::MIN, i32::MAX, VOCAB as i32, 3][random.below(5)];
+        let coming = coming.map_or(any, |id| id as i32);
+        match self {
+            Drafter::Random => any,
+            Drafter::Perfect => coming,
+            Drafter::Fair => [coming, coming, any][random.below(3)],
+            Drafter::Hostile => [odd, coming][random.below(2)],
+        }
+    }
+}
+
+/// Decodes step by step.
+fn decode(params: &SamplingParams, prompt: &[u32], count: usize) -> (Vec<u32>, Vec<Outputs>) {
+    let mut pool = pool(1);
+    let slot = pool.admit(params.clone(), prompt).unwrap();
+    let outputs = (0..count).map(|_| {
+        let row = model(pool.sequence(slot).unwrap().history().ids());
+        step(&mut pool, &row, &[slot])
+    });
+    let outputs: Vec<Outputs> = outputs.collect();
+    (outputs.iter().map(|out| out.tokens()[0] as u32).collect(), outputs)
+}
+
+/// Where the drafts of several requests are gathered.
+#[derive(Default)]
+struct Batch {
+    counts: Vec<u32>,
+    ids: Vec<i32>,
+    parents: Vec<i32>,
+    data: Vec<f32>,
+}
+
+impl Batch {
+    /// Adds a request with drafts behind a history; `coming` are the tokens that decoding would draw.
+    fn add(&mut self, random: &mut Random, drafter: Drafter, count: usize, history: &[u32], coming: &[u32]) {
+        let mut paths: Vec<Vec<u32>> = vec![history.to_vec()];
+        self.data.extend(model(history));
+        for node in 0..count {
+            // Mostly behind the last one, else anywhere.
+            let parent = if random.below(3) > 0 { node } else { random.below(node + 1) };
+            let depth = paths[parent].len() - history.len();
+            let draft = drafter.draft(random, coming.get(depth).copied());
+            let path = [&paths[parent][..], &[draft as u32]].concat();
+            self.data.extend(model(&path));
+            paths.push(path);
+            self.ids.push(draft);
+            self.parents.push(parent as i32 - 1);
+        }
+        self.counts.push(count as u32);
+    }
+
+    fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Verification) {
+        let drafts = Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents) };
+        let logits = Logits::new(&self.data, self.data.len() / VOCAB, VOCAB).unwrap();
+        pool.verify(logits, slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), out).unwrap();
+    }
+}
+
+#[test]
+fn the_stream_is_that_of_decoding_for_any_drafter_and_any_lengths() {
+    const TOKENS: usize = 60;
+    let prompt = [3, 7, 3];
+    let plain: Vec<_> = (0..KINDS).map(|kind| decode(&params(kind, 9), &prompt, TOKENS + 70)).collect();
+    for (threads, drafter) in [
+        (1, Drafter::Random),
+        (2, Drafter::Perfect),
+        (2, Drafter::Fair),
+        (1, Drafter::Fair),
+        (2, Drafter::Hostile),
+    ] {
+        let mut random = Random(threads as u64);
+        let mut pool = pool(threads);
+        let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 9), &prompt).unwrap()).collect();
+        let mut out = Verification::new();
+        let (mut accepted, mut calls) = (0, 0);
+        let emitted = |pool: &Pool, slot| pool.sequence(slot).unwrap().history().output().len();
+        while slots.iter().any(|slot| emitted(&pool, *slot) < TOKENS) {
+            // Another batch each time, in another order, some requests left out, and padding between.
+            let mut batch = Batch::default();
+            let mut rows = Vec::new();
+            for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
+                let history = pool.sequence(slots[kind]).unwrap().history();
+                let coming = &plain[kind].0[history.output().len().min(TOKENS)..];
+                let count = [0, 0, 1, 3, 5, 64][random.below(6)];
+                let count = if kind == MIROSTAT { 0 } else { count };
+                batch.add(&mut random, drafter, count, history.ids(), coming);
+                rows.push(slots[kind]);
+                if random.below(3) == 0 {
+                    batch.add(&mut random, Drafter::Hostile, 2, &[1], &[]);
+                    rows.push(PADDING);
+                }
+            }
+            let before: Vec<usize> =
+                rows.iter().map(|slot| if *slot == PADDING { 0 } else { emitted(&pool, *slot) }).collect();
+            batch.verify(&mut pool, &rows, &mut out);
+            for (request, slot) in rows.iter().enumerate() {
+                if *slot == PADDING {
+                    assert!(out.tokens(request).is_empty());
+                    continue;
+                }
+                let kind = slots.iter().position(|other| other == slot).unwrap();
+                if kind != MIROSTAT && before[request] < TOKENS {
+                    (accepted, calls) = (accepted + out.accepted()[request], calls + 1);
+                }
+                // Every token with all that a step says of it.
+                for (place, number) in out.places(request).zip(before[request]..) {
+                    let Some(wanted) = plain[kind].1.get(number) else { break };
+                    let seen = out.outputs();
+                    assert_eq!(
+                        seen.tokens()[place],
+                        wanted.tokens()[0],
+                        "{drafter:?}, kind {kind}, token {number}"
+                    );
+                    assert_eq!(seen.statuses()[place], wanted.statuses()[0]);
+                    assert_eq!(seen.ranks()[place], wanted.ranks()[0]);
+                    assert_eq!(seen.logprobs()[place].to_bits(), wanted.logprobs()[0].to_bits());
+                    assert_eq!(seen.mirostat_mu()[place].to_bits(), wanted.mirostat_mu()[0].to_bits());
+                    assert_eq!(seen.top_ids(place), wanted.top_ids(0));
+                    assert_eq!(seen.id_ranks(place), wanted.id_ranks(0));
+                }
+            }
+        }
+        for (kind, slot) in slots.iter().enumerate() {
+            let sequence = pool.sequence(*slot).unwrap();
+            let output = sequence.history().output();
+            assert_eq!(output[..TOKENS], plain[kind].0[..TOKENS], "{drafter:?}, kind {kind}");
+            assert_eq!(sequence.position() as usize, prompt.len() + output.len());
+        }
+        let rate = f64::from(accepted) / f64::from(calls);
+        let range = match drafter {
+            Drafter::Random => 0.0..0.2,
+            Drafter::Perfect => 1.0..64.0,
+            _ => 0.2..64.0,
+        };
+        assert!(range.contains(&rate), "{drafter:?}: {rate} accepted drafts a request");
+    }
+}
+
+#[test]
+fn rows_and_tokens_are_those_of_the_path() {
+    let greedy = SamplingParams { temperature: 0.0, ..Default::default() };
+    let mut pool = pool(2);
+    let slots = [0, 1].map(|_| pool.admit(greedy.clone(), &[1]).unwrap());
+    let sure = |id: usize| {
+        let mut row = vec![0.0; VOCAB];
+        row[id] = 9.0;
+        row
+    };
+    // The first request is a chain 5 6 7 of which 7 is wrong, the second a tree.
+    let ids = [5, 6, 7, 20, 21, 22, 23];
+    let parents = [-1, 0, 1, -1, -1, 1, 1];
+    let data = [sure(5), sure(6), sure(8), sure(0), sure(21), sure(1), sure(23), sure(2), sure(3)].concat();
+    let drafts = Drafts { counts: &[3, 4], ids: &ids, parents: Some(&parents) };
+    let logits = Logits::new(&data, 9, VOCAB).unwrap();
+    let mut out = Verification::new();
+    let none = BatchOptions::default();
+    pool.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none, &mut out).unwrap();
+    assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
+    assert_eq!((out.tokens(1), out.rows(1)), (&[21, 23, 3][..], &[4, 6, 8][..]));
+    assert_eq!(out.accepted(), [2, 2]);
+    assert_eq!(out.outputs().tokens(), [5, 6, 8, NONE, 21, 23, 3, NONE, NONE]);
+    assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3]);
+
+    // Chains need no parents, and rows may be selected.
+    let drafts = Drafts { counts: &[2], ids: &[5, 6], parents: None };
+    let logits = Logits::new(&data, 9, VOCAB).unwrap().select(&[0, 1, 2]).unwrap();
+    pool.verify(logits, &slots[..1], &drafts, VerifyMode::Coupled, &none, &mut out).unwrap();
+    assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
+}
+
+#[test]
+fn a_shortened_sequence_is_as_if_the_tokens_had_never_been() {
+    let prompt = [3, 7, 3];
+    let kinds: Vec<usize> = (0..KINDS).filter(|kind| *kind != MIROSTAT).collect();
+    let plain: Vec<_> = kinds.iter().map(|kind| decode(&params(*kind, 4), &prompt, 12)).collect();
+    let mut pool = pool(1);
+    let slots: Vec<_> = kinds.iter().map(|kind| pool.admit(params(*kind, 4), &prompt).unwrap()).collect();
+    let mut out = Verification::new();
+    for _ in 0..2 {
+        let mut batch = Batch::default();
+        for (slot, (coming, _)) in slots.iter().zip(&plain) {
+            let history = pool.sequence(*slot).unwrap().history();
+            let coming = &coming[history.output().len()..];
+            let mut random = Random(3);
+            batch.add(&mut random, Drafter::Perfect, 5, history.ids(), coming);
+        }
+        batch.verify(&mut pool, &slots, &mut out);
+        // All but the first stay away again.
+        let counts: Vec<usize> = out.accepted().iter().map(|accepted| *accepted as usize).collect();
+        assert!(counts.iter().all(|count| *count > 0));
+        pool.shorten(&slots, &counts).unwrap();
+    }
+    for (slot, (tokens, _)) in slots.iter().zip(&plain) {
+        assert_eq!(pool.sequence(*slot).unwrap().history().output(), &tokens[..2]);
+    }
+    let next = |slot: &Slot| model(pool.sequence(*slot).unwrap().history().ids());
+    let next: Vec<f32> = slots.iter().flat_map(next).collect();
+    let out = step(&mut pool, &next, &slots);
+    plain.iter().enumerate().for_each(|(i, (tokens, _))| assert_eq!(out.tokens()[i] as u32, tokens[2]));
+
+    let state =
+        |pool: &Pool| slots.iter().map(|slot| pool.sequence(*slot).unwrap().position()).collect::<Vec<_>>();
+    let before = state(&pool);
+    for (slots, counts, message) in [
+        (&slots[..2], &[1, 4][..], "counts is 4 of slot 1, but must be in 0..=3, its output tokens"),
+        (&slots[..2], &[1], "counts has length 1, but must have one per slot, 2"),
+        (
+            &[slots[0], slots[0]],
+            &[1, 1],
+            "slots is 0 in row 1 again, but must be a slot that stands in a step once",
+        ),
+        (&[slots[0], PADDING], &[1, 0], "slot is -1, but must be an admitted slot"),
+    ] {
+        assert_eq!(pool.shorten(slots, counts).unwrap_err().to_string(), message);
+        assert_eq!(state(&pool), before);
+    }
+}
+
+#[test]
+fn greedy_verification_of_a_request_that_samples_draws_the_first_tokens() {
+    let hot = SamplingParams { temperature: 2.0, seed: Some(1), ..Default::default() };
+    let cold = SamplingParams { temperature: 0.0, ..Default::default() };
+    let (tokens, _) = decode(&SamplingParams { logprobs: None, ..cold }, &[5], 4);
+    let mut pool = pool(1);
+    let slot = pool.admit(hot, &[5]).unwrap();
+    let mut batch = Batch::default();
+    batch.add(&mut Random(1), Drafter::Perfect, 0, &[5], &[]);
+    let ids: Vec<i32> = tokens[..3].iter().map(|id| *id as i32).collect();
+    let data: Vec<f32> = (0..4).flat_map(|i| model(&[&[5], &tokens[..i]].concat())).collect();
+    let drafts = Drafts { counts: &[3], ids: &ids, parents: None };
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let mut out = Verification::new();
+    pool.verify(logits, &[slot], &drafts, VerifyMode::Greedy, &BatchOptions::default(), &mut out).unwrap();
+    assert!(out.tokens(0).iter().zip(&tokens).all(|(a, b)| *a as u32 == *b) && out.accepted() == [3]);
+    assert!(out.outputs().temperatures().iter().all(|t| *t == 0.0));
+}
+
+#[test]
+fn hooks_run_for_the_rows_of_the_path_alone() {
+    let greedy = SamplingParams { temperature: 0.0, ..Default::default() };
+    let mut pool = pool(1);
+    let slot = pool.admit(greedy, &[]).unwrap();
+    let calls = [0, 1, 2, 3].map(|_| AtomicUsize::new(0));
+    let hook = |row: usize| {
+        let calls = &calls;
+        move |z: &mut [f32]| {
+            calls[row].fetch_add(1, Ordering::Relaxed);
+            z[[8, 9, 10, 11][row]] = 1e6;
+        }
+    };
+    let hooks = [hook(0), hook(1), hook(2), hook(3)];
+    let hooks: Vec<Option<RowHook<'_>>> = hooks.iter().map(|hook| Some(hook as RowHook<'_>)).collect();
+    let data = rows([0, 0, 0, 0]);
+    let drafts = Drafts { counts: &[3], ids: &[7, 8, 10], parents: Some(&[-1, -1, 1]) };
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let options = BatchOptions { hooks: &hooks, ..Default::default() };
+    let mut out = Verification::new();
+    pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &options, &mut out).unwrap();
+    assert_eq!((out.tokens(0), out.rows(0)), (&[8, 10, 11][..], &[0, 2, 3][..]));
+    assert_eq!(calls.map(|calls| calls.into_inner()), [1, 0, 1, 1]);
+}
+
+#[test]
+fn a_refused_verification_leaves_everything_unchanged() {
+    let mut pool = pool(2);
+    let a = pool.admit(params(3, 1), &[1]).unwrap();
+    let b = pool.admit(params(MIROSTAT, 2), &[2]).unwrap();
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let none = BatchOptions::default();
+    let words = [u32::MAX; 90];
+    let short = BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
+    let forced = BatchOptions { forced: &[None, None, None, Some(900)], ..none };
+    let drafts = |counts, ids, parents| Drafts { counts, ids, parents };
+    let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
+    let many = [65, 0];
+    let mirostat = "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the \
+        request step without drafts";
+    let cases: [(&str, &[Slot], Drafts<'_>, BatchOptions<'_>); 12] = [
+        (
+            "drafts.counts has length 1, but must have one per request, 2",
+            &[a, b],
+            drafts(&[2], &[1, 2], None),
+            none,
+        ),
+        (
+            "drafts.ids has length 1, but must have 2, the sum of the counts",
+            &[a, b],
+            drafts(&[2, 0], &[1], None),
+            none,
+        ),
+        ("drafts.parents has length 0, but must have 2", &[a, b], drafts(&[2, 0], &[1, 2], Some(&[])), none),
+        ("drafts.counts is 65 in request 0, but must be in 0..=64", &[a, b], drafts(&many, &[1], None), none),
+        ("logits has length 4, but must have 3 rows", &[a, b], drafts(&[1, 0], &[1], None), none),
+        (
+            "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
+            &[a, b],
+            drafts(&[2, 0], &[1, 2], Some(&[1, 0])),
+            none,
+        ),
+        ("parents is 5 for node 1 of request 0", &[a, b], drafts(&[2, 0], &[1, 2], Some(&[-1, 5])), none),
+        (mirostat, &[a, b], drafts(&[1, 1], &[1, 2], None), none),
+        ("slots is 0 in row 1 again", &[a, a], good, none),
+        ("slots is 7 in row 1", &[a, 7], good, none),
+        ("masks has length 3", &[a, b], good, short),
+        ("forced is 900, but must be an id in 0..900", &[a, b], good, forced),
+    ];
+    let mut out = Verification::new();
+    pool.verify(logits, &[a, b], &good, VerifyMode::Coupled, &none, &mut out).unwrap();
+    let state = |pool: &Pool| [a, b].map(|slot| pool.sequence(slot).unwrap().history().ids().to_vec());
+    let (before, words) = (state(&pool), out.outputs().words().to_vec());
+    for (message, slots, drafts, options) in cases {
+        for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
+            let error = pool.verify(logits, slots, &drafts, mode, &options, &mut out).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
+        }
+        assert_eq!((state(&pool), out.outputs().words()), (before.clone(), &words[..]), "{message}");
+    }
+    // The drafts of padding are not looked at.
+    let odd = drafts(&[2, 0], &[1, 2], Some(&[7, i32::MIN]));
+    pool.verify(logits, &[PADDING, b], &odd, VerifyMode::Coupled, &none, &mut out).unwrap();
+    assert_eq!((out.tokens(0).len(), out.tokens(1).len(), out.accepted()), (0, 1, &[0, 0][..]));
+}
+
+#[test]
+fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
+    let mut pool = pool(2);
+    let slots = [0, 1].map(|seed| pool.admit(params(3, seed), &[]).unwrap());
+    let data = rows(0..4);
+    let hook = |_: &mut [f32]| panic!("on purpose");
+    let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
+    let drafts = Drafts { counts: &[1, 1], ids: &[1, 1], parents: None };
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let logits = Logits::new(&data, 4, VOCAB).unwrap();
+        let options = BatchOptions { hooks: &hooks, ..Default::default() };
+        pool.verify(logits, &slots, &drafts, VerifyMode::Coupled, &options, &mut Verification::new())
+    }));
+    assert!(result.is_err());
+    assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().position() == 0));
+}
+
+#[test]
+fn an_empty_batch_is_verified() {
+    let mut pool = Pool::new(PoolConfig { widths: Widths::default(), ..PoolConfig::new(VOCAB) }).unwrap();
+    let logits = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
+    let mut out = Verification::new();
+    let none = BatchOptions::default();
+    pool.verify(logits, &[], &Drafts::default(), VerifyMode::default(), &none, &mut out).unwrap();
+    assert!(out.accepted().is_empty());
+}
