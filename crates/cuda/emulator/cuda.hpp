@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -12,6 +13,13 @@
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
 inline void __syncwarp() { emulator::exchange_with_warp(0); }
 inline void __threadfence_block() {}
+
+namespace emulator {
+// How many tiles kernels have read after a row's survey.
+inline std::atomic<uint64_t> tile_reads{0};
+} // namespace emulator
+
+inline void count_tile_read(unsigned int lane) { emulator::tile_reads += lane == 0; }
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {

@@ -5,3 +5,6 @@
 extern "C" void gumball_run(void (*kernel)(const void*), const void* argument, const LaunchShape* shape) {
     emulator::run_grid(kernel, argument, *shape);
 }
+
+// Returns how many tiles kernels have read after the rows' surveys since the last call.
+extern "C" uint64_t gumball_take_tile_reads() { return emulator::tile_reads.exchange(0); }

@@ -97,6 +97,20 @@ impl Emulator {
         Ok(Self { kernels: LoadedKernels { library }, capturing: Mutex::default() })
     }
 
+    /// Returns how many tiles steps and operators have read after the surveys of their rows since the last call, on all
+    /// emulators of the process: what they read a second time or more often.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the library lacks the counter.
+    pub fn take_tile_reads(&self) -> Result<u64> {
+        // SAFETY: run.cpp defines the function with this type; it takes a number from a counter.
+        let take: Symbol<'_, unsafe extern "C" fn() -> u64> =
+            unsafe { self.kernels.library.get(b"gumball_take_tile_reads") }
+                .map_err(|error| Error::call("dlsym", error))?;
+        // SAFETY: as above.
+        Ok(unsafe { take() })
+    }
+
     /// Returns the captures in progress.
     fn capturing(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
         self.capturing.lock().unwrap_or_else(PoisonError::into_inner)

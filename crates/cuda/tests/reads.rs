@@ -1,0 +1,112 @@
+//! How often a step reads a row's logits again after the survey, on the emulator, for rows of many shapes.
+#![cfg(feature = "emulator")]
+
+use std::sync::Arc;
+
+use gumball_bench_protocol::Words;
+use gumball_cuda::{
+    Assignment, Buffer, Cache, Dtype, Emulator, InitialState, Prepared, Rows, Runtime, Workspace,
+    WorkspaceLimits,
+};
+use gumball_spec::{DynamicTemperature, FilterOrder, Mirostat, SamplingParams, TILE, Widths};
+
+const TILES: usize = 100;
+const VOCAB: usize = TILES * TILE - 100;
+
+/// Rows of a shape: the name, and the logit of a token of a given rank before the ids are shuffled.
+struct Shape {
+    name: &'static str,
+    logit: fn(usize, &mut Words) -> f32,
+}
+
+const SHAPES: [Shape; 6] = [
+    Shape {
+        name: "model-like",
+        logit: |rank, words| 2.0 * words.bell() + if rank < 20 { 10.0 } else { 0.0 },
+    },
+    Shape { name: "bell", logit: |_, words| 2.0 * words.bell() },
+    Shape { name: "zipf", logit: |rank, words| -((rank + 1) as f32).ln() + 0.1 * words.bell() },
+    Shape { name: "flat", logit: |_, words| 0.001 * words.bell() },
+    Shape { name: "equal", logit: |_, _| 1.0 },
+    Shape { name: "two heaps", logit: |rank, words| if rank < 900 { 6.0 } else { 0.0 } + 0.5 * words.bell() },
+];
+
+impl Shape {
+    fn row(&self, seed: u64) -> Vec<f32> {
+        let mut words = Words(seed);
+        let mut row: Vec<f32> = (0..VOCAB).map(|rank| (self.logit)(rank, &mut words)).collect();
+        for last in (1..VOCAB).rev() {
+            row.swap(last, words.below(last + 1));
+        }
+        row
+    }
+}
+
+/// Requests with bounds of what a step reads of a row after the survey, in hundredths of the row: of a row with many
+/// values, and of one whose tokens are all equal, so that each cut falls into a heap.
+fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
+    let any = SamplingParams::default;
+    let top_p = SamplingParams { top_p: 0.95, ..any() };
+    let typical = SamplingParams { typical_p: 0.9, ..any() };
+    let xtc = SamplingParams { xtc_probability: 1.0, xtc_threshold: 1e-5, ..any() };
+    vec![
+        ("greedy", SamplingParams { temperature: 0.0, ..any() }, 0, 0),
+        ("plain", any(), 75, 25),
+        ("min-p", SamplingParams { min_p: 0.05, ..any() }, 60, 25),
+        ("top-k 50", SamplingParams { top_k: 50, ..any() }, 25, 400),
+        ("top-k 5000", SamplingParams { top_k: 5000, ..any() }, 400, 300),
+        ("top-p", top_p.clone(), 500, 250),
+        ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 700, 600),
+        ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 700, 500),
+        ("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }, 200, 225),
+        ("top-n-sigma", SamplingParams { top_n_sigma: 1.0, ..any() }, 200, 150),
+        ("top-p, xtc", SamplingParams { top_p: 0.95, ..xtc }, 700, 525),
+        (
+            "mirostat",
+            SamplingParams { mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }), ..any() },
+            110,
+            310,
+        ),
+        ("typical", typical.clone(), 500, 450),
+        ("typical, top-p", SamplingParams { top_p: 0.95, ..typical }, 1050, 750),
+        ("eta", SamplingParams { eta_cutoff: 3e-4, ..any() }, 200, 150),
+        (
+            "dynamic temperature, top-p",
+            SamplingParams { dynamic_temperature: Some(DynamicTemperature::new(0.5, 1.5)), ..top_p.clone() },
+            700,
+            450,
+        ),
+    ]
+}
+
+#[test]
+fn a_step_reads_a_row_as_often_as_its_filters_need() {
+    let emulator = match Emulator::new(&Cache::user()) {
+        Ok(emulator) => Arc::new(emulator),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
+    let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
+    let rows: Vec<Buffer> = SHAPES.iter().map(|shape| Buffer::of(&runtime, &shape.row(7)).unwrap()).collect();
+    let mut failures = Vec::new();
+    for (name, params, bound, bound_of_equal) in requests() {
+        let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
+        let prepared = Prepared::new(&params, VOCAB).unwrap();
+        let start = InitialState { seed: 3, prompt: &[1, 2, 3, 1], history_growth: 50, ..Default::default() };
+        workspace.admit(0, &prepared, &start).unwrap();
+        workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
+        let mut line = String::new();
+        for (shape, logits) in SHAPES.iter().zip(&rows) {
+            let rows = Rows::of(logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+            emulator.take_tile_reads().unwrap();
+            workspace.enqueue(&workspace.step(&rows).unwrap()).unwrap();
+            let reads = emulator.take_tile_reads().unwrap() * 100 / TILES as u64;
+            line += &format!(" {reads:>5}");
+            if reads > if shape.name == "equal" { bound_of_equal } else { bound } {
+                failures.push(format!("{name}, {}: {reads} hundredths of the row", shape.name));
+            }
+        }
+        println!("{name:<28}{line}");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
