@@ -15,7 +15,7 @@ macro_rules! backends {
     };
 }
 
-backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching);
+backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
 /// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step, is held here.
 #[test]

@@ -72,11 +72,15 @@ impl Cuda {
             verifier: Mutex::default(),
             lacking: AtomicUsize::new(0),
         };
-        let gpu = || -> Result<Arc<dyn Runtime>> { Ok(Arc::new(Gpu::new(0, &Cache::user())?)) };
+        let opened = || Gpu::new(0, &Cache::user());
+        let gpu = || -> Result<Arc<dyn Runtime>> { Ok(Arc::new(opened()?)) };
         match name {
             "cuda" => Ok(made("cuda", gpu()?, false)),
             "cuda_graph" => Ok(made("cuda_graph", gpu()?, true)),
             "cuda_searching" => Ok(made("cuda_searching", gpu()?, false)),
+            "cuda_without_clusters" => {
+                Ok(made("cuda_without_clusters", Arc::new(opened()?.without_clusters()), false))
+            }
             _ => {
                 let name =
                     if name.ends_with("_searching") { "cuda_emulated_searching" } else { "cuda_emulated" };

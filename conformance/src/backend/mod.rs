@@ -313,7 +313,7 @@ pub fn available() -> Vec<Box<dyn Backend>> {
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "oracle",
     "scalar",
     "avx2",
@@ -327,6 +327,7 @@ pub const NAMES: [&str; 15] = [
     "cuda",
     "cuda_graph",
     "cuda_searching",
+    "cuda_without_clusters",
     "device_pool_emulated",
     "device_pool",
 ];

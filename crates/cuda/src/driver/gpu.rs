@@ -39,6 +39,8 @@ pub struct Gpu {
     /// The first stream, on which graphs are captured while a default stream is in use.
     own: Arc<Stream>,
     streams: Arc<Mutex<Streams>>,
+    /// Whether launches take clusters, if the device has them.
+    has_clusters: bool,
 }
 
 /// An open device, which several [`Gpu`]s with streams of their own share.
@@ -126,6 +128,13 @@ impl Gpu {
         Self::on_own_stream(Arc::clone(&self.device))
     }
 
+    /// Returns this device as one without clusters of blocks: steps and operators made on it take a block per
+    /// row. For tests, and for tools that do not follow clusters.
+    #[must_use]
+    pub fn without_clusters(self) -> Self {
+        Self { has_clusters: false, ..self }
+    }
+
     /// Returns this device, with its loaded kernels, on a stream of the host program. See [`Gpu::use_stream`].
     ///
     /// # Errors
@@ -147,7 +156,7 @@ impl Gpu {
     fn on(device: Arc<OpenDevice>, stream: Arc<CudaStream>) -> Result<Self> {
         let own = Stream::new(stream)?;
         let streams = Arc::new(Mutex::new(Streams::new(Arc::clone(&own))?));
-        Ok(Self { device, own, streams })
+        Ok(Self { device, own, streams, has_clusters: true })
     }
 
     /// Returns the registers and the bytes of local memory that a thread of a kernel has. Loads the kernel if
@@ -290,7 +299,10 @@ impl Runtime for Gpu {
     }
 
     fn limits(&self) -> DeviceLimits {
-        DeviceLimits { clusters: self.device.kernels.clusters(), ..self.device.limits }
+        match self.has_clusters {
+            true => DeviceLimits { clusters: self.device.kernels.clusters(), ..self.device.limits },
+            false => self.device.limits,
+        }
     }
 
     fn load(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
