@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, ColumnType, DeviceSlice, Dtype, IntType, Rows, RowsOut, Runtime, Softmax, Temperature,
+    Buffer, ColumnType, DeviceSlice, Dtype, IntType, PerRow, Rows, RowsOut, Runtime, Softmax,
 };
 use gumball_spec::oracle::sample;
 use gumball_spec::{Error, Request, Row, SamplingParams, Status};
@@ -180,9 +180,9 @@ pub(crate) fn compare(
     let temperatures = Buffer::of(runtime, &asked.temperatures)?;
     let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
     let temperature = match asked.temperatures[..] {
-        [of_all] if rows != 1 => Temperature::All(of_all),
-        _ if rows == 0 => Temperature::All(1.0),
-        _ => Temperature::PerRow(DeviceSlice::of(&temperatures, ColumnType::F32)),
+        [of_all] if rows != 1 => PerRow::All(of_all),
+        _ if rows == 0 => PerRow::All(1.0),
+        _ => PerRow::Rows(DeviceSlice::of(&temperatures, ColumnType::F32)),
     };
     let column = DeviceSlice::of(&statuses, IntType::U32);
     let column = (rows > 0).then_some(&column);

@@ -42,7 +42,7 @@ pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 pub use memory::rows::{MaskRows, Rows, RowsOut};
 pub use operators::draft_chains::{DraftChainRows, DraftChains, Verified};
 pub use operators::numeric_check;
-pub use operators::softmax::{Softmax, Temperature};
+pub use operators::softmax::Softmax;
 pub use operators::verify::Verify;
 pub use operators::{Draws, Operators, Output, PerRow, RowParams};
 pub use pipeline::graph::Graph;

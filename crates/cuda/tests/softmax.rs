@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Buffer, Cache, ColumnType, DeviceSlice, Dtype, Emulator, IntType, Rows, RowsOut, Runtime, Softmax,
-    Temperature,
+    Buffer, Cache, ColumnType, DeviceSlice, Dtype, Emulator, IntType, PerRow, Rows, RowsOut, Runtime, Softmax,
 };
 use gumball_spec::Error;
 
@@ -37,8 +36,8 @@ fn refused(
     let rows = Rows::of(&logits, Dtype::Bf16, 0, ROWS, VOCAB, VOCAB).expect("rows");
     let (dtype, count, vocab) = out;
     let to = RowsOut::of(&mut probabilities, dtype, 0, count, vocab, vocab).expect("rows");
-    let temperature = temperature
-        .map_or(Temperature::PerRow(DeviceSlice::of(&temperatures, ColumnType::F32)), Temperature::All);
+    let temperature =
+        temperature.map_or(PerRow::Rows(DeviceSlice::of(&temperatures, ColumnType::F32)), PerRow::All);
     let result = softmax.enqueue(Some(&rows), &to, temperature, Some(&DeviceSlice::of(&seen, IntType::U32)));
     let mut after = vec![0u32; 2 * ROWS * VOCAB];
     probabilities.read(0, &mut after).expect("memory");

@@ -3,9 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use gumball_cuda::{
-    Buffer, ColumnType, DeviceSlice, Dtype, Gpu, Rows, RowsOut, Runtime, Softmax, Temperature,
-};
+use gumball_cuda::{Buffer, ColumnType, DeviceSlice, Dtype, Gpu, PerRow, Rows, RowsOut, Runtime, Softmax};
 
 use crate::time_operators::Calls;
 
@@ -33,7 +31,7 @@ pub fn calls<'b>(
     let softmax = Softmax::new(runtime)?;
     let mut call = move |batch: usize, in_place: bool| {
         let out = RowsOut::of(&mut out, dtype, batch * rows * vocab, rows, vocab, vocab)?;
-        let temperature = Temperature::PerRow(DeviceSlice::of(&temperatures, ColumnType::F32));
+        let temperature = PerRow::Rows(DeviceSlice::of(&temperatures, ColumnType::F32));
         if in_place {
             return softmax.enqueue(None, &out, temperature, None);
         }
@@ -64,7 +62,7 @@ pub fn probabilities(gpu: &Arc<Gpu>, batches: &[Rows<'_>], count: usize) -> Resu
     let softmax = Softmax::new(runtime)?;
     for (place, batch) in (0..count).zip(batches.iter().cycle()) {
         let out = RowsOut::of(&mut out, dtype, place * rows * vocab, rows, vocab, vocab)?;
-        softmax.enqueue(Some(batch), &out, Temperature::All(0.8), None)?;
+        softmax.enqueue(Some(batch), &out, PerRow::All(0.8), None)?;
     }
     gpu.synchronize()?;
     Ok(out)

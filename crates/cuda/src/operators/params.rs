@@ -87,11 +87,12 @@ impl<'b> RowParams<'b> {
         }
         let mut prepared =
             ParamColumns { logits_rows: rows as u32, vocab: vocab as u32, ..ParamColumns::default() };
-        let mut column = |name, column: Option<DeviceSlice<'_>>, types, bit| match column {
-            Some(column) => {
-                Numbers::of(name, &column, types, (rows, "rows")).map(|n| n.mark(&mut prepared, bit))
-            }
-            None => Ok(0),
+        // The bits of the parameters that are columns.
+        let mut columns = 0;
+        let mut column = |name, column: Option<DeviceSlice<'_>>, types, bit| {
+            let Some(column) = column else { return Ok(0) };
+            columns |= bit;
+            Numbers::of(name, &column, types, (rows, "rows")).map(|numbers| numbers.mark(&mut prepared, bit))
         };
         let temperatures = column("temperature", self.temperature, FLOATS, columns::TEMPERATURE)?;
         let top_ks = column("top_k", self.top_k, SIGNED, columns::TOP_K)?;
@@ -100,7 +101,6 @@ impl<'b> RowParams<'b> {
         prepared = ParamColumns { temperatures, top_ks, top_ps, min_ps, ..prepared };
 
         let mut params = SamplingParams { logprobs: None, ..self.common.clone() };
-        let columns = self.columns();
         self.switch_columns(&mut params, columns, vocab);
         params.validate(vocab)?;
         check_edits(&params, vocab)?;
@@ -125,17 +125,6 @@ impl<'b> RowParams<'b> {
         // slow the other rows by more than that is worth.
         needs.long_nucleus &= self.top_k.is_none();
         Ok(PreparedRows { columns: prepared, needs })
-    }
-
-    /// Returns the bits of the parameters that are columns.
-    fn columns(&self) -> u32 {
-        let columns = [
-            (self.temperature.is_some(), columns::TEMPERATURE),
-            (self.top_k.is_some(), columns::TOP_K),
-            (self.top_p.is_some(), columns::TOP_P),
-            (self.min_p.is_some(), columns::MIN_P),
-        ];
-        columns.iter().filter(|(there, _)| *there).fold(0, |bits, (_, bit)| bits | bit)
     }
 
     /// Replaces each parameter that is a column. If the column's bit is in `on`, the new value switches the

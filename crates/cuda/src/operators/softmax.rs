@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Kind, Result, TILE};
 
-use super::params::Numbers;
+use super::params::{Numbers, PerRow};
 use super::{check_column, check_out};
 use crate::abi;
 use crate::abi::dtype::Dtype;
@@ -19,16 +19,6 @@ use crate::memory::buffer::Buffer;
 use crate::memory::columns::{DeviceSlice, FLOATS, WORDS};
 use crate::memory::rows::{Rows, RowsOut};
 use crate::programs::kernels::{SOFTMAX_CLUSTER, SOFTMAX_REDUCE, SOFTMAX_WRITE};
-
-/// The temperature of rows. At 0, or anything below 2^-100, the first token of the order has probability 1.
-#[derive(Clone, Copy, Debug)]
-pub enum Temperature<'b> {
-    /// One temperature for all rows, in 0..=2^100.
-    All(f32),
-    /// One f32 per row, or a single one for all rows. The host does not read them. The kernel treats NaN and
-    /// negative numbers as 0, and numbers above 2^100 as 2^100.
-    PerRow(DeviceSlice<'b>),
-}
 
 /// The softmax on a device. It holds 320 KiB of scratch memory, whatever the shapes of its calls are.
 #[derive(Debug)]
@@ -71,9 +61,11 @@ impl Softmax {
     /// NaN counts as -inf and +inf as `f32::MAX`. The probabilities of a row with only -inf are all 0.
     ///
     /// # Shapes and units
-    /// `from`: the logits; `None`: those of `to`, which are replaced. `to`: as many rows and as wide, of f32 or
-    /// of the type of the logits, to which each probability is rounded once. `statuses`: one word per row,
-    /// which receives the row's [`gumball_spec::Status`] bits.
+    /// `temperature`: in 0..=2^100. At 0, and below 2^-100, the first token of the order has probability 1. In
+    /// a column of f32, which the host does not read, NaN and negative numbers count as 0, and numbers above
+    /// 2^100 as 2^100. `from`: the logits; `None`: those of `to`, which are replaced. `to`: as many rows and as
+    /// wide, of f32 or of the type of the logits, to which each probability is rounded once. `statuses`: one
+    /// word per row, which receives the row's [`gumball_spec::Status`] bits.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the temperature of all rows is outside 0..=2^100.
@@ -84,7 +76,7 @@ impl Softmax {
         &self,
         from: Option<&Rows<'_>>,
         to: &RowsOut<'_>,
-        temperature: Temperature<'_>,
+        temperature: PerRow<'_, f32>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         from.map_or(Ok(()), |from| check_out(from, to))?;
@@ -97,26 +89,21 @@ impl Softmax {
         &self,
         logits: &Rows<'_>,
         out: &Rows<'_>,
-        temperature: Temperature<'_>,
+        temperature: PerRow<'_, f32>,
         statuses: Option<&DeviceSlice<'_>>,
     ) -> Result<()> {
         let Rows { rows, vocab, dtype, .. } = *logits;
-        let (of_all, temperatures) = match temperature {
-            Temperature::All(of_all) => (check_temperature(of_all)?, 0),
-            Temperature::PerRow(each) => {
-                Numbers::of("temperatures", &each, FLOATS, (rows, "rows"))?;
-                (0.0, each.address)
-            }
+        let (of_all, column) = match temperature {
+            PerRow::All(of_all) => (check_temperature(of_all)?, Numbers::default()),
+            PerRow::Rows(each) => (0.0, Numbers::of("temperatures", &each, FLOATS, (rows, "rows"))?),
         };
-        let temperature_stride =
-            u32::from(matches!(temperature, Temperature::PerRow(each) if each.rows == rows));
         check_column("statuses", statuses, WORDS, rows)?;
         let all = abi::SoftmaxArgs {
             logits: logits.address,
             out: out.address,
             stride: logits.stride as u64,
             out_stride: out.stride as u64,
-            temperatures,
+            temperatures: column.from(0),
             statuses: statuses.map_or(0, |statuses| statuses.address),
             tile_sums: self.tile_sums.address(),
             rows: 0,
@@ -127,7 +114,7 @@ impl Softmax {
             pairs_in_smem: 0,
             pairs_ahead: 0,
             temperature: of_all,
-            temperature_stride,
+            temperature_stride: u32::from(column.per_row),
             reserved: 0,
         };
         if rows == 0 {

@@ -9,13 +9,13 @@ use gumball_spec::{Kind, Result};
 
 use super::params::PreparedRows;
 use super::scratch::Piece;
-use super::{Operators, RowParams, check_column, check_out, made};
+use super::{Operators, PerRow, RowParams, check_column, check_out, made};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, from_columns_flags};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, WORDS};
 use crate::memory::rows::{Rows, RowsOut};
-use crate::operators::softmax::{Softmax, Temperature};
+use crate::operators::softmax::Softmax;
 use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
@@ -84,8 +84,7 @@ impl Operators {
             return Ok(());
         }
         if rows.kind == Kind::Logits && output == Output::Probabilities && prepared.keeps_all() {
-            let temperature =
-                params.temperature.map_or(Temperature::All(params.common.temperature), Temperature::PerRow);
+            let temperature = params.temperature.map_or(PerRow::All(params.common.temperature), PerRow::Rows);
             let softmax = made(&self.runtime, &mut self.softmax, Softmax::new)?;
             return softmax.enqueue_checked(rows, out, temperature, statuses);
         }

@@ -10,7 +10,8 @@ use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::Rows;
-use crate::operators::softmax::{Softmax, Temperature};
+use crate::operators::PerRow;
+use crate::operators::softmax::Softmax;
 
 /// The softmax, `[rows, vocab]` of f32 that it writes, and a temperature and a status for each row.
 #[derive(Debug)]
@@ -56,6 +57,6 @@ impl ProbabilityRows {
         let temperatures = DeviceSlice::of(&self.temperatures, ColumnType::F32).first(logits.rows)?;
         let statuses = DeviceSlice::of(&self.statuses, IntType::U32).first(logits.rows)?;
         let out = self.rows(logits.rows)?;
-        self.softmax.enqueue_checked(logits, &out, Temperature::PerRow(temperatures), Some(&statuses))
+        self.softmax.enqueue_checked(logits, &out, PerRow::Rows(temperatures), Some(&statuses))
     }
 }
