@@ -98,7 +98,7 @@ def test_mistakes_are_named_and_nothing_is_written(emulated: None, logits: Any) 
         (ValueError, "temperature is -1, but must be 0", lambda: gumball.softmax(logits, -1.0, logits)),
         (ValueError, "temperature is NaN", lambda: gumball.softmax(logits, [np.nan] * 7, logits)),
         (ValueError, "temperature has length 2, but must have one per row, 7", lambda: gumball.softmax(logits, [1, 2])),
-        (ValueError, "temperatures has length 2", lambda: gumball.softmax(logits, torch.ones(2))),
+        (ValueError, "temperature has length 2", lambda: gumball.softmax(logits, torch.ones(2))),
         (ValueError, "temperature has 3 dimensions", lambda: gumball.softmax(logits, torch.ones(7, 1, 1))),
         (TypeError, "temperature must be a number, not str", lambda: gumball.softmax(logits, "hot")),
         (TypeError, "temperature is of bool", lambda: gumball.softmax(logits, torch.ones(7) > 0)),
