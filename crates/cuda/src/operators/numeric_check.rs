@@ -48,7 +48,7 @@ pub const NUMBERS: [(&str, Definition); 15] = [
         let inside = is_positive(of) && (0.0..=of).contains(&p);
         inside.then(|| (p / of * 268_435_456.0).round_ties_even() as u64)
     }),
-    ("about_quotient", |i| {
+    ("approx_quotient", |i| {
         // Divisors are in 1..=2^20: no row's weights, relative to its first token's, sum to more.
         let (d, divisor) = (float(i), float(ONE + (i >> 32) % (20 << 23)));
         let inside = (-126.0..=0.0).contains(&d) && num::exp2(d) / divisor >= f32::MIN_POSITIVE;
