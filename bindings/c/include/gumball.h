@@ -348,6 +348,9 @@ typedef struct {
     // Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
     // steps without fetching the outputs of each, and still want to know their sequences.
     uint32_t keep_histories;
+    // The way to the tokens: race, or probabilities, whose softmax edits nothing, so that penalties, biases, bans, bitmasks,
+    // row_indices and rows of probabilities are GUMBALL_CONFLICT; NULL: race.
+    const char *route;
 } gumball_device_pool_config;
 
 // What a step reads of the device's memory. It stays there, and as it is, until the step is done; for a captured one, until
@@ -915,12 +918,12 @@ gumball_code gumball_pool_enqueue_variant(gumball_pool *pool,
                                           const gumball_device_input *input,
                                           const char *variant);
 
-// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-// now. The steps were captured under a variant; NULL: full, or without one. It waits where histories must grow, which they do
-// once in `history_growth` tokens.
+// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned.
+// `variant`: the one that the steps were captured under; NULL: full, or captured without one. It waits where histories must grow,
+// which they do once in `history_growth` tokens.
 //
 // GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
-// do; nothing has changed then. After another assignment call it again, as nothing else sees what the graph's kernels serve.
+// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
 gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
                                           size_t steps,
                                           const char *variant);

@@ -83,9 +83,13 @@ pub struct DevicePoolConfig {
     /// Above 0: the device keeps the histories of all requests, and not only those that edits read. For programs that replay
     /// steps without fetching the outputs of each, and still want to know their sequences.
     pub keep_histories: u32,
+    /// The way to the tokens: race, or probabilities, whose softmax edits nothing, so that penalties, biases, bans, bitmasks,
+    /// row_indices and rows of probabilities are GUMBALL_CONFLICT; NULL: race.
+    pub route: *const c_char,
 }
 
-// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
 unsafe impl VersionedStruct for DevicePoolConfig {
     const NAME: &'static str = "gumball_device_pool_config";
     const LEAST: usize = offset_of!(Self, keep_histories) + size_of::<u32>();
@@ -160,6 +164,10 @@ pub unsafe extern "C" fn gumball_pool_new_on_device(
         config.widths = Widths { top_n: given.top_n, ids: given.ids };
         config.kept = given.keep_ids != 0;
         config.keep_histories = given.keep_histories != 0;
+        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
+        if let Some(route) = unsafe { optional_text("route", given.route) }? {
+            config.route = route.parse()?;
+        }
         let counts = [
             (&mut config.slots, given.slots),
             (&mut config.rows, given.rows),

@@ -93,12 +93,12 @@ pub unsafe extern "C" fn gumball_pool_enqueue_variant(
     })
 }
 
-/// Says that the program is about to replay a graph of its own with steps of this pool, so many in all, for what is assigned
-/// now. The steps were captured under a variant; NULL: full, or without one. It waits where histories must grow, which they do
-/// once in `history_growth` tokens.
+/// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned.
+/// `variant`: the one that the steps were captured under; NULL: full, or captured without one. It waits where histories must grow,
+/// which they do once in `history_growth` tokens.
 ///
 /// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
-/// do; nothing has changed then. After another assignment call it again, as nothing else sees what the graph's kernels serve.
+/// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_reserve_replays(
     pool: Option<&mut Pool>,

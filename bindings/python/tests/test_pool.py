@@ -223,6 +223,30 @@ def test_a_variant_that_is_named_serves_the_rows_or_is_refused(device: str, batc
     assert [variant.steps for variant in pool.variants()] == [1, 1, 0, 1, 1, 1, 1]
 
 
+def test_the_route_probabilities_is_the_same_everywhere(device: str, batch: np.ndarray) -> None:
+    pools = [make(name, route="probabilities") for name in ("cpu", device)]
+    requests = [
+        SamplingParams(seed=1, temperature=0.7),
+        SamplingParams(seed=2, temperature=0),
+        SamplingParams(seed=3, top_k=20, top_p=0.8, logprobs=LogprobsParams(mode="processed", top_n=3, ids=[5, 6])),
+        SamplingParams(seed=4, temperature=1.3, min_p=0.1),
+    ]
+    slots = [[pool.admit(params) for params in requests] for pool in pools]
+    logits = np.concatenate([batch[:2], np.full((1, VOCAB), np.nan, np.float32), batch[2:3]])
+    for step in range(3):
+        wanted, seen = [pool.step(np.roll(logits, step, 0), of) for pool, of in zip(pools, slots, strict=True)]
+        same(seen, wanted)
+        np.testing.assert_array_equal(seen.temperatures, np.float32([0.7, 0, 1, 1.3]))
+    if device != "cpu":
+        edited = SamplingParams(repetition_penalty=1.2)
+        with pytest.raises(ValueError, match="repetition_penalty cannot be combined with route: on a device"):
+            pools[1].admit(edited)
+        with pytest.raises(ValueError, match="kind cannot be combined with route: rows of probabilities"):
+            pools[1].step(np.exp(batch[:4]), slots[1], kind="probabilities")
+        with pytest.raises(ValueError, match='route "oracle" is not known; known are: race, probabilities'):
+            make(device, route="oracle")
+
+
 def test_scores_are_the_logprobs_of_forced_steps(device: str, batch: np.ndarray) -> None:
     params = SamplingParams(seed=1, repetition_penalty=1.3, logprobs=LogprobsParams("edited", 3, [5, 9]))
     pool, ids = make(device), [1, 2, 7, 9, 9, 30, 31, 32]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use gumball_engine::{Device, DeviceRoute, Level, RACE, Route, routes};
+use gumball_engine::{Device, DeviceRoute, Level, PoolRoute, RACE, Route, routes};
 
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ pub struct EngineArgs {
     /// The device.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// The way from logits to a token, by its name
+    /// The way from logits to a token, by its name; on a device race or probabilities
     #[arg(long, value_name = "NAME", default_value = RACE)]
     pub route: String,
     /// The SIMD level: scalar, avx2 or avx512; the best if absent
@@ -56,13 +56,25 @@ impl EngineArgs {
     ///
     /// # Errors
     /// - Those of [`DeviceArgs::open`].
-    /// - [`Error::Usage`] if a route or level of the host is asked for beside a device.
+    /// - [`Error::Usage`] if a level is asked for beside a device.
+    /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
     pub fn device(&self) -> Result<Option<Device>> {
-        if self.device.device != CPU && (self.route != RACE || self.level.is_some()) {
-            let reason = "--route and --level are about the CPU; leave them out, or --device";
+        if self.device.device != CPU && self.level.is_some() {
+            let reason = "--level is about the CPU; leave it out, or --device";
             return Err(Error::Usage(reason.to_owned()));
         }
+        if self.device.device != CPU {
+            self.pool_route()?;
+        }
         self.device.open()
+    }
+
+    /// Returns the route of a pool on a device.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
+    pub fn pool_route(&self) -> Result<PoolRoute> {
+        Ok(self.route.parse()?)
     }
 
     /// Returns the route: that of the device, if one is asked for.
@@ -72,11 +84,15 @@ impl EngineArgs {
     /// - Those of [`EngineArgs::device`].
     pub fn route(&self) -> Result<Arc<dyn Route>> {
         let Some(device) = self.device()? else { return Ok(routes().get(&self.route)?) };
-        let name = &self.device.device;
-        if routes().get(name).is_err() {
-            routes().register(Arc::new(DeviceRoute::new(name, device)))?;
+        let through = self.pool_route()?;
+        let name = match through {
+            PoolRoute::Race => self.device.device.clone(),
+            PoolRoute::Probabilities => format!("{}/{through}", self.device.device),
+        };
+        if routes().get(&name).is_err() {
+            routes().register(Arc::new(DeviceRoute::new(&name, device).through(through)))?;
         }
-        Ok(routes().get(name)?)
+        Ok(routes().get(&name)?)
     }
 
     /// Returns the level.

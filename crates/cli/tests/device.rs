@@ -46,7 +46,9 @@ fn a_device_that_is_none_is_named_with_those_there_are() {
     let text = refuses(&["sample", "--kind", "flat", "--device", "tpu"]);
     assert!(text.contains("device \"tpu\" is not known; known are: cpu, cuda, cuda:N"), "{text}");
     let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--level", "scalar"]);
-    assert!(text.contains("--route and --level are about the CPU"), "{text}");
+    assert!(text.contains("--level is about the CPU"), "{text}");
+    let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--route", "oracle"]);
+    assert!(text.contains("route \"oracle\" is not known; known are: race, probabilities"), "{text}");
 }
 
 #[test]
@@ -78,6 +80,32 @@ fn samples_are_the_same_on_a_device() {
         let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
         assert_eq!(lines(&device), lines(&host), "{flags:?}");
     }
+}
+
+#[test]
+fn the_route_probabilities_is_the_same_on_a_device() {
+    if !emulated() {
+        return;
+    }
+    let files = Files::new();
+    let args = ["sample", &row(&files), "--vocab", "600", "--seed", "5", "--draws", "6", "--json"];
+    let args = [&args[..], &["--route", "probabilities"]].concat();
+    let settings = [
+        &["--temperature", "0.7", "--top-p", "0.9"][..],
+        &["--min-p", "0.1", "--repetition-penalty", "1.3", "--prompt-ids", "1,2"],
+        &["--top-k", "30", "--temperature", "0"],
+    ];
+    for flags in settings {
+        let host = succeeds(&[&args[..], flags].concat());
+        let device = succeeds(&[&args[..], flags, &["--device", "emulated"]].concat());
+        assert_eq!(lines(&device), lines(&host), "{flags:?}");
+    }
+    let args = ["bench", "--kind", "flat", "--vocab", "300", "--top-p", "0.9", "--route", "probabilities"];
+    let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
+    assert!(text.contains("route probabilities") && text.contains("as given"), "{text}");
+    let args = ["check", "--vocab", "100", "--draws", "200", "--oracle-draws", "4", "--top-p", "0.9"];
+    let text = succeeds(&[&args[..], &["--route", "probabilities", "--device", "emulated"]].concat());
+    assert!(text.contains("emulated/probabilities") && text.contains("items hold"), "{text}");
 }
 
 #[test]

@@ -26,18 +26,16 @@ impl Route for Probabilities {
     }
 
     fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(ProbabilityStages {
-            workspace: Workspace::new(level)?,
-            nothing: History::new(&[]),
-            split: None,
-            row: Vec::new(),
-        }))
+        Ok(Box::new(ProbabilityStages::new(level, None)?))
     }
 }
 
+/// The stages of the route, whose edits and softmax run on the host.
 #[derive(Debug)]
-struct ProbabilityStages {
+pub(crate) struct ProbabilityStages {
     workspace: Workspace,
+    /// What draws from the row of probabilities, if not the workspace.
+    elsewhere: Option<Box<dyn Stages>>,
     nothing: History,
     /// The parameters of the last row, split.
     split: Option<Split>,
@@ -134,10 +132,34 @@ impl Split {
     }
 }
 
+impl ProbabilityStages {
+    /// Opens the stages. `elsewhere` draws from the rows of probabilities; if it is missing, the host does.
+    pub fn new(level: Level, elsewhere: Option<Box<dyn Stages>>) -> Result<Self> {
+        let (workspace, nothing) = (Workspace::new(level)?, History::new(&[]));
+        Ok(Self { workspace, elsewhere, nothing, split: None, row: Vec::new() })
+    }
+
+    /// Returns the stages that drew from the last row.
+    fn drawn(&self) -> &dyn Stages {
+        self.elsewhere.as_deref().unwrap_or(&self.workspace)
+    }
+}
+
+/// Returns the stages that draw from rows of probabilities.
+fn drawing<'a>(
+    elsewhere: &'a mut Option<Box<dyn Stages>>,
+    workspace: &'a mut Workspace,
+) -> &'a mut dyn Stages {
+    match elsewhere {
+        Some(stages) => stages.as_mut(),
+        None => workspace,
+    }
+}
+
 impl Stages for ProbabilityStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         if task.kind == Kind::Probabilities {
-            return self.workspace.sample(row, task, hook);
+            return drawing(&mut self.elsewhere, &mut self.workspace).sample(row, task, hook);
         }
         let (params, vocab) = (task.prepared.params(), task.prepared.vocab());
         let known = |split: &Split| split.whole == *params && split.softmax.vocab() == vocab;
@@ -153,21 +175,22 @@ impl Stages for ProbabilityStages {
         let written = self.workspace.write(row, &softmax, hook, Output::Probabilities, out)?;
         let prepared = if written.temperature == 0.0 { &split.greedy } else { &split.draw };
         let draw = Task { kind: Kind::Probabilities, prepared, history: &self.nothing, mask: None, ..*task };
-        let mut chosen = self.workspace.sample(Row::F32(&self.row), &draw, None)?;
+        let drawing = drawing(&mut self.elsewhere, &mut self.workspace);
+        let mut chosen = drawing.sample(Row::F32(&self.row), &draw, None)?;
         chosen.status.insert(written.status);
         chosen.temperature = written.temperature;
         Ok(chosen)
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {
-        self.workspace.logprobs()
+        self.drawn().logprobs()
     }
 
     fn keep_ids(&mut self, on: bool) {
-        self.workspace.keep_ids(on);
+        drawing(&mut self.elsewhere, &mut self.workspace).keep_ids(on);
     }
 
     fn kept(&self) -> &[u32] {
-        self.workspace.kept()
+        self.drawn().kept()
     }
 }

@@ -294,6 +294,54 @@ static void variants_of(gumball_device *device, const gumball_device_input *inpu
     gumball_pool_free(pool);
 }
 
+// The route probabilities: a softmax on the device, and the tokens of the host's route.
+static void route_of(gumball_device *device, const gumball_device_input *input) {
+    SIZED(gumball_pool_config, on_host);
+    on_host.vocab = VOCAB;
+    on_host.threads = 1;
+    on_host.route = "probabilities";
+    SIZED(gumball_device_pool_config, config);
+    config.vocab = VOCAB;
+    config.slots = config.rows = ROWS;
+    config.route = "probabilities";
+    gumball_pool *host = gumball_pool_new(&on_host), *pool = gumball_pool_new_on_device(device, &config);
+    CHECK(host != NULL && pool != NULL);
+    static const char *const taken[ROWS] = {
+        "{\"seed\": 21, \"temperature\": 0.7}",
+        "{\"seed\": 22, \"temperature\": 0}",
+        "{\"seed\": 23, \"temperature\": 1.2, \"top_k\": 40, \"top_p\": 0.9}",
+        "{\"seed\": 24, \"min_p\": 0.1, \"logprobs\": {\"mode\": \"processed\"}}",
+    };
+    int32_t slots[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        slots[i] = admit(host, taken[i], NULL, 0);
+        CHECK(admit(pool, taken[i], NULL, 0) == slots[i]);
+    }
+    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_logits logits = logits_of(rows, GUMBALL_F32, ROWS, VOCAB);
+    OK(gumball_pool_assign(pool, slots, ROWS, NULL));
+    for (int step = 0; step < 3; step++) {
+        OK(gumball_pool_step(host, &logits, slots, ROWS, NULL, wanted));
+        OK(gumball_pool_enqueue(pool, input));
+        OK(gumball_pool_fetch(pool, seen));
+        same(wanted, seen);
+    }
+    gumball_device_input probs = *input;
+    probs.kind = GUMBALL_PROBABILITIES;
+    CHECK(gumball_pool_enqueue(pool, &probs) == GUMBALL_CONFLICT);
+    OK(gumball_pool_release(pool, slots[0]));
+    gumball_params *edited = params_of("{\"repetition_penalty\": 1.2}");
+    CHECK(gumball_pool_admit(pool, edited, NULL, 0, slots) == GUMBALL_CONFLICT);
+    CHECK(strcmp(gumball_error_parameter(), "repetition_penalty") == 0);
+    gumball_params_free(edited);
+    config.route = "oracle";
+    CHECK(gumball_pool_new_on_device(device, &config) == NULL && gumball_error_code() == GUMBALL_UNKNOWN);
+    gumball_outputs_free(wanted);
+    gumball_outputs_free(seen);
+    gumball_pool_free(host);
+    gumball_pool_free(pool);
+}
+
 int main(int count, char **arguments) {
     gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
     if (!device) {
@@ -346,6 +394,7 @@ int main(int count, char **arguments) {
     CHECK(gumball_outputs_kept(kept, 1, &len) != NULL && len == 1);
 
     variants_of(device, &plain);
+    route_of(device, &plain);
 
     const gumball_device_input *inputs[] = {&plain, &masked, &plain};
     gumball_graph *graph = gumball_pool_capture(pool, inputs, 3);

@@ -55,9 +55,10 @@ const UNKNOWN: &str = "which sequences have moved on the device is not known: re
 /// top_n, ids: the number of most likely tokens, and of ids named by requests, whose logprobs can be
 /// reported. kept: whether steps report the kept sets. history_growth: the number of tokens by which a
 /// history on a device grows before it is moved. keep_histories: whether a device keeps the histories of all
-/// requests; set it to replay steps without fetching each and still read the sequences back. threads, level,
-/// route: for the host only: the number of threads for the rows (None: one per core), the SIMD level, and
-/// "race", "probabilities" or "oracle", as for Sampler. stream: the handle of the CUDA stream for all work,
+/// requests; set it to replay steps without fetching each and still read the sequences back. threads, level:
+/// for the host only: the number of threads for the rows (None: one per core), and the SIMD level. route:
+/// "race", "probabilities" or "oracle", as for Sampler; on a device "race", or "probabilities", whose softmax
+/// there edits nothing: penalties, biases, bans, masks, row_indices and rows of probabilities are refused. stream: the handle of the CUDA stream for all work,
 /// which must live as long as the pool. If None, each call uses torch's current stream if torch is loaded,
 /// otherwise a stream of the pool's own.
 ///
@@ -215,10 +216,9 @@ impl Pool {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
                 return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
             }
-            if let Some(name) =
-                [("threads", threads.is_some()), ("level", level.is_some()), ("route", route.is_some())]
-                    .iter()
-                    .find_map(|(name, is_set)| is_set.then_some(name))
+            if let Some(name) = [("threads", threads.is_some()), ("level", level.is_some())]
+                .iter()
+                .find_map(|(name, is_set)| is_set.then_some(name))
             {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(PyValueError::new_err(text));
@@ -226,16 +226,9 @@ impl Pool {
             let default = DevicePoolConfig::new(vocab);
             let rows = number(rows, "rows", default.rows)?;
             let history_growth = number(history_growth, "history_growth", default.history_growth)?;
-            let config = DevicePoolConfig {
-                vocab,
-                slots,
-                rows,
-                widths,
-                kept,
-                history_growth,
-                keep_histories,
-                ..default
-            };
+            let route = route.map_or(Ok(default.route), str::parse).map_err(to_py_err)?;
+            let config =
+                DevicePoolConfig { vocab, slots, rows, widths, kept, history_growth, keep_histories, route };
             let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;

@@ -64,8 +64,8 @@ impl Pool {
     /// Prepares for replays of the program's own graph that take steps steps of this pool in all, with the current
     /// assignment.
     ///
-    /// variant: the one that the steps were captured under; "full" if none was named. After another assignment call
-    /// it again: nothing else sees what the graph's kernels serve. Waits for the device if histories need more
+    /// variant: the one that the steps were captured under; "full" if none was named. Call it again after each
+    /// assignment: no other call compares the rows with the graph's variant. Waits for the device if histories need more
     /// memory, which happens once in history_growth tokens.
     ///
     /// Raises ValueError if the variant does not serve an assigned row, with the row, its slot and the variants that

@@ -80,7 +80,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     };
     if let Some(device) = args.engine.device()? {
         let settings = |vocab| settings_of(&params, vocab);
-        return on_device::run(&device, &sources(&args.logits)?, &settings, args.json, out);
+        let route = args.engine.pool_route()?;
+        return on_device::run((&device, route), &sources(&args.logits)?, &settings, args.json, out);
     }
     let route = args.engine.route()?;
     if !args.json {

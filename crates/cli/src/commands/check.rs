@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use gumball_engine::RACE;
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
@@ -65,10 +66,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
     let subject: Box<dyn Subject> = match args.engine.device()? {
-        Some(device) => Box::new(OnDevice { device }),
-        None => {
-            Box::new(Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() })
-        }
+        Some(device) if args.engine.route == RACE => Box::new(OnDevice { device }),
+        _ => Box::new(Engine { level: args.engine.level()?, route: args.engine.route()?.name().to_owned() }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
     if let Some(flag) = args.state.given().filter(|_| !is_given) {

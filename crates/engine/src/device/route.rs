@@ -14,6 +14,8 @@ use gumball_spec::{Error, LogprobsParams, NONE, Request, Result, Row};
 
 use super::Device;
 use super::input::copy_up;
+use super::pool_route::PoolRoute;
+use crate::probabilities::ProbabilityStages;
 use crate::route::{Route, Stages};
 
 /// A route through a device, to be [registered](crate::Registry::register).
@@ -22,6 +24,7 @@ pub struct DeviceRoute {
     name: String,
     about: String,
     device: Device,
+    through: PoolRoute,
 }
 
 impl DeviceRoute {
@@ -29,7 +32,18 @@ impl DeviceRoute {
     #[must_use]
     pub fn new(name: &str, device: Device) -> Self {
         let about = format!("the kernels on {}, a row at a time", device.name());
-        Self { name: name.to_owned(), about, device }
+        Self { name: name.to_owned(), about, device, through: PoolRoute::Race }
+    }
+
+    /// Returns this route with another way on the device. On [`PoolRoute::Probabilities`] the host edits each row and
+    /// makes it probabilities, from which the device draws; no parameter is refused that the host's route takes.
+    #[must_use]
+    pub fn through(self, through: PoolRoute) -> Self {
+        let about = match through {
+            PoolRoute::Race => self.about,
+            PoolRoute::Probabilities => format!("{}, from probabilities that the host makes", self.about),
+        };
+        Self { through, about, ..self }
     }
 }
 
@@ -42,15 +56,19 @@ impl Route for DeviceRoute {
         &self.about
     }
 
-    fn open(&self, _level: Level) -> Result<Box<dyn Stages>> {
-        Ok(Box::new(DeviceStages {
+    fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
+        let stages = Box::new(DeviceStages {
             device: self.device.clone(),
             workspace: None,
             upload: None,
             logprobs: None,
             keep_ids: false,
             kept: Vec::new(),
-        }))
+        });
+        Ok(match self.through {
+            PoolRoute::Race => stages,
+            PoolRoute::Probabilities => Box::new(ProbabilityStages::new(level, Some(stages))?),
+        })
     }
 }
 

@@ -315,7 +315,7 @@ impl DevicePool {
     /// the current assignment. The steps were captured under `variant`, or without one, which is
     /// [`StepVariant::Full`].
     ///
-    /// After another assignment call it again: only this call sees that the graph's kernels serve the rows.
+    /// Call it again after each assignment: no other call compares the rows with the graph's variant.
     /// Waits for the device if histories need more memory, which happens once in
     /// [`history_growth`](super::DevicePoolConfig::history_growth) tokens.
     ///

@@ -1,13 +1,15 @@
 //! The route `probabilities` of a pool on a device yields what it yields on the host.
 
+use std::sync::Arc;
+
 use gumball_engine::{
     BatchOptions, Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
-    DevicePoolConfig, Dtype, DynamicTemperature, Error, FilterOrder, Logits, LogprobMode, LogprobsParams,
-    Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, SamplingParams, Scored,
-    Slot, Status, Widths, bf16,
+    DevicePoolConfig, DeviceRoute, Dtype, DynamicTemperature, Error, FilterOrder, Logits, LogprobMode,
+    LogprobsParams, Masks, Mirostat, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, PoolRoute, Sampler,
+    SamplingParams, Scored, Slot, Status, Widths, bf16, routes,
 };
 
-use crate::cases::{VOCAB, rows};
+use crate::cases::{VOCAB, row, rows};
 
 const WIDTHS: Widths = Widths { top_n: 3, ids: 2 };
 
@@ -193,6 +195,31 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
     assert_eq!(pool.sequence(slot).unwrap().position(), 0);
     pool.enqueue_assigned(logits).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+}
+
+#[test]
+fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
+    let Some(device) = device() else { return };
+    let route = DeviceRoute::new("emulated/probabilities", device).through(PoolRoute::Probabilities);
+    routes().register(Arc::new(route)).unwrap();
+    let edited = SamplingParams {
+        repetition_penalty: 1.2,
+        dynamic_temperature: Some(DynamicTemperature { min: 0.0, max: 1.5, exponent: 1.0 }),
+        banned_ids: vec![3],
+        seed: Some(11),
+        ..SamplingParams::default()
+    };
+    for params in requests().into_iter().chain([edited]) {
+        let [mut host, mut through] = [PROBABILITIES, "emulated/probabilities"].map(|route| {
+            Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
+        });
+        for step in 0..3 {
+            let z = row(step);
+            assert_eq!(through.sample(&z).unwrap(), host.sample(&z).unwrap());
+            assert_eq!(through.logprobs(), host.logprobs());
+        }
+        assert_eq!(through.sequence().state(), host.sequence().state());
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use gumball_engine::{
     Device, DeviceBuffer, DeviceInput, DeviceLogits, DeviceOptions, DevicePool, DevicePoolConfig, Dtype,
-    Error, Gpu, Outputs, Slot, State, Widths,
+    Error, Gpu, Outputs, PoolRoute, Slot, State, Widths,
 };
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ pub struct Measure {
 
 /// Measures, and writes a table a source.
 pub(super) fn run(
-    device: &Device,
+    (device, route): (&Device, PoolRoute),
     sources: &[Source],
     settings: &dyn Fn(usize) -> Vec<Setting>,
     json: bool,
@@ -61,7 +61,7 @@ pub(super) fn run(
     if !json {
         writeln!(
             out,
-            "{HEAD}{}{HEAD:#}  {DIM}microseconds a step, medians; rows stay in place{DIM:#}",
+            "{HEAD}{}{HEAD:#}  {DIM}microseconds a step, medians; rows stay in place; route {route}{DIM:#}",
             device.name()
         )?;
     }
@@ -71,7 +71,7 @@ pub(super) fn run(
         let mut table = Table::new(&["setting", ">rows", ">graph", ">eager", ">with outputs", ">GB/s"]);
         for setting in settings(source.logits.vocab()) {
             for rows in rows {
-                let measure = measure(device, source, &setting, *rows)?;
+                let measure = measure((device, route), source, &setting, *rows)?;
                 table.row(vec![
                     setting.name.clone(),
                     rows.to_string(),
@@ -96,14 +96,25 @@ pub(super) fn run(
     Ok(())
 }
 
-fn measure(device: &Device, source: &Source, setting: &Setting, rows: usize) -> Result<Measure> {
+fn measure(
+    (device, route): (&Device, PoolRoute),
+    source: &Source,
+    setting: &Setting,
+    rows: usize,
+) -> Result<Measure> {
     let vocab = source.logits.vocab();
     let logprobs = setting.params.logprobs.clone().unwrap_or_default();
     let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
     // Room for the steps of all rounds of the three ways, and those before them.
     let room = 3 * (ROUNDS + 1) * STEPS as usize;
-    let config =
-        DevicePoolConfig { slots: rows, rows, widths, history_growth: room, ..DevicePoolConfig::new(vocab) };
+    let config = DevicePoolConfig {
+        slots: rows,
+        rows,
+        widths,
+        route,
+        history_growth: room,
+        ..DevicePoolConfig::new(vocab)
+    };
     let mut pool = DevicePool::new(device.clone(), config)?;
     let mu = setting.params.initial_mu();
     let admit = |row: usize| {
