@@ -57,12 +57,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         drafted.walk_by_rows(|case| self.sample(case))
     }
 
-    /// Returns whether the backend has an operator that judges drafts by probabilities; otherwise the oracle answers for it.
-    fn has_judge(&self) -> bool {
-        false
-    }
-
-    /// Judges a tree of drafts by probabilities.
+    /// Judges a tree of drafts by probabilities. The oracle answers for a backend that has no operator for that.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -166,10 +161,6 @@ impl Backend for Oracle {
         chain.verify()
     }
 
-    fn has_judge(&self) -> bool {
-        true
-    }
-
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         let (drafts, parents) = drafted.tree();
         let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
@@ -270,6 +261,11 @@ impl Backend for Cpu {
             None => workspace.write_in_place(out.row_mut(), &task, output)?,
         };
         Ok((out.bits(), written.status))
+    }
+
+    fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        workspace.judge(trial, judgement)
     }
 
     fn verify(&self, chain: &DraftChain<'_>) -> Result<(Vec<i32>, Verified)> {

@@ -32,4 +32,5 @@ pub use level::Level;
 pub use outputs::{Output, RowMut, Written};
 pub use prepared::Prepared;
 pub use task::Task;
+pub use verify::Judged;
 pub use workspace::{Chosen, Workspace};

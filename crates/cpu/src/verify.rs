@@ -1,14 +1,16 @@
-//! Verify: a chain of drafts against the target's probabilities, by rejection (rule S4).
+//! Verify: drafts against the target's probabilities: a chain by rejection (S4); trees, blocks and thresholds (S5 to S7), whose
+//! decisions are the definition's, over sums and draws of these lanes.
 //!
 //! Acceptance looks at two numbers a draft. Only the rows of the first draft that is not accepted are read whole, and of
 //! them the residual is made, surveyed and raced as any row of probabilities is.
 
-use gumball_spec::draw::TAGS;
-use gumball_spec::num::Tag;
 use gumball_spec::survey::Measure;
+use gumball_spec::verify::by_probabilities::{Decision, Emitted, Judgement, Last, Siblings, Trial};
+use gumball_spec::verify::weights::{Key, Weigh, sum_of, tags};
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Kind, NONE, Result, Row, Status};
 
+use crate::cut::Cut;
 use crate::draw::draw;
 use crate::filter::{Given, Reader};
 use crate::float_env::FloatEnv;
@@ -61,15 +63,85 @@ impl Workspace {
             self.end();
             return Ok(verified);
         }
-        let tags = if q.is_some() { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS };
         let position = chain.position.wrapping_add(row as u32);
-        let stream = Stream { seed: chain.seed, position, draw: chain.draw, tags };
+        let stream = Stream { seed: chain.seed, position, draw: chain.draw, tags: tags(q.is_some()) };
         let reader =
             Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
         let whole = Given::whole(&reader);
         tokens[row] = draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream) as i32;
         self.end();
         Ok(verified)
+    }
+}
+
+impl Workspace {
+    /// Judges a tree of drafts, as [`Trial::judge`] does.
+    ///
+    /// # Errors
+    /// Those of [`Trial::judge`].
+    pub fn judge(&mut self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
+        self.begin()?;
+        let _env = FloatEnv::enter();
+        let emitted = trial.judge_with(judgement, self);
+        self.end();
+        emitted
+    }
+
+    /// Judges the children of a row, as [`Siblings::judge`] does; where none is accepted, draws the token that comes in
+    /// their place, [`NONE`] if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::new`].
+    ///
+    /// # Panics
+    /// As [`Siblings::judge`] does.
+    pub fn judge_siblings(&mut self, siblings: &Siblings<'_>, judgement: Judgement) -> Result<Judged> {
+        self.begin()?;
+        let _env = FloatEnv::enter();
+        let judged = match siblings.judge(judgement, self) {
+            Decision::Accepted(number) => Judged::Accepted(number),
+            Decision::Ended(Last { weights, residual }) => {
+                let token = Weigh::draw(self, &weights, siblings.key, residual);
+                Judged::Drawn(token.map_or(NONE, |id| id as i32))
+            }
+        };
+        self.end();
+        Ok(judged)
+    }
+}
+
+/// What became of the children of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// The child of this number among its siblings was accepted.
+    Accepted(usize),
+    /// None was, and this token was drawn.
+    Drawn(i32),
+}
+
+impl Weigh for Workspace {
+    fn sum(&mut self, weights: &[f32]) -> f32 {
+        let view = View::raw(Kind::Probabilities, Row::F32(weights));
+        let Survey { first, .. } = survey(self.level, &view, &mut self.maxima);
+        if first == f32::NEG_INFINITY {
+            return 0.0;
+        }
+        let (mass, all) = (&mut self.filter.mass, Cut::all(Kind::Probabilities));
+        mass.give(self.level, &view, &self.maxima, all, first, true, Measure::Probabilities);
+        sum_of(first, mass.weigh_all(self.level, &view))
+    }
+
+    fn draw(&mut self, weights: &[f32], key: Key, residual: bool) -> Option<u32> {
+        let view = View::raw(Kind::Probabilities, Row::F32(weights));
+        let Survey { first, .. } = survey(self.level, &view, &mut self.maxima);
+        if first == f32::NEG_INFINITY {
+            return None;
+        }
+        let stream = Stream { seed: key.seed, position: key.position, draw: key.draw, tags: tags(residual) };
+        let reader =
+            Reader { level: self.level, view, maxima: &self.maxima, first, list_limit: self.list_limit };
+        let whole = Given::whole(&reader);
+        Some(draw(&reader, &mut self.draw, &[], &whole, Measure::Probabilities, stream))
     }
 }
 

@@ -17,11 +17,11 @@ use crate::shape::check_vocab;
 pub mod coupled;
 pub mod tree;
 
-mod weights;
+pub mod weights;
 
 pub mod by_probabilities;
 
-use weights::{Key, uniform};
+use weights::{Key, Naive, Weigh, uniform};
 
 pub use tree::{DraftTree, MAX_DRAFTS, ROOT};
 pub use weights::counted;
@@ -178,7 +178,7 @@ impl DraftChain<'_> {
                 weights = residual;
             }
         }
-        match self.key(row).draw_from(&weights, rejected) {
+        match Naive.draw(&weights, self.key(row), rejected) {
             Some(id) => (id as i32, status),
             None => {
                 status.insert(Status::EMPTY);

@@ -1,7 +1,8 @@
 //! Trees and blocks of drafts judged by probabilities: rejection (S5), whole blocks (S6), thresholds (S7).
 //!
 //! Each rule decides at a row which of its children stands, with coins of its own tag, and where none does from which
-//! weights the last token is drawn.
+//! weights the last token is drawn. A backend brings its own way of summing and drawing ([`Weigh`]), and may have the rows
+//! of the target one by one ([`Siblings`]).
 
 use crate::error::{Error, Result};
 use crate::filter::fraction_to_u32;
@@ -10,7 +11,7 @@ use crate::row::{Kind, NONE, Status};
 use crate::shape::check_vocab;
 
 use super::tree::DraftTree;
-use super::weights::{Key, counted, sum};
+use super::weights::{Key, Naive, Weigh, counted};
 
 /// Drafts with the rows of probabilities that they are judged by.
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +61,34 @@ pub struct Emitted {
 }
 
 /// What the last token is drawn from.
-struct Last {
-    weights: Vec<f32>,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Last {
+    /// The weights.
+    pub weights: Vec<f32>,
     /// Whether a draft was refused, and weights taken away for it.
-    residual: bool,
+    pub residual: bool,
+}
+
+/// What a row makes of its children.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// The child of this number among its siblings is accepted.
+    Accepted(usize),
+    /// None is.
+    Ended(Last),
+}
+
+/// A row and the drafts that it judges one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Siblings<'a> {
+    /// The drafts; one outside the vocabulary was not drawn.
+    pub drafts: &'a [i32],
+    /// The target's row.
+    pub target_probs: &'a [f32],
+    /// The row that the drafter drew from, if it has probabilities.
+    pub draft_probs: Option<&'a [f32]>,
+    /// Seed, position of the row, and draw index.
+    pub key: Key,
 }
 
 impl Trial<'_> {
@@ -74,27 +99,32 @@ impl Trial<'_> {
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or a threshold outside 0..=1.
     /// - [`Error::Length`] if there is not a row for the root and one for each draft.
     pub fn judge(&self, judgement: Judgement) -> Result<Emitted> {
+        self.judge_with(judgement, &mut Naive)
+    }
+
+    /// Judges the drafts, by a backend's way of summing and drawing.
+    ///
+    /// # Errors
+    /// Those of [`Trial::judge`].
+    pub fn judge_with(&self, judgement: Judgement, weigh: &mut dyn Weigh) -> Result<Emitted> {
         self.check()?;
         judgement.check()?;
-        let (rows, last) = match judgement {
-            Judgement::Block => {
-                self.tree.check_chain()?;
-                self.block()
-            }
-            Judgement::Rejection => self.walk(|row, key| self.rejection(row, key)),
-            Judgement::Threshold { single, acc } => {
-                self.walk(|row, key| self.threshold(row, key, [single, acc]))
-            }
+        let (rows, last) = if judgement == Judgement::Block {
+            self.tree.check_chain()?;
+            self.block(weigh)
+        } else {
+            self.walk(judgement, weigh)
         };
         let end = rows[rows.len() - 1];
         let mut status = Status::default();
         let mut read = |row: &[f32]| row.iter().for_each(|p| status.insert(Kind::Probabilities.status(*p)));
         read(self.target(end));
-        if let Some(probs) = self.draft_probs.filter(|_| last.residual && !judgement.has_thresholds()) {
-            read(&probs[end * self.vocab..][..self.vocab]);
+        let thresholds = matches!(judgement, Judgement::Threshold { .. });
+        if let Some(probs) = self.draft(end).filter(|_| last.residual && !thresholds) {
+            read(probs);
         }
         let mut tokens: Vec<i32> = rows[1..].iter().map(|row| self.tree.drafts[row - 1]).collect();
-        let token = self.key().ahead(tokens.len()).draw_from(&last.weights, last.residual);
+        let token = weigh.draw(&last.weights, self.key().ahead(tokens.len()), last.residual);
         if token.is_none() {
             status.insert(Status::EMPTY);
         }
@@ -103,104 +133,56 @@ impl Trial<'_> {
     }
 
     /// Goes from row to row while one of the row's children is accepted.
-    fn walk(&self, judge: impl Fn(usize, Key) -> (Option<usize>, Last)) -> (Vec<usize>, Last) {
+    fn walk(&self, judgement: Judgement, weigh: &mut dyn Weigh) -> (Vec<usize>, Last) {
         let mut rows = vec![0];
         loop {
             let depth = rows.len() - 1;
-            match judge(rows[depth], self.key().ahead(depth)) {
-                (Some(node), _) => rows.push(node + 1),
-                (None, last) => return (rows, last),
+            let nodes: Vec<usize> = self.tree.children(rows[depth]).collect();
+            let drafts: Vec<i32> = nodes.iter().map(|node| self.tree.drafts[*node]).collect();
+            let siblings = Siblings {
+                drafts: &drafts,
+                target_probs: self.target(rows[depth]),
+                draft_probs: self.draft(rows[depth]),
+                key: self.key().ahead(depth),
+            };
+            match siblings.judge(judgement, weigh) {
+                Decision::Accepted(number) => rows.push(nodes[number] + 1),
+                Decision::Ended(last) => return (rows, last),
             }
         }
-    }
-
-    /// Judges a row's children one after the other, each by what is left of the two rows (S5).
-    fn rejection(&self, row: usize, key: Key) -> (Option<usize>, Last) {
-        let mut p = self.target_weights(row);
-        let mut q = self.draft_probs.map(|_| self.draft_weights(row));
-        let (mut p_sum, mut q_sum) = (1.0, 1.0);
-        let mut residual = false;
-        for (number, node) in self.tree.children(row).enumerate() {
-            let Some(id) = self.id(node) else { continue };
-            let q_id = q.as_ref().map_or(1.0, |q| if q[id] > 0.0 { q[id] / q_sum } else { 0.0 });
-            if q_id <= 0.0 {
-                continue;
-            }
-            let p_id = if p[id] > 0.0 { p[id] / p_sum } else { 0.0 };
-            if p_id >= q_id || key.uniform(number as u32, Tag::Accept) * q_id < p_id {
-                return (Some(node), Last { weights: p, residual });
-            }
-            residual = true;
-            let mut left = p.clone();
-            match &mut q {
-                None => left[id] = 0.0,
-                Some(q) => {
-                    let both = left.iter_mut().zip(q.iter());
-                    both.for_each(|(p, q)| *p = (*p / p_sum - q / q_sum).max(0.0));
-                    q[id] = 0.0;
-                    q_sum = sum(q);
-                }
-            }
-            // Where nothing is left, only roundings led here.
-            if left.iter().any(|p| *p > 0.0) {
-                p = left;
-                p_sum = sum(&p);
-            }
-        }
-        (None, Last { weights: p, residual })
     }
 
     /// Judges a chain: the longest beginning of it that its coin lets stand (S6).
-    fn block(&self) -> (Vec<usize>, Last) {
-        let (mut ratio, mut accepted) = (1.0f32, 0);
-        let mut last = Last { weights: self.residual(0, 1.0), residual: true };
-        let drawn = |node: &usize| self.id(*node).is_some_and(|id| self.draft_weights(*node)[id] > 0.0);
-        let drafts = (0..self.tree.drafts.len()).take_while(drawn).count();
-        for node in 0..drafts {
-            let id = self.id(node).expect("drawn");
-            ratio = (ratio * self.target_weights(node)[id] / self.draft_weights(node)[id]).min(1.0);
+    fn block(&self, weigh: &mut dyn Weigh) -> (Vec<usize>, Last) {
+        let q_of = |node: usize| {
+            let id = self.id(node)?;
+            let q = self.draft(node).map_or(1.0, |q| counted(q[id]));
+            (q > 0.0).then_some((id, q))
+        };
+        let drafts: Vec<_> = (0..self.tree.drafts.len()).map_while(q_of).collect();
+        let n = drafts.len();
+        let (mut ratio, mut accepted, mut residual) = (1.0f32, 0, self.residual(0, 1.0));
+        for (node, (id, q)) in drafts.into_iter().enumerate() {
+            ratio = (ratio * counted(self.target(node)[id]) / q).min(1.0);
             let (u, row) = (self.key().uniform(node as u32, Tag::Block), node + 1);
-            if row == drafts {
-                if ratio == 1.0 || u < ratio {
-                    (accepted, last.residual) = (row, false);
-                }
+            if row == n {
+                accepted = if ratio == 1.0 || u < ratio { n } else { accepted };
                 break;
             }
             let weights = self.residual(row, ratio);
-            let more = sum(&weights);
-            if more > 0.0 && (ratio == 1.0 || u * (more + (1.0 - ratio)) < more) {
-                (accepted, last) = (row, Last { weights, residual: true });
+            let sum = weigh.sum(&weights);
+            if sum > 0.0 && (ratio == 1.0 || u * (sum + (1.0 - ratio)) < sum) {
+                (accepted, residual) = (row, weights);
             }
         }
-        if drafts == 0 || !last.residual {
-            last = Last { weights: self.target_weights(accepted), residual: false };
-        } else if last.weights.iter().all(|w| *w <= 0.0) {
-            last.weights = self.target_weights(accepted);
-        }
-        ((0..=accepted).collect(), last)
-    }
-
-    /// Judges a row's children by one coin (S7).
-    fn threshold(&self, row: usize, key: Key, [single, acc]: [f32; 2]) -> (Option<usize>, Last) {
-        let whole = self.target_weights(row);
-        let mut p = whole.clone();
-        let coin = (u64::from(key.word(0, Tag::Threshold)) * fraction_to_u32(acc)) >> 16;
-        let (mut reached, mut residual) = (0, false);
-        for node in self.tree.children(row) {
-            let Some(id) = self.id(node) else { continue };
-            reached += (p[id].min(1.0) * TWO_POW_48) as u64;
-            if p[id] > 0.0 && (coin < reached || p[id] >= single) {
-                return (Some(node), Last { weights: p, residual });
-            }
-            (p[id], residual) = (0.0, true);
-        }
-        let weights = if p.iter().any(|p| *p > 0.0) { p } else { whole };
-        (None, Last { weights, residual })
+        let whole = accepted == n || residual.iter().all(|w| *w <= 0.0);
+        let weights = if whole { counted_row(self.target(accepted)) } else { residual };
+        ((0..=accepted).collect(), Last { weights, residual: accepted < n })
     }
 
     /// Returns what the target has more of than the drafter at a row of a chain, its own part being `ratio`.
     fn residual(&self, row: usize, ratio: f32) -> Vec<f32> {
-        let weights = self.target_weights(row).into_iter().zip(self.draft_weights(row));
+        let weights = counted_row(self.target(row)).into_iter().zip(self.draft_weights(row));
         weights.map(|(p, q)| (ratio * p - q).max(0.0)).collect()
     }
 
@@ -226,23 +208,23 @@ impl Trial<'_> {
         Key { seed: self.seed, position: self.position, draw: self.draw }
     }
 
-    /// Returns a draft's token if it is one.
+    /// Returns a draft's id if it is a token.
     fn id(&self, node: usize) -> Option<usize> {
-        usize::try_from(self.tree.drafts[node]).ok().filter(|id| *id < self.vocab)
+        id_of(self.tree.drafts[node], self.vocab)
     }
 
     fn target(&self, row: usize) -> &[f32] {
         &self.target_probs[row * self.vocab..][..self.vocab]
     }
 
-    fn target_weights(&self, row: usize) -> Vec<f32> {
-        self.target(row).iter().map(|p| counted(*p)).collect()
+    fn draft(&self, row: usize) -> Option<&[f32]> {
+        self.draft_probs.map(|probs| &probs[row * self.vocab..][..self.vocab])
     }
 
     /// Returns the drafter's row; one without probabilities has 1 at its only draft there.
     fn draft_weights(&self, row: usize) -> Vec<f32> {
-        match self.draft_probs {
-            Some(probs) => probs[row * self.vocab..][..self.vocab].iter().map(|q| counted(*q)).collect(),
+        match self.draft(row) {
+            Some(probs) => counted_row(probs),
             None => {
                 let mut weights = vec![0.0; self.vocab];
                 self.tree.children(row).filter_map(|node| self.id(node)).for_each(|id| weights[id] = 1.0);
@@ -252,11 +234,83 @@ impl Trial<'_> {
     }
 }
 
-impl Judgement {
-    fn has_thresholds(self) -> bool {
-        matches!(self, Judgement::Threshold { .. })
+impl Siblings<'_> {
+    /// Judges the drafts by S5 or S7. The thresholds were checked.
+    ///
+    /// # Panics
+    /// For [`Judgement::Block`], which judges no single row.
+    pub fn judge(&self, judgement: Judgement, weigh: &mut dyn Weigh) -> Decision {
+        match judgement {
+            Judgement::Rejection => self.rejection(weigh),
+            Judgement::Threshold { single, acc } => self.threshold(single, acc),
+            Judgement::Block => panic!("a block is judged as a whole"),
+        }
     }
 
+    /// Judges one draft after the other, each by what is left of the two rows (S5).
+    fn rejection(&self, weigh: &mut dyn Weigh) -> Decision {
+        let mut p = counted_row(self.target_probs);
+        let mut q = self.draft_probs.map(counted_row);
+        let (mut p_sum, mut q_sum) = (1.0, 1.0);
+        let mut residual = false;
+        for (number, draft) in self.drafts.iter().enumerate() {
+            let Some(id) = id_of(*draft, p.len()) else { continue };
+            let q_id = q.as_ref().map_or(1.0, |q| if q[id] > 0.0 { q[id] / q_sum } else { 0.0 });
+            if q_id <= 0.0 {
+                continue;
+            }
+            let p_id = if p[id] > 0.0 { p[id] / p_sum } else { 0.0 };
+            if p_id >= q_id || self.key.uniform(number as u32, Tag::Accept) * q_id < p_id {
+                return Decision::Accepted(number);
+            }
+            residual = true;
+            let mut left = p.clone();
+            match &mut q {
+                None => left[id] = 0.0,
+                Some(q) => {
+                    let both = left.iter_mut().zip(q.iter());
+                    both.for_each(|(p, q)| *p = (*p / p_sum - q / q_sum).max(0.0));
+                    q[id] = 0.0;
+                    q_sum = weigh.sum(q);
+                }
+            }
+            // Where nothing is left, only roundings led here.
+            if left.iter().any(|p| *p > 0.0) {
+                p = left;
+                p_sum = weigh.sum(&p);
+            }
+        }
+        Decision::Ended(Last { weights: p, residual })
+    }
+
+    /// Judges the drafts by one coin (S7).
+    fn threshold(&self, single: f32, acc: f32) -> Decision {
+        let mut p = counted_row(self.target_probs);
+        let coin = (u64::from(self.key.word(0, Tag::Threshold)) * fraction_to_u32(acc)) >> 16;
+        let (mut reached, mut residual) = (0, false);
+        for (number, draft) in self.drafts.iter().enumerate() {
+            let Some(id) = id_of(*draft, p.len()) else { continue };
+            reached += (p[id].min(1.0) * TWO_POW_48) as u64;
+            if p[id] > 0.0 && (coin < reached || p[id] >= single) {
+                return Decision::Accepted(number);
+            }
+            (p[id], residual) = (0.0, true);
+        }
+        let weights = if p.iter().any(|p| *p > 0.0) { p } else { counted_row(self.target_probs) };
+        Decision::Ended(Last { weights, residual })
+    }
+}
+
+/// Returns a draft's id if it is a token.
+fn id_of(draft: i32, vocab: usize) -> Option<usize> {
+    usize::try_from(draft).ok().filter(|id| *id < vocab)
+}
+
+fn counted_row(row: &[f32]) -> Vec<f32> {
+    row.iter().map(|p| counted(*p)).collect()
+}
+
+impl Judgement {
     /// Checks the thresholds.
     ///
     /// # Errors

@@ -113,8 +113,13 @@ pub fn greedy(
 /// where no draft is equal.
 #[must_use]
 pub fn row_after(tree: &DraftTree<'_>, params: &SamplingParams, row: usize, token: i32) -> Option<usize> {
-    let stops = u32::try_from(token).is_ok_and(|id| params.stop_ids.contains(&id));
-    if token == NONE || stops { None } else { tree.row_after(row, token) }
+    if token == NONE || stops(params, token) { None } else { tree.row_after(row, token) }
+}
+
+/// Returns whether a token is one of the stop ids.
+#[must_use]
+pub fn stops(params: &SamplingParams, token: i32) -> bool {
+    u32::try_from(token).is_ok_and(|id| params.stop_ids.contains(&id))
 }
 
 fn check(request: &Request<'_>, tree: &DraftTree<'_>, rows: &[TargetRow<'_>]) -> Result<()> {

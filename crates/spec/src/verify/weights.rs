@@ -13,18 +13,6 @@ pub fn counted(p: f32) -> f32 {
     if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
 }
 
-/// Returns the sum of a row of counted numbers, from its mass, so that no order of adding matters; 0 if none is above 0.
-#[must_use]
-pub fn sum(weights: &[f32]) -> f32 {
-    let z = Row::F32(weights).values(Kind::Probabilities);
-    let members = order(&z);
-    if members.is_empty() {
-        return 0.0;
-    }
-    let given = Given::new(&z, &members, Measure::Probabilities);
-    given.first() * (given.total() as f32 * f32::from_bits((127 - 43) << 23))
-}
-
 /// Which random words are meant, but for what they are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -54,10 +42,39 @@ impl Key {
     pub fn uniform(self, index: u32, tag: Tag) -> f32 {
         uniform(self.word(index, tag))
     }
+}
 
-    /// Draws from a row of counted numbers: plainly, or as from a residual; `None` if none of them is above 0.
-    #[must_use]
-    pub fn draw_from(self, weights: &[f32], residual: bool) -> Option<u32> {
+/// How rows of counted numbers are summed and drawn from: the oracle's way, or a backend's.
+pub trait Weigh {
+    /// Returns the sum of a row, from its mass, so that no order of adding matters; 0 if no number is above 0.
+    fn sum(&mut self, weights: &[f32]) -> f32;
+
+    /// Draws from a row: plainly, or as from a residual; `None` if no number is above 0.
+    fn draw(&mut self, weights: &[f32], key: Key, residual: bool) -> Option<u32>;
+}
+
+/// Returns a sum by the value of the first token and the mass of all.
+#[must_use]
+pub fn sum_of(first: f32, mass: u64) -> f32 {
+    first * (mass as f32 * f32::from_bits((127 - 43) << 23))
+}
+
+/// The oracle's way.
+#[derive(Clone, Copy, Debug)]
+pub struct Naive;
+
+impl Weigh for Naive {
+    fn sum(&mut self, weights: &[f32]) -> f32 {
+        let z = Row::F32(weights).values(Kind::Probabilities);
+        let members = order(&z);
+        if members.is_empty() {
+            return 0.0;
+        }
+        let given = Given::new(&z, &members, Measure::Probabilities);
+        sum_of(given.first(), given.total())
+    }
+
+    fn draw(&mut self, weights: &[f32], key: Key, residual: bool) -> Option<u32> {
         let z = Row::F32(weights).values(Kind::Probabilities);
         let members = order(&z);
         if members.is_empty() {
@@ -65,10 +82,15 @@ impl Key {
         }
         let params = SamplingParams::default();
         let request =
-            Request { position: self.position, draw: self.draw, ..Request::new(&params, &[], self.seed) };
-        let tags = if residual { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS };
-        Some(draw_with(&request, &Given::new(&z, &members, Measure::Probabilities), tags))
+            Request { position: key.position, draw: key.draw, ..Request::new(&params, &[], key.seed) };
+        Some(draw_with(&request, &Given::new(&z, &members, Measure::Probabilities), tags(residual)))
     }
+}
+
+/// Returns the tags of a draw from a residual, or of a plain one.
+#[must_use]
+pub fn tags(residual: bool) -> [Tag; 2] {
+    if residual { [Tag::ResidualTile, Tag::ResidualToken] } else { TAGS }
 }
 
 /// Returns a uniform number in (0, 1] of a word.
