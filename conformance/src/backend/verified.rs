@@ -45,7 +45,7 @@ pub fn verify(pool: &mut Pool, slot: Slot, drafted: &Drafted) -> Result<Walked> 
     let ids = [&[0, 1], &drafts[..], &drafts[..]].concat();
     let all_parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();
     let counts = [FIRST - 1, n, n].map(|count| count as u32);
-    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents) };
+    let batch = Drafts { counts: &counts, ids: &ids, parents: Some(&all_parents), probs: None };
     let mode = if drafted.greedy { VerifyMode::Greedy } else { VerifyMode::Coupled };
     let logits = Logits::new(&data, present.len(), vocab)?.with_kind(drafted.root.kind);
     let (mut out, other) = (Verification::with_kept(), pool.fork(slot, 77)?);

@@ -63,6 +63,7 @@ mod pool;
 mod score;
 mod step;
 mod verify;
+mod walk;
 
 #[cfg(feature = "cuda")]
 mod device;

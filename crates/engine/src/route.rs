@@ -6,10 +6,10 @@
 
 use std::fmt;
 
-use gumball_cpu::{Chosen, Level, Task, Workspace};
+use gumball_cpu::{Chosen, Level, Output, RowMut, Task, Workspace};
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::Logprobs;
-use gumball_spec::{Request, Result, Row, oracle};
+use gumball_spec::{Error, Request, Result, Row, oracle};
 
 /// The name of the default route: an exponential race over SIMD lanes.
 pub const RACE: &str = "race";
@@ -48,6 +48,23 @@ pub trait Stages: fmt::Debug + Send {
     ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
 
+    /// Writes the probabilities that the token of a row would be drawn by, f32 numbers (rule P4), which
+    /// [`Pool::verify`](crate::Pool::verify) judges drafts by in some modes. A forced token does not matter.
+    ///
+    /// # Errors
+    /// - Those of [`Stages::sample`].
+    /// - [`Unavailable`](crate::Error::Unavailable) if the route knows none, as it is unless a route implements this.
+    fn probabilities(
+        &mut self,
+        _row: Row<'_>,
+        _task: &Task<'_>,
+        _hook: Option<Hook<'_>>,
+        _out: &mut [f32],
+    ) -> Result<()> {
+        let reason = "verify coupled, or take the route race".to_owned();
+        Err(Error::Unavailable { resource: "probabilities of rows on this route", reason })
+    }
+
     /// Returns the logprobs of the last row, if its parameters asked for them.
     fn logprobs(&self) -> Option<&Logprobs>;
 
@@ -82,6 +99,16 @@ impl Stages for Workspace {
         Workspace::sample(self, row, task, hook)
     }
 
+    fn probabilities(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        self.write(row, task, hook, Output::Probabilities, RowMut::F32(out)).map(drop)
+    }
+
     fn logprobs(&self) -> Option<&Logprobs> {
         Workspace::logprobs(self)
     }
@@ -113,6 +140,22 @@ impl Route for Oracle {
     }
 }
 
+/// Returns a task as the oracle takes it.
+fn request<'a>(task: &Task<'a>) -> Request<'a> {
+    Request {
+        params: task.prepared.params(),
+        kind: task.kind,
+        prompt: task.history.prompt(),
+        output: task.history.output(),
+        seed: task.seed,
+        position: task.position,
+        draw: task.draw,
+        mu: task.mu,
+        mask: task.mask,
+        forced: task.forced,
+    }
+}
+
 #[derive(Debug, Default)]
 struct OracleStages {
     outcome: Option<oracle::Outcome>,
@@ -121,25 +164,24 @@ struct OracleStages {
 
 impl Stages for OracleStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
-        let request = Request {
-            params: task.prepared.params(),
-            kind: task.kind,
-            prompt: task.history.prompt(),
-            output: task.history.output(),
-            seed: task.seed,
-            position: task.position,
-            draw: task.draw,
-            mu: task.mu,
-            mask: task.mask,
-            forced: task.forced,
-        };
-        let outcome = self.outcome.insert(oracle::sample(row, &request, hook)?);
+        let outcome = self.outcome.insert(oracle::sample(row, &request(task), hook)?);
         Ok(Chosen {
             token: outcome.token,
             status: outcome.status,
             mu: outcome.mu,
             temperature: outcome.temperature,
         })
+    }
+
+    fn probabilities(
+        &mut self,
+        row: Row<'_>,
+        task: &Task<'_>,
+        hook: Option<Hook<'_>>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        out.copy_from_slice(&oracle::sample(row, &request(task), hook)?.probabilities());
+        Ok(())
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {

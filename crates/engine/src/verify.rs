@@ -1,13 +1,15 @@
-//! Verification: which drafts of each request are accepted, and the token after them (rule S3).
+//! Verification: which drafts of each request are accepted, and the token after them (rules S3 and S5 to S7).
 //!
-//! Each request is walked on one thread, row by row, and rows that no accepted draft leads to are not read. As in a step,
-//! everything is checked first, then computed from state that nobody changes, then the tokens are appended.
+//! Each request is walked on one thread (`walk.rs`). As in a step, everything is checked first, then computed from state that
+//! nobody changes, then the tokens are appended.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use gumball_cpu::{Prepared, Task};
+use gumball_cpu::Prepared;
 use gumball_spec::layout::Layout;
-use gumball_spec::verify::coupled::{check_drafts, row_after};
+use gumball_spec::verify::by_probabilities::Judgement;
+use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::{DraftTree, MAX_DRAFTS};
 use gumball_spec::{Error, NONE, Result, SamplingParams};
 
@@ -17,7 +19,7 @@ use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, Slot, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
-use crate::sequence::Sequence;
+use crate::walk::Walk;
 
 /// The drafts of a batch of requests, those of one request after those of another; `default()` is an empty batch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,17 +31,48 @@ pub struct Drafts<'a> {
     /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of
     /// the same request before it, counted from 0. `None`: each draft follows the one before it, a chain.
     pub parents: Option<&'a [i32]>,
+    /// The probabilities that the drafts were drawn from: a row of the vocabulary for each row of logits, of which those
+    /// without a draft behind them are not read. `None`: the drafter has none. Read by [`VerifyMode::Rejection`] and
+    /// [`VerifyMode::Block`] alone.
+    pub probs: Option<&'a [f32]>,
 }
 
-/// How drafts are judged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
+/// probabilities of rows; a request without drafts takes a step in any mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum VerifyMode {
     /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
-    /// drafts.
+    /// drafts (S3).
     #[default]
     Coupled,
     /// As `Coupled`, with temperature 0 in every row.
     Greedy,
+    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have the target's
+    /// distribution (S5). With `probs`, siblings must have been drawn one after the other without replacement.
+    Rejection,
+    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With `probs`, drafts must not
+    /// come from the race of their positions.
+    Block,
+    /// Accepts more than the target's distribution warrants (S7).
+    Threshold {
+        /// A draft of at least this probability is accepted; in 0..=1.
+        single: f32,
+        /// A draft is also accepted if a coin times this is below the probability of it and the siblings before it; in
+        /// 0..=1. 1 for both is the target's distribution.
+        acc: f32,
+    },
+}
+
+impl VerifyMode {
+    /// Returns how drafts are judged by probabilities, if they are.
+    fn judgement(self) -> Option<Judgement> {
+        match self {
+            VerifyMode::Coupled | VerifyMode::Greedy => None,
+            VerifyMode::Rejection => Some(Judgement::Rejection),
+            VerifyMode::Block => Some(Judgement::Block),
+            VerifyMode::Threshold { single, acc } => Some(Judgement::Threshold { single, acc }),
+        }
+    }
 }
 
 /// What came out of a verification.
@@ -109,7 +142,8 @@ impl Pool {
     /// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one
     /// behind each draft. Without drafts that is a step. Masks, forced tokens and hooks come with rows: a row's mask is that
     /// behind the drafts on the path to it. Every parameter acts in every row, with the path as output. A stop id that is
-    /// drawn is the last token. A hook is called for the rows that tokens are emitted from, and no other.
+    /// emitted is the last token. A hook is called for the rows that tokens are emitted from; in [`VerifyMode::Block`] for all,
+    /// and where drafts are judged by probabilities twice.
     ///
     /// [`Pool::shorten`] takes away what the caller does not want of the tokens.
     ///
@@ -118,7 +152,7 @@ impl Pool {
     /// let mut pool = Pool::new(PoolConfig::new(4))?;
     /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[0])?;
     /// // Behind the history: 1 or 2. Behind 1: 3.
-    /// let drafts = Drafts { counts: &[3], ids: &[1, 2, 3], parents: Some(&[-1, -1, 0]) };
+    /// let drafts = Drafts { counts: &[3], ids: &[1, 2, 3], parents: Some(&[-1, -1, 0]), probs: None };
     /// let logits = [
     ///     0.0f32, 9.0, 0.0, 0.0, // at the end of the history, the model says 1,
     ///     0.0, 0.0, 0.0, 9.0, // behind 1 it says 3,
@@ -142,7 +176,10 @@ impl Pool {
     /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.
     /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request: drafts in a
     ///   cycle always have one.
-    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path.
+    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the path. In
+    ///   [`VerifyMode::Block`] also for a forced token beside drafts.
+    /// - [`Error::OutOfRange`] for a threshold outside 0..=1, and in `Block` for a tree that is no chain.
+    /// - [`Error::Unavailable`] if drafts are judged by probabilities, and the pool's route knows none.
     /// - Those of [`Pool::step`].
     ///
     /// No sequence was changed then.
@@ -155,23 +192,39 @@ impl Pool {
         options: &BatchOptions<'_>,
         out: &mut Verification,
     ) -> Result<()> {
-        drafts.check(slots.len())?;
-        let starts = drafts.starts();
-        self.check_verify(logits, slots, drafts, &starts, options)?;
+        drafts.check(slots.len(), self.vocab)?;
+        let (starts, judgement) = (drafts.starts(), mode.judgement());
+        self.check_verify(logits, slots, drafts, &starts, judgement, options)?;
         let greedy = self.greedy(slots, mode)?;
 
         // An error of a route leaves it empty.
         (out.starts, out.accepted, out.rows) = Default::default();
         let rows = out.outputs.reshape(Layout { rows: logits.rows(), widths: self.widths })?;
-        let sequences = &self.slots;
+        let path: Vec<AtomicU32> = (0..logits.rows()).map(|_| AtomicU32::new(PADDED)).collect();
+        let (sequences, level) = (&self.slots, self.level());
         let work = |rows: &mut RowsMut<'_>, stages: &mut dyn Stages| {
             for request in requests_in(&starts, rows.range()) {
                 let places = starts[request]..starts[request + 1];
                 let mut emitted = 0;
                 if slots[request] != PADDING {
                     let sequence = sequences[slots[request] as usize].as_ref().expect("checked: admitted");
-                    let walk = Walk { logits, options, sequence, greedy: greedy[request].as_ref() };
-                    emitted = walk.run(drafts.tree(places.clone(), request), places.start, rows, stages)?;
+                    let tree = drafts.tree(places.clone(), request);
+                    let judge = judgement.filter(|_| !tree.drafts.is_empty());
+                    let walk = Walk {
+                        logits,
+                        options,
+                        sequence,
+                        greedy: greedy[request].as_ref(),
+                        tree,
+                        start: places.start,
+                    };
+                    let walked = match judge {
+                        None => walk.coupled(rows, stages)?,
+                        Some(judgement) => walk.judged(judgement, drafts.probs, level, rows, stages)?,
+                    };
+                    emitted = walked.len();
+                    let to = path[places.start..].iter().zip(walked);
+                    to.for_each(|(to, row)| to.store((places.start + row) as u32, Ordering::Relaxed));
                 }
                 places.skip(emitted).for_each(|row| rows.write_padding(row));
             }
@@ -183,7 +236,9 @@ impl Pool {
         };
         self.workers.over(rows, &split, &work)?;
 
-        self.append(slots, drafts, starts, out);
+        out.rows = path.into_iter().map(AtomicU32::into_inner).collect();
+        out.starts = starts;
+        self.append(slots, out);
         Ok(())
     }
 
@@ -227,8 +282,10 @@ impl Pool {
         slots: &[Slot],
         drafts: &Drafts<'_>,
         starts: &[usize],
+        judgement: Option<Judgement>,
         options: &BatchOptions<'_>,
     ) -> Result<()> {
+        judgement.map_or(Ok(()), Judgement::check)?;
         check_vocab(self.vocab, logits.vocab())?;
         let rows = starts[slots.len()];
         if logits.rows() != rows {
@@ -240,10 +297,14 @@ impl Pool {
         for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let places = starts[request]..starts[request + 1];
             let tree = drafts.tree(places.clone(), request);
-            let check = || {
-                tree.check().and_then(|()| check_drafts(self.sequence(*slot)?.params(), tree.drafts.len()))
-            };
-            check().map_err(|error| in_request(error, request))?;
+            let is_block = judgement == Some(Judgement::Block);
+            let check = if is_block { tree.check_chain() } else { tree.check() };
+            check.map_err(|error| in_request(error, request))?;
+            check_drafts(self.sequence(*slot)?.params(), tree.drafts.len())?;
+            if is_block && places.len() > 1 && places.clone().any(|row| options.forced(row).is_some()) {
+                let reason = "a block is judged as a whole; force tokens in another mode, or without drafts";
+                return Err(Error::Conflict { parameter: "forced", other: "block", reason });
+            }
             let hooked = places.into_iter().any(|row| options.hook(row).is_some());
             self.check_row(*slot, logits.kind(), hooked)?;
         }
@@ -253,7 +314,7 @@ impl Pool {
     /// Returns the parameters of the requests that are greedy by the mode alone.
     fn greedy(&self, slots: &[Slot], mode: VerifyMode) -> Result<Vec<Option<Prepared>>> {
         let prepare = |slot: &Slot| {
-            if mode == VerifyMode::Coupled || *slot == PADDING {
+            if mode != VerifyMode::Greedy || *slot == PADDING {
                 return Ok(None);
             }
             let params = self.sequence(*slot)?.params();
@@ -262,36 +323,26 @@ impl Pool {
         slots.iter().map(prepare).collect()
     }
 
-    /// Appends the emitted tokens, and notes which rows they come from: that follows from the tokens.
-    fn append(&mut self, slots: &[Slot], drafts: &Drafts<'_>, starts: Vec<usize>, out: &mut Verification) {
-        out.starts = starts;
+    /// Appends the emitted tokens.
+    fn append(&mut self, slots: &[Slot], out: &mut Verification) {
         for (request, slot) in slots.iter().enumerate() {
             let places = out.starts[request]..out.starts[request + 1];
-            let mut accepted = 0;
-            if *slot != PADDING {
-                let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
-                let tree = drafts.tree(places.clone(), request);
-                let mut next = Some(0);
-                while let Some(row) = next {
-                    let place = out.rows.len();
-                    let (token, mu) = (out.outputs.tokens()[place], out.outputs.mirostat_mu()[place]);
-                    if token != NONE {
-                        sequence.push(token as u32, mu);
-                    }
-                    out.rows.push((places.start + row) as u32);
-                    next = row_after(&tree, sequence.params(), row, token);
-                    accepted += u32::from(next.is_some());
+            let emitted = out.rows[places.clone()].iter().take_while(|row| **row != PADDED).count();
+            out.accepted.push(emitted.saturating_sub(1) as u32);
+            for place in places.take(emitted) {
+                let (token, mu) = (out.outputs.tokens()[place], out.outputs.mirostat_mu()[place]);
+                if token != NONE {
+                    let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
+                    sequence.push(token as u32, mu);
                 }
             }
-            out.accepted.push(accepted);
-            out.rows.resize(places.end, PADDED);
         }
     }
 }
 
 impl<'a> Drafts<'a> {
     /// Checks what can be checked without the requests.
-    fn check(&self, requests: usize) -> Result<()> {
+    fn check(&self, requests: usize, vocab: usize) -> Result<()> {
         if self.counts.len() != requests {
             let wanted = format!("one per request, {requests}");
             return Err(Error::length("drafts.counts", self.counts.len(), wanted));
@@ -309,7 +360,15 @@ impl<'a> Drafts<'a> {
                 return Err(Error::length(name, length, format!("{total}, the sum of the counts")));
             }
         }
-        Ok(())
+        let wanted = (requests + total) * vocab;
+        match self.probs {
+            Some(probs) if probs.len() != wanted => Err(Error::length(
+                "drafts.probs",
+                probs.len(),
+                format!("{wanted}, a row for each row of logits"),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the first row of each request, and the end of the last one's.
@@ -342,45 +401,5 @@ fn in_request(error: Error, request: usize) -> Error {
             Error::OutOfRange { parameter, value: format!("{value} of request {request}"), allowed }
         }
         error => error,
-    }
-}
-
-/// The walk of one request.
-struct Walk<'a> {
-    logits: Logits<'a>,
-    options: &'a BatchOptions<'a>,
-    sequence: &'a Sequence,
-    greedy: Option<&'a Prepared>,
-}
-
-impl Walk<'_> {
-    /// Walks from the row `start` of the batch, writes a row for each token, and returns how many there are.
-    fn run(
-        &self,
-        tree: DraftTree<'_>,
-        start: usize,
-        rows: &mut RowsMut<'_>,
-        stages: &mut dyn Stages,
-    ) -> Result<usize> {
-        let Self { logits, options, sequence, greedy } = *self;
-        let mut path = None;
-        let (mut emitted, mut next) = (0, Some(0));
-        while let Some(row) = next {
-            let from = start + row;
-            let task = sequence.task(logits.kind(), options.masks.row(from), options.forced(from));
-            let task = Task {
-                prepared: greedy.unwrap_or(task.prepared),
-                history: path.as_ref().unwrap_or(task.history),
-                position: task.position.wrapping_add(emitted as u32),
-                ..task
-            };
-            let token = rows.carry(from, start + emitted, logits, &task, options, stages)?;
-            emitted += 1;
-            next = row_after(&tree, sequence.params(), row, token);
-            if next.is_some() {
-                path.get_or_insert_with(|| sequence.history().clone()).push(token as u32);
-            }
-        }
-        Ok(emitted)
     }
 }

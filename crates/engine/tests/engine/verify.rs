@@ -3,10 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gumball_engine::{
-    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, PADDING, Pool, PoolConfig, RowHook, SamplingParams,
-    Slot, Verification, VerifyMode, Widths,
+    BatchOptions, Drafts, Logits, Masks, NONE, Outputs, PADDING, PROBABILITIES, Pool, PoolConfig, RowHook,
+    SamplingParams, Slot, Verification, VerifyMode, Widths,
 };
 use gumball_spec::num::philox4x32_10;
+use gumball_spec::verify::DraftTree;
+use gumball_spec::verify::by_probabilities::{Judgement, Trial};
+use gumball_spec::{Request, oracle};
 
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
 
@@ -99,7 +102,8 @@ impl Batch {
     }
 
     fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Verification) {
-        let drafts = Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents) };
+        let drafts =
+            Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents), probs: None };
         let logits = Logits::new(&self.data, self.data.len() / VOCAB, VOCAB).unwrap();
         pool.verify(logits, slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), out).unwrap();
     }
@@ -199,7 +203,7 @@ fn rows_and_tokens_are_those_of_the_path() {
     let ids = [5, 6, 7, 20, 21, 22, 23];
     let parents = [-1, 0, 1, -1, -1, 1, 1];
     let data = [sure(5), sure(6), sure(8), sure(0), sure(21), sure(1), sure(23), sure(2), sure(3)].concat();
-    let drafts = Drafts { counts: &[3, 4], ids: &ids, parents: Some(&parents) };
+    let drafts = Drafts { counts: &[3, 4], ids: &ids, parents: Some(&parents), probs: None };
     let logits = Logits::new(&data, 9, VOCAB).unwrap();
     let mut out = Verification::new();
     let none = BatchOptions::default();
@@ -211,7 +215,7 @@ fn rows_and_tokens_are_those_of_the_path() {
     assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3]);
 
     // Chains need no parents, and rows may be selected.
-    let drafts = Drafts { counts: &[2], ids: &[5, 6], parents: None };
+    let drafts = Drafts { counts: &[2], ids: &[5, 6], parents: None, probs: None };
     let logits = Logits::new(&data, 9, VOCAB).unwrap().select(&[0, 1, 2]).unwrap();
     pool.verify(logits, &slots[..1], &drafts, VerifyMode::Coupled, &none, &mut out).unwrap();
     assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 8][..], &[0, 1, 2][..]));
@@ -276,7 +280,7 @@ fn greedy_verification_of_a_request_that_samples_draws_the_first_tokens() {
     batch.add(&mut Random(1), Drafter::Perfect, 0, &[5], &[]);
     let ids: Vec<i32> = tokens[..3].iter().map(|id| *id as i32).collect();
     let data: Vec<f32> = (0..4).flat_map(|i| model(&[&[5], &tokens[..i]].concat())).collect();
-    let drafts = Drafts { counts: &[3], ids: &ids, parents: None };
+    let drafts = Drafts { counts: &[3], ids: &ids, parents: None, probs: None };
     let logits = Logits::new(&data, 4, VOCAB).unwrap();
     let mut out = Verification::new();
     pool.verify(logits, &[slot], &drafts, VerifyMode::Greedy, &BatchOptions::default(), &mut out).unwrap();
@@ -300,7 +304,7 @@ fn hooks_run_for_the_rows_of_the_path_alone() {
     let hooks = [hook(0), hook(1), hook(2), hook(3)];
     let hooks: Vec<Option<RowHook<'_>>> = hooks.iter().map(|hook| Some(hook as RowHook<'_>)).collect();
     let data = rows([0, 0, 0, 0]);
-    let drafts = Drafts { counts: &[3], ids: &[7, 8, 10], parents: Some(&[-1, -1, 1]) };
+    let drafts = Drafts { counts: &[3], ids: &[7, 8, 10], parents: Some(&[-1, -1, 1]), probs: None };
     let logits = Logits::new(&data, 4, VOCAB).unwrap();
     let options = BatchOptions { hooks: &hooks, ..Default::default() };
     let mut out = Verification::new();
@@ -320,7 +324,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let words = [u32::MAX; 90];
     let short = BatchOptions { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
     let forced = BatchOptions { forced: &[None, None, None, Some(900)], ..none };
-    let drafts = |counts, ids, parents| Drafts { counts, ids, parents };
+    let drafts = |counts, ids, parents| Drafts { counts, ids, parents, probs: None };
     let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
     let many = [65, 0];
     let mirostat = "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the \
@@ -378,7 +382,7 @@ fn a_panic_in_a_hook_leaves_every_sequence_of_a_verification_as_it_was() {
     let data = rows(0..4);
     let hook = |_: &mut [f32]| panic!("on purpose");
     let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
-    let drafts = Drafts { counts: &[1, 1], ids: &[1, 1], parents: None };
+    let drafts = Drafts { counts: &[1, 1], ids: &[1, 1], parents: None, probs: None };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let logits = Logits::new(&data, 4, VOCAB).unwrap();
         let options = BatchOptions { hooks: &hooks, ..Default::default() };
@@ -396,4 +400,166 @@ fn an_empty_batch_is_verified() {
     let none = BatchOptions::default();
     pool.verify(logits, &[], &Drafts::default(), VerifyMode::default(), &none, &mut out).unwrap();
     assert!(out.accepted().is_empty());
+}
+
+/// A request's trial as the definition has it: the probabilities of each row behind its path.
+fn trial_of(params: &SamplingParams, prompt: &[u32], batch: &Batch) -> (Vec<f32>, Vec<Vec<u32>>) {
+    let mut paths = vec![Vec::new()];
+    for (draft, parent) in batch.ids.iter().zip(&batch.parents) {
+        let path = [&paths[(parent + 1) as usize][..], &[*draft as u32]].concat();
+        paths.push(path);
+    }
+    let probs = batch.data.chunks(VOCAB).zip(&paths).flat_map(|(row, path)| {
+        let position = (prompt.len() + path.len()) as u32;
+        let request = Request { output: path, position, ..Request::new(params, prompt, 9) };
+        oracle::sample(row.into(), &request, None).unwrap().probabilities()
+    });
+    (probs.collect(), paths)
+}
+
+#[test]
+fn drafts_are_judged_by_the_probabilities_of_their_rows() {
+    let prompt = [3, 7, 3];
+    let modes = [
+        (VerifyMode::Rejection, Judgement::Rejection),
+        (VerifyMode::Block, Judgement::Block),
+        (VerifyMode::Threshold { single: 0.6, acc: 0.5 }, Judgement::Threshold { single: 0.6, acc: 0.5 }),
+    ];
+    let (mut accepted, mut out) = ([0; 3], Verification::new());
+    for kind in (0..KINDS).filter(|kind| *kind != MIROSTAT) {
+        let params = params(kind, 9);
+        let coming = decode(&params, &prompt, 8).0;
+        for (number, (mode, judgement)) in modes.into_iter().enumerate() {
+            for seed in 0..6 {
+                let mut random = Random(100 * seed + kind as u64);
+                let mut batch = Batch::default();
+                let count = 1 + random.below(6);
+                batch.add(&mut random, Drafter::Fair, count, &prompt, &coming);
+                if mode == VerifyMode::Block {
+                    batch.parents = (-1..batch.ids.len() as i32 - 1).collect();
+                }
+                let (p, paths) = trial_of(&params, &prompt, &batch);
+                // A drafter that is less sure.
+                let q: Vec<f32> = p.iter().map(|p| 0.8 * p + 0.2 / VOCAB as f32).collect();
+                let q = (seed % 2 == 0).then_some(&q[..]);
+                let tree = DraftTree { drafts: &batch.ids, parents: Some(&batch.parents) };
+                let wanted = Trial {
+                    tree,
+                    draft_probs: q,
+                    target_probs: &p,
+                    vocab: VOCAB,
+                    seed: 9,
+                    position: 3,
+                    draw: 0,
+                }
+                .judge(judgement)
+                .unwrap();
+
+                let mut pool = pool(1);
+                let slot = pool.admit(params.clone(), &prompt).unwrap();
+                let drafts = Drafts {
+                    counts: &batch.counts,
+                    ids: &batch.ids,
+                    parents: Some(&batch.parents),
+                    probs: q,
+                };
+                let logits = Logits::new(&batch.data, batch.data.len() / VOCAB, VOCAB).unwrap();
+                pool.verify(logits, &[slot], &drafts, mode, &BatchOptions::default(), &mut out).unwrap();
+                assert_eq!(out.tokens(0), wanted.tokens, "{mode:?}, kind {kind}, seed {seed}");
+                assert!(out.rows(0).iter().map(|row| *row as usize).eq(wanted.rows.iter().copied()));
+                accepted[number] += wanted.rows.len() - 1;
+                for (place, row) in out.places(0).zip(&wanted.rows) {
+                    let path = &paths[*row];
+                    let request = Request {
+                        output: path,
+                        position: 3 + path.len() as u32,
+                        forced: Some(wanted.tokens[place] as u32),
+                        ..Request::new(&params, &prompt, 9)
+                    };
+                    let data = batch.data[row * VOCAB..][..VOCAB].into();
+                    let seen = oracle::sample(data, &request, None).unwrap().logprobs.unwrap().token;
+                    assert_eq!(out.outputs().logprobs()[place].to_bits(), seen.logprob.to_bits());
+                    assert_eq!(out.outputs().ranks()[place], seen.rank);
+                }
+                let output = pool.sequence(slot).unwrap().history().output().to_vec();
+                assert!(output.iter().map(|id| *id as i32).eq(wanted.tokens));
+            }
+        }
+    }
+    assert!(accepted.iter().all(|accepted| *accepted > 15), "{accepted:?}");
+}
+
+#[test]
+fn stop_ids_and_forced_tokens_hold_however_drafts_are_judged() {
+    let sure = |id: usize| {
+        let mut row = vec![0.0; VOCAB];
+        row[id] = 200.0;
+        row
+    };
+    let data = [sure(5), sure(6), sure(7), sure(8)].concat();
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let drafts = Drafts { counts: &[3], ids: &[5, 6, 7], parents: None, probs: None };
+    let mut out = Verification::new();
+    let none = BatchOptions::default();
+    let thresholds = VerifyMode::Threshold { single: 1.0, acc: 1.0 };
+    for mode in [VerifyMode::Coupled, VerifyMode::Rejection, VerifyMode::Block, thresholds] {
+        let params = SamplingParams { stop_ids: vec![6], ..Default::default() };
+        let mut pool = pool(1);
+        let slots = [pool.admit(SamplingParams::default(), &[]).unwrap(), pool.admit(params, &[]).unwrap()];
+        pool.verify(logits, &slots[..1], &drafts, mode, &none, &mut out).unwrap();
+        assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 7, 8][..], &[0, 1, 2, 3][..]), "{mode:?}");
+        pool.verify(logits, &slots[1..], &drafts, mode, &none, &mut out).unwrap();
+        assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6][..], &[0, 1][..]), "{mode:?}");
+        let forced = BatchOptions { forced: &[None, Some(6), Some(9), None], ..none };
+        let verified = pool.verify(logits, &slots[..1], &drafts, mode, &forced, &mut out);
+        if mode == VerifyMode::Block {
+            let error = verified.unwrap_err().to_string();
+            assert!(error.starts_with("forced cannot be combined with block"), "{error}");
+        } else {
+            verified.unwrap();
+            assert_eq!((out.tokens(0), out.rows(0)), (&[5, 6, 9][..], &[0, 1, 2][..]), "{mode:?}");
+        }
+        // Without drafts it is a step, whatever the mode; mirostat's limit moves.
+        let mirostat = pool.admit(params_of_mirostat(), &[]).unwrap();
+        let alone = Drafts { counts: &[0], ids: &[], parents: None, probs: None };
+        let row = Logits::new(&data[..VOCAB], 1, VOCAB).unwrap();
+        pool.verify(row, &[mirostat], &alone, mode, &none, &mut out).unwrap();
+        assert_eq!((out.tokens(0), out.accepted()), (&[5][..], &[0][..]));
+        assert!(pool.sequence(mirostat).unwrap().mu() > 6.0, "{mode:?}");
+    }
+}
+
+fn params_of_mirostat() -> SamplingParams {
+    params(MIROSTAT, 1)
+}
+
+#[test]
+fn what_a_mode_cannot_judge_is_refused() {
+    let mut pool = pool(1);
+    let slot = pool.admit(params(0, 1), &[1]).unwrap();
+    let data = rows(0..3);
+    let logits = Logits::new(&data, 3, VOCAB).unwrap();
+    let drafts = Drafts { counts: &[2], ids: &[1, 2], parents: None, probs: None };
+    let tree = Drafts { parents: Some(&[-1, -1]), ..drafts };
+    let short = Drafts { probs: Some(&data[1..]), ..drafts };
+    let mut refused = |drafts: Drafts<'_>, mode, message: &str| {
+        let out = &mut Verification::new();
+        let error = pool.verify(logits, &[slot], &drafts, mode, &BatchOptions::default(), out).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+        assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+    };
+    let thresholds = |single, acc| VerifyMode::Threshold { single, acc };
+    refused(drafts, thresholds(1.5, 1.0), "threshold_single is 1.5, but must be in 0..=1");
+    refused(drafts, thresholds(1.0, f32::NAN), "threshold_acc is NaN, but must be in 0..=1");
+    refused(tree, VerifyMode::Block, "parents is -1 for node 1 of request 0, but must be 0 in a chain");
+    refused(short, VerifyMode::Rejection, "drafts.probs has length 2699, but must have 2700");
+
+    let mut pool =
+        Pool::new(PoolConfig { route: PROBABILITIES.to_owned(), ..PoolConfig::new(VOCAB) }).unwrap();
+    let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
+    let (out, none) = (&mut Verification::new(), BatchOptions::default());
+    let error = pool.verify(logits, &[slot], &drafts, VerifyMode::Rejection, &none, out).unwrap_err();
+    assert!(error.to_string().starts_with("no probabilities of rows on this route"), "{error}");
+    assert_eq!(pool.sequence(slot).unwrap().position(), 1);
+    pool.verify(logits, &[slot], &drafts, VerifyMode::Coupled, &none, out).unwrap();
 }
