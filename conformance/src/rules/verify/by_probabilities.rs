@@ -92,7 +92,7 @@ struct Setup {
     /// The children of every node, level by level.
     widths: &'static [usize],
     has_q: bool,
-    /// Whether drafts are the first tokens of the race of their position; otherwise of words that nothing else uses.
+    /// Whether drafts are the first tokens of the race of their position. If not, they are drawn by words of their own.
     races: bool,
 }
 

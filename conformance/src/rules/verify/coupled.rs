@@ -281,7 +281,8 @@ fn model(history: &[u32], vocab: usize) -> Vec<f32> {
     row
 }
 
-/// A tree of drafts by a drafter that knows the coming tokens and takes one in so many of them for another.
+/// A tree of drafts by a drafter that knows the coming tokens, and drafts another in one of `odds` cases; in all, if
+/// that is 0.
 fn grow(words: &mut Words, coming: &[i32], vocab: usize, odds: usize) -> Vec<(i32, i32)> {
     let mut nodes: Vec<(i32, i32)> = Vec::new();
     let (mut at, mut depth) = (-1, 0);

@@ -65,7 +65,7 @@ pub struct SamplingParams {
     /// The probability from which a token counts as a top choice; in (0, 1].
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
     pub xtc_threshold: f32,
-    /// Mirostat v2, which stands alone: no filter beside it.
+    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6).
     pub mirostat: Option<Mirostat>,
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "json::number"))]
