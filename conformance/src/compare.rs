@@ -4,6 +4,7 @@ use gumball_spec::Error;
 
 use crate::backend::{Backend, Oracle};
 use crate::case::Case;
+use crate::drafted::{Drafted, Walked};
 use crate::observed::{Observed, differences};
 
 /// Returns what a backend saw of a case.
@@ -21,4 +22,32 @@ pub fn against_oracle(backend: &dyn Backend, case: &Case) -> Result<Result<Obser
         return Ok(seen);
     }
     Err(format!("{} differs from the oracle in\n{text}of the case\n{case:?}", backend.name()))
+}
+
+/// Returns what a backend makes of a request with drafts.
+///
+/// # Errors
+/// A text that says where the walk differs from the oracle's, and the request.
+pub fn drafts_against_oracle(
+    backend: &dyn Backend,
+    drafted: &Drafted,
+) -> Result<Result<Walked, Error>, String> {
+    let (expected, seen) = (Oracle.walk(drafted), backend.walk(drafted));
+    let text = match (&expected, &seen) {
+        (Ok(expected), Ok(seen)) => walk_differences(expected, seen),
+        (Err(expected), Err(seen)) if expected == seen => String::new(),
+        (expected, seen) => format!("  expected {expected:?}\n  saw {seen:?}\n"),
+    };
+    if text.is_empty() {
+        return Ok(seen);
+    }
+    Err(format!("{} differs from the oracle in\n{text}of the request\n{drafted:?}", backend.name()))
+}
+
+fn walk_differences(expected: &Walked, seen: &Walked) -> String {
+    let rows = |walked: &Walked| walked.iter().map(|(row, _)| *row).collect::<Vec<usize>>();
+    if rows(expected) != rows(seen) {
+        return format!("  rows: expected {:?}, saw {:?}\n", rows(expected), rows(seen));
+    }
+    expected.iter().zip(seen).map(|((_, expected), (_, seen))| differences(expected, seen)).collect()
 }

@@ -34,6 +34,7 @@ pub const BODIES: &[Body] = &[
     ("orders_parse_back", orders_parse_back),
     ("numbers_are_monotone", numbers_are_monotone),
     ("any_masks_are_refused_or_forbid_what_they_lack", any_masks_are_refused_or_forbid_what_they_lack),
+    ("any_drafts_are_refused_or_accepted_as_defined", any_drafts_are_refused_or_accepted_as_defined),
 ];
 
 /// Every backend of this machine gives what the oracle gives, for any case.
@@ -323,4 +324,13 @@ pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
 /// Returns the length of a list that is mostly as long as it must be.
 fn size_of_list(bytes: &mut Bytes<'_>, usual: usize) -> usize {
     if bytes.seldom(8) { bytes.below(8) } else { usual }
+}
+
+/// A pool verifies drafts as the oracle does, and refuses what is no tree.
+pub fn any_drafts_are_refused_or_accepted_as_defined(data: &[u8]) {
+    thread_local! {
+        static POOL: Box<dyn Backend> = backend::by_name("pool").expect("it is everywhere");
+    }
+    let held = POOL.with(|pool| compare::drafts_against_oracle(&**pool, &generate::drafted(data)));
+    let _ = held.unwrap_or_else(|text| panic!("{text}"));
 }

@@ -8,8 +8,10 @@ use gumball_spec::{
     SamplingParams, Scope,
 };
 
+use crate::backend::{Backend, Oracle};
 use crate::bytes::Bytes;
 use crate::case::{CallerEdit, Case, Dtype, Logits, UNIT};
+use crate::drafted::{Drafted, Node};
 use crate::rows::{self, Words};
 
 /// Makes a case; its parameters validate for its row.
@@ -23,6 +25,43 @@ pub fn case(data: &[u8]) -> Case {
 pub fn large_case(data: &[u8]) -> Case {
     make(data, |bytes| bytes.of(&[32_000, 32_001, 49_152, 65_535, 128_256, 151_936, 1 << 20]))
 }
+
+/// Makes a request with drafts. Most are what would be drawn; few trees are none.
+#[must_use]
+pub fn drafted(data: &[u8]) -> Drafted {
+    let (shape, data) = data.split_at(data.len().min(100));
+    let (bytes, root) = (&mut Bytes(shape), case(data));
+    let (vocab, kind) = (root.vocab(), root.kind);
+    let mut drafted = Drafted { greedy: bytes.seldom(5), ..Drafted::new(root, []) };
+    let n = bytes.of(&[0, 1, 2, 4, 7, 64, 65]);
+    for node in 0..n as i32 {
+        let parent = if bytes.seldom(3) { bytes.below(n) as i32 % (node + 1) - 1 } else { node - 1 };
+        let mut row = rows::grid(vocab, 0.5, 6, u64::from(bytes.byte()));
+        if kind == Kind::Probabilities {
+            row.iter_mut().for_each(|p| *p = p.abs());
+        }
+        drafted.nodes.push(Node {
+            draft: if bytes.seldom(4) { bytes.below(vocab + 2) as i32 - 1 } else { UNDECIDED },
+            parent: if bytes.seldom(40) { bytes.of(&[-2, n as i32, node, i32::MAX]) } else { parent },
+            logits: Logits::new(drafted.root.logits.dtype(), &row),
+            mask: drafted.root.mask.clone().filter(|_| bytes.seldom(2)),
+            forced: bytes.seldom(6).then(|| bytes.below(vocab) as u32),
+            hook: drafted.root.hook.filter(|_| bytes.seldom(2)),
+        });
+    }
+    // What would be drawn shows by walking, one token at a time.
+    for _ in 0..n {
+        let Ok(walked) = Oracle.walk(&drafted) else { break };
+        let (row, seen) = walked.last().expect("a walk has a row");
+        let child = drafted.nodes.iter_mut().find(|node| node.parent == *row as i32 - 1);
+        let Some(child) = child.filter(|child| child.draft == UNDECIDED) else { break };
+        child.draft = seen.token;
+    }
+    drafted
+}
+
+/// A draft that was not chosen yet; it equals nothing.
+const UNDECIDED: i32 = i32::MIN;
 
 fn make(data: &[u8], vocab: fn(&mut Bytes<'_>) -> usize) -> Case {
     let bytes = &mut Bytes(data);

@@ -53,4 +53,5 @@ bodies! {
     orders_parse_back 8000,
     numbers_are_monotone 20000,
     any_masks_are_refused_or_forbid_what_they_lack 8000,
+    any_drafts_are_refused_or_accepted_as_defined 1500,
 }

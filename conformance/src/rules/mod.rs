@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::case::{Case, Dtype};
 use crate::compare;
 use crate::drafted::{Drafted, Walked};
-use crate::observed::{Observed, differences};
+use crate::observed::Observed;
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
 macro_rules! rules {
@@ -233,25 +233,10 @@ impl Check<'_> {
 
     /// Returns what the backend saw of a request with drafts, or refused, after holding each row of the walk to the oracle.
     pub fn attempts(&self, drafted: &Drafted) -> Result<Walked, Error> {
-        let (expected, seen) = (crate::Oracle.walk(drafted), self.backend.walk(drafted));
-        if let (Ok(expected), Ok(seen)) = (&expected, &seen) {
-            for ((row, expected), (to, seen)) in expected.iter().zip(seen) {
-                let text = differences(expected, seen);
-                if row != to || !text.is_empty() {
-                    self.fail_drafted(
-                        drafted,
-                        format_args!("walks to row {to}, not {row}, or differs:\n{text}"),
-                    );
-                }
-            }
-            if expected.len() != seen.len() {
-                let lengths = format_args!("emits {} tokens, not {}", seen.len(), expected.len());
-                self.fail_drafted(drafted, lengths);
-            }
-        } else if seen.as_ref().err() != expected.as_ref().err() {
-            self.fail_drafted(drafted, format_args!("says {seen:?}, not {expected:?}"));
+        match compare::drafts_against_oracle(self.backend, drafted) {
+            Ok(seen) => seen,
+            Err(text) => panic!("{} {}: {text}", self.rule, self.name),
         }
-        seen
     }
 
     /// Returns what the backend saw of a request with drafts, after holding it to the oracle.

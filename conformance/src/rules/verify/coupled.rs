@@ -350,37 +350,11 @@ fn the_stream_is_that_of_decoding_without_drafts(check: &Check<'_>) {
 }
 
 fn any_request_with_drafts_is_the_definitions(check: &Check<'_>) {
-    for seed in 0..u64::from(check.backend.patience(150)) {
+    let (mut accepted, requests) = (0, check.backend.patience(200) as usize);
+    for seed in 0..requests as u64 {
         let mut words = Words(seed);
-        let data: Vec<u8> = (0..400).map(|_| words.word() as u8).collect();
-        let root = generate::case(&data);
-        let vocab = root.vocab();
-        let dtype = root.logits.dtype();
-        let mut drafted = Drafted { greedy: words.below(5) == 0, ..Drafted::new(root, []) };
-        let n = [0, 1, 3, 7, 64][words.below(5)];
-        for node in 0..n {
-            let logits =
-                rows::grid(vocab, 0.5, 6, words.word()).iter().map(|z| z.abs()).collect::<Vec<f32>>();
-            let parent = words.below(node.min(3) + 1) as i32 - 1 + node.saturating_sub(3) as i32;
-            let mut forced = || (words.below(4) == 0).then(|| words.below(vocab) as u32);
-            let forced = forced();
-            drafted.nodes.push(Node {
-                draft: NONE,
-                parent: parent.min(node as i32 - 1),
-                logits: Logits::new(dtype, &logits),
-                mask: drafted.root.mask.clone().filter(|_| words.below(2) == 0),
-                forced,
-                hook: drafted.root.hook.filter(|_| words.below(2) == 0),
-            });
-        }
-        // Most drafts are what comes, found by walking again and again.
-        for _ in 0..n {
-            let Ok(walked) = Oracle.walk(&drafted) else { break };
-            let (row, seen) = walked.last().expect("a walk has a row");
-            let child = (0..n).find(|node| drafted.nodes[*node].parent == *row as i32 - 1);
-            let Some(child) = child.filter(|child| drafted.nodes[*child].draft == NONE) else { break };
-            drafted.nodes[child].draft = seen.token;
-        }
-        let _ = check.attempts(&drafted);
+        let data: Vec<u8> = (0..500).map(|_| words.word() as u8).collect();
+        accepted += check.attempts(&generate::drafted(&data)).map_or(0, |walked| walked.len() - 1);
     }
+    assert!(3 * accepted > requests, "{accepted} drafts of {requests} requests accepted");
 }
