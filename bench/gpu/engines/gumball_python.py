@@ -24,7 +24,7 @@ def version():
 
 
 def step(rows, vocab, **params):
-    pool = gumball.Pool(vocab, device="cuda:0", slots=rows, rows=rows, room=STEPS)
+    pool = gumball.Pool(vocab, device="cuda:0", slots=rows, rows=rows, history_growth=STEPS)
     params = gumball.SamplingParams(**params)
     pool.assign([pool.admit(params) for _ in range(rows)])
 
