@@ -14,7 +14,7 @@
 //! | `sampler`, `pool`, `graph` | the classes |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
-//! | `outputs`, `device_array` | the engine's results as arrays |
+//! | `outputs`, `verification`, `device_array` | the engine's results as arrays |
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
 //! probabilities. `python/gumball/operators.py` gives them their public names and allocates outputs.
@@ -41,6 +41,7 @@ mod streams;
 
 mod device_array;
 mod outputs;
+mod verification;
 
 mod graph;
 mod operators;
@@ -74,6 +75,8 @@ mod _gumball {
     use super::sampler::Sampler;
     #[pymodule_export]
     use super::turns::set_patience;
+    #[pymodule_export]
+    use super::verification::Verification;
 
     use pyo3::prelude::*;
 

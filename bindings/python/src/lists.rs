@@ -1,5 +1,7 @@
 //! Lists of ids, slots and row indices, read from Python lists or from integer arrays.
 
+use std::cell::Cell;
+
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -170,6 +172,17 @@ pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec
         return elements(&array, object.py(), name, |value| cast(value, name));
     }
     iterated(object, name, wanted, each)
+}
+
+/// Reads a list of integers from each item of a list, or from each row of an array.
+///
+/// # Errors
+/// Those of [`integers`], which name the item by its number.
+pub fn integer_lists<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Vec<T>>> {
+    let number = Cell::new(0);
+    let each =
+        |item: Bound<'_, PyAny>| integers(&item, &format!("{name}[{}]", number.replace(number.get() + 1)));
+    iterated(object, name, "a list of lists or an array of integers", each)
 }
 
 /// Reads a number as float32.

@@ -21,7 +21,7 @@ torch. A value outside its range is a ``ValueError`` that names it, an object of
 was changed then.
 """
 
-from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, __version__
+from ._gumball import DeviceArray, Graph, Outputs, Pool, Sampler, UnavailableError, Verification, __version__
 from .operators import (
     DraftChainSamples,
     chain_speculative_sampling,
@@ -67,6 +67,7 @@ __all__ = [
     "TokenLogprob",
     "UnavailableError",
     "Variant",
+    "Verification",
     "__version__",
     "chain_speculative_sampling",
     "mask_logits",

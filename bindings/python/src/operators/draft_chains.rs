@@ -11,7 +11,7 @@ use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
 use super::sample::tokens_out;
 use crate::arrays::{self, Array, Dtype, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::to_py_err;
 use crate::modules;
 use crate::streams::stream_handle;
 
@@ -32,17 +32,6 @@ fn joined<'py>(
     let flat = object.call_method1(intern!(object.py(), "reshape"), (shape,))?;
     let array = arrays::read(&flat, name, stream)?;
     Ok((flat, array))
-}
-
-/// Checks that rows are of float32 and contiguous.
-fn check_packed(matrix: &Matrix, name: &str) -> PyResult<()> {
-    if matrix.dtype != Dtype::F32 {
-        return Err(wrong_dtype(name, matrix.dtype, "float32"));
-    }
-    if matrix.rows > 1 && matrix.stride != matrix.width {
-        return Err(out_of_range(&format!("{name}'s stride"), matrix.stride, matrix.width));
-    }
-    Ok(())
 }
 
 /// Reads an array of counts, one per chain, that the operator adds to.
@@ -149,12 +138,12 @@ pub fn verify_chains<'py>(
     let (rows, array) = joined(target_probs, "target_probs", named, [chains * (n + 1), vocab])?;
     let mut input = Input::of(&rows, "target_probs", array, named)?;
     let target = input.matrix;
-    check_packed(&target, "target_probs")?;
+    target.check_packed("target_probs")?;
     let stream = input.key.map(|key| key.stream);
     let (rows, array) = joined(draft_probs, "draft_probs", stream, [chains * n, vocab])?;
     input.check_beside(&array, "draft_probs")?;
     let draft = array.matrix("draft_probs")?;
-    check_packed(&draft, "draft_probs")?;
+    draft.check_packed("draft_probs")?;
     input.hold(&rows, array);
     let ids = Value::flat(&mut input, draft_token_ids, "draft_token_ids")?;
     let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };

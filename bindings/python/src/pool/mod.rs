@@ -6,6 +6,7 @@
 //! | `backend.rs` | the engine's pool behind it, on the host or on a device |
 //! | `requests.rs` | admission, release, fork, truncation, state |
 //! | `steps.rs` | steps, assignments, outputs, scores |
+//! | `verify.rs` | drafts: verified, and tokens taken away |
 //! | `graphs.rs` | captured and replayed steps |
 //! | `variants.rs` | the variants of steps in graphs of the host program |
 
@@ -14,6 +15,7 @@ mod graphs;
 mod requests;
 mod steps;
 mod variants;
+mod verify;
 
 use gumball_engine::{
     CudaThreadState, DevicePoolConfig, Error, Gpu, Outputs as EngineOutputs, Pool as EnginePool, PoolConfig,

@@ -1,0 +1,286 @@
+"""Verification: what a drafter proposes changes no token, and what is taken away again was never there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gumball import Pool, SamplingParams, Status, UnavailableError
+
+VOCAB = 900
+MODES = "coupled greedy rejection block threshold".split()
+
+
+def make(**config: object) -> Pool:
+    return Pool(VOCAB, **{"slots": 16, "top_n": 3, "ids": 2, "kept": True, **config})
+
+
+def model(history: list[int], batch: np.ndarray) -> np.ndarray:
+    """A row that depends on the last two ids, with one likely token."""
+    hashed = (history[-1] * 7 + history[-2]) % 11
+    row = np.roll(batch[hashed % 7], 13 * hashed)
+    row[80 * hashed] += 7
+    return row
+
+
+def sure(*ids: int) -> np.ndarray:
+    """Rows in each of which one id is likely."""
+    rows = np.zeros((len(ids), VOCAB), np.float32)
+    rows[range(len(ids)), ids] = 20
+    return rows
+
+
+def drafted(
+    random: np.random.Generator, history: list[int], coming: list[int], count: int, batch: np.ndarray
+) -> tuple[list[int], list[int], list[np.ndarray]]:
+    """Drafts, their parents and the rows of a request: a random tree of tokens, half of which will come."""
+    paths, ids, parents = [history], [], []
+    for node in range(count):
+        behind = node if random.random() < 0.6 else int(random.integers(node + 1))
+        depth = len(paths[behind]) - len(history)
+        any_id = int(random.integers(-5, VOCAB + 5))
+        ids.append(coming[depth] if random.random() < 0.5 and depth < len(coming) else any_id)
+        parents.append(behind - 1)
+        paths.append([*paths[behind], ids[-1]])
+    return ids, parents, [model(path, batch) for path in paths]
+
+
+def test_any_drafter_leaves_the_stream_of_decoding(requests: list[SamplingParams], batch: np.ndarray) -> None:
+    count, prompt = 40, [3, 7]
+    plain, pool = make(), make()
+    slots = [[pool.admit(params, prompt) for params in requests] for pool in (plain, pool)]
+    steps = [
+        plain.step(np.stack([model(plain.history(slot), batch) for slot in slots[0]]), slots[0]) for _ in range(count)
+    ]
+    wanted = [plain.output(slot) for slot in slots[0]]
+    random, accepted = np.random.default_rng(5), 0
+    while min(len(pool.output(slot)) for slot in slots[1]) < count - 8:
+        ids, parents, rows, here = [], [], [], []
+        for kind in random.permutation(len(requests)):
+            done = len(pool.output(slots[1][kind]))
+            if done >= count - 8 or random.random() < 0.2:
+                continue
+            drafts = 0 if requests[kind].mirostat else int(random.integers(8))
+            more = drafted(random, pool.history(slots[1][kind]), wanted[kind][done:], drafts, batch)
+            for one, to in zip(more, (ids, parents)):
+                to.append(np.array(one, np.int32) if random.random() < 0.5 else one)
+            rows.extend(more[2])
+            here.append((int(kind), done))
+        if not here:
+            continue
+        out = pool.verify(np.stack(rows), [slots[1][kind] for kind, _ in here], ids, parents=parents)
+        assert len(out) == len(here) and len(out.outputs) == len(rows)
+        accepted += int(out.accepted.sum())
+        for request, (kind, done) in enumerate(here):
+            tokens = out.tokens(request).tolist()
+            assert tokens == wanted[kind][done : done + len(tokens)] == out.tolist()[request]
+            assert len(tokens) == out.accepted[request] + 1 == len(out.rows(request))
+            # Each with all that its step said about it.
+            places = range(len(rows))[out.places(request)]
+            for place, step in zip(places, steps[done:]):
+                for name in "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs".split():
+                    seen, known = getattr(out.outputs, name)[place], getattr(step, name)[kind]
+                    np.testing.assert_array_equal(seen, known, name)
+                np.testing.assert_array_equal(out.outputs.kept(place), step.kept(kind))
+    assert accepted > 50
+    for slot, tokens in zip(slots[1], wanted):
+        assert pool.output(slot) == tokens[: len(pool.output(slot))]
+        assert pool.position(slot) == len(pool.history(slot))
+
+
+def test_rows_and_tokens_are_those_of_the_path() -> None:
+    pool = make()
+    slots = [pool.admit(SamplingParams(temperature=0), [1]) for _ in range(2)]
+    # A chain 5 6 7 of which 7 is wrong, padding, and a tree.
+    logits = sure(5, 6, 8, 0, 9, 9, 21, 1, 23, 2, 3)
+    parents = [[-1, 0, 1], [7], [-1, -1, 1, 1]]
+    out = pool.verify(logits, [slots[0], -1, slots[1]], [[5, 6, 7], [9], (20, 21, 22, 23)], parents=parents)
+    assert out.tolist() == [[5, 6, 8], [], [21, 23, 3]]
+    assert [out.rows(request).tolist() for request in range(3)] == [[0, 1, 2], [], [6, 8, 10]]
+    assert [out.places(request) for request in range(3)] == [slice(0, 3, 1), slice(4, 4, 1), slice(6, 9, 1)]
+    assert out.outputs.tolist() == [5, 6, 8, -1, -1, -1, 21, 23, 3, -1, -1]
+    assert (out.accepted.dtype, out.tokens(0).dtype, out.rows(0).dtype) == (np.uint32, np.int32, np.uint32)
+    assert out.accepted.tolist() == [2, 0, 2] and pool.output(slots[1]) == [21, 23, 3]
+    assert repr(out) == "Verification(tokens=[[5, 6, 8], [], [21, 23, 3]])"
+    for request in (3, -1, 1 << 70):
+        with pytest.raises(IndexError, match=r"must be in 0\.\.3"):
+            out.tokens(request)
+    # Chains need no parents, and a matrix holds as many drafts for each request.
+    logits = sure(5, 6, 8, 7, 7, 7).astype(np.float16)
+    assert pool.verify(logits, slots, np.array([[5, 6], [9, 9]])).tolist() == [[5, 6, 8], [7]]
+    assert pool.verify(sure(4, 3), slots, [[], []]).tolist() == [[4], [3]]
+
+
+def test_rows_have_masks_forced_tokens_and_hooks() -> None:
+    pool = make(threads=1)
+    slot = pool.admit(SamplingParams(temperature=0))
+    masks = np.full((3, 29), -1, np.int32)
+    masks[0] = 0
+    masks[0, 0] = 1 << 6
+    seen = []
+
+    def hook(row: np.ndarray) -> None:
+        seen.append(int(row.argmax()))
+        row[11] = 100
+
+    out = pool.verify(sure(5, 7, 8), [slot], [[6, 10]], masks=masks, forced=[None, 10, None], hooks=[None, None, hook])
+    assert out.tolist() == [[6, 10, 11]] and seen == [8]
+    # A row without a token ends the walk, and a stop id does.
+    out = pool.verify(sure(5, 7), [slot], [[5]], masks=masks[:2] * 0, mask_present=[True, False])
+    assert out.tolist() == [[-1]] and out.outputs.statuses[0] == Status.EMPTY
+    stops = pool.admit(SamplingParams(temperature=0, stop_ids=[5]))
+    assert pool.verify(sure(5, 7), [stops], [[5]]).tolist() == [[5]]
+
+
+def test_modes_that_judge_by_probabilities_keep_the_distribution() -> None:
+    p, q = np.array([0.5, 0.3, 0.2, 0.0], np.float32), np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    count = 4000
+    drafts = np.random.default_rng(1).choice(4, (count, 1), p=q.astype(float) / q.sum(dtype=float))
+    probs = np.tile(q, (2 * count, 1))
+    rows = np.tile(p, (2 * count, 1))
+
+    def first(mode: str, **more: object) -> tuple[np.ndarray, float]:
+        pool = Pool(4, slots=count)
+        slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(count)]
+        out = pool.verify(rows, slots, drafts, mode=mode, kind="probabilities", **more)
+        tokens = np.array([tokens[0] for tokens in out.tolist()])
+        return np.bincount(tokens, minlength=4) / count, float(out.accepted.mean())
+
+    # 5 sigma of a share of 4000 are at most 0.04.
+    for mode in ("rejection", "block"):
+        shares, accepted = first(mode, draft_probs=probs)
+        np.testing.assert_allclose(shares, p, atol=0.04)
+        # 1 - TV is 0.1 + 0.2 + 0.2.
+        assert abs(accepted - 0.5) < 0.04, mode
+    shares, accepted = first("threshold")
+    np.testing.assert_allclose(shares, p, atol=0.04)
+    assert first("threshold", threshold_single=0.15)[1] > accepted + 0.1
+    assert first("threshold", threshold_acc=0.5)[1] > accepted + 0.1
+
+
+def test_greedy_mode_draws_the_first_tokens() -> None:
+    pool = make()
+    slot = pool.admit(SamplingParams(temperature=2, seed=1), [5])
+    out = pool.verify(sure(1, 2, 3) / 9, [slot], [[1, 2]], mode="greedy")
+    assert out.tolist() == [[1, 2, 3]] and not out.outputs.temperatures.any()
+
+
+def test_shortened_sequences_go_on_as_if_the_tokens_had_never_been(
+    requests: list[SamplingParams], batch: np.ndarray
+) -> None:
+    requests = [params for params in requests if not params.mirostat]
+    plain, pool = make(), make()
+    slots = [[pool.admit(params, [3, 7]) for params in requests] for pool in (plain, pool)]
+
+    def step(pool: Pool, slots: list[int]) -> list[int]:
+        return pool.step(np.stack([model(pool.history(slot), batch) for slot in slots]), slots).tolist()
+
+    wanted = np.array([step(plain, slots[0]) for _ in range(6)])
+    histories = [[[3, 7, *wanted[:end, i].tolist()] for end in range(4)] for i in range(len(requests))]
+    rows = np.stack([model(history, batch) for request in histories for history in request])
+    out = pool.verify(rows, slots[1], wanted[:3].T)
+    assert out.accepted.tolist() == [3] * len(requests)
+    pool.shorten(slots[1], out.accepted)
+    assert [pool.output(slot) for slot in slots[1]] == wanted[:1].T.tolist()
+    assert [step(pool, slots[1]) for _ in range(5)] == wanted[1:].tolist()
+    assert [pool.state(slot) for slot in slots[1]] == [plain.state(slot) for slot in slots[0]]
+
+    slots, before = slots[1], [pool.state(slot) for slot in slots[1]]
+    for args, text in (
+        ((slots[:2], [1, 7]), f"counts is 7 of slot {slots[1]}, but must be in 0..=6, its output tokens"),
+        ((slots[:2], [1]), "counts has length 1, but must have one per slot, 2"),
+        ((slots[:1] * 2, [1, 1]), "slots is 0 in row 1 again"),
+        ((slots[:1], [-1]), r"counts is -1, but must be in 0\.\.2\^63"),
+        (([-1], [0]), "slot is -1, but must be an admitted slot"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            pool.shorten(*args)
+    assert before == [pool.state(slot) for slot in slots]
+
+
+def refusals(a: int, mirostat: int) -> Iterator[tuple[type[Exception], str, tuple[object, ...], dict[str, object]]]:
+    rows, two, none = sure(1, 2, 3), [a], [[5, 6]]
+    good = (rows, two, none)
+    yield TypeError, r"drafts\[0\] must be a list or an array of integers, not int", (rows, two, [5, 6]), {}
+    yield TypeError, "drafts must be a list of lists or an array of integers, not int", (rows, two, 5), {}
+    yield TypeError, r"drafts\[1\] must be an integer, not str", (rows, [a, -1], [[1], ["x"]]), {}
+    yield TypeError, r"drafts\[0\] is of float32", (rows, two, np.ones((1, 2), np.float32)), {}
+    yield ValueError, r"drafts\[0\] is 4294967296, but must be in -2\^31", (rows, two, [[1 << 32, 1]]), {}
+    yield ValueError, r"drafts\.counts has length 2, but must have one per request, 1", (rows, two, [[1], []]), {}
+    yield ValueError, "counts is 65 in request 0, but must be in 0..=64", (sure(*range(66)), two, [[1] * 65]), {}
+    yield ValueError, "logits has length 3, but must have 4 rows, one per request", (rows, two, [[1, 2, 3]]), {}
+    yield ValueError, "must be the vocabulary|vocab", (rows[:, :800], two, none), {}
+    yield TypeError, "logits is of float64", (rows.astype(np.float64), two, none), {}
+    yield ValueError, "slots is 9 in row 0, but must be an admitted slot", (rows, [9], none), {}
+    yield ValueError, "slots is 0 in row 1 again", (sure(1, 2), [a, a], [[], []]), {}
+    yield (
+        ValueError,
+        "parents has length 2, but must have one list per list of drafts, 1",
+        good,
+        {"parents": [[-1], [0]]},
+    )
+    yield ValueError, r"parents\[0\] has length 1, but must have one per draft, 2", good, {"parents": [[-1]]}
+    for parents in ([-1, 1], [0, -1], [-2, -1], [1, 0]):
+        yield ValueError, "parent.*of request 0, but must be", good, {"parents": [parents]}
+    yield ValueError, "mirostat cannot be combined with drafts", (rows, [mirostat], none), {}
+    yield ValueError, 'mode is "chain", but must be "coupled", "greedy", "rejection"', good, {"mode": "chain"}
+    yield ValueError, "chain|parent", good, {"mode": "block", "parents": [[-1, -1]]}
+    yield ValueError, "forced cannot be combined with block", good, {"mode": "block", "forced": [1, -1, -1]}
+    yield ValueError, 'threshold_acc is for mode="threshold", but mode is "coupled"', good, {"threshold_acc": 0.5}
+    for value in (-0.1, 1.5, float("nan")):
+        thresholds = {"mode": "threshold", "threshold_single": value}
+        yield ValueError, r"threshold_single is .*, but must be in 0\.\.=1", good, thresholds
+    yield TypeError, "threshold_acc must be a number, not str", good, {"mode": "threshold", "threshold_acc": "1"}
+    probs = {"mode": "rejection", "draft_probs": rows[:2]}
+    yield ValueError, r"draft_probs' shape is \[2, 900\], but must be that of logits, \[3, 900\]", good, probs
+    yield TypeError, "draft_probs is of float16", good, {**probs, "draft_probs": rows.astype(np.float16)}
+    yield (
+        ValueError,
+        "draft_probs's stride is 1800, but must be 900",
+        good,
+        {**probs, "draft_probs": sure(*[1] * 6)[::2]},
+    )
+    yield ValueError, "forced has length 1", good, {"forced": [1]}
+    yield ValueError, "masks", good, {"masks": np.zeros((2, 29), np.int32)}
+    yield ValueError, "mask_present says which of the masks count", good, {"mask_present": [True]}
+    yield ValueError, "kind is", good, {"kind": "weights"}
+
+
+def test_refusals_name_what_is_wrong_and_change_nothing(requests: list[SamplingParams]) -> None:
+    pool = make()
+    slots = [pool.admit(params, [1, 2]) for params in (requests[0], requests[4])]
+    before = [pool.state(slot) for slot in slots]
+    for kind, text, args, keywords in refusals(*slots):
+        with pytest.raises(kind, match=text):
+            pool.verify(*args, **keywords)  # type: ignore[arg-type]
+        assert before == [pool.state(slot) for slot in slots]
+
+    def hook(row: np.ndarray) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        pool.verify(sure(5, 6), slots[:1], [[5]], hooks=[None, hook], forced=[5, None])
+    assert before == [pool.state(slot) for slot in slots]
+
+
+def test_routes_without_probabilities_and_pools_on_a_device_say_so(device: str) -> None:
+    pool = Pool(VOCAB, device=device, slots=1, rows=2)
+    slot = pool.admit(SamplingParams(seed=1), [1])
+    if device == "cpu":
+        for route, modes in (("race", MODES), ("oracle", MODES), ("probabilities", MODES[:2])):
+            pool = Pool(VOCAB, slots=1, route=route)
+            slot = pool.admit(SamplingParams(seed=1), [1])
+            for mode in modes:
+                assert pool.verify(sure(1, 2), [slot], [[1]], mode=mode).tolist() == [[1, 2]]
+        for mode in MODES[2:]:
+            with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
+                pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
+        return
+    for mode in MODES:
+        text = f"no verification on a device: the pool is on {device}; kernels for it are missing"
+        with pytest.raises(UnavailableError, match=text):
+            pool.verify(sure(1, 2), [slot], [[1]], mode=mode)
+    with pytest.raises(UnavailableError, match=f"no shorten on a device: the pool is on {device}; truncate"):
+        pool.shorten([slot], [0])
