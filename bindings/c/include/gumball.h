@@ -134,6 +134,31 @@ typedef int32_t gumball_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
+enum gumball_verify_mode
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
+    GUMBALL_COUPLED = 0,
+    // The same, with temperature 0 in every row.
+    GUMBALL_GREEDY = 1,
+    // By the ratio of the target's and the drafter's probability; emitted tokens have the target's distribution.
+    GUMBALL_REJECTION = 2,
+    // A chain as a whole, which accepts more than GUMBALL_REJECTION and has the same distribution.
+    GUMBALL_BLOCK = 3,
+    // Accepts more than the target's distribution warrants.
+    GUMBALL_THRESHOLD = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum gumball_verify_mode gumball_verify_mode;
+#else
+typedef int32_t gumball_verify_mode;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // Memory of a device.
 typedef struct gumball_buffer gumball_buffer;
 
@@ -170,6 +195,11 @@ typedef struct gumball_pool gumball_pool;
 
 // Chooses the tokens of one sequence, and keeps its history.
 typedef struct gumball_sampler gumball_sampler;
+
+// What came out of a verification, in memory that is used again from call to call.
+//
+// What is read of it stays until it is handed to another call.
+typedef struct gumball_verification gumball_verification;
 
 // Where the sections of outputs lie, as their first words. R rows, T = top_n and I = ids.
 typedef struct {
@@ -417,6 +447,29 @@ typedef struct {
     // The place in `ids` of the token that row 0 predicts.
     size_t start;
 } gumball_scored;
+
+// The drafts of a batch of requests, those of one request after those of another; n is the sum of `counts`.
+typedef struct {
+    // sizeof(gumball_drafts).
+    size_t struct_size;
+    // The number of drafts of each request, in 0..=64.
+    const uint32_t *counts;
+    // n ids. One outside the vocabulary, such as -1, is never accepted.
+    const int32_t *ids;
+    // n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
+    // this one, counted from 0. NULL: each draft follows the one before it, a chain.
+    const int32_t *parents;
+    // The probabilities that the drafts were drawn from: `vocab` floats for each row of logits, without gaps, of which rows without
+    // a draft behind them are not used. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    const float *probs;
+    // A gumball_verify_mode.
+    int64_t mode;
+    // For GUMBALL_THRESHOLD: a draft of at least this probability is accepted; in 0..=1.
+    float threshold_single;
+    // For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
+    // before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
+    float threshold_acc;
+} gumball_drafts;
 
 // How operators of the host are made.
 typedef struct {
@@ -927,6 +980,59 @@ gumball_code gumball_pool_enqueue_variant(gumball_pool *pool,
 gumball_code gumball_pool_reserve_replays(gumball_pool *pool,
                                           size_t steps,
                                           const char *variant);
+
+// Makes an empty one; with `keep_ids` above 0 such as collects the kept set of every emitted token, which costs a sort of it.
+// NULL after an error.
+gumball_verification *gumball_verification_new(uint32_t keep_ids);
+
+// Ends a verification. NULL is fine.
+void gumball_verification_free(gumball_verification *verification);
+
+// Returns how many drafts of each request were accepted; NULL without requests, or after an error.
+const uint32_t *gumball_verification_accepted(const gumball_verification *verification);
+
+// Returns a request's emitted tokens, and their number: the accepted drafts and one more, which is -1 from a row without a
+// token. NULL for padding, which has none, and after an error.
+const int32_t *gumball_verification_tokens(const gumball_verification *verification,
+                                           size_t request,
+                                           size_t *len);
+
+// Returns the rows of logits that a request's emitted tokens come from, and their number. These are also the rows whose keys
+// and values a model's cache keeps. NULL for padding, which has none, and after an error.
+const uint32_t *gumball_verification_rows(const gumball_verification *verification,
+                                          size_t request,
+                                          size_t *len);
+
+// Returns the outputs, which belong to the verification: as many rows as there are requests and drafts together. A request's
+// rows begin where its logits do; the first ones hold its emitted tokens, each with the status, logprobs and ranks of the row
+// that it comes from. The others are as of padding. NULL after an error.
+const gumball_outputs *gumball_verification_outputs(const gumball_verification *verification);
+
+// Verifies the drafts of each request, and appends the emitted tokens to its sequence. On the host only; a pool on a device
+// is GUMBALL_UNAVAILABLE.
+//
+// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
+// draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
+// not used; no other twice. Lists in the options have one element for each row; a row's mask is that behind the drafts on the path to
+// it. A stop id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and
+// no token is forced beside them. After an error no sequence was changed.
+gumball_code gumball_pool_verify(gumball_pool *pool,
+                                 const gumball_logits *logits,
+                                 const int32_t *slots,
+                                 size_t requests,
+                                 const gumball_drafts *drafts,
+                                 const gumball_step_options *options,
+                                 gumball_verification *verification);
+
+// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
+// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
+//
+// `len`: the number of slots and of counts; no slot twice. On the host only: a pool on a device is GUMBALL_UNAVAILABLE, where
+// gumball_pool_truncate does this for one slot. After an error no sequence was changed.
+gumball_code gumball_pool_shorten(gumball_pool *pool,
+                                  const int32_t *slots,
+                                  const size_t *counts,
+                                  size_t len);
 
 // Makes operators of the host. `config`: NULL is the default. NULL after an error.
 gumball_operators *gumball_operators_new(const gumball_operators_config *config);

@@ -13,7 +13,7 @@
 //! | `state`, `logits`, `options` | inputs |
 //! | `outputs` | outputs |
 //! | `sampler` | one sequence |
-//! | `device`, `pool`, `step`, `graph`, `variants` | many sequences, on the host or on a device |
+//! | `device`, `pool`, `step`, `verify`, `graph`, `variants` | many sequences, on the host or on a device |
 //! | `operators`; `matrix`, `columns`, `row_params`, `draws`, `draft_chains` | operators over whole matrices, without
 //! requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
@@ -40,6 +40,7 @@ mod pool;
 mod graph;
 mod step;
 mod variants;
+mod verify;
 
 mod columns;
 
@@ -69,6 +70,7 @@ pub use pool::*;
 pub use graph::*;
 pub use step::*;
 pub use variants::*;
+pub use verify::*;
 
 pub use draft_chains::DraftChains;
 pub use draws::Draws;
@@ -92,11 +94,13 @@ mod tests {
         goes_to_other_threads::<Sampler>();
         goes_to_other_threads::<Pool>();
         goes_to_other_threads::<Outputs>();
+        goes_to_other_threads::<Verification>();
         goes_to_other_threads::<Device>();
         goes_to_other_threads::<Buffer>();
         goes_to_other_threads::<Operators>();
         is_shared::<Params>();
         is_shared::<Outputs>();
+        is_shared::<Verification>();
         is_shared::<Device>();
         is_shared::<Operators>();
     }

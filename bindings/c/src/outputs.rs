@@ -151,7 +151,7 @@ pub extern "C" fn gumball_outputs_words(outputs: Option<&Outputs>) -> *const u32
     call_or(ptr::null(), || Ok(first(require("outputs", outputs)?.inner.words())))
 }
 
-fn first<T>(values: &[T]) -> *const T {
+pub(crate) fn first<T>(values: &[T]) -> *const T {
     if values.is_empty() { ptr::null() } else { values.as_ptr() }
 }
 

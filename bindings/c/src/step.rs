@@ -79,7 +79,7 @@ pub unsafe extern "C" fn gumball_pool_step(
     })
 }
 
-fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
+pub(crate) fn select<'a>(logits: Rows<'a>, options: &Options<'a>) -> Result<Rows<'a>> {
     options.check_kind(logits.kind())?;
     Ok(match options.row_indices {
         Some(row_indices) => logits.select(row_indices)?,

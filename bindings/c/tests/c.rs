@@ -158,7 +158,7 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
             count += 1;
         }
     }
-    assert_eq!(count, 14);
+    assert_eq!(count, 15);
 }
 
 #[test]
@@ -177,6 +177,14 @@ fn parameters_that_are_lists_are_refused() {
 #[test]
 fn rows_of_probabilities_are_drawn_from() {
     test("probabilities", &["tests/c/probabilities.c"], &[], &[C, CPP, SANITIZED]);
+}
+
+#[test]
+fn drafts_change_no_token() {
+    test("verify", &["tests/c/verify.c"], &[], &[C, CPP, SANITIZED]);
+    if emulated() {
+        test("verify", &["tests/c/verify.c"], &["emulated"], &[C]);
+    }
 }
 
 #[test]

@@ -38,6 +38,8 @@ static gumball_rows_out out;
 static gumball_row_params row_params;
 static gumball_draws draws;
 static gumball_draft_chains chains;
+static gumball_drafts drafts;
+static gumball_verification *verification;
 static gumball_step_options options;
 static gumball_scored scored;
 static gumball_state state;
@@ -176,6 +178,21 @@ static int step_logits(void *given) {
 
 static int step_options(void *given) {
     return gumball_pool_step(pool, &logits, slots, ROWS, (const gumball_step_options *)given, outputs) == GUMBALL_OK;
+}
+
+static int verify_logits(void *given) {
+    const gumball_logits *all = (const gumball_logits *)given;
+    return gumball_pool_verify(pool, all, slots, ROWS, &drafts, NULL, verification) == GUMBALL_OK;
+}
+
+static int verify_drafts(void *given) {
+    const gumball_drafts *all = (const gumball_drafts *)given;
+    return gumball_pool_verify(pool, &logits, slots, ROWS, all, NULL, verification) == GUMBALL_OK;
+}
+
+static int verify_options(void *given) {
+    const gumball_step_options *with = (const gumball_step_options *)given;
+    return gumball_pool_verify(pool, &logits, slots, ROWS, &drafts, with, verification) == GUMBALL_OK;
 }
 
 static int score_logits(void *given) {
@@ -323,6 +340,7 @@ static void on_the_host(void) {
     const sized a_scored = SIZED_STRUCT(gumball_scored, scored, start);
     const sized a_row_params = SIZED_STRUCT(gumball_row_params, row_params, min_p);
     const sized some_draws = SIZED_STRUCT(gumball_draws, draws, position);
+    const sized some_drafts = SIZED_STRUCT(gumball_drafts, drafts, threshold_acc);
     const sized some_chains = SIZED_STRUCT(gumball_draft_chains, chains, target_probs);
     SIZED(gumball_layout, layout);
     const sized a_layout = SIZED_STRUCT(gumball_layout, layout, id_ranks);
@@ -335,6 +353,9 @@ static void on_the_host(void) {
     READ(some_options, sampler_sample);
     READ(a_logits, step_logits);
     READ(some_options, step_options);
+    READ(a_logits, verify_logits);
+    READ(some_drafts, verify_drafts);
+    READ(some_options, verify_options);
     READ(a_logits, score_logits);
     READ(a_scored, score_scored);
     READ(some_options, score_options);
@@ -411,6 +432,10 @@ int main(int argc, char **argv) {
     chains.chains = 1;
     chains.drafts = 1;
     chains.vocab = VOCAB;
+    const uint32_t no_drafts[ROWS] = {0, 0};
+    drafts.struct_size = sizeof drafts;
+    drafts.counts = no_drafts;
+    verification = gumball_verification_new(0);
     options.struct_size = sizeof options;
     scored.struct_size = sizeof scored;
     scored.params = params;
@@ -428,6 +453,7 @@ int main(int argc, char **argv) {
         on_a_device();
         gumball_device_free(device);
     }
+    gumball_verification_free(verification);
     gumball_outputs_free(outputs);
     gumball_operators_free(operators);
     gumball_pool_free(pool);

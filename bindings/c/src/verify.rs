@@ -1,0 +1,269 @@
+//! Drafts of a pool's requests: their verification, and tokens that are taken away again.
+
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr;
+
+use gumball_engine::{Error, Pool as HostPool, VerifyMode as Mode};
+
+use crate::error::{Code, Failure, Result};
+use crate::ffi::{call, call_or, end, make, require, slice};
+use crate::logits::{Logits, read_logits};
+use crate::options::{StepOptions, list, read_options};
+use crate::outputs::{Outputs, first};
+use crate::pool::{Home, Pool};
+use crate::step::select;
+use crate::versioned::{VersionedStruct, read};
+
+/// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "constants of C")]
+pub enum VerifyMode {
+    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
+    GUMBALL_COUPLED = 0,
+    /// The same, with temperature 0 in every row.
+    GUMBALL_GREEDY = 1,
+    /// By the ratio of the target's and the drafter's probability; emitted tokens have the target's distribution.
+    GUMBALL_REJECTION = 2,
+    /// A chain as a whole, which accepts more than GUMBALL_REJECTION and has the same distribution.
+    GUMBALL_BLOCK = 3,
+    /// Accepts more than the target's distribution warrants.
+    GUMBALL_THRESHOLD = 4,
+}
+
+/// The drafts of a batch of requests, those of one request after those of another; n is the sum of `counts`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Drafts {
+    /// sizeof(gumball_drafts).
+    pub struct_size: usize,
+    /// The number of drafts of each request, in 0..=64.
+    pub counts: *const u32,
+    /// n ids. One outside the vocabulary, such as -1, is never accepted.
+    pub ids: *const i32,
+    /// n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
+    /// this one, counted from 0. NULL: each draft follows the one before it, a chain.
+    pub parents: *const i32,
+    /// The probabilities that the drafts were drawn from: `vocab` floats for each row of logits, without gaps, of which rows without
+    /// a draft behind them are not used. NULL: the drafter has none. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    pub probs: *const f32,
+    /// A gumball_verify_mode.
+    pub mode: i64,
+    /// For GUMBALL_THRESHOLD: a draft of at least this probability is accepted; in 0..=1.
+    pub threshold_single: f32,
+    /// For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
+    /// before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
+    pub threshold_acc: f32,
+}
+
+// SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers and raw pointers, valid for all
+// bytes.
+unsafe impl VersionedStruct for Drafts {
+    const NAME: &'static str = "gumball_drafts";
+    const LEAST: usize = offset_of!(Self, threshold_acc) + size_of::<f32>();
+}
+
+impl Drafts {
+    fn mode(&self) -> Result<Mode> {
+        match self.mode {
+            0 => Ok(Mode::Coupled),
+            1 => Ok(Mode::Greedy),
+            2 => Ok(Mode::Rejection),
+            3 => Ok(Mode::Block),
+            4 => Ok(Mode::Threshold { single: self.threshold_single, acc: self.threshold_acc }),
+            other => {
+                let allowed =
+                    "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
+                Err(Failure::out_of_range("mode", other, allowed))
+            }
+        }
+    }
+
+    /// Returns the arrays as the engine takes them.
+    ///
+    /// # Safety
+    /// `counts` is NULL or has one number per request. The other arrays are NULL or have the elements that
+    /// these name. Nobody writes them for `'a`.
+    unsafe fn arrays<'a>(&self, requests: usize, vocab: usize) -> Result<gumball_engine::Drafts<'a>> {
+        // SAFETY: the caller ensures that `counts` is NULL or has one number per request.
+        let counts = unsafe { slice("counts", self.counts, requests) }?;
+        let total = counts.iter().map(|count| *count as usize).sum::<usize>();
+        // SAFETY: the caller ensures that `ids` is NULL or has as many ids as the counts sum to.
+        let ids = unsafe { slice("ids", self.ids, total) }?;
+        // SAFETY: the caller ensures that `parents` is NULL or has as many as there are ids.
+        let parents = unsafe { list("parents", self.parents, total) }?;
+        let probs = requests.saturating_add(total).saturating_mul(vocab);
+        // SAFETY: the caller ensures that `probs` is NULL or has `vocab` numbers for each row of logits.
+        let probs = unsafe { list("probs", self.probs, probs) }?;
+        Ok(gumball_engine::Drafts { counts, ids, parents, probs })
+    }
+}
+
+/// What came out of a verification, in memory that is used again from call to call.
+///
+/// What is read of it stays until it is handed to another call.
+#[derive(Debug)]
+pub struct Verification {
+    inner: gumball_engine::Verification,
+    /// A copy of the outputs in `inner`, as the type that C knows.
+    outputs: Outputs,
+}
+
+impl Verification {
+    /// Returns an error if there is no such request.
+    fn check(&self, request: usize) -> Result<()> {
+        let requests = self.inner.accepted().len();
+        if request >= requests {
+            return Err(Failure::out_of_range("request", request, &format!("a request in 0..{requests}")));
+        }
+        Ok(())
+    }
+}
+
+/// Makes an empty one; with `keep_ids` above 0 such as collects the kept set of every emitted token, which costs a sort of it.
+/// NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_new(keep_ids: u32) -> Option<Box<Verification>> {
+    make(|| {
+        let inner = match keep_ids {
+            0 => gumball_engine::Verification::new(),
+            _ => gumball_engine::Verification::with_kept(),
+        };
+        let outputs = Outputs { inner: inner.outputs().clone() };
+        Ok(Verification { inner, outputs })
+    })
+}
+
+/// Ends a verification. NULL is fine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_free(verification: Option<Box<Verification>>) {
+    end(verification);
+}
+
+/// Returns how many drafts of each request were accepted; NULL without requests, or after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_accepted(verification: Option<&Verification>) -> *const u32 {
+    call_or(ptr::null(), || Ok(first(require("verification", verification)?.inner.accepted())))
+}
+
+/// Returns a request's emitted tokens, and their number: the accepted drafts and one more, which is -1 from a row without a
+/// token. NULL for padding, which has none, and after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_tokens(
+    verification: Option<&Verification>,
+    request: usize,
+    len: Option<&mut MaybeUninit<usize>>,
+) -> *const i32 {
+    of_request(verification, request, len, gumball_engine::Verification::tokens)
+}
+
+/// Returns the rows of logits that a request's emitted tokens come from, and their number. These are also the rows whose keys
+/// and values a model's cache keeps. NULL for padding, which has none, and after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_rows(
+    verification: Option<&Verification>,
+    request: usize,
+    len: Option<&mut MaybeUninit<usize>>,
+) -> *const u32 {
+    of_request(verification, request, len, gumball_engine::Verification::rows)
+}
+
+/// Returns a list of a request's, and its length.
+fn of_request<T>(
+    verification: Option<&Verification>,
+    request: usize,
+    len: Option<&mut MaybeUninit<usize>>,
+    list: impl FnOnce(&gumball_engine::Verification, usize) -> &[T],
+) -> *const T {
+    call_or(ptr::null(), || {
+        let (verification, len) = (require("verification", verification)?, require("len", len)?);
+        verification.check(request)?;
+        let list = list(&verification.inner, request);
+        len.write(list.len());
+        Ok(first(list))
+    })
+}
+
+/// Returns the outputs, which belong to the verification: as many rows as there are requests and drafts together. A request's
+/// rows begin where its logits do; the first ones hold its emitted tokens, each with the status, logprobs and ranks of the row
+/// that it comes from. The others are as of padding. NULL after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_verification_outputs(verification: Option<&Verification>) -> *const Outputs {
+    call_or(ptr::null(), || Ok(ptr::from_ref(&require("verification", verification)?.outputs)))
+}
+
+/// Returns the host's pool; an error if the pool is on a device.
+fn on_host<'a>(pool: &'a mut Pool, resource: &'static str, instead: &str) -> Result<&'a mut HostPool> {
+    match &mut pool.home {
+        Home::Host(pool) => Ok(pool),
+        Home::Device(_) => Err(Error::Unavailable { resource, reason: instead.to_owned() }.into()),
+    }
+}
+
+/// Verifies the drafts of each request, and appends the emitted tokens to its sequence. On the host only; a pool on a device
+/// is GUMBALL_UNAVAILABLE.
+///
+/// A request with n drafts has n + 1 rows of logits, one after the other: that at the end of its history, then one behind each
+/// draft. Without drafts that is a step. `slots`: one for each request, -1 for one without a sequence, whose drafts and rows are
+/// not used; no other twice. Lists in the options have one element for each row; a row's mask is that behind the drafts on the path to
+/// it. A stop id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and
+/// no token is forced beside them. After an error no sequence was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_verify(
+    pool: Option<&mut Pool>,
+    logits: *const Logits,
+    slots: *const i32,
+    requests: usize,
+    drafts: *const Drafts,
+    options: *const StepOptions,
+    verification: Option<&mut Verification>,
+) -> Code {
+    call(|| {
+        let (pool, verification) = (require("pool", pool)?, require("verification", verification)?);
+        let instead = "kernels for it are missing; verify in a pool of the host, or step without drafts";
+        let pool = on_host(pool, "verification on a device", instead)?;
+        // SAFETY: the C caller ensures that `logits` is NULL or a struct of its stated size, whose rows
+        // nobody writes meanwhile.
+        let logits = unsafe { read_logits(logits) }?;
+        // SAFETY: the C caller ensures that `slots` has one slot per request.
+        let slots = unsafe { slice("slots", slots, requests) }?;
+        // SAFETY: the C caller ensures that `drafts` is NULL or points to the bytes that its `struct_size`
+        // names.
+        let given = unsafe { read("drafts", drafts) }?;
+        let mode = given.mode()?;
+        // SAFETY: the C caller ensures that the arrays have the elements that `counts` and the logits name,
+        // which nobody writes meanwhile.
+        let drafts = unsafe { given.arrays(requests, logits.vocab()) }?;
+        // SAFETY: the C caller ensures that `options` is NULL or a struct of its stated size, whose lists
+        // have one element per row.
+        let options = unsafe { read_options(options, requests + drafts.ids.len()) }?;
+        let logits = select(logits, &options)?;
+        let Verification { inner, outputs } = verification;
+        options.with(|batch| Ok(pool.verify(logits, slots, &drafts, mode, batch, inner)?))?;
+        outputs.inner.clone_from(inner.outputs());
+        Ok(())
+    })
+}
+
+/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
+/// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted.
+///
+/// `len`: the number of slots and of counts; no slot twice. On the host only: a pool on a device is GUMBALL_UNAVAILABLE, where
+/// gumball_pool_truncate does this for one slot. After an error no sequence was changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_pool_shorten(
+    pool: Option<&mut Pool>,
+    slots: *const i32,
+    counts: *const usize,
+    len: usize,
+) -> Code {
+    call(|| {
+        let instead = "gumball_pool_truncate does this for one slot";
+        let pool = on_host(require("pool", pool)?, "shorten on a device", instead)?;
+        // SAFETY: the C caller ensures that `slots` has `len` slots.
+        let slots = unsafe { slice("slots", slots, len) }?;
+        // SAFETY: the C caller ensures that `counts` has `len` numbers.
+        let counts = unsafe { slice("counts", counts, len) }?;
+        Ok(pool.shorten(slots, counts)?)
+    })
+}
