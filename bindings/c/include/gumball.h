@@ -142,7 +142,7 @@ enum gumball_verify_mode
  {
     // A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
     GUMBALL_COUPLED = 0,
-    // The same, with temperature 0 in every row.
+    // As GUMBALL_COUPLED, with temperature 0 in every row.
     GUMBALL_GREEDY = 1,
     // By the ratio of the target's and the drafter's probability; emitted tokens have the target's distribution.
     GUMBALL_REJECTION = 2,
