@@ -125,7 +125,7 @@ impl Gpu {
     /// # Errors
     /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
     pub fn on_new_stream(&self) -> Result<Self> {
-        Self::on_own_stream(Arc::clone(&self.device))
+        Ok(Self { has_clusters: self.has_clusters, ..Self::on_own_stream(Arc::clone(&self.device))? })
     }
 
     /// Returns this device as one without clusters of blocks: steps and operators made on it take a block per
@@ -145,7 +145,7 @@ impl Gpu {
     pub unsafe fn on_stream(&self, stream: usize) -> Result<Self> {
         // SAFETY: the caller guarantees that the stream is of this context and lives long enough.
         let stream = unsafe { self.borrowed(stream) };
-        Self::on(Arc::clone(&self.device), stream)
+        Ok(Self { has_clusters: self.has_clusters, ..Self::on(Arc::clone(&self.device), stream)? })
     }
 
     fn on_own_stream(device: Arc<OpenDevice>) -> Result<Self> {
