@@ -16,8 +16,8 @@ use std::thread::{self, ThreadId};
 use gumball_spec::Kind;
 use libloading::{Library, Symbol};
 
+use crate::abi::MAX_ROW_BLOCKS;
 use crate::abi::launch::{LAUNCH, LaunchShape};
-use crate::abi::{MAX_CLUSTER_BLOCKS, MAX_ROW_BLOCKS};
 use crate::driver::cache::Cache;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::entry::Key;
@@ -209,10 +209,7 @@ impl Runtime for Emulator {
     /// Few threads, because each costs a fiber, and little shared memory, so that the emulator splits rows
     /// over several blocks too. Few clusters, so that steps of few rows take clusters of each size.
     fn limits(&self) -> DeviceLimits {
-        let mut clusters = [2; MAX_CLUSTER_BLOCKS];
-        for (less_one, count) in clusters.iter_mut().enumerate() {
-            *count = (2 * MAX_ROW_BLOCKS / (less_one + 1)).max(2);
-        }
+        let clusters = std::array::from_fn(|less_one| (2 * MAX_ROW_BLOCKS / (less_one + 1)).max(2));
         DeviceLimits { multiprocessors: 2, threads_per_row: 64, shared_memory_per_block: 16 << 10, clusters }
     }
 

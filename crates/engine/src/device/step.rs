@@ -190,10 +190,11 @@ impl DevicePool {
             return Err(Error::length("row_indices", options.row_indices.len(), allowed));
         }
         if self.config.route == PoolRoute::Probabilities {
-            let off = [("masks", options.masks.is_none()), ("row_indices", options.row_indices.is_empty())];
-            off.iter()
-                .find(|(_, is_off)| !is_off)
-                .map_or(Ok(()), |(parameter, _)| Err(refused(parameter)))?;
+            let given =
+                [("masks", !options.masks.is_none()), ("row_indices", !options.row_indices.is_empty())];
+            if let Some((parameter, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+                return Err(refused(parameter));
+            }
         }
         if self.assigned.is(slots, options) {
             return Ok(());
