@@ -56,7 +56,7 @@ impl EngineArgs {
     ///
     /// # Errors
     /// - Those of [`DeviceArgs::open`].
-    /// - [`Error::Usage`] if a level is asked for beside a device.
+    /// - [`Error::Usage`] for a level together with a device: levels are the CPU's.
     /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
     pub fn device(&self) -> Result<Option<Device>> {
         if self.device.device != CPU && self.level.is_some() {

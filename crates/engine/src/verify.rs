@@ -170,7 +170,7 @@ impl Pool {
     /// # Shapes and units
     /// `slots`: one for each request, [`PADDING`] for one without a sequence, whose drafts and rows are not read; no other
     /// twice. `drafts.counts`: as many. `logits`: as many rows as there are requests and drafts together, of the pool's
-    /// vocabulary. `options`: one of each kind that is given for each row.
+    /// vocabulary. `options`: each list in them is empty or has one element for each row.
     ///
     /// # Errors
     /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.

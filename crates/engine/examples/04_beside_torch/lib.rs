@@ -69,7 +69,8 @@ pub extern "C" fn gumball_assign(host: &mut Host, rows: usize) -> i64 {
 }
 
 /// Enqueues a step over rows of torch's, on the stream that its caller opened: launches and nothing else, so torch may be
-/// capturing a graph there, which then holds only the kernels that the assigned rows need. `dtype`: 0 for f32, 1 for bf16, 2 for f16; `stride` in elements.
+/// capturing a graph there, which then holds only the kernels that the assigned rows need. `dtype`: 0 for f32, 1 for bf16, 2 for
+/// f16; `stride` in elements.
 ///
 /// # Safety
 /// The rows are memory of the device until the step is done.
@@ -88,8 +89,8 @@ pub unsafe extern "C" fn gumball_enqueue(
     or_failed(rows.and_then(|rows| host.device.enqueue_variant(rows, variant)).map(|()| 0))
 }
 
-/// Says that a graph of torch's is about to be replayed, with so many steps in all. The assignment is that of the capture, so
-/// the graph's variant is the one that the rows need.
+/// Prepares the pool for replays of a graph of torch's; together they run `steps` steps. The caller has assigned nothing since the
+/// capture, so the graph's variant is the one that the rows need now.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_reserve_replays(host: &mut Host, steps: usize) -> i64 {
     let variant = host.device.needed_variant();
