@@ -335,7 +335,8 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         let masks: Vec<_> = (0..rows).map(mask_of).collect();
         let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
         let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        let assignment = Assignment { slots: &slots, forced: &forced, row_indices: &read, masks };
+        let assignment =
+            Assignment { slots: &slots, forced: &forced, row_indices: &read, masks, drafts: None };
         workspace.assign(&assignment)?;
         let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
         let step = [workspace.step(&rows_of)?];

@@ -8,18 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_cuda::{
-    Assignment, Buffer, Cache, Dtype as CudaDtype, Emulator, Gpu, InitialState, Outputs, Prepared, Rows,
-    Runtime, Variant, Workspace, WorkspaceLimits,
+    Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, Dtype as CudaDtype, Emulator, Gpu,
+    InitialState, IntType, Outputs, Prepared, Rows, Runtime, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::request::check_hook;
-use gumball_spec::verify::{DraftChain, Verified};
+use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::{DraftChain, DraftTree, Verified};
 use gumball_spec::{Error, Kind, NONE, Result, Row, Status, Widths};
 use half::{bf16, f16};
 
 use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
 use crate::case::{Case, Dtype};
 use crate::draft_chains::Verifier;
+use crate::drafted::{Drafted, Walked};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -27,6 +29,9 @@ const TRIO: usize = 3;
 
 /// Elements between the rows of a batch.
 const GAP: usize = 3;
+
+/// Rows of the padding in front of a request with drafts.
+const FIRST: usize = 3;
 
 /// How many draws go into a step.
 const DRAWS: usize = 2048;
@@ -126,17 +131,7 @@ impl Cuda {
         };
         for ((case, prepared), slot) in cases.iter().zip(&prepared).zip(&slots) {
             let (Some(case), Some(prepared)) = (case, prepared) else { continue };
-            let start = InitialState {
-                seed: case.seed,
-                draw: case.draw,
-                position: case.position,
-                mu: case.mu,
-                prompt: &case.prompt,
-                output: &case.output,
-                history_growth: 1,
-                keep_history: false,
-            };
-            workspace.admit(*slot, prepared, &start)?;
+            workspace.admit(*slot, prepared, &initial_state(case))?;
         }
         let forced = |case: &Option<&Case>| case.and_then(|case| case.forced).map_or(NONE, |id| id as i32);
         let forced: Vec<i32> = cases.iter().map(forced).collect();
@@ -147,6 +142,7 @@ impl Cuda {
             forced: &forced,
             row_indices: &packed.lines,
             masks,
+            drafts: None,
         })?;
 
         let Packed { buffer, dtype, start, stride, count, .. } = packed;
@@ -221,6 +217,83 @@ impl Cuda {
             assert!(differences.is_empty(), "one case, {what}:\n{differences}{case:?}");
         }
         Ok(one.clone())
+    }
+
+    /// Verifies the drafts of a request behind padding, and beside itself under another draw index.
+    fn run_drafts(&self, drafted: &Drafted, kept: bool) -> Result<Walked> {
+        let (drafts, parents) = drafted.tree();
+        let (root, n) = (&drafted.root, drafts.len());
+        let cases: Vec<Case> = (0..=n).map(|row| drafted.case(row, &[])).collect();
+        let all: Vec<&Case> = std::iter::repeat_n(root, FIRST).chain(&cases).chain(&cases).collect();
+        let packed = self.pack(&all, vec![])?;
+        let rows = all.len().next_power_of_two();
+        let (slots, counts) = ([NONE, rows as i32, 0], [FIRST - 1, n, n].map(|count| count as u32));
+
+        let mut workspaces = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspace = match workspaces.entry((root.vocab(), widths(root), rows, kept)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let (vocab, widths) = (root.vocab(), widths(root));
+                let limits = WorkspaceLimits { vocab, slots: rows + 1, rows, widths, kept };
+                entry.insert(Workspace::new(Arc::clone(&self.runtime), limits)?)
+            }
+        };
+        let prepared = Prepared::new(&root.params, root.vocab())?;
+        for (slot, draw) in [(slots[1], root.draw), (slots[2], root.draw ^ 77)] {
+            let start = InitialState { draw, history_growth: n + 1, ..initial_state(root) };
+            workspace.admit(slot, &prepared, &start)?;
+        }
+        let forced: Vec<i32> = all.iter().map(|case| case.forced.map_or(NONE, |id| id as i32)).collect();
+        let masks: Vec<_> = all.iter().map(|case| case.mask.as_deref()).collect();
+        let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
+        let drafts_of_all = Some(DraftCounts { counts: &counts, greedy: drafted.greedy });
+        workspace.assign(&Assignment {
+            slots: &slots,
+            forced: &forced,
+            row_indices: &[],
+            masks,
+            drafts: drafts_of_all,
+        })?;
+        // The drafts of padding are hostile; one of the two columns has 64 bits.
+        let ids: Vec<i64> = [0, 1].into_iter().chain(drafts.repeat(2)).map(i64::from).collect();
+        let parents = [&[9, i32::MIN], &parents[..], &parents[..]].concat();
+        let (ids, parents) = (Buffer::of(&self.runtime, &ids)?, Buffer::of(&self.runtime, &parents)?);
+        let count = FIRST - 1 + 2 * n;
+        let on_device = DraftIds {
+            ids: DeviceSlice::of(&ids, IntType::I64).first(count)?,
+            parents: Some(DeviceSlice::of(&parents, IntType::I32).first(count)?),
+        };
+        let Packed { buffer, dtype, start, stride, .. } = &packed;
+        let logits = Rows::of(buffer, *dtype, *start, all.len(), root.vocab(), *stride)?.with_kind(root.kind);
+        let step = workspace.verify(&logits, None, &on_device)?;
+        let step = if self.searching { step.searching() } else { step };
+        if self.graphs {
+            workspace.replay(&workspace.capture(&[step])?)?;
+        } else {
+            workspace.enqueue(&step)?;
+        }
+
+        let outputs = workspace.outputs(all.len())?;
+        let (mut path, mut accepted) = (vec![0; all.len()], [0; 3]);
+        workspace.read_walks(&mut path, &mut accepted)?;
+        assert!(path[..FIRST].iter().all(|row| *row == u32::MAX), "padding yields nothing");
+        let (mut walked, mut output) = (Walked::new(), Vec::new());
+        for (place, row) in (FIRST..).zip(&path[FIRST..=FIRST + accepted[1] as usize]) {
+            let row = *row as usize - FIRST;
+            let seen = observed(&drafted.case(row, &output), &outputs, place);
+            output.extend(u32::try_from(seen.token));
+            walked.push((row, seen));
+        }
+        for place in (0..FIRST).chain(FIRST + walked.len()..FIRST + n + 1) {
+            assert_eq!((outputs.token(place), outputs.status(place).0, path[place]), (NONE, 0, u32::MAX));
+            assert!(outputs.kept(place, root.vocab()).is_none_or(|ids| ids.is_empty()));
+        }
+        let state = workspace.state(slots[1])?;
+        assert_eq!(state.position, root.position.wrapping_add(output.len() as u32));
+        if let Some(history) = state.history {
+            assert_eq!(history, [&root.prompt[..], &root.output, &output].concat());
+        }
+        Ok(walked)
     }
 
     /// Copies the rows of cases of one shape and type to the device; `lines` says which line each case reads.
@@ -325,6 +398,20 @@ fn prepare(case: &Case) -> Result<Prepared> {
     Ok(prepared)
 }
 
+/// Returns the state of a case's request, with room for one more id.
+fn initial_state(case: &Case) -> InitialState<'_> {
+    InitialState {
+        seed: case.seed,
+        draw: case.draw,
+        position: case.position,
+        mu: case.mu,
+        prompt: &case.prompt,
+        output: &case.output,
+        history_growth: 1,
+        keep_history: false,
+    }
+}
+
 /// The capacity for logprobs that a case needs.
 fn widths(case: &Case) -> Widths {
     case.params.logprobs.as_ref().map_or_else(Widths::default, |logprobs| Widths {
@@ -400,6 +487,25 @@ impl Backend for Cuda {
                 Ok(answers.into_iter().map(|answer| Ok(answer.expect("a case, an answer"))).collect())
             },
         )
+    }
+
+    /// Verifies twice: with kept sets, and by the kernels that suffice without. Hooks run on the host, so rows that have some are
+    /// taken one by one.
+    fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        let (drafts, parents) = drafted.tree();
+        DraftTree { drafts: &drafts, parents: Some(&parents) }.check()?;
+        check_drafts(&drafted.root.params, drafts.len())?;
+        if (0..=drafts.len()).any(|row| prepare(&drafted.case(row, &[])).is_err()) {
+            return drafted.walk_by_rows(|case| self.sample(case));
+        }
+        let (one, other) = (self.run_drafts(drafted, true)?, self.run_drafts(drafted, false)?);
+        assert_eq!(one.len(), other.len(), "{drafted:?}");
+        for ((row, one), (other_row, mut other)) in one.iter().zip(other) {
+            other.kept.clone_from(&one.kept);
+            let differences = differences(one, &other);
+            assert!(*row == other_row && differences.is_empty(), "two variants:\n{differences}{drafted:?}");
+        }
+        Ok(one)
     }
 
     /// The emulator takes a thousand times as long as a GPU, for which the rest is.

@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_engine::{
-    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, Draws,
+    BatchOptions, Device, DevicePool, DevicePoolConfig, DraftChainCounts, DraftChains, Drafts, Draws,
     HostDraftChains, Logits, LogitsMut, Masks, Operators, Outputs, PADDING, Pool, PoolConfig, RowHook,
-    RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Widths, bf16, f16,
+    RowParams, RowsInOut, SamplingParams, Sequence, Slot, State, Verification, VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::{DraftChain, Verified};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
@@ -69,10 +69,28 @@ pub trait Verbs: fmt::Debug + Send + Sized {
     /// The pool's.
     fn release(&mut self, slot: Slot) -> Result<()>;
 
-    /// Verifies drafts, if the pool has a verb for that.
-    fn walk(&mut self, _drafted: &Drafted) -> Option<Result<Walked>> {
-        None
-    }
+    /// Copies a sequence under another draw index.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot>;
+
+    /// Verifies drafts.
+    ///
+    /// # Errors
+    /// The pool's.
+    fn verify(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+        out: &mut Verification,
+    ) -> Result<()>;
+
+    /// Whether the caller's edits of a row are for it.
+    const HOOKS: bool;
 }
 
 macro_rules! verbs {
@@ -98,23 +116,33 @@ macro_rules! verbs {
         fn release(&mut self, slot: Slot) -> Result<()> {
             self.release(slot)
         }
+
+        fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
+            self.fork(slot, draw)
+        }
+
+        fn verify(
+            &mut self,
+            logits: Logits<'_>,
+            slots: &[Slot],
+            drafts: &Drafts<'_>,
+            mode: VerifyMode,
+            options: &BatchOptions<'_>,
+            out: &mut Verification,
+        ) -> Result<()> {
+            self.verify(logits, slots, drafts, mode, options, out)
+        }
     };
 }
 
 impl Verbs for Pool {
     verbs!();
-
-    fn walk(&mut self, drafted: &Drafted) -> Option<Result<Walked>> {
-        Some(resume(self, &drafted.root).and_then(|slot| {
-            let walked = verify(self, slot, drafted);
-            self.release(slot)?;
-            walked
-        }))
-    }
+    const HOOKS: bool = true;
 }
 
 impl Verbs for DevicePool {
     verbs!();
+    const HOOKS: bool = false;
 }
 
 /// Makes a pool of a vocabulary, with capacity for logprobs.
@@ -248,9 +276,16 @@ impl<P: Verbs> Backend for Pooled<P> {
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
+        if drafted.is_hooked() && !P::HOOKS {
+            return drafted.walk_by_rows(|case| self.sample(case));
+        }
         let case = &drafted.root;
-        let walked = self.with_pool(case.vocab(), widths(&[case]), |pool| Ok(pool.walk(drafted)))?;
-        walked.unwrap_or_else(|| drafted.walk_by_rows(|case| self.sample(case)))
+        self.with_pool(case.vocab(), widths(&[case]), |pool| {
+            let slot = resume(pool, case)?;
+            let walked = verify(pool, slot, drafted);
+            pool.release(slot)?;
+            walked
+        })
     }
 
     fn lacking(&self) -> usize {

@@ -1,11 +1,10 @@
-//! Drafts verified by a pool of the host, in a batch with requests that must not matter.
+//! Drafts verified by a pool, in a batch with requests that must not matter.
 
-use gumball_engine::{
-    BatchOptions, Drafts, Logits, Masks, PADDING, Pool, RowHook, Slot, Verification, VerifyMode,
-};
+use gumball_engine::{BatchOptions, Drafts, Logits, Masks, PADDING, RowHook, Slot, Verification, VerifyMode};
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 
+use super::pool::Verbs;
 use super::read_row::read_row;
 use crate::drafted::{Drafted, Walked};
 
@@ -16,7 +15,7 @@ const FIRST: usize = 3;
 ///
 /// # Errors
 /// Those of the oracle, under the same conditions.
-pub fn verify(pool: &mut Pool, slot: Slot, drafted: &Drafted) -> Result<Walked> {
+pub fn verify(pool: &mut impl Verbs, slot: Slot, drafted: &Drafted) -> Result<Walked> {
     let (drafts, parents) = drafted.tree();
     let (n, vocab, rows) = (drafts.len(), drafted.root.vocab(), drafted.rows());
     let all: Vec<usize> = (0..=n).chain(0..=n).collect();

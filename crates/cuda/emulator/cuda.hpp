@@ -110,6 +110,11 @@ template <class T>
 inline T atomicExch(T* address, T x) {
     return __atomic_exchange_n(address, x, __ATOMIC_RELAXED);
 }
+template <class T>
+inline T atomicCAS(T* address, T expected, T x) {
+    __atomic_compare_exchange_n(address, &expected, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
 // Atomically replaces the value by `choose(value, x)`. Returns the old value.
 template <class T, class F>
 inline T atomic_fold(T* address, T x, F choose) {

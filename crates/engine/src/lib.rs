@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | decode one sequence | [`Sampler`] |
 //! | decode a batch of requests, step by step | [`Pool`], [`Logits`], [`Outputs`] |
-//! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`] |
+//! | verify drafts of a batch, in chains or trees | [`Pool::verify`], [`Drafts`], [`Verification`]; [`DevicePool::verify`] |
 //! | get the logprobs of given tokens | [`Pool::score`] |
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
@@ -79,9 +79,10 @@ pub use half::{bf16, f16};
 
 #[cfg(feature = "cuda")]
 pub use device::{
-    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceInput, DeviceIntMatrix,
-    DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool, DevicePoolConfig, DeviceRoute,
-    DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, PoolRoute, StepVariant,
+    ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceDrafts, DeviceGraph, DeviceInput,
+    DeviceIntMatrix, DeviceIntMatrixMut, DeviceLogits, DeviceMasks, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceRoute, DeviceRows, DeviceSlice, DraftChainRows, Dtype, Gpu, IntType, PoolRoute,
+    StepVariant,
 };
 pub use logits::Logits;
 pub use operators::{

@@ -19,6 +19,7 @@ use crate::outputs::Outputs;
 use crate::pool::{PADDING, Pool, Slot, check_vocab};
 use crate::route::Stages;
 use crate::rows::RowsMut;
+use crate::sequence::Sequence;
 use crate::walk::Walk;
 
 /// The drafts of a batch of requests, those of one request after those of another; `default()` is an empty batch.
@@ -65,7 +66,7 @@ pub enum VerifyMode {
 
 impl VerifyMode {
     /// Returns how drafts are judged by probabilities, if they are.
-    fn judgement(self) -> Option<Judgement> {
+    pub(crate) fn judgement(self) -> Option<Judgement> {
         match self {
             VerifyMode::Coupled | VerifyMode::Greedy => None,
             VerifyMode::Rejection => Some(Judgement::Rejection),
@@ -78,11 +79,11 @@ impl VerifyMode {
 /// What came out of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
-    outputs: Outputs,
+    pub(crate) outputs: Outputs,
     /// The first row of each request, and the end of the last one's.
-    starts: Vec<usize>,
-    accepted: Vec<u32>,
-    rows: Vec<u32>,
+    pub(crate) starts: Vec<usize>,
+    pub(crate) accepted: Vec<u32>,
+    pub(crate) rows: Vec<u32>,
 }
 
 impl Verification {
@@ -134,7 +135,7 @@ impl Verification {
 }
 
 /// The row of an output row that no token was emitted for.
-const PADDED: u32 = u32::MAX;
+pub(crate) const PADDED: u32 = u32::MAX;
 
 impl Pool {
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
@@ -250,23 +251,13 @@ impl Pool {
     /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than
     ///   [`Pool::truncate`] could take away. No sequence was changed then.
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
-        if counts.len() != slots.len() {
-            return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
-        }
+        check_counts(counts, slots)?;
         for slot in slots {
             self.sequence(*slot)?;
         }
         self.check_slots(slots)?;
         for (slot, count) in slots.iter().zip(counts) {
-            let most = self.sequence(*slot)?.most_to_take_away();
-            if *count > most {
-                let value = format!("{count} of slot {slot}");
-                return Err(Error::out_of_range(
-                    "counts",
-                    value,
-                    format!("in 0..={most}, its output tokens"),
-                ));
-            }
+            check_taken(*slot, *count, self.sequence(*slot)?)?;
         }
         for (slot, count) in slots.iter().zip(counts) {
             let sequence = self.slots[*slot as usize].as_mut().expect("checked: admitted");
@@ -286,13 +277,7 @@ impl Pool {
         options: &BatchOptions<'_>,
     ) -> Result<()> {
         judgement.map_or(Ok(()), Judgement::check)?;
-        check_vocab(self.vocab, logits.vocab())?;
-        let rows = starts[slots.len()];
-        if logits.rows() != rows {
-            let wanted = format!("{rows} rows, one per request and one per draft");
-            return Err(Error::length("logits", logits.rows(), wanted));
-        }
-        options.check(rows, self.vocab)?;
+        check_rows(logits, self.vocab, starts, options)?;
         self.check_slots(slots)?;
         for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let places = starts[request]..starts[request + 1];
@@ -342,7 +327,7 @@ impl Pool {
 
 impl<'a> Drafts<'a> {
     /// Checks what can be checked without the requests.
-    fn check(&self, requests: usize, vocab: usize) -> Result<()> {
+    pub(crate) fn check(&self, requests: usize, vocab: usize) -> Result<()> {
         if self.counts.len() != requests {
             let wanted = format!("one per request, {requests}");
             return Err(Error::length("drafts.counts", self.counts.len(), wanted));
@@ -372,20 +357,59 @@ impl<'a> Drafts<'a> {
     }
 
     /// Returns the first row of each request, and the end of the last one's.
-    fn starts(&self) -> Vec<usize> {
-        let mut end = 0;
-        let ends = self.counts.iter().map(|count| {
-            end += *count as usize + 1;
-            end
-        });
-        std::iter::once(0).chain(ends).collect()
+    pub(crate) fn starts(&self) -> Vec<usize> {
+        starts(self.counts)
     }
 
     /// Returns the tree of a request whose rows are `places`: in front of them each request has one row that is no draft's.
-    fn tree(&self, places: Range<usize>, request: usize) -> DraftTree<'a> {
+    pub(crate) fn tree(&self, places: Range<usize>, request: usize) -> DraftTree<'a> {
         let drafts = places.start - request..places.end - request - 1;
         DraftTree { drafts: &self.ids[drafts.clone()], parents: self.parents.map(|parents| &parents[drafts]) }
     }
+}
+
+/// Returns the first row of each of several requests with drafts, and the end of the last one's.
+pub(crate) fn starts(counts: &[u32]) -> Vec<usize> {
+    let mut end = 0;
+    let ends = counts.iter().map(|count| {
+        end += *count as usize + 1;
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
+/// Checks the rows of a verification and what comes with them.
+pub(crate) fn check_rows(
+    logits: Logits<'_>,
+    vocab: usize,
+    starts: &[usize],
+    options: &BatchOptions<'_>,
+) -> Result<()> {
+    check_vocab(vocab, logits.vocab())?;
+    let rows = starts.last().copied().unwrap_or(0);
+    if logits.rows() != rows {
+        let wanted = format!("{rows} rows, one per request and one per draft");
+        return Err(Error::length("logits", logits.rows(), wanted));
+    }
+    options.check(rows, vocab)
+}
+
+/// Checks that there is a count for each slot.
+pub(crate) fn check_counts(counts: &[usize], slots: &[Slot]) -> Result<()> {
+    if counts.len() == slots.len() {
+        return Ok(());
+    }
+    Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())))
+}
+
+/// Checks that as many tokens can be taken away from a sequence.
+pub(crate) fn check_taken(slot: Slot, count: usize, sequence: &Sequence) -> Result<()> {
+    let most = sequence.most_to_take_away();
+    if count <= most {
+        return Ok(());
+    }
+    let value = format!("{count} of slot {slot}");
+    Err(Error::out_of_range("counts", value, format!("in 0..={most}, its output tokens")))
 }
 
 /// Returns the requests whose rows are in a range, which cuts none in two.
@@ -395,7 +419,7 @@ fn requests_in(starts: &[usize], rows: Range<usize>) -> Range<usize> {
 }
 
 /// Says in an error which request it is about.
-fn in_request(error: Error, request: usize) -> Error {
+pub(crate) fn in_request(error: Error, request: usize) -> Error {
     match error {
         Error::OutOfRange { parameter, value, allowed } => {
             Error::OutOfRange { parameter, value: format!("{value} of request {request}"), allowed }

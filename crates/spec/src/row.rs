@@ -144,6 +144,8 @@ impl Status {
     pub const INF: Status = Status(2);
     /// No token had a logit above -inf or a probability above 0; the token is [`NONE`].
     pub const EMPTY: Status = Status(4);
+    /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted (S3).
+    pub const NO_TREE: Status = Status(8);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

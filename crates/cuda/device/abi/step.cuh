@@ -73,6 +73,7 @@ enum Status : u32 {
     STATUS_NAN = 1 << 0,
     STATUS_INF = 1 << 1,
     STATUS_EMPTY = 1 << 2,
+    STATUS_NO_TREE = 1 << 3,
 };
 
 // What a request needs, as bits of `Params::features`.
@@ -282,6 +283,8 @@ enum StepFlags : u32 {
     // Row i has slot i or is padding, and slot i has a request in either case: the survey need not wait
     // for `slots`.
     STEP_SLOT_IS_ROW = 1 << 4,
+    // No row advances its request.
+    STEP_NO_ADVANCE = 1 << 5,
 };
 
 // The argument of the kernels of a step.

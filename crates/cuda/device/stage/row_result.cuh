@@ -88,5 +88,7 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
     }
 }
 
-// Whether a row advances its request: it has a token, and the step is not one of known tokens.
-DEVICE bool advances(const Step& step, int token) { return token != NO_TOKEN && !(step.flags & STEP_KNOWN_TOKENS); }
+// Whether a row advances its request: it has a token, and the step is not one whose rows stay where they are.
+DEVICE bool advances(const Step& step, int token) {
+    return token != NO_TOKEN && !(step.flags & (STEP_KNOWN_TOKENS | STEP_NO_ADVANCE));
+}

@@ -1,8 +1,9 @@
-//! What host and device share, written once: structs, constants and flags (`step`, `operators`), of which
+//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`), of which
 //! `header` makes the kernels' headers.
 //!
 //! Depends on no other folder.
 
+mod drafts;
 pub(crate) mod dtype;
 pub(crate) mod header;
 #[cfg(feature = "emulator")]
@@ -10,6 +11,7 @@ pub(crate) mod launch;
 mod operators;
 mod step;
 
+pub(crate) use drafts::*;
 pub(crate) use operators::*;
 pub use step::Slot;
 pub(crate) use step::*;

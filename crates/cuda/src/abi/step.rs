@@ -88,6 +88,7 @@ shared! {
         NAN = gumball_spec::Status::NAN.0;
         INF = gumball_spec::Status::INF.0;
         EMPTY = gumball_spec::Status::EMPTY.0;
+        NO_TREE = gumball_spec::Status::NO_TREE.0;
     }
 
     /// What a request needs, as bits of `Params::features`.
@@ -297,6 +298,8 @@ shared! {
         /// Row i has slot i or is padding, and slot i has a request in either case: the survey need not wait
         /// for `slots`.
         SLOT_IS_ROW = 1 << 4;
+        /// No row advances its request.
+        NO_ADVANCE = 1 << 5;
     }
 
     /// The argument of the kernels of a step.

@@ -2,6 +2,7 @@
 //!
 //! Depends on `abi`, `programs`, `driver` and `requests`.
 
+pub(crate) mod drafts;
 pub(crate) mod finish;
 pub(crate) mod history_edits;
 pub(crate) mod survey;

@@ -106,7 +106,7 @@ impl<'b> RowParams<'b> {
         check_edits(&params, vocab)?;
         let with_filters = |params: &SamplingParams| {
             let mut prepared = Params::default();
-            filter_params::prepare(params, vocab, &mut prepared);
+            filter_params::prepare(params, params.temperature, vocab, &mut prepared);
             prepared
         };
         prepared.base = with_filters(&params);

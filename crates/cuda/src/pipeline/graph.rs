@@ -18,8 +18,8 @@ use crate::requests::step_features::StepFeatures;
 pub struct Graph<'b> {
     workspace: u64,
     steps: usize,
-    /// The largest number of tokens by which one replay can advance a request.
-    max_tokens: u64,
+    /// How many of them advance requests.
+    advancing: u64,
     shape: Shape,
     /// [`Kind::Probabilities`] if any step reads rows of probabilities.
     kind: Kind,
@@ -56,13 +56,13 @@ impl Workspace {
         self.runtime.load(&mut || StepFeatures::all().try_for_each(launch))?;
         let capture = |needs| Ok((needs, self.runtime.capture(&mut || launch(needs))?));
         let launches = StepFeatures::all().map(capture).collect::<crate::Result<Vec<_>>>()?;
-        let max_tokens = steps.iter().map(Step::max_tokens).sum();
+        let advancing = steps.iter().map(Step::advances).sum();
         let logits_rows = steps.iter().map(|step| step.logits_rows).min().unwrap_or(usize::MAX);
         let probabilities = steps.iter().any(|step| step.kind == Kind::Probabilities);
         Ok(Graph {
             workspace: self.id,
             steps: steps.len(),
-            max_tokens,
+            advancing,
             shape: self.assigned.shape,
             kind: if probabilities { Kind::Probabilities } else { Kind::Logits },
             logits_rows,
@@ -74,8 +74,8 @@ impl Workspace {
     /// Enqueues the captured steps on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for one token per captured
-    /// step.
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured
+    /// steps.
     ///
     /// # Panics
     /// If another workspace captured the graph.
@@ -83,7 +83,7 @@ impl Workspace {
         assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
         self.check(graph.shape, graph.logits_rows)?;
         self.check_kind(graph.kind)?;
-        self.spend(graph.max_tokens)?;
+        self.spend(graph.advancing)?;
         let needs = self.needs();
         let mut captured = graph.launches.iter();
         let launches = captured.find_map(|(features, launches)| (*features == needs).then_some(launches));

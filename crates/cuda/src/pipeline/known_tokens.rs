@@ -111,7 +111,8 @@ impl Workspace {
                 [] => (row_indices, rows.part(row..end)),
                 _ => (&row_indices[row..end], *rows),
             };
-            self.assign_rows(&Assignment { slots: &slots, forced: &targets[row..end], row_indices, masks })?;
+            let forced = &targets[row..end];
+            self.assign_rows(&Assignment { slots: &slots, forced, row_indices, masks, drafts: None })?;
             let step = self.step(&rows)?;
             self.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
             all.write_from(row, &self.outputs(end - row)?);

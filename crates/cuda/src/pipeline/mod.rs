@@ -2,6 +2,7 @@
 //!
 //! Depends on every folder.
 
+pub(crate) mod draft_rows;
 pub(crate) mod graph;
 pub(crate) mod known_tokens;
 pub(crate) mod outputs;

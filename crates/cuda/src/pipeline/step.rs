@@ -13,9 +13,10 @@ use gumball_spec::{Error, Kind, Result};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, flags};
 use crate::launch::tuning::{self, Survey};
-use crate::launch::{finish, history_edits, survey};
+use crate::launch::{drafts, finish, history_edits, survey};
 use crate::memory::rows::{MaskRows, Rows};
-use crate::pipeline::workspace::{Shape, Workspace};
+use crate::pipeline::draft_rows::{DraftAddresses, DraftIds};
+use crate::pipeline::workspace::{DraftShape, Shape, Workspace};
 use crate::requests::step_features::{Edits, StepFeatures};
 use crate::requests::step_variant::StepVariant;
 
@@ -43,6 +44,52 @@ impl Workspace {
     /// - [`Error::Length`] if there is not one bitmask per assigned row.
     /// - [`Error::OutOfRange`] if a bitmask has a word for each id.
     pub fn step_masked<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
+        self.fix(rows, masks, None)
+    }
+
+    /// Fixes the launches of a step like [`Workspace::step_masked`] that verifies drafts, for an assignment that has some.
+    ///
+    /// Kernels draw a token from each row. They accept the drafts that equal what is drawn before them, and advance each
+    /// request by these and one token more. The outputs of the rows that tokens are emitted from move to the request's first
+    /// rows; [`Workspace::read_walks`] names the rows.
+    ///
+    /// A request with mirostat must have no drafts. Parents that are no tree end the request's walk after its first row,
+    /// which gets the status `NO_TREE`.
+    ///
+    /// # Errors
+    /// - Those of [`Workspace::step_masked`].
+    /// - [`Error::Length`] if there are not as many ids and parents as the assignment counts drafts.
+    /// - [`Error::OutOfRange`] for columns of another type than i32 and i64.
+    pub fn verify<'b>(
+        &self,
+        rows: &Rows<'b>,
+        masks: Option<&MaskRows<'b>>,
+        drafts: &DraftIds<'b>,
+    ) -> Result<Step<'b>> {
+        self.fix(rows, masks, Some(drafts))
+    }
+
+    fn fix<'b>(
+        &self,
+        rows: &Rows<'b>,
+        masks: Option<&MaskRows<'b>>,
+        drafts: Option<&DraftIds<'b>>,
+    ) -> Result<Step<'b>> {
+        let shape = self.assigned.shape;
+        let drafts = match (shape.drafts, drafts) {
+            (None, None) => None,
+            (Some(of), Some(ids)) => Some((ids.addresses(shape.rows - of.requests)?, of)),
+            _ => {
+                let reason =
+                    "a step of drafts needs an assignment with their counts, and any other step one without";
+                return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+            }
+        };
+        let step = self.step_of(rows, masks)?;
+        Ok(Step { drafts, ..step })
+    }
+
+    fn step_of<'b>(&self, rows: &Rows<'b>, masks: Option<&MaskRows<'b>>) -> Result<Step<'b>> {
         let vocab = self.limits.vocab;
         if rows.vocab != vocab {
             let allowed = format!("{vocab} elements in a row, the vocabulary");
@@ -90,6 +137,7 @@ impl Workspace {
             shared,
             finishes: true,
             softmax_of: None,
+            drafts: None,
             variant: None,
             step: abi::Step { shared_records, ..step },
             memory: PhantomData,
@@ -107,8 +155,7 @@ impl Workspace {
             return Err(Error::length("slots", assigned.shape.rows, allowed));
         }
         if assigned.shape != shape {
-            let reason =
-                "a step that was fixed with row indices or masks needs some, and one without takes none";
+            let reason = "a step that was fixed with row indices, masks or drafts needs some, and one without takes none";
             return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
         }
         if assigned.row_indices_end > logits_rows {
@@ -153,7 +200,7 @@ impl Workspace {
             self.enqueue_kernels(step, features(step.variant.unwrap_or(StepVariant::Full)))?;
             return Ok(false);
         }
-        self.spend(step.max_tokens())?;
+        self.spend(step.advances())?;
         let needs = step.variant.map_or_else(|| self.needs(), features);
         self.enqueue_kernels(step, needs)?;
         self.counters.count(needs.variant, step.variant.unwrap_or(self.needed_variant()), 1);
@@ -186,6 +233,12 @@ impl Workspace {
         if let (Some(logits), Some(own)) = (&fixed.softmax_of, &self.probability_rows) {
             own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))?;
         }
+        let draft_step = fixed.drafts.map(|(drafts, shape)| (self.draft_step(step, &drafts, shape), shape));
+        if let Some((draft_step, _)) = &draft_step {
+            // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
+            // rows and requests that `check` compared. The creator of the drafts' columns guarantees these.
+            unsafe { drafts::begin(runtime, draft_step) }?;
+        }
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         if needs.edits == Edits::HistoryDependent {
             // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
@@ -210,15 +263,23 @@ impl Workspace {
             _ => tuning::survey(&self.device, (rows, tiles), row_type, needs),
         };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
+        // A survey without edits waits by itself for the requests of the rows of drafts.
+        let waits = draft_step.is_some() && fixed.shared.is_none() && needs.edits == Edits::None;
+        let enqueue = if waits { survey::enqueue_dependent } else { survey::enqueue };
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `step` checked. `assign` checked the slots. The creator of `Rows`
-        // guarantees the logits.
-        unsafe { survey::enqueue(runtime, &survey, step) }?;
+        // guarantees the logits. A survey that begins early has no edits.
+        unsafe { enqueue(runtime, &survey, step) }?;
         if !fixed.finishes {
             return Ok(());
         }
         // SAFETY: the conditions of the survey's launch hold here too.
-        unsafe { finish::enqueue(runtime, &self.device, row_type, needs, step) }
+        unsafe { finish::enqueue(runtime, &self.device, row_type, needs, step) }?;
+        match &draft_step {
+            // SAFETY: the conditions of `drafts::begin` hold here too.
+            Some((draft_step, shape)) => unsafe { drafts::end(runtime, shape.requests, draft_step) },
+            None => Ok(()),
+        }
     }
 }
 
@@ -237,6 +298,8 @@ pub struct Step<'b> {
     finishes: bool,
     /// The logits of which a softmax makes the rows of the step.
     softmax_of: Option<Rows<'b>>,
+    /// The drafts of a step that verifies some.
+    drafts: Option<(DraftAddresses, DraftShape)>,
     /// The named variant whose kernels the step launches, if one was named.
     variant: Option<StepVariant>,
     step: abi::Step,
@@ -271,8 +334,8 @@ impl Step<'_> {
         Self { finishes: false, ..self }
     }
 
-    /// Returns the largest number of tokens by which the step can advance a request.
-    pub(crate) fn max_tokens(&self) -> u64 {
+    /// Returns whether the step advances requests: 1 or 0.
+    pub(crate) fn advances(&self) -> u64 {
         u64::from(self.finishes && self.step.flags & flags::KNOWN_TOKENS == 0)
     }
 }

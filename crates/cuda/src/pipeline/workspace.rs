@@ -11,6 +11,7 @@ use crate::abi::{self, Slot, TileRecord, TileSum};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
+use crate::pipeline::draft_rows::{DraftAddresses, DraftCounts, DraftRows};
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::probability_rows::ProbabilityRows;
 use crate::pipeline::shared_rows::SharedRows;
@@ -39,7 +40,7 @@ pub struct WorkspaceLimits {
 /// means that no row has a value of that kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assignment<'a> {
-    /// The slot of each row; -1 is padding. No slot occurs twice.
+    /// The slot of each row, or of each request if there are drafts; -1 is padding. No slot occurs twice.
     pub slots: &'a [Slot],
     /// The token to emit in each row instead of a drawn one; -1 for none.
     pub forced: &'a [i32],
@@ -47,6 +48,9 @@ pub struct Assignment<'a> {
     pub row_indices: &'a [u32],
     /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
     pub masks: &'a [Option<&'a [u32]>],
+    /// How many drafts each slot's request has. It then has as many rows and one more, all in a row: that at the end of its
+    /// history, and one behind each draft. The other lists have an element per row.
+    pub drafts: Option<DraftCounts<'a>>,
 }
 
 /// Requests by slot, and device memory for steps over them.
@@ -59,6 +63,8 @@ pub struct Workspace {
     pub(crate) device: DeviceLimits,
     table: RequestTable,
     slots: Buffer,
+    /// The rows of drafts, once some were assigned.
+    draft_rows: Option<DraftRows>,
     forced: Buffer,
     row_indices: Buffer,
     masks: Buffer,
@@ -110,20 +116,39 @@ impl Captured {
     }
 }
 
+/// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
+const WALK_WORDS: usize = 2;
+
 /// The properties of an assignment that a step is fixed for: its number of rows, and which lists it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub rows: usize,
     pub row_indices: bool,
     pub masks: bool,
+    pub drafts: Option<DraftShape>,
+}
+
+/// The same of drafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DraftShape {
+    pub requests: usize,
+    pub greedy: bool,
 }
 
 /// The last assignment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Assigned {
     pub shape: Shape,
     /// One more than the highest row index; 0 if row i reads row i of the logits.
     pub row_indices_end: usize,
+    /// The most tokens by which a step advances a request.
+    pub tokens_per_step: u64,
+}
+
+impl Default for Assigned {
+    fn default() -> Self {
+        Self { shape: Shape::default(), row_indices_end: 0, tokens_per_step: 1 }
+    }
 }
 
 impl Workspace {
@@ -141,12 +166,13 @@ impl Workspace {
         // The largest buffers come first, so that a far too large workspace fails before it has allocated
         // much.
         let scratch = alloc(abi::Step::scratch_words(tiles) * size_of::<u64>())?;
-        let outputs = alloc(Layout { rows: 1, widths }.words() * size_of::<u32>())?;
+        let outputs = alloc((Layout { rows: 1, widths }.words() + WALK_WORDS) * size_of::<u32>())?;
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             table: RequestTable::new(&runtime, vocab, slots, widths)?,
             slots: alloc(size_of::<Slot>())?,
+            draft_rows: None,
             forced: alloc(size_of::<i32>())?,
             row_indices: alloc(size_of::<u32>())?,
             masks: alloc(mask_bytes)?,
@@ -221,7 +247,8 @@ impl Workspace {
     /// - [`Error::Length`] if the request names more ids for logprobs than the capacity.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn admit(&mut self, slot: Slot, request: &Prepared, start: &InitialState<'_>) -> Result<()> {
-        self.table.admit(slot, request, start)
+        self.table.admit(slot, request, start)?;
+        self.place_draft_lists(slot)
     }
 
     /// Empties a slot, and keeps its memory for the next request. A row that is still assigned to the slot is
@@ -234,11 +261,19 @@ impl Workspace {
         self.table.release(slot)
     }
 
-    /// Returns whether the histories of the assigned rows have capacity for `steps` more tokens, whatever is
-    /// drawn.
+    /// Returns whether the histories of the assigned rows have capacity for the tokens of `steps` more steps,
+    /// whatever is drawn.
     #[must_use]
     pub fn has_history_left(&self, steps: u64) -> bool {
-        self.table.has_history_left(steps)
+        self.table.has_history_left(steps.saturating_mul(self.assigned.tokens_per_step))
+    }
+
+    /// Records the lengths of the histories in some slots, prompts included. All steps that were enqueued for these slots must
+    /// be counted in them.
+    ///
+    /// Steps with drafts take capacity for all tokens that they might have emitted; this returns what they did not use.
+    pub fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
+        self.table.note_lengths(lengths);
     }
 
     /// Enlarges the history in a slot to take `history_growth` more ids than it has now, if the slot keeps
@@ -248,15 +283,26 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if there is no such slot, or the history's capacity would exceed a u32.
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn extend(&mut self, slot: Slot, history_growth: usize) -> Result<()> {
-        self.table.extend(slot, history_growth)
+        self.table.extend(slot, history_growth)?;
+        self.place_draft_lists(slot)
+    }
+
+    /// Gives the rows of drafts other memory if the lists of one of their requests, in `slot`, have changed.
+    fn place_draft_lists(&mut self, slot: Slot) -> Result<()> {
+        match &mut self.draft_rows {
+            Some(rows) if self.assigned.shape.drafts.is_some() && self.table.rows().contains(&slot) => {
+                rows.place_lists(&self.table, self.table.rows())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Assigns slots, forced tokens, row indices and bitmasks to the rows of the next steps.
     ///
     /// # Errors
     /// - [`Error::Length`] if there are more rows than the capacity, or the lists differ in length.
-    /// - [`Error::OutOfRange`] if a slot or a token does not exist, or a slot occurs twice.
-    /// - [`Error::Unavailable`] if the device fails.
+    /// - [`Error::OutOfRange`] if a slot or a token does not exist, a slot occurs twice, or one has more than 64 drafts.
+    /// - [`Error::Unavailable`] if the device fails, or has not enough memory for drafts.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let mut sorted: Vec<_> = rows.slots.iter().filter(|slot| **slot != -1).collect();
         sorted.sort_unstable();
@@ -274,9 +320,11 @@ impl Workspace {
     /// request.
     pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
         let WorkspaceLimits { vocab, slots, rows: max_rows, .. } = self.limits;
-        let count = rows.slots.len();
+        let requests = rows.slots.len();
+        let count = rows.drafts.map_or(Ok(requests), |drafts| drafts.rows(requests))?;
         if count > max_rows {
-            return Err(Error::length("slots", count, format!("at most {max_rows} rows")));
+            let parameter = if rows.drafts.is_some() { "counts" } else { "slots" };
+            return Err(Error::length(parameter, count, format!("at most {max_rows} rows")));
         }
         for (parameter, length) in [
             ("forced", rows.forced.len()),
@@ -301,18 +349,40 @@ impl Workspace {
         } else {
             self.forced.write(0, rows.forced)?;
         }
-        self.table.assign(rows.slots);
+        self.table.assign(rows.slots, rows.drafts.is_some_and(|drafts| drafts.greedy));
         self.row_indices.write(0, rows.row_indices)?;
         self.write_masks(rows.masks)?;
+        if let Some(drafts) = &rows.drafts {
+            let draft_rows = match &mut self.draft_rows {
+                Some(draft_rows) => draft_rows,
+                none => none.insert(DraftRows::new(&self.runtime, max_rows)?),
+            };
+            draft_rows.assign(&self.table, rows.slots, drafts)?;
+        }
         let (row_indices, masks) = (!rows.row_indices.is_empty(), !rows.masks.is_empty());
+        let drafts = rows.drafts.map(|DraftCounts { greedy, .. }| DraftShape { requests, greedy });
+        let of_slots = |drafts: DraftCounts<'_>| {
+            let counts = rows.slots.iter().zip(drafts.counts);
+            counts.filter(|(slot, _)| **slot != -1).map(|(_, count)| *count).max()
+        };
+        let most_drafts = rows.drafts.and_then(of_slots);
         self.assigned = Assigned {
-            shape: Shape { rows: count, row_indices, masks },
+            shape: Shape { rows: count, row_indices, masks, drafts },
             row_indices_end: rows.row_indices.iter().max().map_or(0, |row| *row as usize + 1),
+            tokens_per_step: most_drafts.map_or(1, |drafts| u64::from(drafts) + 1),
         };
         Ok(())
     }
 
-    /// Makes a row of the next steps padding, whatever its assignment, because its request is about to leave.
+    /// Returns the most tokens by which a step of the assigned rows advances a request: one, and with drafts as many more
+    /// as the request with most has.
+    #[must_use]
+    pub fn tokens_per_step(&self) -> u64 {
+        self.assigned.tokens_per_step
+    }
+
+    /// Makes a row of the next steps padding, whatever its assignment, because its request is about to leave; with drafts
+    /// all rows of the request of that index.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such row.
@@ -356,7 +426,7 @@ impl Workspace {
         let tiles = self.limits.vocab.div_ceil(TILE);
         let address = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
         let words = self.mask_words();
-        abi::Step {
+        let step = abi::Step {
             vocab: self.limits.vocab as u32,
             tiles: tiles as u32,
             mask_words: words as u32,
@@ -379,7 +449,51 @@ impl Workspace {
             ids_width: self.limits.widths.ids as u32,
             kept_bits: address(self.limits.kept, &self.kept),
             ..abi::Step::default()
+        };
+        match (&self.draft_rows, self.assigned.shape.drafts) {
+            (Some(rows), Some(_)) => rows.step(step),
+            _ => step,
         }
+    }
+
+    /// Returns the argument of the kernels that begin and end a step over the rows of drafts.
+    ///
+    /// # Panics
+    /// If no drafts were ever assigned.
+    pub(crate) fn draft_step(
+        &self,
+        step: &abi::Step,
+        drafts: &DraftAddresses,
+        shape: DraftShape,
+    ) -> abi::DraftStep {
+        let rows = self.draft_rows.as_ref().expect("a step of drafts is fixed after these were assigned");
+        let path = self.outputs.address() + self.walk_start(step.rows as usize) as u64;
+        let accepted = path + u64::from(step.rows) * size_of::<u32>() as u64;
+        rows.argument(step, drafts, &self.table, shape.greedy, [self.slots.address(), path, accepted])
+    }
+
+    /// Returns the byte of the outputs from which the walks of a step of `rows` rows lie.
+    fn walk_start(&self, rows: usize) -> usize {
+        Layout { rows, widths: self.limits.widths }.words() * size_of::<u32>()
+    }
+
+    /// Waits for the steps enqueued before, and reads the walks of the last one, which had drafts: for each row that a token
+    /// was emitted from, in the order of its request's walk and from the request's first row on, the row of the logits;
+    /// `u32::MAX` at the others. Then for each request how many drafts were accepted.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If `path` is longer than the capacity, or `accepted` than `path`.
+    pub fn read_walks(&self, path: &mut [u32], accepted: &mut [u32]) -> Result<()> {
+        assert!(accepted.len() <= path.len(), "a request has a row at least");
+        let mut words = vec![0; path.len() + accepted.len()];
+        self.outputs.read(self.walk_start(path.len()), &mut words)?;
+        let (rows, counts) = words.split_at(path.len());
+        path.copy_from_slice(rows);
+        accepted.copy_from_slice(counts);
+        Ok(())
     }
 
     /// Returns the number of assigned rows.
@@ -490,13 +604,13 @@ impl Workspace {
         self.counters.served(variant)
     }
 
-    /// Subtracts `tokens` tokens, by which steps advance the rows' requests, from the capacity of their
+    /// Subtracts the tokens by which `steps` steps may advance the rows' requests from the capacity of their
     /// histories.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if a history may not have capacity for them.
-    pub(crate) fn spend(&self, tokens: u64) -> Result<()> {
-        self.table.spend(tokens)
+    pub(crate) fn spend(&self, steps: u64) -> Result<()> {
+        self.table.spend(steps.saturating_mul(self.assigned.tokens_per_step))
     }
 
     /// Waits for the steps enqueued before, and returns the state of the request in a slot.

@@ -79,6 +79,8 @@ kernels! {
     }
     // Makes a step's requests from an operator's columns of parameters.
     "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
+    // Begin and end a step over the rows of drafts.
+    "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
     // Find the cuts of rows that are to be written.
     "find_cut" { FIND_CUT: BY_ROWS }
     // Write rows whose cuts are known.

@@ -77,11 +77,11 @@ fn fits_candidates(chain: &[Filter], joint: bool, params: &SamplingParams) -> bo
     short && !apart && rest.iter().all(listable)
 }
 
-/// Writes a request's temperature and filter parameters into `prepared`.
-pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) {
-    let greedy = SamplingParams::is_greedy(params.temperature);
-    let dynamic = params.dynamic_temperature.filter(|_| params.temperature != 0.0);
-    prepared.temperature = params.temperature;
+/// Writes a request's filter parameters, and a temperature in the place of its own, into `prepared`.
+pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, prepared: &mut Params) {
+    let greedy = SamplingParams::is_greedy(temperature);
+    let dynamic = params.dynamic_temperature.filter(|_| temperature != 0.0);
+    prepared.temperature = temperature;
     if greedy && dynamic.is_none() {
         prepared.features |= features::GREEDY;
         return;
@@ -98,8 +98,8 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.dynamic_max = dynamic.max;
         prepared.dynamic_exponent = dynamic.exponent;
     } else {
-        prepared.effective_temperature = params.temperature;
-        prepared.log2e_over_t = scale(params.temperature);
+        prepared.effective_temperature = temperature;
+        prepared.log2e_over_t = scale(temperature);
     }
     prepared.filter_log2e_over_t = if params.temperature_last { scale(1.0) } else { prepared.log2e_over_t };
     if let Some(mirostat) = params.mirostat {

@@ -1,8 +1,9 @@
 //! How many more steps the assigned rows can take. The host counts steps when it enqueues them, so no kernel
 //! ever appends to a full history.
 //!
-//! A step appends at most one id to each history. The number of enqueued steps therefore bounds every length
-//! from above, and the host reads nothing back.
+//! A step appends at most one id to each history, or with drafts as many as the request with most can emit. The number of
+//! enqueued steps therefore bounds every length from above, and the host reads nothing back. Where it has read a length anyway,
+//! the bound starts from that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,8 +40,13 @@ impl HistoryBudget {
 
     /// Records how many more ids a slot's history can take from now on.
     pub fn set(&mut self, slot: usize, growth: u64) {
+        self.set_all([(slot, growth)]);
+    }
+
+    /// Records how many more ids the histories of several slots can take from now on.
+    pub fn set_all(&mut self, growths: impl IntoIterator<Item = (usize, u64)>) {
         self.subtract_spent();
-        self.growths[slot] = growth;
+        growths.into_iter().for_each(|(slot, growth)| self.growths[slot] = growth);
         self.grant();
     }
 

@@ -13,8 +13,11 @@ use crate::requests::{edit_params, filter_params, logprob_params};
 #[derive(Clone, Debug)]
 pub struct Prepared {
     params: Params,
+    /// The same at temperature 0.
+    greedy: Params,
     edits: Arc<EditLists>,
     logprob_ids: Vec<u32>,
+    stop_ids: Vec<u32>,
     vocab: usize,
     /// The error for rows of probabilities, if these parameters are not allowed there (P2).
     refusal: Option<Error>,
@@ -27,18 +30,33 @@ impl Prepared {
     /// - Those of [`SamplingParams::validate`].
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
-        let mut prepared = Params::default();
-        filter_params::prepare(params, vocab, &mut prepared);
-        let edits = Arc::new(edit_params::prepare(params, vocab, &mut prepared));
-        logprob_params::prepare(params, &mut prepared);
+        let mut edited = Params::default();
+        let edits = Arc::new(edit_params::prepare(params, vocab, &mut edited));
+        let [prepared, greedy] = [params.temperature, 0.0].map(|temperature| {
+            let mut prepared = edited;
+            filter_params::prepare(params, temperature, vocab, &mut prepared);
+            logprob_params::prepare(params, &mut prepared);
+            prepared
+        });
+        let stop_ids = params.stop_ids.clone();
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
         let refusal = params.check_kind(Kind::Probabilities, vocab).err();
-        Ok(Self { params: prepared, edits, logprob_ids, vocab, refusal })
+        Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, vocab, refusal })
     }
 
     /// Returns the parameters in the form that kernels read, without seed and draw index.
     pub(crate) fn params(&self) -> Params {
         self.params
+    }
+
+    /// Returns the parameters at temperature 0.
+    pub(crate) fn greedy(&self) -> Params {
+        self.greedy
+    }
+
+    /// Returns the stop ids as they were given.
+    pub(crate) fn stop_ids(&self) -> &[u32] {
+        &self.stop_ids
     }
 
     /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).

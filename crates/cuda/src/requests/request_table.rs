@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use gumball_spec::layout::Widths;
-use gumball_spec::{Error, Result, memory};
+use gumball_spec::{Error, Result, TILE, memory};
 
-use crate::abi::{Params, Request, Slot, State, features};
+use crate::abi::{Params, Request, Slot, State, TokenEntry, features};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, SLOTS};
 use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
@@ -68,7 +68,15 @@ impl SlotEntry {
 
     /// Returns a request's parameters with the features that this slot adds.
     fn params_of(&self, request: &Prepared) -> Params {
-        let mut params = request.params();
+        self.with_history(request.params())
+    }
+
+    /// Returns the parameters of the slot's request at temperature 0.
+    fn greedy_params(&self) -> Params {
+        self.with_history(self.request.as_ref().map_or_else(Params::default, Prepared::greedy))
+    }
+
+    fn with_history(&self, mut params: Params) -> Params {
         params.features |= if self.keep_history { features::KEEP_HISTORY } else { 0 };
         params
     }
@@ -98,6 +106,8 @@ pub(crate) struct RequestTable {
     /// The smallest named variant that serves each slot's request, and the largest of those of the rows.
     variants: Vec<StepVariant>,
     rows_variant: StepVariant,
+    /// Whether the rows are drawn from at temperature 0, whatever their requests say.
+    greedy: bool,
     /// A slot of the rows whose request is not allowed on rows of probabilities.
     refusing_slot: Option<usize>,
 }
@@ -117,6 +127,7 @@ impl RequestTable {
             rows_features: StepFeatures::NONE,
             variants: memory::filled(SLOTS, StepVariant::NoFilter, slots)?,
             rows_variant: StepVariant::NoFilter,
+            greedy: false,
             refusing_slot: None,
             runtime: Arc::clone(runtime),
             vocab,
@@ -212,10 +223,48 @@ impl RequestTable {
         })
     }
 
-    /// Records the slots that the next steps advance; -1 is padding.
-    pub fn assign(&mut self, rows: &[Slot]) {
+    /// Records the slots that the next steps advance; -1 is padding. If `greedy`, at temperature 0.
+    pub fn assign(&mut self, rows: &[Slot], greedy: bool) {
+        self.greedy = greedy;
         self.history_budget.assign(rows);
         self.update_features();
+    }
+
+    /// Returns the slots that the next steps advance.
+    pub fn rows(&self) -> &[Slot] {
+        self.history_budget.rows()
+    }
+
+    /// Returns the request of a slot, unless the slot is empty or padding.
+    pub fn prepared(&self, slot: Slot) -> Option<&Prepared> {
+        self.entry(slot).and_then(|entry| entry.request.as_ref())
+    }
+
+    /// Returns the parameters of a slot's request at temperature 0, without seed and draw index; padding has default ones.
+    pub fn greedy_params(&self, slot: Slot) -> Params {
+        self.entry(slot).map_or_else(Params::default, SlotEntry::greedy_params)
+    }
+
+    /// Returns how many bytes a copy of those lists of a slot's request takes that emitted tokens change: the twin of
+    /// `copy_lists` in `drafts.cu`.
+    pub fn list_bytes(&self, slot: Slot) -> usize {
+        let Some(entry) = self.entry(slot) else { return 0 };
+        let has = |bit: u32| entry.features() & bit != 0;
+        let unit = size_of::<TokenEntry>();
+        let touched = if has(features::TOKEN_COUNTS) { self.vocab.div_ceil(TILE) * TILE / 8 } else { 0 };
+        let history = if has(features::HISTORY_EDITS) {
+            (entry.on_device.history_capacity as usize * size_of::<u32>()).next_multiple_of(unit)
+        } else {
+            0
+        };
+        match has(features::TOKEN_COUNTS | features::HISTORY_EDITS) {
+            true => (entry.on_device.entries_mask as usize + 1) * unit + touched + history,
+            false => 0,
+        }
+    }
+
+    fn entry(&self, slot: Slot) -> Option<&SlotEntry> {
+        usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot))
     }
 
     /// Records that a row became padding.
@@ -227,11 +276,22 @@ impl RequestTable {
     /// Recomputes the features that the rows need, so that a step does not have to scan the rows.
     fn update_features(&mut self) {
         let slots = self.history_budget.rows().iter().filter_map(|slot| usize::try_from(*slot).ok());
-        self.rows_features =
-            slots.clone().map(|slot| self.needs[slot]).fold(StepFeatures::NONE, StepFeatures::union);
-        let variants = slots.clone().map(|slot| self.variants[slot]);
+        let needs = slots.clone().map(|slot| match self.greedy {
+            true => StepFeatures::of(&self.slots[slot].greedy_params()),
+            false => self.needs[slot],
+        });
+        self.rows_features = needs.fold(StepFeatures::NONE, StepFeatures::union);
+        let variants = slots.clone().map(|slot| self.variant_of(slot));
         self.rows_variant = variants.max().unwrap_or(StepVariant::NoFilter);
         self.refusing_slot = slots.clone().find(|slot| self.refusal_of(*slot).is_some());
+    }
+
+    /// Returns the smallest named variant that serves the rows of a slot's request.
+    fn variant_of(&self, slot: usize) -> StepVariant {
+        match self.greedy {
+            true => StepVariant::of_prepared(&self.slots[slot].greedy_params()),
+            false => self.variants[slot],
+        }
     }
 
     fn refusal_of(&self, slot: usize) -> Option<&Error> {
@@ -263,7 +323,7 @@ impl RequestTable {
             return Ok(());
         }
         self.history_budget.rows().iter().enumerate().try_for_each(|(row, slot)| {
-            let needed = usize::try_from(*slot).map_or(StepVariant::NoFilter, |slot| self.variants[slot]);
+            let needed = usize::try_from(*slot).map_or(StepVariant::NoFilter, |slot| self.variant_of(slot));
             variant.check(needed, row, *slot)
         })
     }
@@ -271,6 +331,18 @@ impl RequestTable {
     /// Returns whether every row's history can take `steps` more tokens.
     pub fn has_history_left(&self, steps: u64) -> bool {
         self.history_budget.left() >= steps
+    }
+
+    /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not count.
+    pub fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
+        let slots = &self.slots;
+        let growths = lengths.into_iter().filter_map(|(slot, length)| {
+            let slot = usize::try_from(slot).ok()?;
+            let entry = slots.get(slot).filter(|entry| entry.has_history())?;
+            let capacity = entry.on_device.history_capacity as usize;
+            Some((slot, capacity.saturating_sub(length) as u64))
+        });
+        self.history_budget.set_all(growths);
     }
 
     /// Subtracts steps that advance the rows' requests from their capacity.

@@ -54,10 +54,19 @@ pub(super) fn copy_up(
         Row::Bf16(data) => (Dtype::Bf16, bytemuck::cast_slice(data)),
         Row::F16(data) => (Dtype::F16, bytemuck::cast_slice(data)),
     };
+    Ok((copy_bytes_up(runtime, memory, bytes)?, dtype))
+}
+
+/// Copies bytes of the host to the device, into `memory` if it is large enough, otherwise into new memory.
+pub(super) fn copy_bytes_up(
+    runtime: &Arc<dyn Runtime>,
+    memory: &mut Option<Buffer>,
+    bytes: &[u8],
+) -> Result<Buffer> {
     let mut buffer = match memory.take().filter(|buffer| buffer.bytes() >= bytes.len()) {
         Some(buffer) => buffer,
         None => Buffer::zeroed(runtime, bytes.len())?,
     };
     buffer.write(0, bytes)?;
-    Ok((buffer, dtype))
+    Ok(buffer)
 }

@@ -11,6 +11,7 @@ mod route;
 mod score;
 mod sequences;
 mod step;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use gumball_spec::{Error, Result};
 
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
-    DraftChainRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks, Rows as DeviceLogits,
-    RowsOut as DeviceRows, StepVariant,
+    DraftChainRows, DraftIds as DeviceDrafts, Dtype, Gpu, Graph as DeviceGraph, IntType,
+    MaskRows as DeviceMasks, Rows as DeviceLogits, RowsOut as DeviceRows, StepVariant,
 };
 pub use input::{DeviceInput, DeviceOptions};
 pub use pool::{DevicePool, DevicePoolConfig};

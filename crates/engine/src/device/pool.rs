@@ -87,6 +87,8 @@ pub struct DevicePool {
     pub(super) last: Last,
     /// The device buffer into which logits of the host are copied.
     pub(super) upload: Option<Buffer>,
+    /// Those into which drafts of the host and their parents are copied.
+    pub(super) draft_uploads: [Option<Buffer>; 2],
     /// The workspace of the last scores, kept for the next ones.
     pub(super) scorer: Option<Workspace>,
 }
@@ -125,6 +127,7 @@ impl DevicePool {
             assigned: Assigned::default(),
             last: Last::default(),
             upload: None,
+            draft_uploads: [None, None],
             scorer: None,
         })
     }

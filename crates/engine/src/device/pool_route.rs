@@ -85,5 +85,7 @@ pub(super) fn drawing_params(whole: &SamplingParams, vocab: usize) -> Result<Sam
         return Err(refused(parameter));
     }
     let temperature = if SamplingParams::is_greedy(whole.temperature) { 0.0 } else { 1.0 };
-    Ok(SamplingParams { temperature, ..draw })
+    // They end walks through drafts, and ban nothing without `min_tokens`.
+    let stop_ids = whole.stop_ids.clone();
+    Ok(SamplingParams { temperature, stop_ids, ..draw })
 }

@@ -29,6 +29,11 @@ impl HostSequence {
         }
     }
 
+    /// Returns the number of ids in the history, those of `fetched` included.
+    pub fn length(&self) -> usize {
+        self.sequence.history().ids().len() + self.fetched.len()
+    }
+
     fn catch_up(&mut self) {
         self.fetched.drain(..).for_each(|(id, mu)| self.sequence.push(id, mu));
     }

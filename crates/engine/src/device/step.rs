@@ -3,8 +3,11 @@
 //! The host copies an assignment up only when it changes. A step with unchanged slots and options therefore
 //! only launches kernels, and replaying a captured step takes one call.
 
-use gumball_cuda::{Assignment, Graph, Rows, Step, StepVariant};
+use std::ops::Range;
+
+use gumball_cuda::{Assignment, DraftCounts, Graph, Rows, Step, StepVariant, Workspace};
 use gumball_spec::layout::Layout;
+use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result};
 
 use super::input::{DeviceInput, DeviceOptions, copy_up};
@@ -21,27 +24,32 @@ pub(super) struct Assigned {
     /// Whether the device's lists equal these. False after a failed copy, which leaves the device's lists
     /// unknown.
     known: bool,
+    /// The slot of each row, or of each request if there are drafts.
     pub slots: Vec<Slot>,
+    /// How many drafts each request has, and whether its rows are greedy by the mode; `None` for a step.
+    drafts: Option<(Vec<u32>, bool)>,
     forced: Vec<i32>,
     lines: Vec<u32>,
     masks: bool,
-    /// In a pool of the route `probabilities` the temperature of each row's softmax, `None` for padding.
+    /// In a pool of the route `probabilities` the temperature of the softmax of each slot's rows, `None` for padding.
     temperatures: Vec<Option<f32>>,
 }
 
 impl Assigned {
-    /// Turns a row into padding.
-    pub fn retire(&mut self, row: usize) {
-        self.slots[row] = PADDING;
-        self.temperatures.get_mut(row).into_iter().for_each(|temperature| *temperature = None);
+    /// Turns the rows of a slot into padding, by the slot's index.
+    pub fn retire(&mut self, index: usize) {
+        self.slots[index] = PADDING;
+        self.temperatures.get_mut(index).into_iter().for_each(|temperature| *temperature = None);
     }
 
     /// Returns whether the device has these lists already. Masks are not compared: they are copied up each
     /// time.
-    fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>) -> bool {
+    fn is(&self, slots: &[Slot], options: &DeviceOptions<'_>, drafts: Option<DraftCounts<'_>>) -> bool {
         let forced = |(known, given): (&i32, &Option<u32>)| *known == code(*given);
+        let known = self.drafts.as_ref().map(|(counts, greedy)| DraftCounts { counts, greedy: *greedy });
         self.known
             && self.slots == slots
+            && known == drafts
             && self.lines == options.row_indices
             && !self.masks
             && options.masks.is_none()
@@ -67,22 +75,43 @@ fn code(forced: Option<u32>) -> i32 {
 /// The step that was enqueued last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
-    /// The slot of each row; padding if the row's sequence has ended since.
-    slots: Vec<Slot>,
+    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended since.
+    pub slots: Vec<Slot>,
+    /// How many drafts each request had; `None` for a step.
+    pub counts: Option<Vec<u32>>,
     temperatures: Vec<Option<f32>>,
     /// Whether the host has read the step's outputs.
     observed: bool,
 }
 
 impl Last {
-    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found.
-    fn add_softmax(&self, layout: Layout, statuses: &[u32], words: &mut [u32]) {
-        for (row, temperature) in self.temperatures.iter().enumerate() {
+    /// Returns the rows of each slot.
+    pub fn places(&self) -> impl Iterator<Item = (Slot, Range<usize>)> {
+        let mut end = 0;
+        self.slots.iter().enumerate().map(move |(index, slot)| {
+            let start = end;
+            end += self.counts.as_ref().map_or(1, |counts| counts[index] as usize + 1);
+            (*slot, start..end)
+        })
+    }
+
+    fn rows(&self) -> usize {
+        self.places().last().map_or(0, |(_, rows)| rows.end)
+    }
+
+    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With drafts `path` has
+    /// the row that each place of the outputs comes from.
+    fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
+        for ((_, places), temperature) in self.places().zip(&self.temperatures) {
             let Some(temperature) = temperature else { continue };
-            words[layout.statuses()][row] |= statuses[row];
-            // A greedy row has 0 already.
-            let drawn_at = &mut words[layout.temperatures()][row];
-            *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };
+            for place in places {
+                let row = path.map_or(place, |path| path[place] as usize);
+                let Some(status) = statuses.get(row) else { continue };
+                words[layout.statuses()][place] |= status;
+                // A greedy row has 0 already.
+                let drawn_at = &mut words[layout.temperatures()][place];
+                *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };
+            }
         }
     }
 
@@ -184,9 +213,20 @@ impl DevicePool {
             let allowed = format!("at most {}, the pool's rows", self.config.rows);
             return Err(Error::length("slots", slots.len(), allowed));
         }
-        options.on_host().check(slots.len(), self.config.vocab)?;
-        if !options.row_indices.is_empty() && options.row_indices.len() != slots.len() {
-            let allowed = format!("one per row, {}, or 0", slots.len());
+        self.assign_rows(slots, slots.len(), options, None)
+    }
+
+    /// Assigns slots and options to `rows` rows: one of each slot, or with drafts one more than the slot has drafts.
+    pub(super) fn assign_rows(
+        &mut self,
+        slots: &[Slot],
+        rows: usize,
+        options: &DeviceOptions<'_>,
+        drafts: Option<DraftCounts<'_>>,
+    ) -> Result<()> {
+        options.on_host().check(rows, self.config.vocab)?;
+        if !options.row_indices.is_empty() && options.row_indices.len() != rows {
+            let allowed = format!("one per row, {rows}, or 0");
             return Err(Error::length("row_indices", options.row_indices.len(), allowed));
         }
         if self.config.route == PoolRoute::Probabilities {
@@ -196,55 +236,69 @@ impl DevicePool {
                 return Err(refused(parameter));
             }
         }
-        if self.assigned.is(slots, options) {
+        if self.assigned.is(slots, options, drafts) {
             return Ok(());
         }
-        self.checks += 1;
-        let host_sequences = &self.host_sequences;
-        let admitted = |slot: Slot| {
-            usize::try_from(slot).ok().and_then(|slot| host_sequences.get(slot)).is_some_and(Option::is_some)
-        };
-        check_slots(slots, admitted, &mut self.seen, self.checks)?;
+        self.check_slots(slots)?;
+        for (slot, count) in slots.iter().zip(drafts.map_or(&[][..], |drafts| drafts.counts)) {
+            if *slot != PADDING {
+                check_drafts(self.host_sequence(*slot)?.sequence.params(), *count as usize)?;
+            }
+        }
 
         let assigned = Assigned {
             known: true,
             slots: slots.to_vec(),
+            drafts: drafts.map(|DraftCounts { counts, greedy }| (counts.to_vec(), greedy)),
             forced: options.forced.iter().copied().map(code).collect(),
             lines: options.row_indices.to_vec(),
             masks: !options.masks.is_none(),
-            temperatures: self.temperatures(slots),
+            temperatures: self.temperatures(slots, drafts.is_some_and(|drafts| drafts.greedy)),
         };
         let masks: Vec<Option<&[u32]>> = match assigned.masks {
-            true => (0..slots.len()).map(|row| options.masks.row(row)).collect(),
+            true => (0..rows).map(|row| options.masks.row(row)).collect(),
             false => Vec::new(),
         };
         let (forced, lines) = (&assigned.forced, &assigned.lines);
         // If the copy fails, the rows keep their old assignment, and the next `assign` writes all lists
         // again.
         self.assigned.known = false;
-        self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks })?;
+        self.workspace.assign(&Assignment { slots, forced, row_indices: lines, masks: &masks, drafts })?;
         if self.config.route == PoolRoute::Probabilities {
-            let temperatures = assigned.temperatures.iter().map(|temperature| temperature.unwrap_or(1.0));
+            let temperatures = assigned.temperatures.iter().enumerate().flat_map(|(index, temperature)| {
+                let rows = drafts.map_or(1, |drafts| drafts.counts[index] as usize + 1);
+                std::iter::repeat_n(temperature.unwrap_or(1.0), rows)
+            });
             self.workspace.assign_temperatures(&temperatures.collect::<Vec<_>>())?;
         }
         self.assigned = assigned;
         Ok(())
     }
 
-    /// Returns the temperature of each row's softmax, `None` for padding; an empty list if steps make none.
-    fn temperatures(&self, slots: &[Slot]) -> Vec<Option<f32>> {
+    /// Checks slots as [`check_slots`] does.
+    pub(super) fn check_slots(&mut self, slots: &[Slot]) -> Result<()> {
+        self.checks += 1;
+        let host_sequences = &self.host_sequences;
+        let admitted = |slot: Slot| {
+            usize::try_from(slot).ok().and_then(|slot| host_sequences.get(slot)).is_some_and(Option::is_some)
+        };
+        check_slots(slots, admitted, &mut self.seen, self.checks)
+    }
+
+    /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps make none.
+    fn temperatures(&self, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
         if self.config.route == PoolRoute::Race {
             return Vec::new();
         }
         let temperature = |slot: &Slot| {
             let admitted = self.host_sequence(*slot).ok();
-            admitted.map(|admitted| admitted.sequence.params().temperature)
+            admitted.map(|admitted| if greedy { 0.0 } else { admitted.sequence.params().temperature })
         };
         slots.iter().map(temperature).collect()
     }
 
     /// Checks that the pool's route takes the rows and bitmasks of an input.
-    fn check_input(&self, input: &DeviceInput<'_>) -> Result<()> {
+    pub(super) fn check_input(&self, input: &DeviceInput<'_>) -> Result<()> {
         match self.config.route {
             PoolRoute::Race => Ok(()),
             PoolRoute::Probabilities if input.masks.is_some() => Err(refused("masks")),
@@ -283,11 +337,22 @@ impl DevicePool {
     }
 
     fn enqueue_with(&mut self, input: DeviceInput<'_>, variant: Option<StepVariant>) -> Result<()> {
-        self.check_input(&input)?;
-        let DeviceInput { logits, masks } = input;
+        self.enqueue_step(&input, variant, |workspace| {
+            workspace.step_masked(&input.logits, input.masks.as_ref())
+        })
+    }
+
+    /// Enqueues the step that `fix` makes for an input.
+    pub(super) fn enqueue_step<'b>(
+        &mut self,
+        input: &DeviceInput<'b>,
+        variant: Option<StepVariant>,
+        fix: impl FnOnce(&Workspace) -> Result<Step<'b>>,
+    ) -> Result<()> {
+        self.check_input(input)?;
         variant.map_or(Ok(()), |variant| self.workspace.check_variant(variant))?;
         self.grow_histories(1)?;
-        let step = self.workspace.step_masked(&logits, masks.as_ref())?;
+        let step = fix(&self.workspace)?;
         let step = variant.into_iter().fold(step, Step::with_variant);
         if self.workspace.enqueue(&step)? {
             self.note(1);
@@ -361,22 +426,24 @@ impl DevicePool {
         Ok(())
     }
 
-    /// Makes sure that the histories of the assigned rows can take `steps` more tokens. Growing one waits for
-    /// the device, which happens once in `history_growth` tokens.
+    /// Makes sure that the histories of the assigned rows can take the tokens of `steps` more steps. Growing one
+    /// waits for the device, which happens once in `history_growth` tokens.
     fn grow_histories(&mut self, steps: usize) -> Result<()> {
         // A captured step does not run yet, and waiting would invalidate the capture.
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
             return Ok(());
         }
-        let tokens = self.config.history_growth.max(steps);
+        let tokens =
+            self.config.history_growth.max(steps.saturating_mul(self.workspace.tokens_per_step() as usize));
         let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
     /// Records that the assigned rows have taken `steps` steps.
-    fn note(&mut self, steps: u64) {
+    pub(super) fn note(&mut self, steps: u64) {
         self.last.observed = steps == 0;
         self.last.slots.clone_from(&self.assigned.slots);
+        self.last.counts = self.assigned.drafts.as_ref().map(|(counts, _)| counts.clone());
         self.last.temperatures.clone_from(&self.assigned.temperatures);
         for slot in self.assigned.slots.iter().filter(|slot| **slot != PADDING) {
             let steps_unseen = &mut self.steps_unseen[*slot as usize];
@@ -396,9 +463,10 @@ impl DevicePool {
         let (words, kept) = out.whole(layout)?;
         self.workspace.read_outputs(words)?;
         if !self.last.temperatures.is_empty() {
-            let mut statuses = vec![0; self.last.temperatures.len()];
+            let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
-            self.last.add_softmax(layout, &statuses, words);
+            let path = self.last.counts.is_some().then(|| self.read_walks()).transpose()?;
+            self.last.add_softmax(layout, &statuses, path.as_ref().map(|(path, _)| &path[..]), words);
         }
         if !kept.is_empty() {
             self.workspace.read_kept(kept)?;
@@ -407,8 +475,16 @@ impl DevicePool {
         Ok(())
     }
 
+    /// Reads the walks of the last step: the row that each place of the outputs comes from, and how many drafts of each
+    /// request were accepted.
+    pub(super) fn read_walks(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let (mut path, mut accepted) = (vec![0; self.last.rows()], vec![0; self.last.slots.len()]);
+        self.workspace.read_walks(&mut path, &mut accepted)?;
+        Ok((path, accepted))
+    }
+
     /// Returns an error if `out` collects kept sets and the pool does not report them.
-    fn check_kept(&self, out: &Outputs) -> Result<()> {
+    pub(super) fn check_kept(&self, out: &Outputs) -> Result<()> {
         if !out.collects_kept() || self.config.kept {
             return Ok(());
         }
@@ -428,13 +504,13 @@ impl DevicePool {
     /// Returns the layout of the last step's outputs.
     #[must_use]
     pub fn outputs_layout(&self) -> Layout {
-        Layout { rows: self.last.slots.len(), widths: self.config.widths }
+        Layout { rows: self.last.rows(), widths: self.config.widths }
     }
 
     /// Reads the last step's outputs, if the host has not done so yet.
     pub(super) fn observe_last_step(&mut self) -> Result<()> {
         if !self.last.observed {
-            let layout = Layout { rows: self.last.slots.len(), widths: self.config.widths };
+            let layout = self.outputs_layout();
             let mut words = vec![0; layout.mirostat_mu().end];
             self.workspace.read_outputs(&mut words)?;
             self.apply(layout, &words);
@@ -447,16 +523,24 @@ impl DevicePool {
         if std::mem::replace(&mut self.last.observed, true) {
             return;
         }
-        for (row, slot) in self.last.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let (token, mu) = (words[layout.tokens()][row], words[layout.mirostat_mu()][row]);
-            // If several steps are missing, the last one's token alone cannot complete the sequence.
-            let steps_unseen = &mut self.steps_unseen[*slot as usize];
-            if *steps_unseen == 1 {
-                *steps_unseen = 0;
-                let host_sequence =
-                    self.host_sequences[*slot as usize].as_mut().expect("struck out when it goes");
+        let mut lengths = Vec::new();
+        for (slot, places) in self.last.places().filter(|(slot, _)| *slot != PADDING) {
+            // If several steps are missing, the tokens of the last one alone cannot complete the sequence.
+            let steps_unseen = &mut self.steps_unseen[slot as usize];
+            if *steps_unseen != 1 {
+                continue;
+            }
+            *steps_unseen = 0;
+            let host_sequence = self.host_sequences[slot as usize].as_mut().expect("struck out when it goes");
+            // Behind the emitted tokens there are none.
+            for place in places {
+                let (token, mu) = (words[layout.tokens()][place], words[layout.mirostat_mu()][place]);
                 host_sequence.apply(token as i32, f32::from_bits(mu));
             }
+            lengths.push((slot, host_sequence.length()));
+        }
+        if self.last.counts.is_some() {
+            self.workspace.note_lengths(lengths);
         }
     }
 }

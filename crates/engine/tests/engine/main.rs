@@ -6,6 +6,8 @@ mod cases;
 mod device;
 #[cfg(feature = "emulator")]
 mod device_operators;
+#[cfg(feature = "emulator")]
+mod device_verify;
 mod invariance;
 mod limits;
 mod masks;

@@ -14,10 +14,10 @@ use gumball_spec::{Request, oracle};
 use crate::cases::{KINDS, VOCAB, params, pool, row, rows, step};
 
 /// The kind with mirostat.
-const MIROSTAT: usize = 4;
+pub const MIROSTAT: usize = 4;
 
 /// A model: rows are a function of the last two ids, and few, so that tokens repeat and penalties bite.
-fn model(history: &[u32]) -> Vec<f32> {
+pub fn model(history: &[u32]) -> Vec<f32> {
     let seed = history.iter().rev().take(2).fold(1u64, |hash, id| (hash * 7 + u64::from(*id)) % 11);
     let mut row = row(seed);
     row[seed as usize * 80] += 7.0;
@@ -25,10 +25,10 @@ fn model(history: &[u32]) -> Vec<f32> {
 }
 
 /// Random numbers.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 += 1;
         philox4x32_10(5, [self.0 as u32, (self.0 >> 32) as u32, 0, 0])[0] as usize % end
     }
@@ -36,7 +36,7 @@ impl Random {
 
 /// What proposes drafts.
 #[derive(Clone, Copy, Debug)]
-enum Drafter {
+pub enum Drafter {
     /// Any ids, some of them no tokens.
     Random,
     /// The tokens that will come.
@@ -75,16 +75,23 @@ fn decode(params: &SamplingParams, prompt: &[u32], count: usize) -> (Vec<u32>, V
 
 /// Where the drafts of several requests are gathered.
 #[derive(Default)]
-struct Batch {
-    counts: Vec<u32>,
-    ids: Vec<i32>,
-    parents: Vec<i32>,
-    data: Vec<f32>,
+pub struct Batch {
+    pub counts: Vec<u32>,
+    pub ids: Vec<i32>,
+    pub parents: Vec<i32>,
+    pub data: Vec<f32>,
 }
 
 impl Batch {
     /// Adds a request with drafts behind a history; `coming` are the tokens that decoding would draw.
-    fn add(&mut self, random: &mut Random, drafter: Drafter, count: usize, history: &[u32], coming: &[u32]) {
+    pub fn add(
+        &mut self,
+        random: &mut Random,
+        drafter: Drafter,
+        count: usize,
+        history: &[u32],
+        coming: &[u32],
+    ) {
         let mut paths: Vec<Vec<u32>> = vec![history.to_vec()];
         self.data.extend(model(history));
         for node in 0..count {
@@ -101,11 +108,17 @@ impl Batch {
         self.counts.push(count as u32);
     }
 
+    pub fn drafts(&self) -> Drafts<'_> {
+        Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents), probs: None }
+    }
+
+    pub fn logits(&self) -> Logits<'_> {
+        Logits::new(&self.data, self.data.len() / VOCAB, VOCAB).unwrap()
+    }
+
     fn verify(&self, pool: &mut Pool, slots: &[Slot], out: &mut Verification) {
-        let drafts =
-            Drafts { counts: &self.counts, ids: &self.ids, parents: Some(&self.parents), probs: None };
-        let logits = Logits::new(&self.data, self.data.len() / VOCAB, VOCAB).unwrap();
-        pool.verify(logits, slots, &drafts, VerifyMode::Coupled, &BatchOptions::default(), out).unwrap();
+        let (drafts, options) = (self.drafts(), BatchOptions::default());
+        pool.verify(self.logits(), slots, &drafts, VerifyMode::Coupled, &options, out).unwrap();
     }
 }
 

@@ -4,6 +4,7 @@
 //! a plain struct. Nothing here launches, allocates or queries a device. Results do not depend on what is
 //! chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
 
+mod drafts;
 mod finish;
 mod history_edits;
 mod operators;
@@ -12,6 +13,7 @@ mod survey;
 
 use crate::driver::runtime::Grid;
 
+pub(crate) use drafts::{begin_drafts, end_drafts};
 pub(crate) use finish::finish;
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{Plan, params_from_columns, plan, verify_survey, write_rows};

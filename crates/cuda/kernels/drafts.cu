@@ -1,0 +1,384 @@
+// drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was drawn (rule S3).
+//
+// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9)
+//            end_drafts: for each request the rows of the walk, the outputs of these rows at the request's first rows,
+//            and the request's next state, history and counts
+// Never      reads logits; trusts a draft or a parent that the device alone has seen; changes a request before all of
+//            its rows are finished
+// Twins      oracle spec/src/verify/coupled.rs, tree.rs | host engine/src/walk.rs | src/pipeline/draft_rows.rs
+// Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
+//            history and one behind each draft; outputs: the sections of Layout (spec/src/layout.rs)
+// Grid       begin_drafts: x = rows; end_drafts: x = requests; whole warps
+// Traffic    begin_drafts: 320 bytes a row; behind drafts also the lists that tokens change, read and written once
+//            end_drafts: the outputs of rows that no token was emitted for, and of those that move
+// Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream
+//
+//     begin_drafts: for each row
+//         path = the drafts from the root to the row
+//         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree
+//         the request's parameters; its state, later by the path's length; its lists, with the path added
+//     end_drafts: for each request
+//         row = 0; while a child of the row has the row's token, which is no stop id: row = that child's row
+//         move the outputs of the rows of the walk to the front; make padding of the others
+//         append the emitted tokens; advance position and mu
+
+#include "abi/drafts.cuh"
+#include "math/edits.cuh"
+#include "warp/reduce.cuh"
+
+// The drafts of one request, in shared memory. An id or a parent that is no 32-bit number is -2, which is neither an id
+// nor a parent.
+struct DraftTree {
+    int ids[MAX_DRAFTS];
+    int parents[MAX_DRAFTS];
+    u32 count;
+    // Whether each parent is the root or a draft before its child.
+    u32 is_tree;
+};
+
+DEVICE int draft_number(const void* numbers, bool is_64_bit, u64 index) {
+    if (!is_64_bit) {
+        return ((const int*)numbers)[index];
+    }
+    i64 number = ((const i64*)numbers)[index];
+    return number == (int)number ? (int)number : -2;
+}
+
+// Loads the drafts of a request; by all threads of a block.
+DEVICE void load_tree(const DraftStep& args, u32 request, const DraftRequest& drafts, DraftTree& tree) {
+    // In front of a request's drafts each request before has one row that is no draft's.
+    const u64 first = drafts.first_row - request;
+    if (threadIdx.x == 0) {
+        tree.count = drafts.draft_count;
+        tree.is_tree = 1;
+    }
+    // WAW on is_tree: thread 0 wrote its initial value, threads that find a wrong parent clear it.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < drafts.draft_count; i += blockDim.x) {
+        tree.ids[i] = draft_number(args.ids, args.flags & DRAFTS_IDS_I64, first + i);
+        int parent = args.parents == nullptr ? (int)i - 1
+                                             : draft_number(args.parents, args.flags & DRAFTS_PARENTS_I64, first + i);
+        tree.parents[i] = parent;
+        if (parent < -1 || parent >= (int)i) {
+            tree.is_tree = 0;
+        }
+    }
+    // RAW on the tree: each thread loaded some drafts, all threads read all of them.
+    __syncthreads();
+}
+
+DEVICE bool is_stop_id(const DraftRequest& drafts, int id) {
+    for (u32 i = 0; i < drafts.stop_count; i++) {
+        if (drafts.stop_ids[i] == (u32)id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Counts an id of the output in its entry, which it makes if there is none. Threads may count at the same time; which
+// entry an id gets depends on their order, what lookups find does not.
+DEVICE void count_output(const Request& request, u32 id) {
+    u32 index = home_index(id, request.entries_mask);
+    while (true) {
+        TokenEntry* entry = request.entries + index;
+        u32 found = atomicCAS(&entry->id_plus_1, 0u, id + 1);
+        if (found == 0) {
+            atomicOr(request.touched + id / 32, 1u << (id % 32));
+        }
+        if (found == 0 || found == id + 1) {
+            atomicAdd(&entry->output_count, 1u);
+            return;
+        }
+        index = (index + 1) & request.entries_mask;
+    }
+}
+
+// Copies `count` units of 16 bytes; by all threads of a block.
+DEVICE void copy_units(void* to, const void* from, u64 count) {
+#pragma unroll 4
+    for (u64 i = threadIdx.x; i < count; i += blockDim.x) {
+        ((U32x4*)to)[i] = ((const U32x4*)from)[i];
+    }
+}
+
+// Copies those lists of a request that the tokens on a path change, and adds the path to them. Returns the request with
+// these lists. `list_bytes` in src/requests/request_table.rs is the size of their memory.
+DEVICE Request copy_lists(const DraftStep& args, const Request& request, u32 features, u32 length, TokenEntry* memory,
+                          const int* path, u32 depth) {
+    const bool counts = features & FEATURE_TOKEN_COUNTS, history = features & FEATURE_HISTORY_EDITS;
+    const u32 entries = request.entries_mask + 1, touched_units = args.step.tiles * MASK_WORDS / 4;
+    Request own = request;
+    own.entries = memory;
+    copy_units(own.entries, request.entries, (u64)entries * (sizeof(TokenEntry) / 16));
+    char* next = (char*)(memory + entries);
+    if (counts) {
+        own.touched = (u32*)next;
+        copy_units(own.touched, request.touched, touched_units);
+        next += (u64)touched_units * 16;
+    }
+    if (history) {
+        own.history = (u32*)next;
+        // A list begins at a multiple of 32 bytes, so whole units of it can be read.
+        copy_units(own.history, request.history, (length + 3) / 4);
+    }
+    // RAW on the lists: all threads copied parts of them, threads change any part.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
+        if (counts) {
+            count_output(own, (u32)path[i]);
+        }
+        if (history && length + i < own.history_capacity) {
+            own.history[length + i] = (u32)path[i];
+        }
+    }
+    return own;
+}
+
+KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
+    // The survey of rows without edits is a dependent launch, which waits for this kernel before it reads requests.
+    trigger_dependents();
+    __shared__ DraftTree tree;
+    __shared__ int path[MAX_DRAFTS];
+    __shared__ u32 depth;
+    __shared__ u32 is_dead;
+    const u32 row = blockIdx.x;
+    const DraftRow own = args.rows[row];
+    const DraftRequest drafts = args.requests[own.request];
+    const int slot = args.slots[own.request];
+    if (slot < 0) {
+        if (threadIdx.x == 0) {
+            args.row_slots[row] = -1;
+        }
+        return;
+    }
+    load_tree(args, own.request, drafts, tree);
+    if (threadIdx.x == 0) {
+        const int node = (int)(row - drafts.first_row) - 1;
+        is_dead = node >= 0 && !tree.is_tree;
+        depth = 0;
+        // A parent lies before its child, so both walks end.
+        for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
+            depth++;
+        }
+        u32 end = depth;
+        for (int at = is_dead ? -1 : node; at >= 0; at = tree.parents[at]) {
+            path[--end] = tree.ids[at];
+        }
+    }
+    // RAW on path: thread 0 wrote it, all threads read it.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
+        if (path[i] < 0 || (u32)path[i] >= args.step.vocab || is_stop_id(drafts, path[i])) {
+            is_dead = 1;
+        }
+    }
+    // RAW on is_dead: any thread set it, all threads read it.
+    __syncthreads();
+    if (is_dead) {
+        if (threadIdx.x == 0) {
+            args.row_slots[row] = -1;
+        }
+        return;
+    }
+    const Params& params = args.slot_params[slot];
+    const State state = args.slot_states[slot];
+    Request request = args.slot_requests[slot];
+    if (depth > 0 && own.lists != nullptr) {
+        request = copy_lists(args, request, params.features, state.length, own.lists, path, depth);
+    }
+    // Threads of several warps write, so that they wait for memory side by side.
+    if (threadIdx.x == 0) {
+        State behind = state;
+        behind.position += depth;
+        behind.length += depth;
+        args.row_states[row] = behind;
+        args.row_slots[row] = (int)row;
+    } else if (threadIdx.x == 32) {
+        Params copy = params;
+        if (args.greedy_params != nullptr) {
+            copy = args.greedy_params[own.request];
+            copy.seed = params.seed;
+            copy.draw = params.draw;
+        }
+        args.row_params[row] = copy;
+    } else if (threadIdx.x == 64) {
+        args.row_requests[row] = request;
+    }
+}
+
+// The words of a row's outputs are numbered from 0: one of each section that has a word per row, then the top tokens'
+// ids and logprobs, then the logprobs and ranks of the ids that the request names.
+DEVICE u32 output_words(const Step& step) { return OUTPUT_SECTIONS + 2 * (step.top_n_width + step.ids_width); }
+
+// Returns where a word of a row's outputs lies.
+DEVICE u32* output_word(const Step& step, u32 row, u32 word) {
+    const u64 rows = step.rows, top_n = step.top_n_width, ids = step.ids_width;
+    if (word < OUTPUT_SECTIONS) {
+        return step.outputs + word * rows + row;
+    }
+    u32* lists = step.outputs + OUTPUT_SECTIONS * rows;
+    word -= OUTPUT_SECTIONS;
+    if (word < 2 * top_n) {
+        bool is_logprob = word >= top_n;
+        return lists + (is_logprob ? rows * top_n : 0) + row * top_n + (word - (is_logprob ? top_n : 0));
+    }
+    lists += 2 * rows * top_n;
+    word -= 2 * top_n;
+    bool is_rank = word >= ids;
+    return lists + (is_rank ? rows * ids : 0) + row * ids + (word - (is_rank ? ids : 0));
+}
+
+// Returns a word of the outputs of padding.
+DEVICE u32 padding_word(const Step& step, u32 word) {
+    const u32 top_n = step.top_n_width, top_logprobs = OUTPUT_SECTIONS + top_n, ids = top_logprobs + top_n;
+    if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {
+        return (u32)NO_TOKEN;
+    }
+    bool is_logprob = word == OUTPUT_LOGPROBS || (word >= top_logprobs && word < ids + step.ids_width);
+    return is_logprob ? float_bits(-INF_F32) : 0;
+}
+
+// The walk of a request, in shared memory.
+struct DraftWalk {
+    // Of each row: its token, and whether the walk ends there whatever the drafts are.
+    int tokens[MAX_DRAFTS + 1];
+    u32 ends[MAX_DRAFTS + 1];
+    // The rows of the walk, and how many there are.
+    u32 path[MAX_DRAFTS + 1];
+    u32 emitted;
+};
+
+// Moves the words of the rows of a walk to the request's first rows, and fills those of the rows behind. Rows only move
+// to the front, so no word is overwritten before it was read. By all threads of a block.
+template <class Address, class Padding>
+DEVICE void compact_rows(const DraftWalk& walk, u32 rows, u32 words, Address address, Padding padding) {
+#pragma unroll 1
+    for (u32 start = 0; start < rows * words; start += blockDim.x) {
+        const u32 i = start + threadIdx.x, row = i / words, word = i - row * words;
+        // A row that stays where it is need not be copied.
+        const bool is_on_path = row < walk.emitted, moves = row < rows && !(is_on_path && walk.path[row] == row);
+        u32 value = 0;
+        if (moves) {
+            value = is_on_path ? *address(walk.path[row], word) : padding(word);
+        }
+        // WAR on the outputs: threads read words that other threads of this round overwrite.
+        __syncthreads();
+        if (moves) {
+            *address(row, word) = value;
+        }
+    }
+}
+
+// Walks from row 0 to the first row of which no child has the token; by one warp.
+DEVICE void walk_tree(const DraftTree& tree, DraftWalk& walk) {
+    u32 row = 0, count = 0;
+    while (true) {
+        if (lane_id() == 0) {
+            walk.path[count] = row;
+        }
+        count++;
+        if (walk.ends[row]) {
+            break;
+        }
+        const int token = walk.tokens[row];
+        u32 child = 0;
+        for (u32 start = row; child == 0 && start < tree.count; start += 32) {
+            const u32 node = start + lane_id();
+            bool matches = node < tree.count && tree.parents[node] == (int)row - 1 && tree.ids[node] == token;
+            u32 matching = __ballot_sync(FULL_MASK, matches);
+            child = matching != 0 ? start + __ffs((int)matching) : 0;
+        }
+        if (child == 0) {
+            break;
+        }
+        row = child;
+    }
+    if (lane_id() == 0) {
+        walk.emitted = count;
+    }
+}
+
+KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
+    __shared__ DraftTree tree;
+    __shared__ DraftWalk walk;
+    const Step& step = args.step;
+    const u32 request_index = blockIdx.x;
+    const DraftRequest drafts = args.requests[request_index];
+    const int slot = args.slots[request_index];
+    const u32 rows = drafts.draft_count + 1, first = drafts.first_row;
+    load_tree(args, request_index, drafts, tree);
+    grid_dependency_wait();
+    if (slot < 0) {
+        // The step has written the rows' outputs.
+        for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
+            args.path[first + i] = NO_ROW;
+        }
+        if (threadIdx.x == 0) {
+            args.accepted[request_index] = 0;
+        }
+        return;
+    }
+    for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
+        const int token = (int)*output_word(step, first + i, OUTPUT_TOKENS);
+        walk.tokens[i] = token;
+        walk.ends[i] = token == NO_TOKEN || !tree.is_tree || is_stop_id(drafts, token);
+    }
+    // RAW on walk: each thread loaded some tokens, the first warp reads all of them.
+    __syncthreads();
+    if (warp_id() == 0) {
+        walk_tree(tree, walk);
+    }
+    // RAW on walk: the first warp wrote the path, all threads read it.
+    __syncthreads();
+    const u32 emitted = walk.emitted, last_row = walk.path[emitted - 1];
+    const u32 tokens = emitted - (walk.tokens[last_row] == NO_TOKEN ? 1 : 0);
+    const u32 features = args.slot_params[slot].features;
+    const Request request = args.slot_requests[slot];
+    const State state = args.slot_states[slot];
+    const float mirostat_mu = bits_float(*output_word(step, first + last_row, OUTPUT_MIROSTAT_MU));
+    if (threadIdx.x == 0) {
+        if (!tree.is_tree) {
+            *output_word(step, first, OUTPUT_STATUSES) |= STATUS_NO_TREE;
+        }
+        args.accepted[request_index] = emitted - 1;
+    }
+    for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
+        args.path[first + i] = i < emitted ? first + walk.path[i] : NO_ROW;
+    }
+    // WAR on the outputs: all threads read the last row's mu, threads move rows. WAR on the state: all threads read it,
+    // thread 0 writes it.
+    __syncthreads();
+    compact_rows(
+        walk, rows, output_words(step), [&](u32 row, u32 word) INLINE { return output_word(step, first + row, word); },
+        [&](u32 word) INLINE { return padding_word(step, word); });
+    if (step.kept_bits != nullptr) {
+        const u32 words = step.tiles * MASK_WORDS;
+        compact_rows(
+            walk, rows, words,
+            [&](u32 row, u32 word) INLINE { return step.kept_bits + (u64)(first + row) * words + word; },
+            [](u32) INLINE { return 0u; });
+    }
+    if (threadIdx.x == 0) {
+        State next = state;
+        next.position += tokens;
+        next.length += tokens;
+        next.step += tokens == 0 ? 0 : 1;
+        next.mirostat_mu = tokens == 0 ? state.mirostat_mu : mirostat_mu;
+        args.slot_states[slot] = next;
+    }
+    if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
+        return;
+    }
+    for (u32 i = threadIdx.x; i < tokens; i += blockDim.x) {
+        const u32 id = (u32)walk.tokens[walk.path[i]];
+        // The host counts tokens and refuses those beyond the capacity; this test keeps the writes in bounds even if
+        // that count is wrong.
+        if (state.length + i < request.history_capacity) {
+            request.history[state.length + i] = id;
+            if (features & FEATURE_TOKEN_COUNTS) {
+                count_output(request, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The rows of drafts: each stands behind the drafts on the path to it, and has a request of its own there.
+//!
+//! A step over such rows is a step like any other, over other tables: `begin_drafts` fills these from the requests in the
+//! slots, and `end_drafts` advances those by what was emitted. The drafts are read on the device; the host knows how many
+//! each request has.
+
+use std::sync::Arc;
+
+use gumball_spec::verify::MAX_DRAFTS;
+use gumball_spec::{Error, Result};
+
+use crate::abi::dtype::{ColumnType, IntType};
+use crate::abi::{self, DraftRequest, DraftRow, DraftStep, Params, Request, Slot, State, draft_flags};
+use crate::driver::runtime::Runtime;
+use crate::memory::buffer::{Buffer, ROWS};
+use crate::memory::columns::{DeviceSlice, SIGNED};
+use crate::requests::request_table::RequestTable;
+
+/// Names, in errors, the memory for what rows copy of their requests.
+const LISTS: &str = "memory for the lists of drafts";
+
+/// How many drafts each request of an assignment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftCounts<'a> {
+    /// For each slot the number of drafts, in 0..=64. Its request has one row more.
+    pub counts: &'a [u32],
+    /// Whether rows are drawn from at temperature 0.
+    pub greedy: bool,
+}
+
+/// The drafts of all requests of a step, in device memory: those of one request after those of another.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftIds<'b> {
+    /// The draft tokens, of 32 or 64 bits. One outside the vocabulary is never accepted.
+    pub ids: DeviceSlice<'b>,
+    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the
+    /// same request before it. `None`: each draft follows the one before it.
+    pub parents: Option<DeviceSlice<'b>>,
+}
+
+/// The addresses of drafts, as a step keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftAddresses {
+    ids: u64,
+    parents: u64,
+    flags: u32,
+}
+
+impl DraftCounts<'_> {
+    /// Returns the number of rows of `requests` requests with these drafts.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] if there is not one count per request.
+    /// - [`Error::OutOfRange`] for more than 64 drafts.
+    pub(crate) fn rows(&self, requests: usize) -> Result<usize> {
+        if self.counts.len() != requests {
+            let allowed = format!("one per slot, {requests}");
+            return Err(Error::length("counts", self.counts.len(), allowed));
+        }
+        match self.counts.iter().find(|count| **count as usize > MAX_DRAFTS) {
+            Some(count) => Err(Error::out_of_range("counts", count, format!("in 0..={MAX_DRAFTS}"))),
+            None => Ok(requests + self.counts.iter().map(|count| *count as usize).sum::<usize>()),
+        }
+    }
+}
+
+impl DraftIds<'_> {
+    /// Checks types and lengths, and returns the addresses.
+    pub(crate) fn addresses(&self, drafts: usize) -> Result<DraftAddresses> {
+        let is_64_bit = |column: &DeviceSlice<'_>| column.dtype == ColumnType::Int(IntType::I64);
+        let columns = [("ids", Some(&self.ids)), ("parents", self.parents.as_ref())];
+        for (parameter, column) in columns.iter().filter_map(|(name, column)| Some((*name, (*column)?))) {
+            column.check_type(parameter, SIGNED)?;
+            if column.rows() != drafts {
+                let allowed = format!("{drafts}, the sum of the counts");
+                return Err(Error::length(parameter, column.rows(), allowed));
+            }
+        }
+        let flags = [
+            (is_64_bit(&self.ids), draft_flags::IDS_I64),
+            (self.parents.as_ref().is_some_and(is_64_bit), draft_flags::PARENTS_I64),
+        ];
+        Ok(DraftAddresses {
+            ids: self.ids.at(0),
+            parents: self.parents.map_or(0, |parents| parents.at(0)),
+            flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
+        })
+    }
+}
+
+/// The tables of the rows of drafts, and what the host writes of an assignment.
+#[derive(Debug)]
+pub(crate) struct DraftRows {
+    runtime: Arc<dyn Runtime>,
+    /// `[requests]` each.
+    requests: Buffer,
+    greedy_params: Buffer,
+    /// `[rows]` each.
+    rows: Buffer,
+    row_slots: Buffer,
+    row_params: Buffer,
+    row_requests: Buffer,
+    row_states: Buffer,
+    /// The stop ids of all requests.
+    stop_ids: Buffer,
+    /// What rows copy of the lists of their requests.
+    lists: Buffer,
+    /// The counts of the assignment.
+    counts: Vec<u32>,
+}
+
+impl DraftRows {
+    /// Allocates the tables of `rows` rows.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory.
+    pub fn new(runtime: &Arc<dyn Runtime>, rows: usize) -> Result<Self> {
+        let alloc = |bytes: usize| Buffer::sized(runtime, ROWS, &[rows, bytes]);
+        Ok(Self {
+            requests: alloc(size_of::<DraftRequest>())?,
+            greedy_params: alloc(size_of::<Params>())?,
+            rows: alloc(size_of::<DraftRow>())?,
+            row_slots: alloc(size_of::<Slot>())?,
+            row_params: alloc(size_of::<Params>())?,
+            row_requests: alloc(size_of::<Request>())?,
+            row_states: alloc(size_of::<State>())?,
+            stop_ids: Buffer::zeroed(runtime, 0)?,
+            lists: Buffer::zeroed(runtime, 0)?,
+            counts: Vec::new(),
+            runtime: Arc::clone(runtime),
+        })
+    }
+
+    /// Writes what kernels read of an assignment.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn assign(&mut self, table: &RequestTable, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
+        let prepared = || slots.iter().map(|slot| table.prepared(*slot));
+        let stop_ids: Vec<u32> =
+            prepared().flatten().flat_map(|request| request.stop_ids()).copied().collect();
+        grow(&self.runtime, &mut self.stop_ids, size_of_val(&stop_ids[..]))?;
+        self.stop_ids.write(0, &stop_ids)?;
+        if drafts.greedy {
+            let params = slots.iter().map(|slot| table.greedy_params(*slot));
+            self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
+        }
+        let (mut first_row, mut first_stop_id) = (0, self.stop_ids.address());
+        let requests = prepared().zip(drafts.counts).map(|(request, count)| {
+            let stop_count = request.map_or(0, |request| request.stop_ids().len());
+            let request = DraftRequest {
+                stop_ids: first_stop_id,
+                stop_count: stop_count as u32,
+                first_row,
+                draft_count: *count,
+                ..DraftRequest::default()
+            };
+            first_row += count + 1;
+            first_stop_id += (stop_count * size_of::<u32>()) as u64;
+            request
+        });
+        self.requests.write(0, &requests.collect::<Vec<_>>())?;
+        self.counts.clear();
+        self.counts.extend(drafts.counts);
+        self.place_lists(table, slots)
+    }
+
+    /// Gives each row memory for its copies of the lists of its request, which may have grown since the assignment.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    pub fn place_lists(&mut self, table: &RequestTable, slots: &[Slot]) -> Result<()> {
+        let mut rows = Vec::new();
+        let mut bytes = 0;
+        for (request, (slot, count)) in slots.iter().zip(&self.counts).enumerate() {
+            let own_bytes = table.list_bytes(*slot);
+            // A request's first row reads the lists themselves: no draft stands before it.
+            for has_lists in (0..=*count).map(|row| row > 0 && own_bytes > 0) {
+                let lists = if has_lists { bytes as u64 + 1 } else { 0 };
+                rows.push(DraftRow { lists, request: request as u32, reserved: 0 });
+                bytes += if has_lists { own_bytes } else { 0 };
+            }
+        }
+        grow(&self.runtime, &mut self.lists, bytes)?;
+        let start = self.lists.address();
+        rows.iter_mut().filter(|row| row.lists > 0).for_each(|row| row.lists += start - 1);
+        Ok(self.rows.write(0, &rows)?)
+    }
+
+    /// Returns a step over these rows.
+    pub fn step(&self, step: abi::Step) -> abi::Step {
+        abi::Step {
+            slots: self.row_slots.address(),
+            params: self.row_params.address(),
+            requests: self.row_requests.address(),
+            states: self.row_states.address(),
+            flags: step.flags | abi::flags::NO_ADVANCE,
+            ..step
+        }
+    }
+
+    /// Returns the argument of the kernels that begin and end a step. `slots` is the address of the requests' slots; the
+    /// walks go to `path` and `accepted`.
+    pub fn argument(
+        &self,
+        step: &abi::Step,
+        drafts: &DraftAddresses,
+        table: &RequestTable,
+        greedy: bool,
+        [slots, path, accepted]: [u64; 3],
+    ) -> DraftStep {
+        DraftStep {
+            step: *step,
+            ids: drafts.ids,
+            parents: drafts.parents,
+            requests: self.requests.address(),
+            slots,
+            greedy_params: if greedy { self.greedy_params.address() } else { 0 },
+            rows: self.rows.address(),
+            slot_params: table.params.address(),
+            slot_requests: table.requests.address(),
+            slot_states: table.states.address(),
+            row_slots: self.row_slots.address(),
+            row_params: self.row_params.address(),
+            row_requests: self.row_requests.address(),
+            row_states: self.row_states.address(),
+            path,
+            accepted,
+            flags: drafts.flags,
+            reserved: 0,
+        }
+    }
+}
+
+/// Makes sure that a buffer has `bytes` bytes; what it held is lost if it had fewer.
+fn grow(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, bytes: usize) -> Result<()> {
+    if buffer.bytes() < bytes {
+        let slack = bytes / 4;
+        *buffer = Buffer::sized(runtime, LISTS, &[bytes + slack])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Drafts that a device verifies, which the host emulates here, come to what a pool of the host makes of them.
+
+use gumball_engine::{
+    BatchOptions, Device, DeviceBuffer, DeviceDrafts, DeviceInput, DeviceLogits, DeviceOptions, DevicePool,
+    DevicePoolConfig, DeviceSlice, Drafts, Dtype, IntType, Logits, Masks, NONE, Outputs, PADDING, Pool,
+    PoolConfig, PoolRoute, RowHook, SamplingParams, Slot, Status, StepVariant, Verification, VerifyMode,
+    Widths,
+};
+
+use crate::cases::{KINDS, VOCAB, params, pool, row, rows};
+use crate::verify::{Batch, Drafter, MIROSTAT, Random, model};
+
+/// Returns the emulated device, or says why there is none.
+fn device() -> Option<Device> {
+    Device::emulated().inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Returns a configuration in which histories have room for few tokens, so that they are moved often.
+fn config() -> DevicePoolConfig {
+    let widths = Widths { top_n: 3, ids: 2 };
+    let (kept, history_growth) = (true, 2);
+    DevicePoolConfig { slots: 16, rows: 200, widths, kept, history_growth, ..DevicePoolConfig::new(VOCAB) }
+}
+
+/// A pool of the host beside one of a device, with the same requests.
+struct Both {
+    host: Pool,
+    device: DevicePool,
+    wanted: Verification,
+    seen: Verification,
+}
+
+impl Both {
+    fn new(device: &Device) -> Self {
+        Self {
+            host: pool(1),
+            device: DevicePool::new(device.clone(), config()).unwrap(),
+            wanted: Verification::with_kept(),
+            seen: Verification::with_kept(),
+        }
+    }
+
+    fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Slot {
+        let slot = self.host.admit(params.clone(), prompt).unwrap();
+        assert_eq!(self.device.admit(params, prompt).unwrap(), slot);
+        slot
+    }
+
+    /// Verifies in both pools and compares everything that comes out.
+    fn verify(
+        &mut self,
+        logits: Logits<'_>,
+        slots: &[Slot],
+        drafts: &Drafts<'_>,
+        mode: VerifyMode,
+        options: &BatchOptions<'_>,
+    ) {
+        self.host.verify(logits, slots, drafts, mode, options, &mut self.wanted).unwrap();
+        self.device.verify(logits, slots, drafts, mode, options, &mut self.seen).unwrap();
+        self.agree(slots);
+    }
+
+    /// Compares what came out of the last verification in each pool.
+    fn agree(&mut self, slots: &[Slot]) {
+        let Self { host, device, wanted, seen } = self;
+        assert_eq!(seen.accepted(), wanted.accepted());
+        for request in 0..slots.len() {
+            assert_eq!(seen.tokens(request), wanted.tokens(request), "request {request}");
+            assert_eq!(seen.rows(request), wanted.rows(request), "request {request}");
+        }
+        assert_eq!(seen.outputs().layout(), wanted.outputs().layout());
+        assert_eq!(seen.outputs().words(), wanted.outputs().words());
+        for row in 0..wanted.outputs().layout().rows {
+            assert_eq!(seen.outputs().kept(row), wanted.outputs().kept(row), "row {row}");
+        }
+        for slot in slots.iter().filter(|slot| **slot != PADDING) {
+            assert_eq!(device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
+        }
+    }
+
+    fn step(&mut self, slots: &[Slot]) {
+        let data: Vec<f32> =
+            slots.iter().flat_map(|slot| model(self.host.sequence(*slot).unwrap().history().ids())).collect();
+        let logits = Logits::new(&data, slots.len(), VOCAB).unwrap();
+        let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
+        self.host.step(logits, slots, &BatchOptions::default(), &mut wanted).unwrap();
+        self.device.step(logits, slots, &BatchOptions::default(), &mut seen).unwrap();
+        assert_eq!(seen.words(), wanted.words());
+    }
+}
+
+#[test]
+fn a_device_verifies_what_the_host_does_whoever_drafts_and_between_steps() {
+    let Some(device) = device() else { return };
+    let prompt = [3, 7, 3];
+    for (seed, drafter) in [(1, Drafter::Random), (2, Drafter::Perfect), (3, Drafter::Hostile)] {
+        let mut random = Random(seed);
+        let mut both = Both::new(&device);
+        let slots: Vec<Slot> = (0..KINDS)
+            .map(|kind| {
+                let stop_ids = if kind % 2 == 0 { vec![160, 1_000_000, 480] } else { vec![] };
+                let min_tokens = if kind == 2 { 4 } else { 0 };
+                both.admit(SamplingParams { stop_ids, min_tokens, ..params(kind, 9) }, &prompt)
+            })
+            .collect();
+        let mut accepted = 0;
+        for turn in 0..6 {
+            if turn == 3 {
+                both.step(&slots);
+            }
+            let mut batch = Batch::default();
+            let mut requests = Vec::new();
+            for kind in (0..KINDS).filter(|_| random.below(4) > 0).rev().collect::<Vec<_>>() {
+                let history = both.host.sequence(slots[kind]).unwrap().history().ids().to_vec();
+                // The tokens that decoding would draw next, by a copy of the request.
+                let copy = both.host.fork(slots[kind], 0).unwrap();
+                let coming: Vec<u32> = (0..6)
+                    .map(|_| {
+                        let data = model(both.host.sequence(copy).unwrap().history().ids());
+                        crate::cases::step(&mut both.host, &data, &[copy]).tokens()[0] as u32
+                    })
+                    .collect();
+                both.host.release(copy).unwrap();
+                let count = if kind == MIROSTAT { 0 } else { [0, 1, 3, 5, 30][random.below(5)] };
+                batch.add(&mut random, drafter, count, &history, &coming);
+                requests.push(slots[kind]);
+                if random.below(3) == 0 {
+                    batch.add(&mut random, Drafter::Hostile, 2, &[1], &[]);
+                    requests.push(PADDING);
+                }
+            }
+            let mode = if turn % 2 == 0 { VerifyMode::Coupled } else { VerifyMode::Greedy };
+            both.verify(batch.logits(), &requests, &batch.drafts(), mode, &BatchOptions::default());
+            accepted += both.seen.accepted().iter().sum::<u32>();
+            // A caller who stops behind a token.
+            if turn == 4 {
+                let emitted =
+                    |request| both.seen.tokens(request).iter().filter(|token| **token != NONE).count();
+                let taken: Vec<(Slot, usize)> = (0..requests.len())
+                    .filter(|request| requests[*request] != PADDING)
+                    .map(|request| (requests[request], random.below(emitted(request) + 1)))
+                    .collect();
+                let (slots, counts): (Vec<Slot>, Vec<usize>) = taken.into_iter().unzip();
+                both.host.shorten(&slots, &counts).unwrap();
+                both.device.shorten(&slots, &counts).unwrap();
+                for slot in &slots {
+                    let state = both.host.sequence(*slot).unwrap().state();
+                    assert_eq!(both.device.sequence(*slot).unwrap().state(), state);
+                }
+            }
+        }
+        assert!(accepted > 0 || matches!(drafter, Drafter::Random), "{drafter:?}");
+    }
+}
+
+#[test]
+fn masks_forced_tokens_and_named_rows_come_with_the_rows_of_drafts() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [0, 3, 7].map(|kind| both.admit(params(kind, 4), &[2, 3]));
+    // Two chains of two and a request without drafts, all from three rows.
+    let data = rows(0..3);
+    let named = [0, 1, 2, 1, 1, 0, 2];
+    let logits = Logits::new(&data, 3, VOCAB).unwrap().select(&named).unwrap();
+    let words: Vec<u32> = (0..7 * 29).map(|word| 0x5555_0F0F_u32.rotate_left(word)).collect();
+    let present = [true, false, true, true, false, true, true];
+    let masks = Masks::new(&words, 7, 29, 29).unwrap().with_present(&present).unwrap();
+    let forced = [Some(8), Some(9), None, None, Some(5), None, None];
+    let options = BatchOptions { masks, forced: &forced, ..Default::default() };
+    let drafts = Drafts { counts: &[2, 2, 0], ids: &[8, 9, 7, 5], parents: None, probs: None };
+    for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
+        both.verify(logits, &slots, &drafts, mode, &options);
+        assert_eq!(both.seen.accepted()[0], 2);
+    }
+}
+
+/// Drafts in the memory of the device.
+struct Uploaded {
+    logits: DeviceBuffer,
+    ids: DeviceBuffer,
+    parents: DeviceBuffer,
+    rows: usize,
+}
+
+impl Uploaded {
+    fn new(device: &Device, data: &[f32], ids: &[i64], parents: &[i32]) -> Self {
+        let runtime = device.runtime();
+        Self {
+            logits: DeviceBuffer::of(runtime, data).unwrap(),
+            ids: DeviceBuffer::of(runtime, ids).unwrap(),
+            parents: DeviceBuffer::of(runtime, parents).unwrap(),
+            rows: data.len() / VOCAB,
+        }
+    }
+
+    fn input(&self) -> (DeviceInput<'_>, DeviceDrafts<'_>) {
+        let logits = DeviceLogits::of(&self.logits, Dtype::F32, 0, self.rows, VOCAB, VOCAB).unwrap();
+        let ids = DeviceSlice::of(&self.ids, IntType::I64);
+        let parents = Some(DeviceSlice::of(&self.parents, IntType::I32));
+        (logits.into(), DeviceDrafts { ids, parents })
+    }
+}
+
+#[test]
+fn a_graph_reads_the_drafts_that_lie_there_when_it_is_replayed() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let config = DevicePoolConfig { keep_histories: true, ..config() };
+    both.device = DevicePool::new(device.clone(), config).unwrap();
+    let slots: Vec<Slot> =
+        [1, 3, 6, 7].into_iter().map(|kind| both.admit(params(kind, 2), &[3, 7])).collect();
+    let three = [&slots[..3], &slots[1..]];
+    let counts = [[2, 0, 3], [1, 3, 1]];
+    // Two verifications, so that the second begins from what the first has left on the device.
+    let batch = |turn: usize| {
+        let mut random = Random(10 + turn as u64);
+        let ids: Vec<i32> = (0..5).map(|_| [7, 160, 240, 5, NONE][random.below(5)]).collect();
+        (rows((0..8).map(|row| row % 3 + turn as u64)), ids)
+    };
+    let parents = [[-1, -1, -1, 0, 0], [-1, -1, 0, 1, -1]];
+    let options = DeviceOptions::default();
+    both.device.assign_drafts(three[0], &counts[0], VerifyMode::Coupled, &options).unwrap();
+    let wide = |ids: &[i32]| ids.iter().map(|id| i64::from(*id)).collect::<Vec<i64>>();
+    for pair in 0..2 {
+        let both_batches = [batch(2 * pair), batch(2 * pair + 1)];
+        let uploaded: Vec<Uploaded> = both_batches
+            .iter()
+            .map(|(data, ids)| Uploaded::new(&device, data, &wide(ids), &parents[pair]))
+            .collect();
+        let graph = both.device.capture_verify(&[uploaded[0].input(), uploaded[1].input()]).unwrap();
+        both.device.assign_drafts(three[pair], &counts[pair], VerifyMode::Coupled, &options).unwrap();
+        both.device.replay(&graph).unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        for (data, ids) in &both_batches {
+            let drafts = Drafts { counts: &counts[pair], ids, parents: Some(&parents[pair]), probs: None };
+            let (logits, none) = (Logits::new(data, 8, VOCAB).unwrap(), BatchOptions::default());
+            both.host
+                .verify(logits, three[pair], &drafts, VerifyMode::Coupled, &none, &mut both.wanted)
+                .unwrap();
+        }
+        both.agree(three[pair]);
+    }
+    // A step follows, and a graph of drafts is held to its shape.
+    let (data, ids) = batch(4);
+    let uploaded = Uploaded::new(&device, &data, &wide(&ids), &parents[0]);
+    let graph = both.device.capture_verify(&[uploaded.input()]).unwrap();
+    both.step(&slots);
+    let error = both.device.replay(&graph).unwrap_err().to_string();
+    assert!(error.starts_with("slots has length 4, but must have 8 rows"), "{error}");
+    both.device.assign_drafts(three[0], &counts[0], VerifyMode::Greedy, &options).unwrap();
+    let error = both.device.replay(&graph).unwrap_err().to_string();
+    assert!(error.starts_with("assignment cannot be combined with step"), "{error}");
+    let (input, _) = uploaded.input();
+    let error = both.device.enqueue_assigned(input).unwrap_err().to_string();
+    assert!(error.contains("needs an assignment with their counts"), "{error}");
+    let (input, drafts) = uploaded.input();
+    let error =
+        both.device.enqueue_verify_variant(input, &drafts, StepVariant::TopP).unwrap_err().to_string();
+    assert!(error.starts_with("variant is top_p, but must be "), "{error}");
+}
+
+#[test]
+fn parents_that_are_no_tree_end_a_walk_after_one_token_with_a_status() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [1, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let data = rows(0..7);
+    for wrong in [[0, -1], [-1, 1], [-1, 5], [-2, 0], [i32::MIN, i32::MAX]] {
+        let parents = [&wrong[..], &[-1, 0, 1]].concat();
+        let uploaded = Uploaded::new(&device, &data, &[5, i64::MAX, 7, 1 << 40, 5], &parents);
+        let (input, drafts) = uploaded.input();
+        let options = DeviceOptions::default();
+        both.device.enqueue_verify(input, &slots, &[2, 3], &drafts, VerifyMode::Coupled, &options).unwrap();
+        both.device.fetch_verification(&mut both.seen).unwrap();
+        assert_eq!(both.seen.outputs().status(0), Status::NO_TREE);
+        assert_eq!((both.seen.tokens(0).len(), both.seen.rows(0)), (1, &[0][..]));
+        assert_eq!(both.seen.outputs().status(3), Status::default());
+        // But for the status it is a step; the other request has its drafts.
+        let ids = [5, 5, 7, NONE, 5];
+        let drafts = Drafts { counts: &[0, 3], ids: &ids[2..], parents: None, probs: None };
+        let own: Vec<f32> = [&data[..VOCAB], &data[3 * VOCAB..]].concat();
+        let logits = Logits::new(&own, 5, VOCAB).unwrap();
+        let none = BatchOptions::default();
+        both.host.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none, &mut both.wanted).unwrap();
+        assert_eq!(both.seen.tokens(0), both.wanted.tokens(0));
+        assert_eq!(both.seen.tokens(1), both.wanted.tokens(1));
+        for slot in slots {
+            let state = both.host.sequence(slot).unwrap().state();
+            assert_eq!(both.device.sequence(slot).unwrap().state(), state);
+        }
+    }
+}
+
+#[test]
+fn a_pool_of_the_route_probabilities_verifies_what_the_host_does() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let config = DevicePoolConfig { route: PoolRoute::Probabilities, kept: false, ..config() };
+    both.device = DevicePool::new(device, config).unwrap();
+    let widths = Widths { top_n: 3, ids: 2 };
+    let route = PoolRoute::Probabilities.name().to_owned();
+    both.host =
+        Pool::new(PoolConfig { slots: 16, threads: Some(1), widths, route, ..PoolConfig::new(VOCAB) })
+            .unwrap();
+    (both.wanted, both.seen) = (Verification::new(), Verification::new());
+    let sampled = SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() };
+    let slots = [
+        both.admit(SamplingParams { seed: Some(3), stop_ids: vec![6], ..sampled.clone() }, &[1]),
+        both.admit(SamplingParams { seed: Some(4), ..sampled }, &[2]),
+    ];
+    let sure = |id: usize| {
+        let mut row = row(id as u64);
+        (row[id], row[11]) = (60.0, f32::NAN);
+        row
+    };
+    let data = [sure(5), sure(6), sure(7), sure(8), sure(5), sure(6)].concat();
+    let drafts = Drafts { counts: &[3, 1], ids: &[4, 5, 6, 5], parents: Some(&[-1, -1, 1, -1]), probs: None };
+    let logits = Logits::new(&data, 6, VOCAB).unwrap();
+    for mode in [VerifyMode::Coupled, VerifyMode::Greedy] {
+        both.verify(logits, &slots, &drafts, mode, &BatchOptions::default());
+        assert_eq!((both.seen.tokens(0), both.seen.rows(0)), (&[5, 7][..], &[0, 2][..]));
+        assert_eq!(both.seen.outputs().status(1), Status::NAN);
+    }
+    // The stop id 6 ends the walk of the first request alone.
+    let drafts = Drafts { counts: &[1, 1], ids: &[6, 6], parents: None, probs: None };
+    let data = [sure(6), sure(7), sure(6), sure(7)].concat();
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &BatchOptions::default());
+    assert_eq!((both.seen.tokens(0), both.seen.tokens(1)), (&[6][..], &[6, 7][..]));
+}
+
+#[test]
+fn what_a_device_cannot_verify_is_refused_and_changes_nothing() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let (a, b) = (both.admit(params(3, 1), &[1]), both.admit(params(MIROSTAT, 2), &[2]));
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let none = BatchOptions::default();
+    let hook = |_: &mut [f32]| {};
+    let hooks: [Option<RowHook<'_>>; 4] = [None, None, Some(&hook), None];
+    let hooked = BatchOptions { hooks: &hooks, ..none };
+    let drafts = |counts, ids, parents| Drafts { counts, ids, parents, probs: None };
+    let good = drafts(&[2, 0], &[1, 2], Some(&[-1, 0]));
+    let coupled = VerifyMode::Coupled;
+    let missing = |mode: &str| {
+        format!(
+            "no verification by probabilities on a device: mode {mode} is not implemented there; take coupled or greedy, \
+             or Pool::verify on the host"
+        )
+    };
+    let cases: [(&str, &[Slot], Drafts<'_>, VerifyMode, BatchOptions<'_>); 9] = [
+        (&missing("rejection"), &[a, b], good, VerifyMode::Rejection, none),
+        (&missing("block"), &[a, b], good, VerifyMode::Block, none),
+        (&missing("threshold"), &[a, b], good, VerifyMode::Threshold { single: 1.0, acc: 1.0 }, none),
+        (
+            "no hooks on a device: row 2 has one, which runs on the host; step it in a pool of the host",
+            &[a, b],
+            good,
+            coupled,
+            hooked,
+        ),
+        (
+            "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the request step \
+             without drafts",
+            &[a, b],
+            drafts(&[1, 1], &[1, 2], None),
+            coupled,
+            none,
+        ),
+        (
+            "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",
+            &[a, b],
+            drafts(&[2, 0], &[1, 2], Some(&[1, 0])),
+            coupled,
+            none,
+        ),
+        ("drafts.counts is 65 in request 0", &[a, b], drafts(&[65, 0], &[1], None), coupled, none),
+        ("logits has length 4, but must have 3 rows", &[a, b], drafts(&[1, 0], &[1], None), coupled, none),
+        ("slots is 0 in row 1 again", &[a, a], good, coupled, none),
+    ];
+    for (message, slots, drafts, mode, options) in cases {
+        let error = both.device.verify(logits, slots, &drafts, mode, &options, &mut both.seen).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+        for slot in [a, b] {
+            assert_eq!(both.device.sequence(slot).unwrap().position(), 1, "{message}");
+        }
+    }
+    let error = both.device.assign_drafts(&[a], &[64, 0], coupled, &DeviceOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "counts has length 2, but must have one per slot, 1");
+    let many: Vec<Slot> = (0..4).map(|_| both.admit(params(0, 1), &[1])).collect();
+    let error = both.device.assign_drafts(&many, &[64; 4], coupled, &DeviceOptions::default()).unwrap_err();
+    assert!(error.to_string().starts_with("counts has length 260, but must have at most 200 requests"));
+    // The drafts of padding are not looked at, and an empty batch is verified.
+    let odd = drafts(&[2, 0], &[1, 2], Some(&[7, i32::MIN]));
+    both.verify(logits, &[PADDING, b], &odd, coupled, &none);
+    assert_eq!((both.seen.tokens(0).len(), both.seen.tokens(1).len()), (0, 1));
+    let nothing = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
+    both.verify(nothing, &[], &Drafts::default(), coupled, &none);
+    let error = both.device.shorten(&[a], &[1]).unwrap_err().to_string();
+    assert_eq!(error, "counts is 1 of slot 0, but must be in 0..=0, its output tokens");
+}
+
+#[test]
+fn released_requests_are_padding_and_later_ones_take_their_rows() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device);
+    let slots = [1, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let data = rows(0..4);
+    let logits = Logits::new(&data, 4, VOCAB).unwrap();
+    let drafts = Drafts { counts: &[1, 1], ids: &[1, 2], parents: None, probs: None };
+    let none = BatchOptions::default();
+    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+    let uploaded = Uploaded::new(&device, &data, &[1, 2], &[-1, -1]);
+    both.host.release(slots[0]).unwrap();
+    both.device.release(slots[0]).unwrap();
+    let (input, on_device) = uploaded.input();
+    both.device.enqueue_verify_assigned(input, &on_device).unwrap();
+    both.device.fetch_verification(&mut both.seen).unwrap();
+    both.host
+        .verify(logits, &[PADDING, slots[1]], &drafts, VerifyMode::Coupled, &none, &mut both.wanted)
+        .unwrap();
+    both.agree(&[PADDING, slots[1]]);
+    // A later request has longer lists than the one whose rows it takes.
+    let long: Vec<u32> = (0..300).map(|id| id * 3).collect();
+    let slot = both.admit(params(7, 5), &long);
+    assert_eq!(slot, slots[0]);
+    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+    // What changes a sequence writes its lists again.
+    both.host.push(slot, 9).unwrap();
+    both.device.push(slot, 9).unwrap();
+    both.verify(logits, &slots, &drafts, VerifyMode::Coupled, &none);
+}
